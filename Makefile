@@ -1,0 +1,130 @@
+# `make` lists the targets. `make test` and `make demo` do all set-up themselves; what they cannot install they name.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Spark's workers would otherwise be whatever `python3` is first on the path
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done || true)
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+MAVEN := mvn -q -B -ntp -Dstyle.color=never -f jars/pom.xml
+SEED ?= $(shell date +%s)
+MATRIX_PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
+MATRIX_SPARKS ?= 4.2.0 4.3.0
+
+# What a target is made of. A second run finds these newer than their sources and does nothing.
+PYTHON_READY := $(VENV)/.installed
+PACKAGE_JARS := connector/aeron_spark/jars
+JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
+DELTA_READY := jars/target/delta.verified
+JAVA_SOURCES := $(shell find jars/src -name '*.java' 2>/dev/null)
+JAVA_SUITES := $(wildcard tests/aeron tests/net tests/spark tests/e2e tests/cli)
+
+.PHONY: help setup jars check lint test demo soak bench docs wheel test-matrix clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(PYTHON_READY) $(JARS_READY) $(DELTA_READY)  ## virtual environment, Python packages, jars
+
+$(PYTHON_READY): setup.cfg pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" .ci/require python
+	@# not $(PYTHON): the line above may just have installed it
+	@test -x $(BIN)/python || { python="$(PYTHON)"; "$${python:-python3}" -m venv $(VENV); }
+	@echo "installing Python packages into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+jars: $(JARS_READY) $(DELTA_READY)  ## Aeron and the Java helper into the package, Delta for Spark
+
+$(JARS_READY): jars/pom.xml jars/checksums.sha256 $(JAVA_SOURCES)
+	@.ci/require java maven
+	@echo "building the Java helper"
+	@rm -rf jars/target/package
+	@$(MAVEN) package -Dpackage.jars='$(CURDIR)/jars/target/package'
+	@.ci/verify-jars jars/target/package
+	@mkdir -p $(PACKAGE_JARS)
+	@# each in one step, so that nobody who starts a JVM meanwhile meets half a jar; the helper last: make looks at it
+	@for jar in jars/target/package/aeron-all-*.jar jars/target/package/aeron-spark-helper.jar; do \
+		mv -f "$$jar" $(PACKAGE_JARS)/; touch "$(PACKAGE_JARS)/$${jar##*/}"; done
+	@# another version, left by an earlier build, would be on the class path, too
+	@for jar in $(PACKAGE_JARS)/aeron-all-*.jar; do \
+		grep -q "  $${jar##*/}\$$" jars/checksums.sha256 || rm -f "$$jar"; done
+
+$(DELTA_READY): jars/pom.xml jars/checksums.sha256
+	@.ci/require java maven
+	@echo "fetching Delta Lake for Spark"
+	@rm -rf jars/target/delta.new
+	@$(MAVEN) -P delta generate-resources -Ddelta.jars='$(CURDIR)/jars/target/delta.new'
+	@.ci/verify-jars jars/target/delta.new
+	@rm -rf jars/target/delta && mv jars/target/delta.new jars/target/delta
+	@touch $@
+
+lint: $(PYTHON_READY)  ## format, style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint  ## the fast loop: lint, and the tests that need no JVM
+	$(BIN)/python -m pytest -q tests/unit
+
+test: check setup  ## what CI runs: check, and the tests with real Aeron and Spark
+	@.ci/require namespaces
+	$(BIN)/python -m pytest $(JAVA_SUITES)
+
+demo: setup  ## real flights through Aeron and Spark into Delta, and back
+	$(BIN)/python -m demo
+
+soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repeats one)
+	@.ci/require namespaces
+	@echo "seed: $(SEED)   (repeat with: make soak SEED=$(SEED))"
+	AERON_SPARK_SEED=$(SEED) $(BIN)/python -m pytest -m soak -s --hypothesis-seed=$(SEED) tests
+
+bench: setup  ## the benchmarks, against real peers in one run
+	$(BIN)/python -m benchmarks
+
+docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, the endpoint, behaviours
+	@mkdir -p docs
+	$(BIN)/python -m aeron_spark.options > docs/options.md.new
+	@mv docs/options.md.new docs/options.md
+	$(BIN)/python -m aeron_spark.cli.document > docs/command-line.md.new
+	@mv docs/command-line.md.new docs/command-line.md
+	$(BIN)/python -m aeron_spark.endpoint < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
+	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
+	$(BIN)/python -m tests.behaviours > docs/behaviours.md.new
+	@mv docs/behaviours.md.new docs/behaviours.md
+
+wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars
+	@rm -rf build dist
+	$(BIN)/python -m build --wheel --no-isolation
+	@rm -rf build
+
+test-matrix: $(JARS_READY)  ## the tests on every Python here, and on every supported Spark
+	@for python in $(MATRIX_PYTHONS); do \
+		"$$python" -c 'import ensurepip' 2>/dev/null || { echo "matrix: $$python is not on this machine: left out"; continue; }; \
+		for spark in $(MATRIX_SPARKS); do $(MAKE) --no-print-directory matrix-one python=$$python spark=$$spark; done; \
+	done
+
+.PHONY: matrix-one
+matrix-one: $(JARS_READY) $(DELTA_READY)
+	@.ci/require namespaces
+	@echo "matrix: $(python), Spark $(spark)"
+	@rm -rf .matrix && $(python) -m venv .matrix
+	@# Delta pins the Spark it was built for; with another one everything else must work
+	@sed '/^pyspark==/d; /^delta-spark==/d' constraints.txt > .matrix/constraints.txt
+	@echo 'pyspark==$(spark)' >> .matrix/constraints.txt
+	@if [ $(spark) = 4.2.0 ]; then extras='dev'; else extras='spark,demo,notebooks,test'; fi; \
+		.matrix/bin/python -m pip --disable-pip-version-check -q install -c .matrix/constraints.txt -e ".[$$extras]"
+	@if [ $(spark) = 4.2.0 ]; then only='not soak'; else only='not soak and not delta'; fi; \
+		.matrix/bin/python -m pytest -q -m "$$only" tests/unit $(JAVA_SUITES)
+	@rm -rf .matrix
+
+clean:  ## remove what was built, and the virtual environment
+	rm -rf $(VENV) .matrix build dist jars/target $(PACKAGE_JARS) demo-output benchmark-output
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -maxdepth 2 -name '*.egg-info' -type d -prune -exec rm -rf {} +

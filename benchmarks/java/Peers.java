@@ -1,0 +1,255 @@
+import io.aeron.Aeron;
+import io.aeron.ExclusivePublication;
+import io.aeron.FragmentAssembler;
+import io.aeron.Image;
+import io.aeron.Subscription;
+import io.aeron.archive.client.AeronArchive;
+import io.aeron.archive.codecs.SourceLocation;
+import io.aeron.archive.status.RecordingPos;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
+import java.util.concurrent.locks.LockSupport;
+import org.agrona.concurrent.BackoffIdleStrategy;
+import org.agrona.concurrent.IdleStrategy;
+import org.agrona.concurrent.UnsafeBuffer;
+
+/**
+ * What plain Aeron does, for the benchmarks to compare with and to be fed by. Ends when its standard input does.
+ *
+ * <pre>
+ * record    CONTROL CHANNEL STREAM MESSAGES LENGTH   publishes to a recording for each line of input; answers with the seconds
+ * subscribe CHANNEL STREAM                           consumes and forgets
+ * count     CHANNEL STREAM                           for each line of input, a number, answers when it has that many more messages
+ * replay    CONTROL STREAM TO STREAM                 replays the stream's last recording for each line of input; answers with the seconds
+ * tick      CHANNEL STREAM MILLISECONDS MESSAGES     publishes some messages of 100 bytes again and again
+ * </pre>
+ */
+public final class Peers
+{
+    private static final int BLOCK = 4 * 1024 * 1024;
+    private static final int FRAGMENTS = 512;
+
+    public static void main(final String[] args) throws Exception
+    {
+        try (Aeron aeron = Aeron.connect(new Aeron.Context().aeronDirectoryName(System.getProperty("aeron.dir"))))
+        {
+            switch (args[0])
+            {
+                case "record" -> record(aeron, args[1], args[2], number(args[3]), number(args[4]), number(args[5]));
+                case "subscribe" -> subscribe(aeron, args[1], number(args[2]));
+                case "count" -> count(aeron, args[1], number(args[2]));
+                case "replay" -> replay(aeron, args[1], number(args[2]), args[3], number(args[4]));
+                case "tick" -> tick(aeron, args[1], number(args[2]), number(args[3]), number(args[4]));
+                default -> throw new IllegalArgumentException(args[0]);
+            }
+        }
+    }
+
+    private static void replay(
+        final Aeron aeron,
+        final String control,
+        final int stream,
+        final String to,
+        final int toStream) throws IOException
+    {
+        final AeronArchive.Context context = new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
+            .controlResponseChannel("aeron:ipc?term-length=64k");
+        try (AeronArchive archive = AeronArchive.connect(context))
+        {
+            final long recording = last(archive, stream);
+            final long end = archive.getMaxRecordedPosition(recording);
+            final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+            System.out.println("ready");
+            while (input.readLine() != null)
+            {
+                final long begin = System.nanoTime();
+                try (Subscription subscription = aeron.addSubscription(to, toStream))
+                {
+                    final int session = (int)archive.startReplay(recording, 0, end, to, toStream);
+                    final IdleStrategy idle = idle();
+                    Image image;
+                    while (null == (image = subscription.imageBySessionId(session)))
+                    {
+                        idle.idle();
+                    }
+                    final FragmentAssembler taken = new FragmentAssembler((buffer, offset, length, header) -> {});
+                    while (image.position() < end)
+                    {
+                        idle.idle(image.poll(taken, FRAGMENTS));
+                    }
+                }
+                System.out.println((System.nanoTime() - begin) / 1e9);
+            }
+        }
+    }
+
+    private static long last(final AeronArchive archive, final int stream)
+    {
+        final long[] found = {Aeron.NULL_VALUE};
+        archive.listRecordings(0, Integer.MAX_VALUE, (controlSessionId, correlationId, recordingId, startTimestamp,
+            stopTimestamp, startPosition, stopPosition, initialTermId, segmentFileLength, termBufferLength,
+            mtuLength, sessionId, streamId, strippedChannel, originalChannel, sourceIdentity) ->
+            found[0] = streamId == stream ? recordingId : found[0]);
+        return found[0];
+    }
+
+    private static void record(
+        final Aeron aeron,
+        final String control,
+        final String channel,
+        final int stream,
+        final int messages,
+        final int length) throws IOException
+    {
+        final AeronArchive.Context context = new AeronArchive.Context().aeron(aeron).controlRequestChannel(control)
+            .controlResponseChannel("aeron:ipc?term-length=64k");
+        try (AeronArchive archive = AeronArchive.connect(context);
+            ExclusivePublication publication = archive.addRecordedExclusivePublication(channel, stream))
+        {
+            final int counter = await(() -> RecordingPos.findCounterIdBySession(
+                aeron.countersReader(), publication.sessionId(), archive.archiveId()));
+            final UnsafeBuffer message = new UnsafeBuffer(ByteBuffer.allocateDirect(length));
+            message.setMemory(0, length, (byte)7);
+            final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+            System.out.println("ready");
+            while (input.readLine() != null)
+            {
+                final long begin = System.nanoTime();
+                for (int i = 0; i < messages; i++)
+                {
+                    offer(publication, message);
+                }
+                final IdleStrategy idle = idle();
+                while (aeron.countersReader().getCounterValue(counter) < publication.position())
+                {
+                    idle.idle();
+                }
+                System.out.println((System.nanoTime() - begin) / 1e9);
+            }
+        }
+    }
+
+    private static void subscribe(final Aeron aeron, final String channel, final int stream)
+    {
+        endWithInput();
+        final IdleStrategy idle = idle();
+        try (Subscription subscription = aeron.addSubscription(channel, stream))
+        {
+            System.out.println("ready");
+            while (true)
+            {
+                int work = 0;
+                for (int i = 0; i < subscription.imageCount(); i++)
+                {
+                    final Image image = subscription.imageAtIndex(i);
+                    work += image.blockPoll((buffer, offset, length, session, term) -> { }, BLOCK);
+                }
+                idle.idle(work);
+            }
+        }
+    }
+
+    private static void count(final Aeron aeron, final String channel, final int stream) throws IOException
+    {
+        final IdleStrategy idle = idle();
+        final long[] seen = new long[1];
+        final FragmentAssembler whole = new FragmentAssembler((buffer, offset, length, header) -> seen[0]++);
+        try (Subscription subscription = aeron.addSubscription(channel, stream))
+        {
+            final BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+            System.out.println("ready");
+            long wanted = 0;
+            for (String line = input.readLine(); line != null; line = input.readLine())
+            {
+                wanted += number(line);
+                while (seen[0] < wanted)
+                {
+                    idle.idle(subscription.poll(whole, FRAGMENTS));
+                }
+                System.out.println(seen[0]);
+            }
+        }
+    }
+
+    private static void tick(
+        final Aeron aeron, final String channel, final int stream, final int milliseconds, final int messages)
+    {
+        endWithInput();
+        final UnsafeBuffer message = new UnsafeBuffer(ByteBuffer.allocateDirect(100));
+        try (ExclusivePublication publication = aeron.addExclusivePublication(channel, stream))
+        {
+            System.out.println("ready");
+            while (true)
+            {
+                for (int i = 0; i < messages; i++)
+                {
+                    offer(publication, message);
+                }
+                LockSupport.parkNanos(milliseconds * 1_000_000L);
+            }
+        }
+    }
+
+    private static void offer(final ExclusivePublication publication, final UnsafeBuffer message)
+    {
+        final IdleStrategy idle = idle();
+        long result;
+        while ((result = publication.offer(message)) < 0)
+        {
+            if (result == ExclusivePublication.CLOSED || result == ExclusivePublication.MAX_POSITION_EXCEEDED)
+            {
+                throw new IllegalStateException("Aeron answered " + result);
+            }
+            idle.idle();
+        }
+    }
+
+    private interface Counter
+    {
+        int find();
+    }
+
+    private static int await(final Counter counter)
+    {
+        final IdleStrategy idle = idle();
+        int found;
+        while ((found = counter.find()) < 0)
+        {
+            idle.idle();
+        }
+        return found;
+    }
+
+    private static IdleStrategy idle()
+    {
+        return new BackoffIdleStrategy(100, 10, 1_000, 100_000);
+    }
+
+    private static int number(final String text)
+    {
+        return Integer.parseInt(text);
+    }
+
+    private static void endWithInput()
+    {
+        final Thread end = new Thread(() ->
+        {
+            try
+            {
+                while (System.in.read() >= 0)
+                {
+                    Thread.onSpinWait();
+                }
+            }
+            catch (final IOException ignore)
+            {
+                // as good as its end
+            }
+            Runtime.getRuntime().halt(0);
+        });
+        end.setDaemon(true);
+        end.start();
+    }
+}

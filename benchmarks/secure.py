@@ -1,0 +1,253 @@
+"""The secure endpoint: against the same path without the cipher, against plain Aeron, and against the clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+import psutil
+
+from aeron_spark import node
+from aeron_spark.transport.port import DUOLOGUE_TERM_BYTES, MTU_BYTES
+from benchmarks.measure import Figure, ratio, take_turns
+from benchmarks.stage import ROOT, Stage
+
+PORTS: Final = 21500  # the first of those the servers listen on, two each
+PLAIN_PORT: Final = 21490
+MEDIA: Final = {"udp": "loopback UDP", "ipc": "IPC"}
+TIMEOUT: Final = 300.0  # seconds for all that an end is asked to do
+LARGE: Final = 64 * 1024
+MEGABYTES: Final = {"udp": 64, "ipc": 512}  # of a turn: about half a second
+OFTEN: Final = 3  # turns for each round, because they are short
+PEERS: Final = {"not sealed": "the same path without the cipher", "plain": "a plain publication"}
+SMALL: Final = 200
+SMALL_MESSAGES: Final = 300_000  # of a turn
+PINGS: Final = 500
+PAUSE: Final = 0.005  # seconds between two pings: the connection is idle
+IDLE_SECONDS: Final = 3.0
+BUSY_CORES: Final = 4  # with fewer, two ends that spin would leave the media driver none
+HANDSHAKES: Final = 100  # of a turn
+AT_ONCE: Final = 8
+TICK: Final = 0.01  # seconds: what the system counts another process's time in
+SIDES: Final = {"server": "server's process", "driver": "server's media driver"}
+
+Say = Callable[..., Any]
+
+
+def run(stage: Stage) -> Iterator[Figure]:
+    """Measure throughput, small messages, round trips and handshakes."""
+    for part in (throughput, small, pings, handshakes):
+        yield from part(stage)
+
+
+def throughput(stage: Stage) -> Iterator[Figure]:
+    """64 KiB messages, sealed, not sealed, and by a plain publication of the same process, each to its own receiver."""
+    with _ends(stage) as (_, client):
+        for media, where in MEDIA.items():
+            count = 20 if stage.quick else MEGABYTES[media] * 2**20 // LARGE
+            client("connect", name=f"sealed {media}", media=media)
+            client("connect", name=f"bare {media}", media=media, bare=True)
+            with _plain(stage, client, media) as plain:
+                cases = {
+                    "sealed": partial(client, "send", name=f"sealed {media}", size=LARGE, count=count),
+                    "not sealed": partial(client, "send", name=f"bare {media}", size=LARGE, count=count),
+                    "plain": partial(plain, LARGE, count),
+                }
+                taken = take_turns(
+                    cases, rounds=1 if stage.quick else OFTEN * stage.rounds, warm=0 if stage.quick else OFTEN
+                )
+            rates = {who: [count * LARGE / 1e6 / one for one in times] for who, times in taken.items()}
+            medians = ", ".join(f"{who} {statistics.median(found):.0f} MB/s" for who, found in rates.items())
+            for peer, target in (("not sealed", ">= 0.8"), ("plain", ">= 0.6")):
+                yield Figure(
+                    f"secure, 64 KiB messages over {where}, against {PEERS[peer]}",
+                    ratio(rates["sealed"], rates[peer]),
+                    "of its throughput",
+                    target if media == "udp" else "",
+                    medians,
+                    {who: rates[who] for who in ("sealed", peer)},
+                )
+
+
+def small(stage: Stage) -> Iterator[Figure]:
+    """200-byte messages by ``send_many``: how many a core sends, and how many a core receives.
+
+    By the processor time of each process, all its threads together, so that the other one and the driver do not count.
+    """
+    with _ends(stage) as (server, client):
+        for media, where in MEDIA.items():
+            client("connect", name=media, media=media)
+            found: dict[str, list[float]] = {"sender": [], "receiver": [], "time": []}
+            for turn in range(1 if stage.quick else 2 + stage.rounds):
+                count = 10_000 if stage.quick else SMALL_MESSAGES
+                before = client("cpu"), server("cpu")
+                took = float(client("send_many", name=media, size=SMALL, count=count))
+                spent = client("cpu") - before[0], server("cpu") - before[1], took
+                if turn >= 2 or stage.quick:
+                    for who, seconds in zip(found, spent, strict=True):
+                        found[who].append(count / 1e3 / seconds)
+            speed = {who: statistics.median(rates) for who, rates in found.items()}
+            slower = min(("sender", "receiver"), key=lambda who: speed[who])
+            yield Figure(
+                f"secure, {SMALL} B messages by send_many over {where}",
+                speed[slower],
+                f"thousand a second of one core by the {slower}",
+                ">= 300" if media == "udp" else "",
+                f"{speed['sender']:.0f} by the sender, {speed['receiver']:.0f} by the receiver; {speed['time']:.0f} "
+                "thousand a second with both and the driver on these cores",
+                found,
+            )
+
+
+def pings(stage: Stage) -> Iterator[Figure]:
+    """Round trips of an idle connection, and what waiting for them costs."""
+    both = (os.cpu_count() or 1) >= BUSY_CORES
+    for idle, target in (("busy-spin", "<= 1"), ("backoff", "")):
+        with _ends(stage, idle, idle if both else "backoff") as (_, client):
+            count = 20 if stage.quick else PINGS
+            client("connect", name=idle, media="udp")
+            client("ping", name=idle, count=count)  # warm
+            before = client("cpu")
+            time.sleep(0.2 if stage.quick else IDLE_SECONDS)
+            busy = (client("cpu") - before) / (0.2 if stage.quick else IDLE_SECONDS)
+            millis = sorted(1e3 * one for one in client("ping", name=idle, count=count, pause=PAUSE))
+        alone = "" if both or idle == "backoff" else "; at the client alone, for there are too few cores for both"
+        yield Figure(
+            f"secure, ping over loopback UDP, idle={idle}",
+            statistics.median(millis),
+            "ms",
+            target,
+            f"median of {count}, p99 {millis[int(0.99 * count)]:.2f} ms; an idle client takes {100 * busy:.0f} % of a "
+            f"core{'; the default' if idle == 'backoff' else ''}{alone}",
+            {"milliseconds": millis},
+        )
+
+
+def handshakes(stage: Stage) -> Iterator[Figure]:
+    """How long one takes, and how many the server's process and media driver can take in a second of one core.
+
+    The clients have a media driver of their own, so that what the server's side takes can be told apart.
+    """
+    count = 8 if stage.quick else HANDSHAKES
+    theirs = f"{stage.node.aeron_dir}-clients"
+    alone: list[float] = []
+    used: dict[str, list[float]] = {"server": [], "driver": []}
+    rates: list[float] = []
+    failed: list[str] = []
+    try:
+        with node.ensure(theirs), ExitStack() as stack:
+            server = stack.enter_context(_end("server", stage.node.aeron_dir, PORTS))
+            client = stack.enter_context(_end("client", theirs, PORTS))
+            driver = psutil.Process(stage.node.pid)
+            client("handshakes", media="udp", count=count, at_once=AT_ONCE)  # warm
+            for _ in range(stage.rounds):
+                alone += client("handshakes", media="udp", count=max(2, count // 10), at_once=1)["seconds"]
+                before, begun = (server("cpu"), _cpu(driver)), time.perf_counter()
+                made = client("handshakes", media="udp", count=count, at_once=AT_ONCE)
+                done = len(made["seconds"])
+                rates.append(done / (time.perf_counter() - begun))
+                used["server"].append(done / (server("cpu") - before[0]))
+                used["driver"].append(done / max(TICK, _cpu(driver) - before[1]))
+                failed += made["failed"]
+    finally:
+        node.stop(theirs, force=True)
+        shutil.rmtree(theirs, ignore_errors=True)
+    millis = [1e3 * one for one in alone]
+    yield Figure(
+        "secure, handshake over loopback UDP",
+        statistics.median(millis),
+        "ms",
+        "<= 30",
+        f"median of {len(millis)} one after the other, the longest {max(millis):.0f} ms; cookie and duologue included",
+        {"milliseconds": millis},
+    )
+    speed = {who: statistics.median(found) for who, found in used.items()}
+    slower = min(speed, key=lambda who: speed[who])
+    failures = f"; {len(failed)} failed, the first: {failed[0]}" if failed else ""
+    yield Figure(
+        "secure, handshakes of one core, closing included",
+        speed[slower],
+        f"a second by the {SIDES[slower]}",
+        ">= 100",
+        f"{speed['server']:.0f} by the server's process, {speed['driver']:.0f} by its media driver; {AT_ONCE} clients "
+        f"at once, on the same cores, made {statistics.median(rates):.0f} a second{failures}",
+        {**used, "time": rates},
+    )
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+@contextmanager
+def _plain(stage: Stage, client: Say, media: str) -> Iterator[Callable[[int, int], float]]:
+    """A plain publication of the client's process with a connection's own parameters, and plain Java at its end."""
+    stream = stage.new_stream()
+    there = f"aeron:udp?endpoint=127.0.0.1:{PLAIN_PORT}|" if media == "udp" else "aeron:ipc?"
+    tuned = f"term-length={DUOLOGUE_TERM_BYTES}|mtu={MTU_BYTES}|sparse=true"
+
+    def publish(size: int, count: int) -> float:
+        begun = time.perf_counter()
+        sending = threading.Thread(target=lambda: client("offer", name=media, size=size, count=count))
+        sending.start()
+        say(str(count))
+        sending.join()
+        return time.perf_counter() - begun
+
+    with stage.java("count", there.rstrip("?|"), stream) as say:
+        assert client("publish", name=media, channel=there + tuned, stream=stream)
+        yield publish
+
+
+@contextmanager
+def _ends(stage: Stage, idle: str = "backoff", server_idle: str = "backoff") -> Iterator[tuple[Say, Say]]:
+    """A server and a client, each in a process of its own."""
+    at = stage.node.aeron_dir
+    with _end("server", at, PORTS, server_idle) as server, _end("client", at, PORTS, idle) as client:
+        yield server, client
+
+
+@contextmanager
+def _end(*arguments: object) -> Iterator[Say]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.secure_ends", *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    late = threading.Timer(TIMEOUT, process.kill)
+    late.daemon = True
+    late.start()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    to, answers = process.stdin, process.stdout
+
+    def say(do: str, **given: object) -> Any:
+        if do:
+            to.write(json.dumps({"do": do, **given}) + "\n")
+            to.flush()
+        answer = answers.readline()
+        if not answer:
+            raise RuntimeError(f"the {arguments[0]} ended with {process.wait()}, asked to {do}")
+        return json.loads(answer)
+
+    try:
+        assert say("") == "ready"
+        yield say
+    finally:
+        late.cancel()
+        to.close()
+        process.wait(TIMEOUT)
+        answers.close()

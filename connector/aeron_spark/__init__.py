@@ -1,0 +1,94 @@
+"""Apache Spark reads and writes Aeron. Importing this loads the errors and nothing else: no Spark, no Java, no Arrow.
+
+The rest is loaded by its first use: ``aeron_spark.connect`` and ``aeron_spark.Server`` (the secure endpoint),
+``aeron_spark.node`` (this machine's media driver and archive),
+``aeron_spark.spark`` (``register``, where Spark looked for data sources before this package was installed),
+``aeron_spark.__version__``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    DataFormatError,
+    DataLossError,
+    IdentityError,
+    OptionError,
+    RefusedError,
+    RemoteError,
+    ServerKeyChanged,
+    SessionLost,
+    SetupError,
+    TamperedError,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+)
+
+if TYPE_CHECKING:
+    from aeron_spark import node as node
+    from aeron_spark import spark as spark
+    from aeron_spark.client.opening import Client as Client
+    from aeron_spark.client.opening import connect as connect
+    from aeron_spark.duologue.connection import Connection as Connection
+    from aeron_spark.duologue.spill import ReceivedFile as ReceivedFile
+    from aeron_spark.server.program import Server as Server
+
+    __version__: str
+
+_ENDPOINT = {
+    "Client": "client.opening",
+    "Connection": "duologue.connection",
+    "ReceivedFile": "duologue.spill",
+    "Server": "server.program",
+    "connect": "client.opening",
+}
+
+__all__ = [
+    "AeronSparkError",
+    "Client",
+    "ConnectError",
+    "Connection",
+    "DataFormatError",
+    "DataLossError",
+    "IdentityError",
+    "OptionError",
+    "ReceivedFile",
+    "RefusedError",
+    "RemoteError",
+    "Server",
+    "ServerKeyChanged",
+    "SessionLost",
+    "SetupError",
+    "TamperedError",
+    "TransportError",
+    "UsageError",
+    "WaitTimeout",
+    "__version__",
+    "connect",
+    "node",
+    "spark",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from aeron_spark.node.version import package_version
+
+        return package_version()
+    if name in ("node", "spark"):
+        import importlib
+
+        return importlib.import_module(f"aeron_spark.{name}")
+    if name in _ENDPOINT:
+        import importlib
+
+        return getattr(importlib.import_module(f"aeron_spark.{_ENDPOINT[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,200 @@
+"""Launching Aeron's media driver and archive inside this process, watching them, and repairing a torn archive."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jpype
+
+from aeron_spark.aeron import guard, jvm
+from aeron_spark.aeron.exceptions import describe, java_errors
+from aeron_spark.errors import OptionError, SetupError
+
+CHECKSUM: Final = "org.agrona.checksum.Crc32c"
+LOCAL_CHANNEL: Final = "aeron:udp?endpoint=localhost:0"
+KEEPER_ARGUMENTS: Final = (
+    jvm.OWN_SIGNALS,  # SIGTERM belongs to the keeper
+    "-Xmx256m",
+    # A driver takes packets from anybody, and Aeron 1.51 trusts the offsets in them: unchecked, one of them ends the
+    # process, or writes where it should not.
+    "-Dagrona.disable.bounds.checks=false",
+)
+HEARTBEAT_TYPE: Final = 11
+RECEIVE_CHANNEL_TYPE: Final = 7
+RECORDING_POSITION_TYPE: Final = 100
+MAPPED_FILES: Final = ("archive-mark.dat", "archive.catalog")
+TORN: Final = "ArchiveTool verify"  # the archive's own words when the last fragment may be incomplete
+
+# Where Aeron declares the names of its properties, as constants that end in PROP_NAME.
+CONFIGURATIONS: Final = (
+    "io.aeron.CommonContext",
+    "io.aeron.Aeron$Configuration",
+    "io.aeron.driver.Configuration",
+    "io.aeron.driver.ext.DebugChannelEndpointConfiguration",
+    "io.aeron.archive.Archive$Configuration",
+    "io.aeron.archive.client.AeronArchive$Configuration",
+)
+
+
+def start_keeper_jvm(properties: Mapping[str, str]) -> None:
+    """Start this process's JVM for a driver; the properties must be there before Aeron's classes are loaded."""
+    jvm.start(*KEEPER_ARGUMENTS, *(f"-D{name}={value}" for name, value in properties.items()))
+    known = known_properties()
+    for name in properties:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise OptionError(
+                f"Aeron {aeron_version()} has no property {name}",
+                remedy=f"Did you mean {near[0]}?" if near else "See Aeron's documentation of its configuration.",
+            )
+
+
+def known_properties() -> frozenset[str]:
+    """Return the names of all properties that Aeron's driver, archive and clients read."""
+    names = set()
+    for configuration in CONFIGURATIONS:
+        holder = jvm.jclass(configuration)
+        for field in holder.class_.getFields():
+            if str(field.getName()).endswith("PROP_NAME"):
+                names.add(str(field.get(None)))
+    return frozenset(names)
+
+
+def aeron_version() -> str:
+    """Return the version of Aeron's media driver in the jar."""
+    return str(jvm.jclass("io.aeron.driver.MediaDriverVersion").VERSION)
+
+
+class EmbeddedDriver:
+    """A media driver, with or without an archive, on threads of this process.
+
+    Aeron's own handlers are kept on purpose: both write every distinct error to its log and to standard error, and
+    neither ends the process as a plain client's would.
+    """
+
+    def __init__(self, driver: Mapping[str, object], archive: Mapping[str, object] | None) -> None:
+        context = _configure(jvm.jclass("io.aeron.driver.MediaDriver$Context")(), {**driver, **guard.suppliers()})
+        self._archive: Any = None
+        with java_errors(f"starting the media driver in {driver['aeronDirectoryName']}"):
+            if archive is None:
+                self._running = self._driver = jvm.jclass("io.aeron.driver.MediaDriver").launch(context)
+            else:
+                keeping = _configure(jvm.jclass("io.aeron.archive.Archive$Context")(), archive)
+                checksum = jvm.jclass("io.aeron.archive.checksum.Checksums").newInstance(CHECKSUM)
+                keeping.recordChecksum(checksum).replayChecksum(checksum)
+                if not archive["controlChannelEnabled"]:  # the archive then cannot tell its own address to replicate to
+                    client = jvm.jclass("io.aeron.archive.client.AeronArchive$Context")()
+                    keeping.archiveClientContext(client.controlResponseChannel(LOCAL_CHANNEL))
+                self._running = jvm.jclass("io.aeron.archive.ArchivingMediaDriver").launch(context, keeping)
+                self._driver = self._running.mediaDriver()
+                self._archive = self._running.archive()
+                _allocate(Path(str(self._archive.context().archiveDir())))
+        concluded = self._driver.context()
+        self._counters = jvm.jclass("org.agrona.concurrent.status.CountersReader")(
+            concluded.countersMetaDataBuffer(), concluded.countersValuesBuffer()
+        )
+        self._own_client = None if self._archive is None else int(self._archive.context().aeron().clientId())
+        self._own_channels = self._count(RECEIVE_CHANNEL_TYPE)
+        self._archive_threads = _threads("archive-")
+
+    def clients(self) -> int:
+        """Return how many Aeron clients the driver knows, the archive's own not counted.
+
+        A client that has connected and asked for nothing yet is not known to any driver.
+        """
+        return sum(1 for counter in self._allocated(HEARTBEAT_TYPE) if self._registration(counter) != self._own_client)
+
+    def recordings(self) -> int:
+        """Return how many recordings grow, or wait on a network channel for somebody to record."""
+        waiting = self._count(RECEIVE_CHANNEL_TYPE) - self._own_channels
+        return max(self._count(RECORDING_POSITION_TYPE), waiting)
+
+    def failure(self) -> str:
+        """Say why the archive no longer works, or return an empty text."""
+        if self._archive is not None and self._archive.context().aeron().isClosed():
+            return "the archive lost its media driver"
+        for thread in self._archive_threads:
+            if not thread.isAlive():
+                return f"the archive's thread {thread.getName()} died; see the lines before this one"
+        return ""
+
+    def close(self) -> None:
+        """Stop the archive, then the driver, and remove the driver's directory."""
+        with java_errors("stopping the media driver"):
+            self._running.close()
+
+    def _registration(self, counter: int) -> int:
+        return int(self._counters.getCounterRegistrationId(counter))
+
+    def _count(self, type_id: int) -> int:
+        return len(self._allocated(type_id))
+
+    def _allocated(self, type_id: int) -> list[int]:
+        reader = self._counters
+        found = []
+        for counter in range(int(reader.maxCounterId()) + 1):
+            state = reader.getCounterState(counter)
+            if state == 0:  # RECORD_UNUSED: nothing was ever allocated from here on
+                break
+            if state == 1 and reader.getCounterTypeId(counter) == type_id:
+                found.append(counter)
+        return found
+
+
+def is_torn(error: BaseException) -> bool:
+    """Whether the archive refused to start because its last fragment may be incomplete."""
+    return TORN in str(error)
+
+
+def verify_archive(archive_dir: Path) -> str:
+    """Let the archive's own tool cut incomplete last fragments off; return its report."""
+    yes = jpype.JProxy("io.aeron.archive.ArchiveTool$ActionConfirmation", dict={"confirm": lambda file: True})
+    report = jvm.jclass("java.io.ByteArrayOutputStream")()
+    options = jvm.jclass("java.util.Collections").emptySet()
+    with java_errors(f"verifying the archive in {archive_dir}"):
+        jvm.jclass("io.aeron.archive.ArchiveTool").verify(
+            jvm.jclass("java.io.PrintStream")(report),
+            jvm.jclass("java.io.File")(str(archive_dir)),
+            options,
+            CHECKSUM,
+            yes,
+        )
+    return str(report.toString())
+
+
+def _allocate(archive_dir: Path) -> None:
+    """Give the archive's mapped files all their blocks: on a full disk a write into a hole of them kills its thread."""
+    for name in MAPPED_FILES:
+        path = archive_dir / name
+        try:
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        except OSError as error:
+            raise SetupError(
+                f"{path} has no room on its disk ({error.strerror})", remedy="Free some space, or name another place."
+            ) from error
+
+
+def _threads(prefix: str) -> list[Any]:
+    """Return the Java threads whose names begin so."""
+    return [
+        one
+        for one in jvm.jclass("java.lang.Thread").getAllStackTraces().keySet()
+        if str(one.getName()).startswith(prefix)
+    ]
+
+
+def _configure(context: Any, values: Mapping[str, object]) -> Any:
+    """Call each method of ``context`` with its value; a wrong value is an OptionError in Aeron's words."""
+    package = "io.aeron.archive.Archive" if "archiveId" in values else "io.aeron.driver."
+    for method, value in values.items():
+        argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value) if method == "threadingMode" else value
+        try:
+            getattr(context, method)(argument)
+        except jpype.JException as error:
+            raise OptionError(f"Aeron refuses {method}={value}: {describe(error)}") from error
+    return context

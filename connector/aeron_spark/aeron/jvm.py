@@ -1,0 +1,114 @@
+"""The one Java virtual machine of a process: started by the first use of Aeron, never at import, never before a fork.
+
+A JVM does not survive a fork: the child is told it runs, and hangs on its first use. PySpark forks its workers,
+so the process that started the JVM is remembered and every later use compares.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import jpype
+
+from aeron_spark.aeron.jars import classpath
+from aeron_spark.errors import SetupError, UsageError
+
+MINIMUM_JAVA: Final = 17
+
+ARGUMENTS: Final = (
+    # Agrona reaches for Unsafe, and for CRC-32C over direct memory (the archive's checksums).
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Xss512k",
+    "-Dagrona.disable.bounds.checks=true",
+)
+SIGNALS: Final = ("TERM", "HUP")  # how Spark ends its Python processes
+OWN_SIGNALS: Final = "-Xrs"  # the JVM leaves signals to the process, which closes what it opened by itself
+HEAP: Final = "-Xmx128m"  # nothing big lives on the heap: rows are in Arrow's memory, logs are mapped
+
+_lock = threading.Lock()
+_started_in: int | None = None
+
+
+def start(*extra: str) -> None:
+    """Start the JVM of this process unless it runs; ``extra`` arguments count for the first start only.
+
+    Raises SetupError without Java 17 or newer, UsageError in a child forked from a process whose JVM ran.
+    """
+    global _started_in
+    with _lock:
+        if _started_in == os.getpid():
+            return
+        if _started_in is not None:
+            raise UsageError(
+                f"the JVM was started in process {_started_in}, before process {os.getpid()} was forked from it",
+                remedy="Use Aeron only after the fork, or start children with the 'spawn' method.",
+            )
+        jars = classpath()
+        library = None if jpype.isJVMStarted() else find_library()
+        if library is not None:
+            check_version(library)
+            jpype.startJVM(library, *ARGUMENTS, HEAP, *extra, classpath=jars, convertStrings=False)
+            if OWN_SIGNALS not in extra:
+                jpype.JClass("io.aeronspark.Endings").onSignals(*SIGNALS)
+        else:  # the user's own program runs a JVM already: share it
+            for jar in jars:
+                jpype.addClassPath(jar)
+        _started_in = os.getpid()
+        # Before JPype ends the JVM: it interrupts threads, and a client that is closed then complains.
+        atexit.register(_close, os.getpid())
+
+
+def _close(pid: int) -> None:
+    if pid == os.getpid() and jpype.isJVMStarted():
+        jpype.JClass("io.aeronspark.Endings").closeAll()
+
+
+def started() -> bool:
+    """Whether this process, and not a parent it was forked from, runs a JVM."""
+    return _started_in == os.getpid()
+
+
+def jclass(name: str) -> Any:
+    """Return the Java class ``name``, starting the JVM first where needed."""
+    start()
+    return jpype.JClass(name)
+
+
+def find_library() -> str:
+    """Return the path of libjvm, or raise SetupError with the remedy."""
+    try:
+        return str(jpype.getDefaultJVMPath())
+    except (jpype.JVMNotFoundException, jpype.JVMNotSupportedException, OSError) as error:
+        raise SetupError(
+            "Aeron needs Java 17 or newer, and no Java was found",
+            remedy="Install one (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME.",
+        ) from error
+
+
+def check_version(library: str) -> None:
+    """Raise SetupError where the JVM at ``library`` says in its ``release`` file that it is older than Java 17."""
+    version = java_version(library)
+    if version is not None and version < MINIMUM_JAVA:
+        raise SetupError(
+            f"Aeron needs Java {MINIMUM_JAVA} or newer, and {library} is Java {version}",
+            remedy="Set JAVA_HOME to a newer Java (Debian and Ubuntu: apt-get install openjdk-17-jre-headless).",
+        )
+
+
+def java_version(library: str) -> int | None:
+    """Return the feature version of the JVM at ``library``, or None where its installation does not say."""
+    for folder in Path(library).resolve().parents:
+        release = folder / "release"
+        if release.is_file():
+            match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', release.read_text())
+            return int(match.group(1)) if match else None
+    return None

@@ -1,0 +1,50 @@
+"""Flags of the secure endpoint's commands, made of the option table: a name there is a flag here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from aeron_spark.errors import OptionError
+from aeron_spark.options.row import Where
+from aeron_spark.options.table import TABLE
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def flag_of(name: str) -> str:
+    """``maxConnections`` -> ``--max-connections``."""
+    return "--" + re.sub(r"(?=[A-Z])", "-", name).lower()
+
+
+def table_options(where: Where) -> Callable[[_F], _F]:
+    """Add a flag for each option of the table that may be given there; the texts arrive under their own names."""
+
+    def add(command: _F) -> _F:
+        for row in reversed([row for row in TABLE if where in row.where]):
+            default = row.shown_default or row.default_in(where)
+            text = re.sub(r"`([^`]*)`", r"\1", row.meaning)
+            command = click.option(
+                flag_of(row.name),
+                row.name,
+                metavar="|".join(row.choices) if row.choices else row.kind.name.replace("_", "-"),
+                help=f"{text}  [default: {re.sub('`', '', default)}]" if default is not None else text,
+            )(command)
+        return command
+
+    return add
+
+
+def given_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def refuse_twice(first: dict[str, Any], second: dict[str, Any], where: str) -> None:
+    """Raise OptionError for what both give."""
+    both = sorted({name.lower() for name in first} & {name.lower() for name in second})
+    if both:
+        raise OptionError(f"{both[0]!r} is given by a flag and in {where}", remedy="Give it once.")

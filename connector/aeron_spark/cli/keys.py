@@ -1,0 +1,130 @@
+"""``aeron-spark keys``: this user's own identity, and the servers it knows."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+import click
+
+from aeron_spark.cli.main import NearestNames
+from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.endpoint.keypair import KeyPair, fingerprint, parse_public, public_text
+from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.keys import KeyPlaces, KnownServers, create_identity, load_identity, parse_server, read_identity
+from aeron_spark.node.places import config_home
+
+_known_option = click.option(
+    "--known-servers", metavar="FILE", type=click.Path(path_type=Path), help="The file of known servers."
+)
+
+
+@click.group(cls=NearestNames)
+def keys() -> None:
+    """Make and show this user's identity; list, trust and forget servers."""
+
+
+@keys.command()
+@click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help="The file to make.")
+@click.option("--force", is_flag=True, help="Replace the identity that is there.")
+@json_option
+def new(identity: Path | None, force: bool, as_json: bool) -> None:
+    """Make a new identity, in a file that only this user can read."""
+    path = identity or _places().identity
+    _show(create_identity(path, force=force), str(path), as_json)
+
+
+@keys.command()
+@click.option("--identity", metavar="FILE|env:NAME", help="Where the identity is.")
+@json_option
+def show(identity: str | None, as_json: bool) -> None:
+    """Show the public key of an identity, to give to others."""
+    path = _places().identity
+    pair = load_identity(identity) if identity else read_identity(path)
+    _show(pair, identity or str(path), as_json)
+
+
+@keys.command()
+@click.argument("server", metavar="HOST:PORT")
+@click.argument("key")
+@click.option("--comment", default="", metavar="TEXT", help="A note for the file.")
+@_known_option
+@json_option
+def trust(server: str, key: str, comment: str, known_servers: Path | None, as_json: bool) -> None:
+    """Know the server at HOST:PORT by KEY, its public key."""
+    name = parse_server(server)
+    try:
+        public = parse_public(key)
+    except DataFormatError as error:
+        raise OptionError(error.what, remedy=error.remedy) from None
+    added = _known(known_servers).trust(name, public, comment)
+    if as_json:
+        print_json({"server": str(name), "key": public_text(public), "added": added})
+    else:
+        click.echo(f"{name} is known by {fingerprint(public)}{'' if added else ' already'}")
+
+
+@keys.command()
+@click.argument("server", metavar="HOST:PORT")
+@_known_option
+@json_option
+def forget(server: str, known_servers: Path | None, as_json: bool) -> None:
+    """Forget the key of the server at HOST:PORT, because it has another now."""
+    name = parse_server(server)
+    known = _known(known_servers)
+    if not known.forget(name):
+        names = [str(one) for one in known.all()]
+        near = difflib.get_close_matches(str(name), names, n=1)
+        raise OptionError(
+            f"{name} is not among the known servers in {known.path}",
+            remedy=f"Did you mean {near[0]}?" if near else "'aeron-spark keys list' shows them.",
+        )
+    if as_json:
+        print_json({"server": str(name), "forgotten": True})
+    else:
+        click.echo(f"forgot {name}")
+
+
+@keys.command("list")
+@_known_option
+@json_option
+def list_servers(known_servers: Path | None, as_json: bool) -> None:
+    """List the known servers."""
+    known = _known(known_servers)
+    entries = known.all().values()
+    if as_json:
+        for entry in entries:
+            print_json(
+                {
+                    "server": str(entry.server),
+                    "host": entry.server.host,
+                    "port": entry.server.port,
+                    "key": public_text(entry.key),
+                    "fingerprint": fingerprint(entry.key),
+                    "comment": entry.comment,
+                }
+            )
+        return
+    print_table(
+        f"known servers ({known.path})",
+        ("server", "fingerprint", "key", "comment"),
+        [(entry.server, fingerprint(entry.key), public_text(entry.key), entry.comment) for entry in entries],
+        empty=f"no known servers in {known.path}",
+    )
+
+
+def _places() -> KeyPlaces:
+    return KeyPlaces.below(config_home(os.environ))
+
+
+def _known(path: Path | None) -> KnownServers:
+    return KnownServers(path or _places().known_servers)
+
+
+def _show(pair: KeyPair, where: str, as_json: bool) -> None:
+    shown = {"public": public_text(pair.public), "fingerprint": fingerprint(pair.public), "identity": where}
+    if as_json:
+        print_json(shown)
+    else:
+        print_table("identity", ("what", "value"), list(shown.items()), empty="")

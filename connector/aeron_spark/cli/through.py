@@ -1,0 +1,105 @@
+"""``send`` and ``receive`` through a secure server: messages of bytes, to and from the other clients."""
+
+from __future__ import annotations
+
+import base64
+import queue
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import click
+
+from aeron_spark.cli.inputs import format_of, read_input
+from aeron_spark.cli.output import print_json
+from aeron_spark.cli.progress import progress
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, WaitTimeout
+
+DIRECT: Final = ("channel", "streamId", "archive")
+LOOK: Final = 0.1  # seconds between two looks at whether to stop
+WAITING_MOST: Final = 10_000  # messages received and not written yet: then the server is held up
+
+
+def client_arguments(given: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Take ``server`` out of the options; raise OptionError where the direct way is meant as well."""
+    rest: dict[str, Any] = dict(given)
+    address = rest.pop("server")
+    for name in DIRECT:
+        if name in rest:
+            raise OptionError(
+                f"a server and {name!r} are two ways to reach a stream", remedy="Give the one or the other."
+            )
+    return address, rest
+
+
+def send_through(
+    given: Mapping[str, str], sources: tuple[str, ...], form: str | None, stopped: Callable[[], bool]
+) -> int:
+    """Send each message of ``sources``; return how many, once the server has them all."""
+    from aeron_spark.client.opening import connect
+
+    address, options = client_arguments(given)
+    sent = 0
+    with connect(address, **options) as client, progress("sending", None) as advance:
+        try:
+            for name in sources:
+                for piece in read_input(name, format_of(name, form), True, stopped):
+                    if "value" not in piece.rows.schema.names:
+                        raise DataFormatError(
+                            "messages are a column 'value', and rows have others",
+                            remedy="Name a stream of the server with --stream: it takes rows.",
+                        )
+                    values = [value for value in piece.rows.column("value").to_pylist() if value is not None]
+                    client.send_many(values)
+                    sent += len(values)
+                    advance(len(values), piece.size)
+            client.send("aeron-spark sent", acknowledge=True)
+        except AeronSparkError:
+            if sent:
+                click.echo(f"aeron-spark: {sent} messages were handed over before this:", err=True)
+            raise
+    return sent
+
+
+def receive_through(
+    given: Mapping[str, str], *, count: int | None, timeout: float | None, as_json: bool, stopped: Callable[[], bool]
+) -> int:
+    """Write what other clients send until ``count``, ``timeout`` seconds without a message, or a signal."""
+    from aeron_spark.client.opening import connect
+    from aeron_spark.server.relay import SUBSCRIBE
+
+    address, options = client_arguments(given)
+    came: queue.Queue[bytes] = queue.Queue(WAITING_MOST)
+    received = 0
+    with connect(address, **options) as client:
+        client.on_message(bytes, came.put)
+        client.on_resume(lambda connection: connection.send(SUBSCRIBE))
+        client.send(SUBSCRIBE, acknowledge=True)
+        last = time.monotonic()
+        while not stopped() and received != count:
+            try:
+                message = came.get(timeout=LOOK)
+            except queue.Empty:
+                if timeout is not None and time.monotonic() - last >= timeout:
+                    break
+                continue
+            last = time.monotonic()
+            received += 1
+            _write(message, as_json)
+    if count is not None and received < count and not stopped():
+        raise WaitTimeout(
+            f"{received} of {count} messages came, and no more for {timeout:g} s", remedy="Look whether anybody sends."
+        )
+    return received
+
+
+def _write(message: bytes, as_json: bool) -> None:
+    if not as_json:
+        sys.stdout.buffer.write(message + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    try:
+        print_json({"value": message.decode()})
+    except UnicodeDecodeError:
+        print_json({"valueBase64": base64.b64encode(message).decode()})

@@ -1,0 +1,197 @@
+"""``send`` and ``receive`` to and from a server's named streams: rows and messages, by transactions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import pyarrow as pa
+
+from aeron_spark.cli.inputs import are_values, format_of, read_input, total_size
+from aeron_spark.cli.outputs import Output
+from aeron_spark.cli.progress import progress
+from aeron_spark.cli.through import client_arguments
+from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.log.tail import RAW
+
+if TYPE_CHECKING:
+    from aeron_spark.client.opening import Client
+    from aeron_spark.remote.reading import StreamReader
+    from aeron_spark.remote.writing import StreamWriter
+
+DIRECT_ONLY: Final = ("ack", "record")
+LOOK: Final = 0.1  # seconds between two looks at whether to stop
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was committed."""
+
+    rows: int = 0
+    transactions: int = 0
+
+
+def arguments(given: Mapping[str, str]) -> tuple[str, str, dict[str, Any]]:
+    """Take server and stream out of the options; raise OptionError for those of the direct way."""
+    for name in DIRECT_ONLY:
+        if name in given:
+            raise OptionError(f"{name!r} is for the direct way, and a stream of a server has no use for it")
+    address, rest = client_arguments(given)
+    return address, rest.pop("stream"), rest
+
+
+def send_rows(
+    given: Mapping[str, str], sources: tuple[str, ...], form: str | None, commit_rows: int | None,
+    stopped: Callable[[], bool],
+) -> Sent:  # fmt: skip
+    """Write each of ``sources`` as a transaction, or every ``commit_rows`` rows; return what was committed.
+
+    What was read and not committed when ``stopped`` says so, or when something fails, is dropped.
+    """
+    from aeron_spark.client.opening import connect
+
+    address, stream, options = arguments(given)
+    payload, writer_id = options.pop("payload", "auto"), options.pop("writerId", None)
+    values = {"auto": None, "arrow": False}.get(payload, True)
+    sent = Sent()
+    with connect(address, **options) as client, progress("sending", total_size(sources)) as advance:
+        client.stream(stream)  # a wrong name is said before anything is read
+        sending = _Sending(client, stream, payload, writer_id, commit_rows, sent)
+        try:
+            for name in sources:
+                for piece in read_input(name, format_of(name, form), values, stopped):
+                    sending.write(piece.rows)
+                    advance(piece.rows.num_rows, piece.size)
+                if stopped():
+                    break
+                sending.commit()
+        except AeronSparkError:
+            if sent.rows:
+                click.echo(f"aeron-spark: {sent.rows} rows were committed before this:", err=True)
+            raise
+        finally:
+            sending.close()
+    return sent
+
+
+class _Sending:
+    """A writer that is made for what comes first, and commits every so many rows."""
+
+    def __init__(
+        self, client: Client, stream: str, payload: str, writer_id: str | None, commit_rows: int | None, sent: Sent
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._payload = payload
+        self._writer_id = writer_id
+        self._commit_rows = commit_rows
+        self._sent = sent
+        self._open = 0  # rows that are not committed
+        self._out: StreamWriter | None = None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        out = self._out = self._out or self._writer(rows)
+        while rows.num_rows:
+            room = rows.num_rows if self._commit_rows is None else self._commit_rows - self._open
+            part, rows = rows.slice(0, room), rows.slice(room)
+            out.write(part)
+            self._open += part.num_rows
+            if self._open == self._commit_rows:
+                self.commit()
+
+    def commit(self) -> None:
+        if self._out is not None and self._open:
+            self._out.commit()
+            self._sent.rows += self._open
+            self._sent.transactions += 1
+            self._open = 0
+
+    def close(self) -> None:
+        if self._out is not None:
+            self._out.close()
+
+    def _writer(self, rows: pa.RecordBatch) -> StreamWriter:
+        payload = self._payload
+        if payload == "auto":
+            held = self._client.stream(self._stream).content
+            payload = (held or "framed") if are_values(rows.schema) else "arrow"
+        return self._client.writer(self._stream, writer_id=self._writer_id, payload=payload)
+
+
+@dataclass(slots=True)
+class Received:
+    """What came, and whether a signal ended it."""
+
+    rows: int = 0
+    interrupted: bool = False
+
+
+def receive_rows(
+    given: Mapping[str, str], out: Output, *, start: str | None, follow: bool, count: int | None,
+    timeout: float | None, metadata: bool, stopped: Callable[[], bool],
+) -> Received:  # fmt: skip
+    """Write what is committed, and with ``follow`` what comes, until ``count`` rows came, or ``timeout`` is over."""
+    from aeron_spark.client.opening import connect
+
+    address, stream, options = arguments(given)
+    came = Received()
+    schema: pa.Schema = RAW
+    with connect(address, **options) as client, progress("receiving", None) as advance:
+        try:
+            reader = client.reader(
+                stream, start=_where(start, follow), follow=follow, metadata=metadata, timeout=timeout
+            )
+            with _stopping(reader, stopped):
+                for batch in reader:
+                    part = batch if count is None else batch.slice(0, count - came.rows)
+                    out.write(reader.payload, part)
+                    came.rows += part.num_rows
+                    advance(part.num_rows, part.nbytes)
+                    if came.rows == count or stopped():
+                        break
+            schema = reader.schema or RAW
+        finally:
+            out.close(schema)
+    came.interrupted = stopped()
+    return came
+
+
+@contextmanager
+def _stopping(reader: StreamReader, stopped: Callable[[], bool]) -> Iterator[None]:
+    """Stop a reader that waits when a signal came."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK):
+            if stopped():
+                reader.stop()
+                return
+
+    looking = threading.Thread(target=look, name="aeron-spark-signals", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+
+
+def _where(start: str | None, follow: bool) -> Any:
+    """Read --start: an edge, a time, positions as JSON, or the position of a stream's only partition."""
+    if start is None:
+        return "latest" if follow else "earliest"
+    if start.isascii() and start.isdecimal():
+        return {0: int(start)}
+    if not start.startswith("{"):
+        return start
+    try:
+        return json.loads(start)
+    except ValueError:
+        raise OptionError(
+            f"--start {start!r} is no JSON of positions", remedy="""Such as --start '{"0": 4096}'."""
+        ) from None

@@ -1,0 +1,180 @@
+"""One attempt of a client to connect: carries out what the machine wants, step by step, and never waits."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from aeron_spark.duologue.link import Link
+from aeron_spark.duologue.settings import LinkSettings
+from aeron_spark.endpoint.client_actions import Abandoned, Actions, Connected, Ignored, Reopen, Send, State
+from aeron_spark.endpoint.handshake_client import ClientHandshake
+from aeron_spark.errors import AeronSparkError, ConnectError, WaitTimeout
+from aeron_spark.transport.port import Arrived, Dialing, DuologueIds, Event, Failed, ImageLeft, Pair, Rejected
+
+
+class Attempt:
+    """For the agent alone. In the end ``link`` is there with ``connected``, or ``error`` is.
+
+    ``put_off``: the server seems to refuse for a while only.
+    """
+
+    def __init__(
+        self, dialing: Dialing, machine: ClientHandshake, settings: LinkSettings, server: str, now: float
+    ) -> None:
+        self.link: Link | None = None
+        self.connected: Connected | None = None
+        self.error: AeronSparkError | None = None
+        self.put_off = False
+        self._dialing = dialing
+        self._machine = machine
+        self._settings = settings
+        self._server = server
+        self._unsent: deque[bytes] = deque()
+        self._said_open = False
+        self._deadline = now + settings.times.setup_seconds
+        self._knocking: Pair | None = dialing.knock()
+
+    @property
+    def tokens(self) -> frozenset[int]:
+        """The ways in that are its own."""
+        ways = (self._knocking, self.link.pair if self.link is not None else None)
+        return frozenset(pair.token for pair in ways if pair is not None)
+
+    def event(self, event: Event, now: float) -> None:
+        """Something came for the handshake's way in."""
+        knocking = self._knocking
+        if knocking is None:
+            return
+        match event:
+            case Arrived():
+                self._do(self._machine.packet(event.payload, now), now)
+            case Rejected() if event.session_id == knocking.outgoing.session_id:
+                self._do(self._machine.hint(event.reason, now), now)
+            case ImageLeft() if self._machine.state is not State.CONNECTED:
+                self._do(self._machine.way_lost(now), now)
+            case Failed():
+                self._fail(ConnectError(f"the way to {self._server} could not be opened: {event.reason}"))
+            case _:
+                pass
+
+    def step(self, now: float, received: int) -> bool:
+        """Go on where something has become ready; whether something may be soon. ``received`` is for OPEN."""
+        if self.error is not None:
+            return False
+        knocking = self._knocking
+        if knocking is not None and self.link is None:
+            if knocking.outgoing.failure:
+                self._fail(ConnectError(f"the way to {self._server} could not be opened: {knocking.outgoing.failure}"))
+                return False
+            if self._machine.state is State.NEW:
+                if knocking.outgoing.connected:
+                    self._do(self._machine.start(now), now)
+                elif now >= self._deadline:
+                    self._fail(
+                        WaitTimeout(
+                            f"waited {self._settings.times.setup_seconds:g} s for {self._server} to answer at all",
+                            remedy="Is it running, and is its data port open for UDP?",
+                        )
+                    )
+                    return False
+            self._send(now)
+            self._do(self._machine.tick(now), now)
+        elif self.link is not None:
+            self._open(self.link, received, now)
+        return self._about_to_move
+
+    @property
+    def _about_to_move(self) -> bool:
+        """Whether it awaits what no event tells of: room, or somebody at the other end. An answer is an event."""
+        if self.link is not None:
+            return not self._said_open or self.link.blocked
+        return self._machine.state is State.NEW or bool(self._unsent)
+
+    def why_not(self, before: AeronSparkError | None) -> AeronSparkError:
+        """Why there is no connection yet, when its time is over before the step's own.
+
+        ``before``: why the attempt before it was put off, which says more than that this one waits.
+        """
+        said = self._machine.hinted or (before if self.link is None else None)
+        if said is not None:
+            return said
+        what = (
+            f"the duologue with {self._server} to open"
+            if self.link is not None
+            else (
+                f"{self._server} to answer at all"
+                if self._machine.state is State.NEW
+                else f"an answer of {self._server}: {self._machine.state.value}"
+            )
+        )
+        return WaitTimeout(f"no connection in time: it waited for {what}", remedy="Is the server there, and reachable?")
+
+    def leave_door(self) -> None:
+        """Close the handshake's ways."""
+        knocking, self._knocking = self._knocking, None
+        if knocking is not None:
+            knocking.outgoing.close()
+            self._dialing.inbox.close_way(knocking.token)
+
+    def _open(self, link: Link, received: int, now: float) -> None:
+        outgoing = link.pair.outgoing
+        if outgoing.failure:
+            self._fail(ConnectError(f"the duologue with {self._server} could not be opened: {outgoing.failure}"))
+        elif self._said_open and link.blocked:
+            link.retry(now)
+        elif outgoing.connected and not self._said_open:
+            self._said_open = True
+            link.say_open(received, now)
+        elif now >= self._deadline:
+            self._fail(
+                WaitTimeout(
+                    f"waited {self._settings.times.setup_seconds:g} s for the duologue with {self._server} to open",
+                    remedy="Are its ports open for UDP?",
+                )
+            )
+
+    def _do(self, actions: Actions, now: float) -> None:
+        for action in actions:
+            match action:
+                case Send(packet):
+                    self._unsent.append(packet)
+                    self._send(now)
+                case Reopen():
+                    assert self._knocking is not None  # the machine speaks of it only while it is there
+                    self._unsent.clear()
+                    self._knocking = self._dialing.knock_again(self._knocking)
+                case Connected():
+                    self._connect(action, now)
+                case Abandoned(error, put_off):
+                    self.put_off = put_off
+                    self._fail(error)
+                case Ignored():
+                    pass
+
+    def _connect(self, connected: Connected, now: float) -> None:
+        ack = connected.ack
+        ids = DuologueIds(
+            ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
+            ack.control_port if ack.duologue == "mdc" else None,
+        )  # fmt: skip
+        try:
+            pair = self._dialing.open_duologue(ids, self._settings.wishes)
+        except AeronSparkError as error:
+            self._fail(error)
+            return
+        self._deadline = now + self._settings.times.setup_seconds
+        most = min(self._settings.wishes.max_message, ack.max_message)
+        self.connected = connected
+        self.link = Link(pair, connected.sealing, connected.opening, self._settings.times, most, now)
+
+    def _send(self, now: float) -> None:
+        knocking = self._knocking
+        while self._unsent and knocking is not None and knocking.outgoing.connected:
+            if knocking.outgoing.offer(self._unsent[0]) is not None:
+                return
+            self._unsent.popleft()
+
+    def _fail(self, error: AeronSparkError) -> None:
+        if self.error is None:
+            self.error = error
+            self.leave_door()

@@ -1,0 +1,62 @@
+"""Opening a branch from the client's side."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from aeron_spark.duologue.branch import Branch
+from aeron_spark.duologue.branches import SERVICE, Branches
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.duologue.link import Link
+from aeron_spark.duologue.settings import LinkSettings
+from aeron_spark.endpoint.branches import PART_BYTES, branch_keys
+from aeron_spark.endpoint.cipher import Opening, Sealing
+from aeron_spark.errors import WaitTimeout
+from aeron_spark.transport.port import Dialing, DuologueIds
+
+
+def open_branch(
+    connection: Connection, branches: Branches, dialing: Callable[[], Dialing], settings: LinkSettings,
+    on_agent: Callable[[Callable[[], Branch]], Future[Branch]], timeout: float,
+) -> Branch:  # fmt: skip
+    """Ask the server for a branch, open its ways and wait for it. Raises WaitTimeout, RefusedError, TransportError."""
+    end = time.monotonic() + timeout
+    own = secrets.token_bytes(PART_BYTES)
+    answer = connection.remote(SERVICE).with_timeout(timeout).open(own)
+    ids = DuologueIds(
+        answer["session_in"], answer["stream_in"], answer["session_out"], answer["stream_out"], answer["port"] or None
+    )
+
+    def begin() -> Branch:
+        return _begin(connection, branches, dialing(), settings, ids, own, answer)
+
+    try:
+        branch = on_agent(begin).result(max(0.0, end - time.monotonic()))
+    except FutureTimeout:
+        raise WaitTimeout(f"waited {timeout:g} s for the client's agent to open a branch") from None
+    try:
+        branch.wait_open(max(0.0, end - time.monotonic()))
+    except BaseException:
+        branch.close()
+        raise
+    return branch
+
+
+def _begin(
+    connection: Connection, branches: Branches, dialing: Dialing, settings: LinkSettings, ids: DuologueIds, own: bytes,
+    answer: dict[str, Any],
+) -> Branch:  # fmt: skip
+    now = time.monotonic()
+    ours, theirs = branch_keys(own, answer["part"], (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out))
+    pair = dialing.open_duologue(ids, settings.wishes)
+    most = min(settings.wishes.max_message, answer["max_message"])
+    link = Link(pair, Sealing(ours, settings.keys), Opening(theirs, settings.keys), settings.times, most, now)
+    label = f"branch {ids.session_in:08x} of {connection.label}"
+    branch = Branch(branches, connection, link, ids.session_in, label)
+    branches.add(branch)
+    return branch

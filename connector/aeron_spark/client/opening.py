@@ -1,0 +1,145 @@
+"""``aeron_spark.connect``: from an address to a connected client, with keys, a media driver and Aeron."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aeron_spark import node
+from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.sole import ports_of_server
+from aeron_spark.client.options import ClientOptions, client_options
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.client.streaming import StreamingClient
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.peers import PeerStore, ServerName
+from aeron_spark.errors import ConnectError
+from aeron_spark.keys.identity import load_identity
+from aeron_spark.keys.known_servers import ipc_server, network_server
+from aeron_spark.keys.store import FilePeerStore, KeyPlaces
+from aeron_spark.transport.port import Place
+
+
+class Client(StreamingClient):
+    """A client on this machine's media driver; ``close`` or ``with`` ends it.
+
+    :func:`connect` makes one that is connected. :meth:`to` makes one that is not yet, for listeners, types and objects
+    that must be there by then; ``connect`` connects it.
+    """
+
+    def __init__(
+        self, place: Place, store: PeerStore, settings: ClientSettings, options: ClientOptions,
+        connection_class: type[Connection],
+    ) -> None:  # fmt: skip
+        self._node = node.ensure(options.aeron_dir)
+        self._options = options
+        self._at = place
+        name = _name(place, self._node.aeron_dir)
+        try:
+            super().__init__(
+                self._dial_aeron, name, store, settings, connection_class,
+                is_ipc=place.media == "ipc",
+            )  # fmt: skip
+        except BaseException:
+            self._node.close()
+            raise
+
+    @classmethod
+    def to(
+        cls,
+        address: str = "",
+        *,
+        store: PeerStore | None = None,
+        connection_class: type[Connection] = Connection,
+        **options: Any,
+    ) -> Client:
+        """Make a client of the server at ``address`` that is not connected yet; all as for :func:`connect`."""
+        given = client_options(address, options)
+        peers = store or _store(given)
+        with node.ensure(given.aeron_dir) as held:
+            return cls(_place(given, held.aeron_dir), peers, given.settings, given, connection_class)
+
+    def close(self) -> None:
+        """Send what was sent, tell the server, and end; the media driver stops when nobody uses it any more."""
+        super().close()
+        self._node.close()
+
+    def _dial_aeron(self) -> AeronDialing:
+        # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
+        fresh = node.ensure(self._options.aeron_dir)
+        self._node.close()
+        self._node = fresh
+        link = self._client_settings.link
+        return AeronDialing(
+            client_of(self._node.aeron_dir),
+            self._at,
+            wishes=link.wishes,
+            ports=self._options.ports,
+            idle=self._options.idle,
+            max_message=link.wishes.max_message,
+        )
+
+
+def connect(
+    address: str = "",
+    *,
+    store: PeerStore | None = None,
+    connection_class: type[Connection] = Connection,
+    timeout: float | None = None,
+    wait: bool = True,
+    **options: Any,
+) -> Client:
+    """Connect to the server at ``address`` (``host:port``, ``host:port:control``, or ``ipc:``) and return the client.
+
+    Whoever must hear of the connection itself, or of the first messages, makes a ``Client.to(address)``, adds the
+    listeners, and connects that.
+
+    ``options`` are those of docs/options.md, written as there or with underscores: ``identity``, the file of this
+    side's key or ``env:NAME`` (without one the user's own is used, and made the first time), ``tag``, ``server_key``.
+    ``wait=False`` returns at once, with a client that tries to connect until it is closed: for a program whose server
+    may be down, and that writes through a buffer (:meth:`StreamingClient.writer`); ``client.connect(seconds)`` waits
+    later. A server that listens over this machine's shared memory, too, is reached there, unless ``ipc='never'``.
+
+    Raises OptionError for what is wrong here, RefusedError with the server's reason, IdentityError for a wrong key, and
+    ConnectError or WaitTimeout where nobody answers.
+    """
+    client = Client.to(address, store=store, connection_class=connection_class, **options)
+    try:
+        if wait:
+            client.connect(timeout)
+        else:
+            client.begin_connecting()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _place(given: ClientOptions, aeron_dir: str) -> Place:
+    """Where to go: shared memory where the wanted server says that it listens there, else the network."""
+    if given.ipc == "never" or not given.may_be_ipc:
+        return given.place
+    ports = ports_of_server(aeron_dir)
+    if given.ipc == "only" and ports is None:
+        raise ConnectError(
+            f"no server listens over the shared memory of the media driver in {aeron_dir}, and without an address "
+            "fallback is unavailable",
+            remedy="Give host:port, or start the server on the same aeronDir with ipc=true.",
+        )
+    if given.ipc == "only" or (ports is not None and given.place.data_port in ports):
+        return Place(media="ipc")
+    return given.place
+
+
+def _store(given: ClientOptions) -> PeerStore:
+    places = KeyPlaces.below(node.config_home(os.environ))
+    if given.known_servers:
+        places = replace(places, known_servers=Path(given.known_servers))
+    return FilePeerStore(places, None if given.identity is None else load_identity(given.identity))
+
+
+def _name(place: Place, aeron_dir: str) -> ServerName:
+    return ipc_server(Path(aeron_dir)) if place.media == "ipc" else network_server(place.host, place.data_port)

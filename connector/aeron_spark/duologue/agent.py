@@ -1,0 +1,89 @@
+"""The one thread of an endpoint that polls: it takes what arrives, sends what could not go out, and watches the time.
+
+Listeners never run on it, and nothing on it waits: a peer that is slow, silent or hostile delays nobody else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aeron_spark.duologue.events import LOG
+from aeron_spark.transport.port import Event, Inbox
+
+TICK: Final = 0.01  # seconds between two looks at the time of everything
+BUSY: Final = 0.0002  # longest wait while something is about to happen that no event tells of
+IDLE: Final = 0.01  # longest wait otherwise; what arrives ends it
+
+
+class Agent:
+    """``handle`` takes an event; ``work`` is called after each poll and says whether it is about to do more;
+    ``tick`` is called every TICK seconds. What they raise is logged, and the agent goes on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inbox: Callable[[], Inbox],
+        handle: Callable[[Event, float], None],
+        work: Callable[[float], bool],
+        tick: Callable[[float], None],
+    ) -> None:
+        self._inbox = inbox
+        self._handle = handle
+        self._work = work
+        self._tick = tick
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.failed: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> bool:
+        """End; whether the thread has ended in time. From the agent itself, end after this round."""
+        self._stopping.set()
+        self._inbox().wake()
+        if self.here or not self.alive:
+            return True
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the agent's thread."""
+        return threading.current_thread() is self._thread
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        next_tick, more = 0.0, True
+        while not self._stopping.is_set():
+            events = self._safely(self._poll, BUSY if more else IDLE)
+            now = time.monotonic()
+            if not isinstance(events, list):
+                self._stopping.wait(IDLE)  # the inbox is broken: its driver is gone, and the next round may tell
+                continue
+            for event in events:
+                self._safely(self._handle, event, now)
+            more = bool(self._safely(self._work, now)) or bool(events)
+            if now >= next_tick:
+                next_tick = now + TICK
+                self._safely(self._tick, now)
+
+    def _poll(self, timeout: float) -> list[Event]:
+        return self._inbox().poll(timeout)
+
+    def _safely(self, function: Callable[..., object], *given: object) -> object:
+        try:
+            return function(*given)
+        except Exception as error:
+            self.failed = error
+            LOG.exception("the endpoint's agent met an error")
+            return None

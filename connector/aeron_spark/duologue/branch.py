@@ -1,0 +1,214 @@
+"""A branch: a further duologue of a connection, for bulk. Frames are sealed and in order; nothing is kept to resend.
+
+Its receiver's pace is the sender's: what is not taken stays in Aeron's window. A branch that breaks is over, and who
+used it asks anew, from where it stands, on another one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from aeron_spark.duologue.link import PATIENCE, Link
+from aeron_spark.endpoint.branches import Piece
+from aeron_spark.endpoint.liveness import Liveness
+from aeron_spark.endpoint.records import Buffer
+from aeron_spark.errors import AeronSparkError, DataFormatError, TransportError, UsageError, WaitTimeout
+
+if TYPE_CHECKING:
+    from aeron_spark.duologue.branches import Branches
+    from aeron_spark.duologue.connection import Connection
+
+WAITING_BYTES: Final = 4 << 20  # received and not taken yet, before Aeron's window holds the sender up
+DATA: Final = bytes([Piece.DATA])
+ALIVE: Final = bytes([Piece.ALIVE])
+CLOSE: Final = bytes([Piece.CLOSE])
+
+
+class Branch:
+    """One end. ``number`` is the same at both; :meth:`send` is for one thread, :meth:`receive` for another."""
+
+    def __init__(self, home: Branches, connection: Connection, link: Link, number: int, label: str) -> None:
+        self.connection = connection
+        self.number = number
+        self.label = label
+        self.link = link
+        self.error: AeronSparkError | None = None
+        self.open = False
+        self._home = home
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._waiting: deque[memoryview] = deque()
+        self._bytes = 0
+        self._paused = False
+        self._said_open = False
+        self._open_taken = False  # by Aeron
+
+    def __repr__(self) -> str:
+        state = "closed" if self.error is not None else "open" if self.open else "opening"
+        return f"<{self.label}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self.error is not None
+
+    @property
+    def room(self) -> int:
+        """Bytes that one call of :meth:`send` takes at most."""
+        return self.link.room - len(DATA)
+
+    def wait_open(self, seconds: float) -> None:
+        """Wait until the peer has proved that it has the keys. Raises WaitTimeout, or why it is over."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.open or self.closed, seconds):
+                raise WaitTimeout(f"waited {seconds:g} s for {self.label} to open", remedy="Look at the network")
+        self.check()
+
+    def send(self, *parts: Buffer, timeout: float) -> None:
+        """Send one message of at most ``room`` bytes; return when Aeron has taken it.
+
+        Raises WaitTimeout with Aeron's result after ``timeout`` seconds, and why the branch is over.
+        """
+        end = time.monotonic() + timeout
+        with self._sending:
+            self._settle(end)
+            if not self.link.send([DATA, *parts], time.monotonic(), PATIENCE):
+                self._settle(end)
+
+    def receive(self, timeout: float) -> memoryview | None:
+        """Return the next message, or None when none came within ``timeout`` seconds; raise why the branch is over."""
+        with self._changed:
+            if not self._waiting:
+                self._changed.wait_for(lambda: bool(self._waiting) or self.closed, timeout)
+            if not self._waiting:
+                self.check()
+                return None
+            message = self._waiting.popleft()
+            self._bytes -= message.nbytes
+            resume = self._paused and 2 * self._bytes < WAITING_BYTES
+            self._paused = self._paused and not resume
+        if resume:
+            self._home.resume(self.link.token)
+        return message
+
+    def check(self) -> None:
+        """Raise why it is over, if it is."""
+        if self.error is not None:
+            raise type(self.error)(self.error.what, remedy=self.error.remedy)
+
+    def close(self) -> None:
+        """End it on both sides."""
+        self._home.leave(self)
+
+    # What follows is for the agent.
+
+    @property
+    def opened(self) -> bool:
+        """Whether both sides' OPEN is through."""
+        return self.open and self._open_taken
+
+    def opening(self, now: float) -> bool:
+        """Say OPEN once the peer's way in is there, until Aeron takes it; whether that is still to come."""
+        if self._open_taken or self.closed:
+            return False
+        if self._said_open:
+            if self._sending.acquire(blocking=False):  # else a sender offers it, before its own frame
+                try:
+                    self._open_taken = self.link.retry(now)
+                finally:
+                    self._sending.release()
+            return not self._open_taken
+        outgoing = self.link.pair.outgoing
+        if outgoing.failure:
+            self.end(TransportError(f"{self.label} could not be opened: {outgoing.failure}"))
+        elif outgoing.connected:
+            self._say_open(now)
+        return not self._open_taken
+
+    def arrived(self, payload: memoryview, now: float) -> None:
+        """Take a frame. Raises TamperedError or DataFormatError for one that is not the peer's."""
+        if not self.link.proved:
+            self.link.first(payload)
+            self.link.proved = True
+            self.link.expiry.observe(True, now)
+            if not self._said_open:
+                self._say_open(now)
+            with self._changed:
+                self.open = True
+                self._changed.notify_all()
+            return
+        plain = self.link.opening.open(payload)
+        match plain[0] if len(plain) else 0:
+            case Piece.DATA:
+                self._keep(plain[1:])
+            case Piece.ALIVE:
+                pass
+            case Piece.CLOSE:
+                self.end(UsageError(f"the other side closed {self.label}", remedy="Open another one"))
+            case _:
+                raise DataFormatError(f"a frame of {self.label} is of no kind", remedy="Use the same release")
+
+    def tick(self, now: float) -> None:
+        """Look after the time."""
+        if self.connection.closed:
+            self.end(TransportError(f"{self.label} ended with its connection", remedy="Connect anew"))
+            return
+        if self.link.expiry.observe(self.link.connected, now) is Liveness.EXPIRED:
+            self.end(TransportError(f"{self.label} was silent for too long", remedy="Open another one"))
+        elif self.open and self.link.keep_alive.due(now) and self._sending.acquire(blocking=False):
+            try:
+                if self.link.retry(now):
+                    self.link.send([ALIVE], now)
+            finally:
+                self._sending.release()
+
+    def say_close(self) -> None:
+        """Tell the peer, if there is room."""
+        with self._sending:
+            now = time.monotonic()
+            if self.open and self.link.retry(now, PATIENCE):
+                self.link.send([CLOSE], now, PATIENCE)
+
+    def end(self, error: AeronSparkError) -> None:
+        """It is over: whoever waits hears ``error``; what had arrived can still be taken."""
+        with self._changed:
+            if self.error is None:
+                self.error = error
+                self._home.ended(self)
+            self._changed.notify_all()
+
+    def close_way_out(self) -> None:
+        """Close the publication, once nobody offers on it; offers do not wait for long."""
+        with self._sending:
+            self.link.close()
+
+    def _say_open(self, now: float) -> None:
+        self._said_open = True
+        self._open_taken = self.link.say_open(0, now)
+
+    def _keep(self, message: memoryview) -> None:
+        with self._changed:
+            self._waiting.append(message)
+            self._bytes += message.nbytes
+            full = not self._paused and self._bytes > WAITING_BYTES
+            self._paused = self._paused or full
+            self._changed.notify()
+        if full:
+            self._home.pause(self.link.token)
+
+    def _settle(self, end: float) -> None:
+        """Have what waits taken."""
+        while True:
+            self.check()
+            now = time.monotonic()
+            if self.link.retry(now, PATIENCE):
+                return
+            if now >= end:
+                result = self.link.last_result
+                raise WaitTimeout(
+                    f"{self.label} took no more in time{f' ({result.sentence})' if result is not None else ''}",
+                    remedy="The other side is slow, or away; try again",
+                )

@@ -1,0 +1,50 @@
+"""The channels of Echo 1.0 and 2.0 as URIs: control-mode always written out, IPv6 in brackets, small sparse terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.channel import ChannelUri
+
+Entropy = Callable[[int], bytes]
+
+TERM_LENGTH: Final = 64 << 10  # bytes
+MTU: Final = 1184  # bytes, a multiple of 32 that passes tunnels
+LINGER_NS: Final = 500_000_000  # for what was lost on its way; Aeron's 5 s would keep the port
+LARGEST_MESSAGE: Final = TERM_LENGTH // 8  # bytes, Aeron's limit: what is longer could not be sent back
+
+
+def random_session(entropy: Entropy) -> int:
+    """A session id of the caller's own choice: those that drivers choose for themselves meet at the server."""
+    return 1 + int.from_bytes(entropy(4), "big") % (2**31 - 2)
+
+
+def receiving(address: Endpoint, session_id: int | None = None) -> str:
+    """A subscription at an address of one's own."""
+    return _uri(f"endpoint={address}", session_id)
+
+
+def sending(address: Endpoint, session_id: int) -> str:
+    """A publication to ``address``."""
+    return _uri(f"endpoint={address}", session_id, _publication())
+
+
+def fanning_out(control: Endpoint, session_id: int) -> str:
+    """A publication to whoever joins at ``control``; the fastest sets the pace, so that a frozen one stalls nobody."""
+    return _uri(f"control={control}|control-mode=dynamic|fc=max", session_id, _publication())
+
+
+def joining(control: Endpoint, session_id: int | None = None) -> str:
+    """A subscription to what is published at ``control``, on a port of the system's choice: it passes NAT."""
+    return _uri(f"control={control}|control-mode=dynamic", session_id)
+
+
+def _publication() -> str:
+    return f"|term-length={TERM_LENGTH}|mtu={MTU}|sparse=true|linger={LINGER_NS}"
+
+
+def _uri(place: str, session_id: int | None, more: str = "") -> str:
+    session = "" if session_id is None else f"|session-id={session_id}"
+    return str(ChannelUri.parse(f"aeron:udp?{place}|reliable=true{session}{more}"))

@@ -1,0 +1,180 @@
+"""An Echo 1.0 server: publishes back to the port that each client names, at the address it came from.
+
+The protocol has no word for a refusal, so that refusals are reported here only. A client that does not take what it
+asked for within a time is given up, and with it the publication to an address it may have forged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.plain import Incoming, Listening, Talking
+from aeron_spark.echo import channels, events, wording
+from aeron_spark.echo.events import Report
+from aeron_spark.echo.opening import talking
+from aeron_spark.echo.outbox import Outbox
+from aeron_spark.endpoint import refusal
+from aeron_spark.endpoint.addresses import UdpSource, parse_source
+from aeron_spark.endpoint.ids import Entropy
+from aeron_spark.endpoint.limits import Admission, Limits, Permit
+from aeron_spark.errors import OptionError, TransportError
+from aeron_spark.transport.addresses import Endpoint
+
+STEP_SECONDS: Final = 10.0  # that a client has to take a reply
+FRAGMENTS: Final = 10  # of one client in one poll, as many as the reference takes
+NOT_READING: Final = "its client does not take the replies"
+
+
+@dataclass(frozen=True, slots=True)
+class Server1Settings:
+    """``clients`` bounds those that are answered at a time, ``per_address`` those of one address (0: no limit)."""
+
+    listen: Endpoint
+    clients: int = 64
+    per_address: int = 0
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise OptionError(f"a server cannot have {self.clients} clients", remedy="Allow one at least.")
+
+
+@dataclass(slots=True)
+class _Answering:
+    """The way back to a client that introduced itself."""
+
+    talking: Talking
+    outbox: Outbox
+    permit: Permit
+
+
+class _Peer:
+    """One image: INITIAL until a HELLO (``answering`` is None), then CONNECTED."""
+
+    def __init__(self, image: Incoming) -> None:
+        self.image = image
+        self.answering: _Answering | None = None
+
+
+class Server1:
+    """Polled by one thread; ``poll`` never waits, except for the media driver to open and close channels."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: Server1Settings,
+        report: Report,
+        *,
+        step_seconds: float = STEP_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        entropy: Entropy = os.urandom,
+    ) -> None:
+        self.settings = settings
+        self._client = client
+        self._report = report
+        self._step_seconds = step_seconds
+        self._clock = clock
+        self._entropy = entropy
+        self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
+        self._peers: dict[int, _Peer] = {}
+        self._listening = Listening(
+            client, channels.receiving(settings.listen), wording.STREAM_ID, channels.LARGEST_MESSAGE
+        )
+        report(events.Listening(1, str(settings.listen), ""))
+
+    @property
+    def clients(self) -> int:
+        """How many are answered."""
+        return self._admission.connections
+
+    def poll(self) -> int:
+        """Do what can be done now; return how much that was. Raises TransportError where the media driver is gone."""
+        now = self._clock()
+        images = {image.id: image for image in self._listening.images()}
+        for gone in self._peers.keys() - images.keys():
+            self._give_up(self._peers.pop(gone), "its client left")
+        work = 0
+        for number, image in images.items():
+            peer = self._peers.setdefault(number, _Peer(image))
+            try:
+                work += self._poll(peer, now)
+            except TransportError as error:
+                if self._client.closed:
+                    raise
+                self._give_up(peer, str(error))
+        return work
+
+    def close(self) -> None:
+        """Close everything."""
+        for peer in self._peers.values():
+            self._give_up(peer, "the server stops")
+        self._peers.clear()
+        self._listening.close()
+
+    def _poll(self, peer: _Peer, now: float) -> int:
+        answering = peer.answering
+        work = 0
+        if answering is not None:
+            work = answering.outbox.flush(now)
+            if answering.outbox.overdue(now):
+                peer.image.reject(NOT_READING)
+                self._give_up(peer, NOT_READING)
+                return work
+            if not answering.outbox.empty:
+                return work  # slower than its own questions: no more of them before these are answered
+        for message in peer.image.poll(FRAGMENTS):
+            work += 1
+            if message is None:
+                self._refuse(peer, f"a message of more than {channels.LARGEST_MESSAGE} bytes")
+            elif peer.answering is not None:
+                peer.answering.outbox.put(message, now)
+            else:
+                self._introduce(peer, message)
+        if peer.answering is not None:
+            peer.answering.outbox.flush(now)
+        return work
+
+    def _introduce(self, peer: _Peer, message: bytes) -> None:
+        port = wording.read_hello_1(message)
+        if port is None:
+            self._refuse(peer, f"{wording.Unreadable(message)} is no HELLO")
+        elif not 0 < port <= wording.LARGEST_PORT:
+            self._refuse(peer, f"port {port} is none of 1 to 65535")
+        else:
+            self._answer_at(peer, port)
+
+    def _answer_at(self, peer: _Peer, port: int) -> None:
+        source = parse_source(peer.image.source)
+        assert isinstance(source, UdpSource)  # what is received by UDP
+        permit = self._admission.connect(source)
+        if isinstance(permit, refusal.Refusal):
+            self._refuse(peer, permit.text)
+            return
+        back = Endpoint(f"{source.address}{'%' if source.zone else ''}{source.zone}", port)
+        try:
+            out = talking(self._client, lambda session_id: channels.sending(back, session_id), self._entropy)
+        except BaseException as error:
+            permit.release()
+            if not isinstance(error, TransportError) or self._client.closed:
+                raise
+            self._refuse(peer, str(error))
+            return
+        peer.answering = _Answering(out, Outbox(out, self._step_seconds), permit)
+        self._report(events.Introduced(peer.image.source, peer.image.session_id, port))
+
+    def _refuse(self, peer: _Peer, reason: str) -> None:
+        self._report(events.Refusal(peer.image.source, peer.image.session_id, reason))
+
+    def _give_up(self, peer: _Peer, reason: str) -> None:
+        answering, peer.answering = peer.answering, None
+        if answering is None:
+            return
+        answering.permit.release()
+        with contextlib.suppress(TransportError):  # a driver that is gone has closed everything
+            answering.talking.close()
+        self._report(events.Ended(peer.image.source, answering.outbox.sent, reason))

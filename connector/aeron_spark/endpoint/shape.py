@@ -1,0 +1,122 @@
+"""Whether MessagePack bytes have a shape that is safe to decode, found out without decoding them.
+
+A decoder builds what it is told to build: nested until the stack ends, a list of 2^32 entries, a map whose keys all
+fall into one slot. So depth and number of entries are counted first, and map keys are text or bytes, the only ones
+whose hash a peer cannot foresee (chosen tuples or integers make a map quadratic). Within extension types that hold
+MessagePack themselves the same rules go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+MAX_DEPTH: Final = 64  # containers within containers; deeper is an accident or an attack
+MAX_ITEMS: Final = 1_000_000  # entries of all containers together: about 100 MB of Python objects at worst
+
+
+def _scalar_lengths() -> list[int]:
+    lengths = [0] * 256
+    for first in (*range(0x00, 0x80), *range(0xE0, 0x100), 0xC0, 0xC2, 0xC3):
+        lengths[first] = 1
+    for first, payload in ((0xCA, 4), (0xCB, 8), (0xCC, 1), (0xCD, 2), (0xCE, 4), (0xCF, 8)):
+        lengths[first] = 1 + payload
+    for power, first in enumerate(range(0xD0, 0xD4)):  # int8 to int64
+        lengths[first] = 1 + 2**power
+    for first in range(0xA0, 0xC0):  # fixstr
+        lengths[first] = 1 + (first & 0x1F)
+    return lengths
+
+
+_LENGTHS: Final = tuple(_scalar_lengths())  # whole length by first byte, 0 where more must be read
+_SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of the length
+_FIXED_EXTENSIONS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
+_EXTENSIONS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
+_ARRAYS: Final = {0xDC: 2, 0xDD: 4}
+_MAPS: Final = {0xDE: 2, 0xDF: 4}
+_KEYS: Final = frozenset((*range(0xA0, 0xC0), *_SIZED))
+
+
+class _Unsafe(Exception):
+    pass
+
+
+def fault_of(
+    body: bytes | memoryview,
+    *,
+    nested: Mapping[int, int],
+    max_depth: int = MAX_DEPTH,
+    max_items: int = MAX_ITEMS,
+) -> str | None:
+    """Return what is wrong with the shape of ``body``, one MessagePack value, or None.
+
+    ``nested`` says which extension types hold MessagePack, and after how many bytes of their payload it begins.
+    """
+    scan = _Scan(body, nested, max_depth, max_items)
+    try:
+        end = scan.values(0, 1, 0)
+    except _Unsafe as fault:
+        return str(fault)
+    except IndexError:
+        return "it ends in the middle"
+    if end != len(body):
+        return "it ends in the middle" if end > len(body) else f"{len(body) - end} bytes follow it"
+    return None
+
+
+class _Scan:
+    __slots__ = ("body", "items", "max_depth", "max_items", "nested")
+
+    def __init__(self, body: bytes | memoryview, nested: Mapping[int, int], max_depth: int, max_items: int) -> None:
+        self.body = body
+        self.nested = nested
+        self.max_depth = max_depth
+        self.max_items = max_items
+        self.items = 0
+
+    def values(self, at: int, count: int, depth: int, *, pairs: bool = False) -> int:
+        """Walk over ``count`` values from ``at``; every other one is a key if they are ``pairs``. Return the end."""
+        self.items += count
+        if self.items > self.max_items:
+            raise _Unsafe(f"it has more than {self.max_items} entries")
+        if depth > self.max_depth:
+            raise _Unsafe(f"it is nested deeper than {self.max_depth}")
+        body, lengths = self.body, _LENGTHS
+        for index in range(count):
+            first = body[at]
+            if pairs and not index & 1 and first not in _KEYS:
+                raise _Unsafe("a map has a key that is neither text nor bytes")
+            length = lengths[first]
+            at = at + length if length else self.sized(first, at, depth)
+        return at
+
+    def sized(self, first: int, at: int, depth: int) -> int:
+        """Walk over the value at ``at``, whose first byte does not say its length alone. Return its end."""
+        if first & 0xF0 == 0x90:
+            return self.values(at + 1, first & 0x0F, depth + 1)
+        if first & 0xF0 == 0x80:
+            return self.values(at + 1, 2 * (first & 0x0F), depth + 1, pairs=True)
+        if width := _SIZED.get(first):
+            return at + 1 + width + self.number(at + 1, width)
+        if width := _ARRAYS.get(first):
+            return self.values(at + 1 + width, self.number(at + 1, width), depth + 1)
+        if width := _MAPS.get(first):
+            return self.values(at + 1 + width, 2 * self.number(at + 1, width), depth + 1, pairs=True)
+        if length := _FIXED_EXTENSIONS.get(first):
+            return self.extension(at + 1, length, depth)
+        if width := _EXTENSIONS.get(first):
+            return self.extension(at + 1 + width, self.number(at + 1, width), depth)
+        raise _Unsafe(f"it has the byte 0x{first:02x}, which begins nothing")
+
+    def extension(self, at: int, length: int, depth: int) -> int:
+        """Walk over an extension value whose code is at ``at``. Return its end."""
+        end = at + 1 + length
+        before = self.nested.get(self.body[at])
+        if before is None:
+            return end
+        if length <= before or self.values(at + 1 + before, 1, depth + 1) != end:
+            raise _Unsafe("a value within it is longer or shorter than it says")
+        return end
+
+    def number(self, at: int, width: int) -> int:
+        return int.from_bytes(self.body[at : at + width], "big")

@@ -1,0 +1,24 @@
+"""Files of keys: this side's identity, the servers a client knows, the clients a server lets in."""
+
+from __future__ import annotations
+
+from aeron_spark.keys.authorized import parse_authorized, read_authorized
+from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity
+from aeron_spark.keys.known_servers import KnownServers, ipc_server, network_server, parse_server
+from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
+
+__all__ = [
+    "FilePeerStore",
+    "KeyPlaces",
+    "KnownServers",
+    "MemoryPeerStore",
+    "create_identity",
+    "ensure_identity",
+    "ipc_server",
+    "load_identity",
+    "network_server",
+    "parse_authorized",
+    "parse_server",
+    "read_authorized",
+    "read_identity",
+]

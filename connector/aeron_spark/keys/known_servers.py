@@ -1,0 +1,163 @@
+"""The file of the servers a client knows: ``host port key [comment]``, one a line; ``#`` begins a line for people.
+
+Hosts are canonical. A server over shared memory has the host ``ipc:`` with the media driver's directory, and port 0.
+What is changed is one line; all others stay as they are, byte for byte, those with notes among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+from aeron_spark.endpoint.keypair import parse_public, public_text
+from aeron_spark.endpoint.peers import ServerName, server_key_changed
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
+from aeron_spark.keys import files
+from aeron_spark.transport.addresses import Endpoint, canonical_host
+
+IPC: Final = "ipc:"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """One line."""
+
+    server: ServerName
+    key: bytes
+    comment: str = ""
+
+
+def network_server(host: str, port: int) -> ServerName:
+    """Return the name of a server on the network. Raises OptionError where it cannot be one."""
+    try:
+        if not 0 < port <= 65535:
+            raise ValueError(f"has the port {port}, not one of 1 to 65535")
+        canonical = canonical_host(host.removeprefix("[").removesuffix("]"))
+        if not re.fullmatch("[!-~]+", canonical):
+            raise ValueError("has a zone that is no name of an interface")
+        return ServerName(canonical, port)
+    except ValueError as error:
+        raise OptionError(f"the server {host}:{port} {error}", remedy="Write host:port.") from None
+
+
+def ipc_server(aeron_dir: Path) -> ServerName:
+    """Return the name of the server that shares the media driver in ``aeron_dir``."""
+    return ServerName(IPC + quote(str(aeron_dir)), 0)
+
+
+def parse_server(text: str) -> ServerName:
+    """Parse ``host:port``, ``[ipv6]:port`` or ``ipc:DIRECTORY``. Raises OptionError that says what is wrong."""
+    if text.startswith(f"{IPC}/"):
+        return ipc_server(Path(unquote(text[len(IPC) :])))
+    try:
+        endpoint = Endpoint.parse(text)
+    except ValueError as error:
+        raise OptionError(f"the server {text!r} {error}", remedy="Write such as host:40123 or [::1]:40123.") from None
+    return network_server(endpoint.host, endpoint.port)
+
+
+class KnownServers:
+    """One file. Every call reads it: another process may have changed it."""
+
+    def __init__(self, path: Path) -> None:
+        # Through a link, so that a replacement does not put a file in the link's place.
+        self.path = path.resolve()
+
+    def all(self) -> Mapping[ServerName, KnownServer]:
+        """Return what the file holds, in its order. Raises DataFormatError that names a line nobody can read."""
+        found: dict[ServerName, KnownServer] = {}
+        for number, line in enumerate(_lines(self._content()), 1):
+            entry = self._entry(number, line)
+            if entry is None:
+                continue
+            if entry.server in found:
+                raise self._wrong(number, f"names {entry.server} again", "Leave one of the lines.")
+            found[entry.server] = entry
+        return found
+
+    def key(self, server: ServerName) -> bytes | None:
+        """Return the key that ``server`` is known by."""
+        entry = self.all().get(server)
+        return None if entry is None else entry.key
+
+    def trust(self, server: ServerName, key: bytes, comment: str = "") -> bool:
+        """Add ``server``; False where it is known by this very key.
+
+        Raises ServerKeyChanged, and the file stays as it is, where it is known by another.
+        """
+        if not comment.isprintable():
+            raise OptionError(f"the comment {comment!r} has letters that cannot be printed", remedy="Use one line.")
+        with files.only_writer(self.path):
+            known = self.key(server)
+            if known == key:
+                return False
+            if known is not None:
+                raise server_key_changed(server, known, key)
+            before = self._content()
+            if before and not before.endswith(b"\n"):
+                before += b"\n"
+            line = f"{server.host} {server.port} {public_text(key)} {comment.strip()}".rstrip()
+            files.replace(self.path, before + line.encode() + b"\n")
+        return True
+
+    def forget(self, server: ServerName) -> bool:
+        """Take ``server`` out; False, and the file stays as it is, where it is not there.
+
+        A line that nobody can read is kept: it must not keep anybody from mending the file.
+        """
+        with files.only_writer(self.path):
+            content = self._content()
+            lines = list(_lines(content))
+            kept = [line for line in lines if not _names(line, server)]
+            if len(kept) == len(lines):
+                return False
+            files.replace(self.path, b"".join(kept))
+        return True
+
+    def _content(self) -> bytes:
+        return files.read_public(self.path) or b""
+
+    def _entry(self, number: int, line: bytes) -> KnownServer | None:
+        try:
+            return _parse(line)
+        except UnicodeDecodeError:
+            raise self._wrong(number, "is not UTF-8", "Mend or remove it.") from None
+        except AeronSparkError as error:
+            raise self._wrong(number, f"is wrong: {error.what}", error.remedy) from None
+
+    def _wrong(self, number: int, what: str, remedy: str) -> DataFormatError:
+        return DataFormatError(f"line {number} of {self.path} {what}", remedy=remedy)
+
+
+def _lines(content: bytes) -> Iterator[bytes]:
+    return iter(content.splitlines(keepends=True))
+
+
+def _parse(line: bytes) -> KnownServer | None:
+    text = line.decode().strip()
+    if not text or text.startswith("#"):
+        return None
+    words = text.split(None, 3)
+    if len(words) < 3:
+        raise DataFormatError("it is not 'host port key [comment]'", remedy="Mend or remove it.")
+    return KnownServer(_server(words[0], words[1]), parse_public(words[2]), "".join(words[3:]))
+
+
+def _server(host: str, port: str) -> ServerName:
+    if host.startswith(f"{IPC}/") and port == "0":
+        return parse_server(host)
+    if not re.fullmatch("[0-9]{1,5}", port, re.ASCII):
+        raise DataFormatError(f"its port is {port!r}", remedy="Write 'host port key [comment]'.")
+    return network_server(host, int(port))
+
+
+def _names(line: bytes, server: ServerName) -> bool:
+    words = line.decode("utf-8", "replace").split(None, 2)
+    try:
+        return len(words) >= 2 and not words[0].startswith("#") and _server(words[0], words[1]) == server
+    except AeronSparkError:
+        return False

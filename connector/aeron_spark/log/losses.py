@@ -1,0 +1,169 @@
+"""What can be wrong with a recording a query has read before: purged, truncated, deleted or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark.errors import DataLossError
+from aeron_spark.log.api import RecordingState, split_key
+from aeron_spark.log.offsets import Offset
+
+_SHOWN: Final = 20  # findings spelt out in one error; the rest is counted
+_GO_ON: Final = (
+    "set failOnDataLoss=false to go on with what there is, or start a new query with a new checkpointLocation"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The beginning of a recording moved beyond what was to be read next."""
+
+    key: str
+    position: int
+    start: int
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what goes on without it."""
+        return (
+            f"{_named(self.key)} was purged: position {self.position} was to be read next, and it begins at "
+            f"{self.start} now; {self.start - self.position} bytes of the log are gone"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return f"Purge only what every query has read; {_GO_ON}"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """A recording ends before what was read of it, or was to be read."""
+
+    key: str
+    position: int
+    end: int
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what goes on without it."""
+        return (
+            f"{_named(self.key)} was truncated: the query is at position {self.position}, and it ends at {self.end} "
+            "now (by truncateRecording, or by a loss of power)"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return f"Truncate only what no query has read; {_GO_ON}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A recording that was not read to its end is no longer there."""
+
+    key: str
+    position: int
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what goes on without it."""
+        return (
+            f"{_named(self.key)} was deleted: position {self.position} was to be read next, and it is no longer there"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return f"Check that 'archive' and its directory are those of the checkpoint; {_GO_ON}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The recording of this id is another one than that which was read."""
+
+    key: str
+    position: int
+    fingerprint: str
+    found: str
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what goes on without it."""
+        return (
+            f"{_named(self.key)} was replaced: up to position {self.position} the query read the recording with "
+            f"fingerprint {self.fingerprint}, and the one of that id has {self.found} now (its start time, initial "
+            "term id, term length, MTU or stream id differ)"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return f"Check that 'archive' and its directory are those of the checkpoint; {_GO_ON}"
+
+
+Finding = Purged | Truncated | Deleted | Replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Where to go on in each recording there is, and what was found to be lost on the way (to be warned of)."""
+
+    positions: Mapping[str, int]
+    findings: tuple[Finding, ...]
+
+
+def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding, ...]:
+    """Compare what was read with what there is; sorted by recording.
+
+    A recording the offset does not know joins from its beginning, wherever that is. One that was read to its end may be
+    deleted: nothing is lost by that.
+    """
+    by_key = {state.key: state for state in states}
+    findings: list[Finding] = [
+        Deleted(key, position) for key, position in offset.recordings.items() if key not in by_key
+    ]
+    for state in by_key.values():
+        position, known = offset.position(state.key), offset.fingerprint(state.key)
+        if position is None or known is None:
+            continue
+        if known != state.fingerprint:
+            findings.append(Replaced(state.key, position, known, state.fingerprint))
+        elif state.start > position:
+            findings.append(Purged(state.key, position, state.start))
+        elif state.end < position:
+            findings.append(Truncated(state.key, position, state.end))
+    return tuple(sorted(findings, key=lambda finding: split_key(finding.key)))
+
+
+def settle(offset: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool) -> Settled:
+    """Give the position to go on from in every recording of ``states``.
+
+    Raises ``DataLossError`` listing everything lost, unless that is not to fail: then a purged recording goes on at the
+    first position there is, a truncated one at its end, a replaced one is a new one; no row is read twice.
+    """
+    findings = compare(offset, states)
+    refuse(findings, fail_on_data_loss=fail_on_data_loss)
+    replaced = {finding.key for finding in findings if isinstance(finding, Replaced)}
+    positions: dict[str, int] = {}
+    for state in states:
+        before = None if state.key in replaced else offset.position(state.key)
+        positions[state.key] = state.start if before is None else min(max(before, state.start), state.end)
+    return Settled(positions, findings)
+
+
+def refuse(findings: Sequence[Finding], *, fail_on_data_loss: bool) -> None:
+    """Raise one ``DataLossError`` for all findings, if there are any and they are to fail."""
+    if not findings or not fail_on_data_loss:
+        return
+    shown = "; ".join(finding.sentence for finding in findings[:_SHOWN])
+    more = f"; and {len(findings) - _SHOWN} more recordings" if len(findings) > _SHOWN else ""
+    remedies = dict.fromkeys(finding.remedy for finding in findings)
+    raise DataLossError(f"data was lost: {shown}{more}", remedy=". ".join(remedies))
+
+
+def _named(key: str) -> str:
+    archive, number = split_key(key)
+    return f"recording {number} of archive {archive}"

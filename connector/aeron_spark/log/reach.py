@@ -1,0 +1,155 @@
+"""From what the options say to addresses: which driver a process uses, and how it reaches the archives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark import node
+from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.errors import SetupError
+from aeron_spark.log.api import EMBEDDED
+from aeron_spark.node import NodeHandle
+from aeron_spark.options import Direct
+from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
+
+CONTROL_STREAM_ID: Final = 10  # Aeron's default for an archive's control requests
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A process's way to a stream: its driver's directory, and the archives as seen from it."""
+
+    aeron_dir: str
+    archives: tuple[ArchiveAddress, ...]
+
+
+def reach(way: Direct) -> Reach:
+    """Find, or start, the driver and archives of ``way`` for this process, and hold them while the process lives."""
+    handle = hold(way.aeron_dir)
+    archives = tuple(
+        embedded(handle, way.connect_timeout_s) if archive == EMBEDDED else _remote(archive, way, handle.aeron_dir)
+        for archive in way.archives
+    )
+    channel = ChannelUri.parse(way.channel)
+    refuse_archive_streams(
+        channel,
+        way.stream_id,
+        [(ChannelUri.parse(one.control_channel), one.control_stream_id) for one in archives],
+    )
+    return Reach(handle.aeron_dir, archives)
+
+
+def embedded(handle: NodeHandle, timeout: float = 10.0) -> ArchiveAddress:
+    """Return the address of the archive beside this machine's own driver."""
+    return ArchiveAddress(
+        name=EMBEDDED,
+        aeron_dir=handle.aeron_dir,
+        control_channel=handle.control_channel,
+        control_stream_id=handle.control_stream,
+        archive_dir=handle.archive_dir,
+        timeout=timeout,
+    )
+
+
+def _remote(uri: str, way: Direct, aeron_dir: str) -> ArchiveAddress:
+    channel = ChannelUri.parse(uri)
+    stream_id = int(channel.get("stream-id") or CONTROL_STREAM_ID)
+    if channel.media == "ipc":
+        return ArchiveAddress(
+            name=channel.get("alias") or f"ipc:{stream_id}",
+            aeron_dir=aeron_dir,
+            control_channel=str(channel.without("stream-id", "alias")),
+            control_stream_id=stream_id,
+            credentials_file=way.credentials_file or "",
+            timeout=way.connect_timeout_s,
+        )
+    endpoint = channel.get("endpoint") or channel.get("control") or ""
+    return ArchiveAddress(
+        name=channel.get("alias") or str(Endpoint.parse(endpoint)),
+        aeron_dir=aeron_dir,
+        control_channel=str(channel.without("stream-id", "alias")),
+        control_stream_id=stream_id,
+        response_channel=_own(way.response_channel, endpoint),
+        replay_channel=_own(way.replay_channel, endpoint),
+        local=False,
+        credentials_file=way.credentials_file or "",
+        timeout=way.connect_timeout_s,
+    )
+
+
+def _own(given: str | None, endpoint: str) -> str:
+    if given == "response":
+        # The archive's driver opens this port for whoever asks; its control port itself is taken, by the requests.
+        control = Endpoint.parse(endpoint)
+        return f"aeron:udp?control-mode=response|control={Endpoint(control.host, control.port + 1)}"
+    return given or f"aeron:udp?endpoint={facing_address(endpoint)}:0"
+
+
+def facing_address(endpoint: str) -> str:
+    """Return this machine's address, as in a channel, on the route to ``endpoint``; nothing is sent."""
+    target = Endpoint.parse(endpoint)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            own = str(probe.getsockname()[0])
+    except OSError as error:
+        raise SetupError(
+            f"this machine has no route to the archive at {endpoint}: {error}",
+            remedy="Correct the address, or give 'responseChannel' and 'replayChannel' by hand.",
+        ) from error
+    return f"[{own}]" if ":" in own else own
+
+
+def this_host() -> str:
+    """Return what tells one running machine from another, a container's own name included."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            return f"{socket.gethostname()} {boot.read().strip()}"
+    except OSError:
+        return socket.gethostname()
+
+
+_lock = threading.Lock()
+_held: dict[tuple[int, str | None], NodeHandle] = {}
+
+
+def hold(aeron_dir: str | None) -> NodeHandle:
+    """Return this process's handle on the node of ``aeron_dir``, kept until the process ends, and the node with it."""
+    key = (os.getpid(), aeron_dir)
+    with _lock:
+        handle = _held.get(key)
+        if handle is None or handle.closed or not _alive(handle):
+            if handle is not None:
+                handle.close()
+            handle = _held[key] = node.ensure(aeron_dir)
+        return handle
+
+
+def _alive(handle: NodeHandle) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(
+            handle.pid, os.WNOHANG
+        )  # a node this process started stays a zombie, and looks alive, until collected
+    try:
+        os.kill(handle.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(handle.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether a process has ended and its parent, another process than this one, has not collected it yet."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[:1] == [b"Z"]
+    except OSError:
+        return False

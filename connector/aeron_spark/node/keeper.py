@@ -1,0 +1,210 @@
+"""The node process: ``python -m aeron_spark.node.keeper '<json>'``. It holds the media driver and the archive, and ends
+when it is told to, or when nobody has used it for a while.
+
+Rules:
+* It lives as long as it holds ``alive.lock``; whoever finds that lock free may call the node dead, whatever files say.
+* It stops of its own accord only while it holds ``users.lock`` exclusively, sees no other Aeron client, and records
+  nothing.
+* It never goes silently: whatever ends it is in its log, and what keeps it from starting is in ``failed.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from aeron_spark.aeron import driver as aeron
+from aeron_spark.errors import AeronSparkError, SetupError, TransportError
+from aeron_spark.node import directories, locks, record
+from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.places import NodePlaces
+from aeron_spark.node.settings import NodeSettings, archive_context, driver_context, settings_from_json
+from aeron_spark.node.version import package_version
+
+LOOK_INTERVAL: Final = 0.5  # seconds between two looks at who uses the node
+ALIVE_TIMEOUT: Final = 2.0  # seconds: a start begins only when no keeper lives, so somebody else was quicker
+ARCHIVE_ID: Final = "archive-id"
+
+
+class Keeper:
+    """One node, from its start to its end."""
+
+    def __init__(self, places: NodePlaces, settings: NodeSettings, warning: str) -> None:
+        self._places = places
+        self._settings = settings
+        self._warning = warning
+        self._stop = threading.Event()
+        self._alive = locks.FileLock(places.alive_lock)
+        self._users = locks.FileLock(places.users_lock)
+        self._archive_lock: locks.FileLock | None = None
+        self._driver: aeron.EmbeddedDriver | None = None
+        self._archive_id = 0
+
+    def run(self) -> None:
+        """Start, serve, stop; raise AeronSparkError where it cannot start or has failed."""
+        self._listen()
+        self._start()
+        self._listen()  # again, because starting a JVM takes signals over
+        try:
+            self._in_use()
+            if not self._stop.is_set():
+                record.write_record(self._places.record, self._record())
+                say(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
+            self._serve()
+        finally:
+            self._end()
+
+    def _start(self) -> None:
+        self._alive.acquire(ALIVE_TIMEOUT, "another node in this directory to be gone")
+        before = locks.owner(self._places.alive_lock)
+        self._alive.write_owner()
+        self._places.record.unlink(missing_ok=True)
+        self._places.state.unlink(missing_ok=True)
+        directories.remove_dead_driver(self._places.aeron_dir, before)
+        if self._settings.archive:
+            self._archive_lock = directories.take_archive(self._places.archive_dir)
+            self._archive_id = archive_id(self._places.archive_dir)
+        aeron.start_keeper_jvm(dict(self._settings.properties))
+        try:
+            self._driver = self._launch()
+        except TransportError as error:
+            if not aeron.is_torn(error):
+                raise
+            say(f"{error}\nverifying the archive, which cuts the incomplete end off")
+            say(aeron.verify_archive(self._places.archive_dir))
+            directories.remove_dead_driver(self._places.aeron_dir, os.getpid())
+            self._driver = self._launch()
+
+    def _launch(self) -> aeron.EmbeddedDriver:
+        return aeron.EmbeddedDriver(
+            driver_context(self._settings, str(self._places.aeron_dir)),
+            archive_context(self._settings, str(self._places.archive_dir), self._archive_id),
+        )
+
+    def _serve(self) -> None:
+        last_used = time.time()
+        while not self._stop.wait(LOOK_INTERVAL):
+            self._check_health()
+            if self._in_use():
+                last_used = time.time()
+            elif time.time() - max(last_used, self._places.users_lock.stat().st_mtime) >= self._settings.linger:
+                if self._places.stay.exists() or not self._users.try_acquire():
+                    continue
+                if not self._in_use():  # nobody can come now: new users wait for the lock
+                    say(f"stopping: unused for {self._settings.linger:g} s")
+                    return
+                self._users.release()
+
+    def _in_use(self) -> bool:
+        """Look who is there, and write it down."""
+        assert self._driver is not None
+        state = record.NodeState(time.monotonic(), self._driver.clients(), self._driver.recordings())
+        record.write_state(self._places.state, state)
+        if state.clients or state.recordings:
+            return True
+        if self._users.held:
+            return False
+        if not self._users.try_acquire():
+            return True
+        self._users.release()
+        return False
+
+    def _check_health(self) -> None:
+        assert self._driver is not None
+        found = driver_liveness(self._places.aeron_dir)
+        if found is None or not found.alive:
+            raise TransportError(f"the media driver in {self._places.aeron_dir} stopped working")
+        if failure := self._driver.failure():
+            raise TransportError(failure)
+
+    def _record(self) -> record.NodeRecord:
+        return record.NodeRecord(
+            pid=os.getpid(),
+            host=record.this_host(),
+            started=time.time(),
+            aeron_dir=str(self._places.aeron_dir),
+            archive_dir=str(self._places.archive_dir) if self._settings.archive else "",
+            archive_id=self._archive_id,
+            aeron_version=aeron.aeron_version(),
+            package_version=package_version(),
+            settings=self._settings,
+            warning=self._warning,
+        )
+
+    def _listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        say(f"stopping: {signal.Signals(number).name}")
+        if self._alive.held:
+            self._places.record.unlink(missing_ok=True)  # from now on nobody new may count on it
+        self._stop.set()
+
+    def _end(self) -> None:
+        for path in (self._places.record, self._places.state, self._places.stay):
+            path.unlink(missing_ok=True)
+        if self._driver is not None:
+            self._driver.close()
+        for lock in (self._archive_lock, self._alive, self._users):
+            if lock is not None:
+                lock.release()
+        say("stopped")
+
+
+def archive_id(archive_dir: Path) -> int:
+    """Return the id this archive has for good; it lies beside the recordings, because it is theirs."""
+    path = archive_dir / ARCHIVE_ID
+    if not path.exists():
+        draft = path.with_suffix(".new")
+        draft.write_text(str(secrets.randbits(62)))
+        draft.replace(path)
+    text = path.read_text().strip()
+    if not text.isdigit():
+        raise SetupError(f"{path} does not hold an archive's id", remedy="Restore it, or remove it for a new one.")
+    return int(text)
+
+
+def say(text: str) -> None:
+    """Write a line to the log."""
+    print(time.strftime("%Y-%m-%dT%H:%M:%S%z"), f"[{os.getpid()}]", text, flush=True)
+
+
+def main(argument: str) -> int:
+    """Run the node that ``argument`` describes; return the exit code."""
+    os.umask(0o077)
+    values = json.loads(argument)
+    places = NodePlaces(
+        aeron_dir=Path(values["aeron_dir"]),
+        archive_dir=Path(values["archive_dir"]),
+        folder=Path(values["folder"]),
+        config_home=Path(values["config_home"]),
+        chosen=bool(values["chosen"]),
+    )
+    try:
+        Keeper(places, settings_from_json(values["settings"]), str(values["warning"])).run()
+    except AeronSparkError as error:
+        say(f"failed: {traceback.format_exc()}")
+        record.write_failure(places.failure, error)
+        return 1
+    except Exception as error:  # nothing may end a node without a trace
+        say(f"failed: {traceback.format_exc()}")
+        record.write_failure(places.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1])
+    sys.stdout.flush()
+    os._exit(code)  # everything is closed; threads of a JVM must not keep the process

@@ -1,0 +1,126 @@
+"""File locks (flock) that a crash releases, with a deadline on every wait, and none of them inherited by a fork.
+
+A lock taken with flock belongs to the open file, which a forked child shares: LOCK_UN in the child would unlock the
+parent, and a child that merely lives would keep the parent's lock. So a child closes its copies as soon as it is born,
+and a lock is released by closing, never by LOCK_UN.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from aeron_spark.errors import SetupError, WaitTimeout
+
+RETRY: Final = 0.002  # seconds between two attempts: a start waits for milliseconds, so polling is cheap enough
+
+_open_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+class FileLock:
+    """One lock file. Not re-entrant; one object is one holder, whatever the process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock; false in a child forked from the process that took it."""
+        return self._fd is not None
+
+    def try_acquire(self, *, shared: bool = False) -> bool:
+        """Take the lock if it is free now; True when this object holds it."""
+        if self._fd is not None:
+            return True
+        fd = _open(self.path)
+        try:
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd = fd
+        _open_locks.add(self)
+        return True
+
+    def acquire(self, seconds: float, what: str, *, shared: bool = False, remedy: str = "") -> None:
+        """Take the lock, or raise WaitTimeout that says ``what`` was waited for after ``seconds``."""
+        end = time.monotonic() + seconds
+        while not self.try_acquire(shared=shared):
+            if time.monotonic() >= end:
+                raise WaitTimeout(f"waited {seconds:g} s for {what} (lock {self.path})", remedy=remedy)
+            time.sleep(RETRY)
+
+    def write_owner(self) -> None:
+        """Put this process's id into the file, for whoever finds the lock free after a crash."""
+        assert self._fd is not None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def touch(self) -> None:
+        """Mark the file as used now; the keeper counts its linger time from here."""
+        assert self._fd is not None
+        os.utime(self._fd)
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            _open_locks.discard(self)
+            os.close(fd)
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+
+def is_held(path: Path) -> bool:
+    """Whether anybody holds the lock at ``path`` exclusively; false where the file does not exist."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def owner(path: Path) -> int | None:
+    """Return the process id that the last owner wrote into the lock file, or None."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise SetupError(
+            f"the lock file {path} belongs to another user, or its folder cannot be written",
+            remedy="Use a folder of your own: set AERON_SPARK_DATA_HOME.",
+        ) from error
+
+
+def _forget_in_child() -> None:
+    for lock in list(_open_locks):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

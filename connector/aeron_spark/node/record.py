@@ -1,0 +1,108 @@
+"""The files a keeper writes for everybody else: what runs, who uses it, and why it could not start."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark import errors
+from aeron_spark.errors import AeronSparkError, SetupError
+from aeron_spark.node.settings import NodeSettings, settings_from_json
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node that was ready once; whether it still lives is what its lock says."""
+
+    pid: int
+    host: str
+    started: float
+    aeron_dir: str
+    archive_dir: str
+    archive_id: int
+    aeron_version: str
+    package_version: str
+    settings: NodeSettings
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What the keeper last saw; ``checked`` is a monotonic time that is the same in all processes of the machine."""
+
+    checked: float
+    clients: int
+    recordings: int
+
+
+def write_record(path: Path, record: NodeRecord) -> None:
+    """Write ``record`` so that readers see all of it or nothing."""
+    values = {name: getattr(record, name) for name in NodeRecord.__slots__}
+    write_json(path, {"version": VERSION, **values, "settings": record.settings.to_json()})
+
+
+def read_record(path: Path) -> NodeRecord | None:
+    """Return the record, or None where none is there; raise SetupError where another version of it is."""
+    values = read_json(path)
+    if values is None:
+        return None
+    if values.pop("version", None) != VERSION:
+        raise SetupError(
+            f"the node described in {path} was started by another version of aeron-spark",
+            remedy="Stop it with that version ('aeron-spark node stop'), then try again.",
+        )
+    return NodeRecord(**{**values, "settings": settings_from_json(values["settings"])})
+
+
+def write_state(path: Path, state: NodeState) -> None:
+    """Write what the keeper saw."""
+    write_json(path, {name: getattr(state, name) for name in NodeState.__slots__})
+
+
+def read_state(path: Path) -> NodeState | None:
+    """Return what the keeper last saw, or None before its first look."""
+    values = read_json(path)
+    return None if values is None else NodeState(**values)
+
+
+def write_failure(path: Path, error: AeronSparkError) -> None:
+    """Leave ``error`` for the process that started the keeper."""
+    write_json(path, {"kind": type(error).__name__, "what": error.what, "remedy": error.remedy})
+
+
+def read_failure(path: Path) -> AeronSparkError | None:
+    """Return the error the keeper left, as the class it was."""
+    values = read_json(path)
+    if values is None:
+        return None
+    kind = getattr(errors, str(values["kind"]), AeronSparkError)
+    error: AeronSparkError = kind(values["what"], remedy=values["remedy"])
+    return error
+
+
+def this_host() -> str:
+    """Return this machine's name: a home directory on a network is seen by several."""
+    return socket.gethostname()
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Replace ``path`` by ``values`` at once."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps(values, sort_keys=True) + "\n")
+    draft.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in ``path``, or None where there is no such file."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    return values

@@ -1,0 +1,192 @@
+"""Rows of the option table that only a reader knows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aeron_spark.options.row import BATCH_READ, READING, Kind, Option, Way
+from aeron_spark.options.values import INT32_MAX
+
+PLACE_ROWS: Final[tuple[Option, ...]] = (
+    Option(
+        "payload",
+        Kind.CHOICE,
+        "auto",
+        "`raw`: one row a message, its bytes untouched. `framed`: bytes in this connector's wire format. `arrow`: "
+        "the same, "
+        "holding Arrow batches; rows are theirs. `auto`: what the stream says it is, else `raw`.",
+        READING,
+        "raw",
+        choices=("auto", "raw", "framed", "arrow"),
+    ),
+    Option(
+        "startingOffsets",
+        Kind.OFFSETS,
+        "latest",
+        "`earliest`, `latest`, or JSON of recording (`archive/id`, or just the id with one archive) or a stream's "
+        "partition (`host:port/partition`, or just the partition with one server) to position, "
+        '`"earliest"` or '
+        '`"latest"`; recordings it does not name start at their beginning. For new queries only. A batch cannot '
+        "start at `latest`.",
+        READING,
+        '{"embedded/7": 4096}',
+        batch_default="earliest",
+    ),
+    Option(
+        "startingTimestamp",
+        Kind.MOMENT,
+        None,
+        "Start at this publish time instead of `startingOffsets`: an ISO time (UTC where it names no zone), or "
+        "relative such as "
+        "`-10m`. For new queries only. Through a server it is the time of the commit, of any payload.",
+        READING,
+        "-10m",
+    ),
+    Option(
+        "timestampFrom",
+        Kind.TIMESTAMP_FROM,
+        None,
+        "Where a foreign stream has its publish times: `reserved-ns` or `reserved-ms` (nano- or milliseconds "
+        "since the epoch in Aeron's "
+        "reserved value), or the byte offset of nanoseconds (64 bits, little-endian) in the payload.",
+        READING,
+        "reserved-ns",
+    ),
+    Option(
+        "endingOffsets",
+        Kind.OFFSETS,
+        "latest",
+        'Where a batch ends: `latest`, or JSON as for `startingOffsets` (without `"earliest"`).',
+        BATCH_READ,
+        '{"embedded/7": 8192}',
+    ),
+    Option(
+        "startPosition", Kind.WHOLE, None, "Only messages that begin at or after this position.", BATCH_READ, "4096"
+    ),
+    Option(
+        "endPosition", Kind.WHOLE, None, "Only messages that begin before this position.", BATCH_READ, "8192", low=1
+    ),
+    Option(
+        "sessionIds",
+        Kind.SESSIONS,
+        None,
+        "Only messages of these Aeron sessions, separated by commas.",
+        BATCH_READ,
+        "17,-4242",
+        way=Way.DIRECT,
+    ),
+    Option(
+        "pushdown",
+        Kind.FLAG,
+        "false",
+        "Take position, session and time bounds from the query's filters; needs "
+        "`spark.sql.python.filterPushdown.enabled=true`. Load a DataFrame of its own for each query: Spark 4.2 "
+        "keeps what one query's filters left for all others of the same DataFrame, which then miss rows.",
+        BATCH_READ,
+        "true",
+    ),
+    Option(
+        "readPath",
+        Kind.CHOICE,
+        "auto",
+        "`files` reads the segments of this machine's own archive in place, checking every message; `replay` asks the "
+        "archive; `auto` takes the files where they can be read.",
+        READING,
+        "replay",
+        choices=("auto", "files", "replay"),
+        way=Way.DIRECT,
+    ),
+)
+
+
+LIMIT_ROWS: Final[tuple[Option, ...]] = (
+    Option(
+        "maxBytesPerTrigger",
+        Kind.SIZE,
+        "1g",
+        "Never more bytes of the log than this a micro-batch (at least one message, so that it never sticks), "
+        "shared fairly over "
+        "the recordings. A batch query ignores it.",
+        READING,
+        "64m",
+        low=1,
+        ignored=BATCH_READ,
+    ),
+    Option(
+        "maxRowsPerTrigger",
+        Kind.WHOLE,
+        None,
+        "Never more rows than this a micro-batch, in the same way. A batch query ignores it.",
+        READING,
+        "100000",
+        low=1,
+        ignored=BATCH_READ,
+    ),
+    Option(
+        "minBytesPerTrigger",
+        Kind.SIZE,
+        None,
+        "Wait until so many bytes have come, but not longer than `maxTriggerDelay`. A batch query ignores it.",
+        READING,
+        "8m",
+        low=1,
+        ignored=BATCH_READ,
+    ),
+    Option(
+        "maxTriggerDelay",
+        Kind.DURATION,
+        "15m",
+        "The longest wait for `minBytesPerTrigger`. A batch query ignores it.",
+        READING,
+        "1m",
+        ignored=BATCH_READ,
+    ),
+    Option(
+        "minPartitions",
+        Kind.WHOLE,
+        None,
+        "Split large ranges, at term boundaries, into at least so many partitions where there are enough terms.",
+        READING,
+        "8",
+        low=1,
+        high=INT32_MAX,
+    ),
+    Option(
+        "failOnDataLoss",
+        Kind.FLAG,
+        "true",
+        "A wanted range is gone (purged, truncated, recording deleted or replaced): `true` fails and says which "
+        "and why; `false` warns "
+        "and continues at the first position there is, and never repeats a row.",
+        READING,
+        "false",
+    ),
+    Option(
+        "record",
+        Kind.CHOICE,
+        "auto",
+        "A channel nobody records yet: `auto` asks the archive to record it from now on, where the archive's host "
+        "can hear it (what "
+        "passed before is lost); `never` fails with the remedy.",
+        READING,
+        "never",
+        choices=("auto", "never"),
+        way=Way.DIRECT,
+    ),
+    Option(
+        "includeMetadata",
+        Kind.FLAG,
+        "false",
+        "With `framed` and `arrow`: adds the metadata columns of `raw`, prefixed `_aeron_`, and the writer's.",
+        READING,
+        "true",
+    ),
+    Option(
+        "idleTimeout",
+        Kind.DURATION,
+        "30s",
+        "How long a task waits for data that is recorded but does not come.",
+        READING,
+        "30s",
+    ),
+)

@@ -1,0 +1,89 @@
+"""Rows of the option table that only a writer knows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aeron_spark.options.row import WRITING, Kind, Option, Way
+
+MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit of one message, whatever the term length
+MIN_MESSAGE_BYTES: Final = 512  # room for the wire format's header, a writer's id and some payload
+
+
+WRITING_ROWS: Final[tuple[Option, ...]] = (
+    Option(
+        "payload",
+        Kind.CHOICE,
+        "auto",
+        "`raw`: column `value` (BINARY or STRING), optional `reservedValue`, optional `channel` and `streamId` "
+        "that override the options (direct way); "
+        "adds nothing to the bytes. `framed`: the same columns in this connector's wire format, any size. "
+        "`arrow`: all columns. "
+        "`auto`: `raw` if the columns are exactly those, else `arrow`.",
+        WRITING,
+        "arrow",
+        choices=("auto", "raw", "framed", "arrow"),
+    ),
+    Option(
+        "ack",
+        Kind.CHOICE,
+        "auto",
+        "When a task is done: `archive`: recorded; `driver`: handed to the media driver within the flow-control "
+        "window; "
+        "`auto`: `archive` where the target stream is recorded, else `driver`.",
+        WRITING,
+        "driver",
+        choices=("auto", "archive", "driver"),
+        way=Way.DIRECT,
+    ),
+    Option(
+        "offerTimeout",
+        Kind.DURATION,
+        "30s",
+        "Back-pressure longer than this fails the task, with the Aeron result it saw last.",
+        WRITING,
+        "30s",
+        way=Way.DIRECT,
+    ),
+    Option(
+        "whenUnconnected",
+        Kind.CHOICE,
+        "fail",
+        "No subscriber within `connectTimeout`: `fail`, or `drop` (count, and drop as plain Aeron would).",
+        WRITING,
+        "drop",
+        choices=("fail", "drop"),
+        way=Way.DIRECT,
+    ),
+    Option(
+        "maxMessageBytes",
+        Kind.SIZE,
+        None,
+        "Larger Arrow batches are split by rows; one row larger than this is sent in chunks.",
+        WRITING,
+        "64k",
+        low=MIN_MESSAGE_BYTES,
+        high=MAX_MESSAGE_BYTES,
+        shown_default="the channel's limit",
+    ),
+    Option(
+        "writerId",
+        Kind.TEXT,
+        None,
+        "Names the writer in the metadata of `framed` and `arrow`; at most 255 bytes of UTF-8. Through a server a "
+        "stream's transactions are exactly once under this name: a second query with it fences off the first one.",
+        WRITING,
+        "edge-7",
+        shown_default="the query's id",
+    ),
+    Option(
+        "record",
+        Kind.CHOICE,
+        "never",
+        "`auto`: ask the archive to record the target stream before writing, where nobody records it yet.",
+        WRITING,
+        "auto",
+        choices=("auto", "never"),
+        way=Way.DIRECT,
+    ),
+)

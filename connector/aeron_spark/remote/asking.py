@@ -1,0 +1,176 @@
+"""Asking a server about its streams, again after an outage, and the branches over which rows come and go."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol
+
+from aeron_spark.duologue.branch import Branch
+from aeron_spark.endpoint.proxies import Proxy
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    RefusedError,
+    RemoteError,
+    SessionLost,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+)
+from aeron_spark.remote.service import STREAMS, as_told
+from aeron_spark.transport.waiting import Deadline
+
+IDLE_SECONDS: Final = 60.0  # a branch that nobody used for so long is closed
+# Of an outage, where this side raises them; what a server says is another matter.
+PASSING: Final = (ConnectError, SessionLost, TransportError, UsageError)
+PAUSE: Final = 0.25  # seconds between two attempts at a server that refuses for now
+# Refusals of a connection that another client's going, or a restart, ends; see endpoint.payloads.
+_FOR_NOW: Final = re.compile(r"\((?:full|address-limit|pending|rate|ids|shutdown)\)$")
+
+
+def passes(error: RefusedError) -> bool:
+    """Whether a server that refused a connection may accept the next one."""
+    return isinstance(error, SessionLost) or _FOR_NOW.search(error.what) is not None
+
+
+class Host(Protocol):
+    """The client, as far as streams need it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed here."""
+
+    def connect(self, timeout: float | None = None) -> Any:
+        """Be connected, or raise."""
+
+    def remote(self, target: str | int) -> Proxy:
+        """An object of the server's."""
+
+    def branch(self, timeout: float | None = None) -> Branch:
+        """Open a branch."""
+
+
+class Asking:
+    """What one connection asks. Thread-safe. ``seconds`` is how long a question may take, an outage included."""
+
+    def __init__(self, host: Host, seconds: float) -> None:
+        self.host = host
+        self.seconds = seconds
+        self.opened = 0  # branches, since the start
+        self._lock = threading.Lock()
+        self._idle: dict[object, list[tuple[float, Branch]]] = {}
+        self._requests = itertools.count(1)
+
+    def ask(self, method: str, *given: Any, seconds: float | None = None) -> Any:
+        """Call a method of the service; every one may be called again. Raises what the server raised."""
+        deadline = Deadline(self.seconds if seconds is None else seconds, f"the server's answer to {method}")
+        while True:
+            try:
+                return getattr(self.host.remote(STREAMS).with_timeout(max(0.1, deadline.remaining())), method)(*given)
+            except RemoteError as error:
+                raise as_told(error) from None
+            except PASSING as error:
+                if self.host.closed or deadline.remaining() <= 0:
+                    raise
+                deadline.idle(error.what)
+                self._come_back(deadline, error)
+
+    def _come_back(self, deadline: Deadline, why: AeronSparkError) -> None:
+        while True:
+            try:
+                self.host.connect(max(0.1, deadline.remaining()))
+            except WaitTimeout as error:
+                raise ConnectError(f"{why.what}; {error.what}", remedy=why.remedy) from None
+            except RefusedError as error:
+                if not passes(error) or deadline.remaining() <= PAUSE:
+                    raise
+                time.sleep(PAUSE)
+            else:
+                return
+
+    def request(self) -> int:
+        """Return a number for what is asked on a branch."""
+        return next(self._requests)
+
+    @contextmanager
+    def branch(self, key: object) -> Iterator[Branch]:
+        """Lend a branch: the one that was last used for ``key``, or another. It is closed where its user failed."""
+        branch = self._take(key)
+        try:
+            yield branch
+        except GeneratorExit:
+            self._put(key, branch)
+            raise
+        except BaseException:
+            branch.close()
+            raise
+        self._put(key, branch)
+
+    def close(self) -> None:
+        """Close the branches that nobody uses."""
+        with self._lock:
+            idle = [branch for found in self._idle.values() for _, branch in found]
+            self._idle.clear()
+        for branch in idle:
+            branch.close()
+
+    def tell(self, method: str, *given: Any) -> None:
+        """Call a method, and do not wait for it; whatever becomes of it is nobody's concern."""
+        with suppress(AeronSparkError):
+            getattr(self.host.remote(STREAMS).oneway, method)(*given)
+
+    def _take(self, key: object) -> Branch:
+        with self._lock:
+            old = self._expired(time.monotonic() - IDLE_SECONDS)
+            found = self._idle.get(key, [])
+            kept = next((branch for _, branch in reversed(found) if not branch.closed), None)
+            if kept is not None:
+                self._idle[key] = [one for one in found if one[1] is not kept]
+        for one in old:
+            one.close()
+        return self._opened() if kept is None else kept
+
+    def _opened(self) -> Branch:
+        deadline = Deadline(self.seconds, "a branch of the connection")
+        while True:
+            try:
+                branch = self.host.branch(max(0.1, deadline.remaining()))
+            except RemoteError as error:
+                with self._lock:
+                    idle = self._expired(time.monotonic())
+                if not idle:  # otherwise these may be what there is no place beside
+                    raise as_told(error) from None
+                for one in idle:
+                    one.close()
+                deadline.idle(error.what)
+            except PASSING as error:
+                if self.host.closed or deadline.remaining() <= 0:
+                    raise
+                deadline.idle(error.what)
+                self._come_back(deadline, error)
+            else:
+                self.opened += 1
+                return branch
+
+    def _put(self, key: object, branch: Branch) -> None:
+        if branch.closed:
+            return
+        with self._lock:
+            self._idle.setdefault(key, []).append((time.monotonic(), branch))
+
+    def _expired(self, before: float) -> list[Branch]:
+        """Take out the branches that nobody used since then; the lock is held."""
+        old = []
+        for key, found in list(self._idle.items()):
+            old += [branch for since, branch in found if since <= before]
+            kept = [one for one in found if one[0] > before]
+            if kept:
+                self._idle[key] = kept
+            else:
+                del self._idle[key]
+        return old

@@ -1,0 +1,293 @@
+"""A writer whose transactions go to a local folder first, and from there to the server whenever it is there.
+
+A transaction is on this machine's disk when ``commit`` returns. A thread sends them in order, each under a number that
+is fixed before it is sent for the first time: the server takes it once, however often it comes, also after a crash of
+this program.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final, Protocol
+
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    DataFormatError,
+    IdentityError,
+    OptionError,
+    RefusedError,
+    SessionLost,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+)
+from aeron_spark.remote.appending import Transaction, enter
+from aeron_spark.remote.asking import Asking, Host
+from aeron_spark.remote.pieces import Data, Piece, check_payload, pieces_of
+from aeron_spark.remote.staging import Staging
+from aeron_spark.remote.unsent import ALIGNMENT, HEAD, TRAILER, Unsent, Waiting
+from aeron_spark.remote.writing import FIRST_PAUSE, Writer
+from aeron_spark.wire.batches import encoded_size
+
+BUFFER_BYTES: Final = 1 << 30
+WAIT_SECONDS: Final = 60.0  # for room in the buffer
+CLOSE_SECONDS: Final = 5.0  # for what is unsent when the writer closes while the server is there
+LONGEST_PAUSE: Final = 5.0
+LOOK: Final = 0.1  # seconds between two looks whether there is a connection
+AWAY_SECONDS: Final = 1.0  # without a connection, before that is a trouble
+
+
+class BufferHost(Host, Protocol):
+    """The client, as far as a buffer needs it."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+
+    def begin_connecting(self) -> Future[Connection]:
+        """Connect when that is possible; what comes of it."""
+
+
+class BufferedWriter(Writer):
+    """Writes to ``stream`` through ``folder``; ``Client.writer`` makes it. Needs no server to begin.
+
+    One folder serves one stream and one ``writer_id`` (without one it makes its own), and one process at a time; its
+    unsent transactions have at most ``most_bytes``. ``timeout`` is how long a write waits for room there, in seconds.
+    Raises UsageError where another process uses the folder, OptionError where it is another stream's or writer's.
+    """
+
+    def __init__(
+        self, host: BufferHost, asking: Asking, stream: str, folder: str | Path, *, writer_id: str | None = None,
+        partition: int | None = None, payload: str = "auto", most_bytes: int = BUFFER_BYTES,
+        timeout: float = WAIT_SECONDS,
+    ) -> None:  # fmt: skip
+        self.stream = stream
+        self._payload = check_payload(payload)
+        if partition is not None and partition < 0:
+            raise OptionError(f"there is no partition {partition}", remedy="They are numbered from 0.")
+        self._partition = partition
+        self._most = most_bytes
+        self._timeout = timeout
+        self._unsent = Unsent(Path(folder), stream, writer_id or "")
+        self.writer_id = self._unsent.writer
+        self._host = host
+        self._asking = asking
+        self._run = uuid.uuid4().hex
+        self._entered = False
+        self._changed = threading.Condition()  # guards what follows, and the folder's files
+        self._closed = False
+        self._trouble: AeronSparkError | None = None
+        self._failure: AeronSparkError | None = None
+        self._sender = threading.Thread(target=self._run_sender, name=f"aeron-spark-buffer-{stream}", daemon=True)
+        self._sender.start()
+
+    @property
+    def unsent(self) -> int:
+        """How many committed transactions the server does not have yet."""
+        with self._changed:
+            return len(self._unsent)
+
+    @property
+    def trouble(self) -> AeronSparkError | None:
+        """Why nothing is being sent now; None where it is, or where there is nothing to send."""
+        return self._failure or self._trouble
+
+    def write(self, data: Data, *, partition: int | None = None) -> None:
+        """See :meth:`Writer.write`. Raises WaitTimeout where the buffer stays full, and what ended sending for good.
+
+        What it raises of ``data`` itself leaves the transaction as it was; TransportError (the disk) drops it.
+        """
+        at = self._partition if partition is None else partition
+        for piece in pieces_of(data, self._payload, at):
+            with self._changed:
+                self._refuse_ended()
+                self._await_room(piece)
+                self._unsent.add(piece)
+
+    def commit(self) -> None:
+        """See :meth:`Writer.commit`: the transaction is on this machine's disk then, and will be sent."""
+        with self._changed:
+            self._refuse_ended()
+            self._unsent.commit()
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """See :meth:`Writer.abort`; what was committed is sent all the same."""
+        with self._changed:
+            self._unsent.drop()
+
+    def flush(self, timeout: float = WAIT_SECONDS) -> None:
+        """Wait until the server has every committed transaction. Raises WaitTimeout after so many seconds, and why."""
+        with self._changed:
+            done = self._changed.wait_for(lambda: not len(self._unsent) or self._ended, timeout)
+            if len(self._unsent):
+                self._refuse_ended()
+            if not done:
+                raise WaitTimeout(
+                    f"waited {timeout:g} s for {self._left()} to be sent{self._why()}",
+                    remedy="They stay there, and are sent when the server takes them.",
+                )
+
+    def close(self) -> None:
+        """See :meth:`Writer.close`. While the server is there it waits a few seconds for what is unsent.
+
+        The rest stays in the folder, for whoever opens it next.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._unsent.drop()
+            self._changed.wait_for(lambda: not len(self._unsent) or self.trouble is not None, CLOSE_SECONDS)
+            self._closed = True
+            self._changed.notify_all()
+        self._sender.join(CLOSE_SECONDS)
+        if not self._sender.is_alive():  # else it lets the folder go itself, once its question is answered
+            self._unsent.close()
+
+    @property
+    def _ended(self) -> bool:
+        return self._closed or self._failure is not None
+
+    def _refuse_ended(self) -> None:
+        if self._closed:
+            raise UsageError("the writer is closed", remedy="Make another one.")
+        if self._failure is not None:
+            raise type(self._failure)(
+                f"{self._left()} cannot be sent: {self._failure.what}", remedy=self._failure.remedy
+            )
+
+    def _left(self) -> str:
+        count = len(self._unsent)
+        return f"{count} transaction{'' if count == 1 else 's'} of the buffer {self._unsent.folder}"
+
+    def _why(self) -> str:
+        return f" ({self._trouble.what})" if self._trouble is not None else ""
+
+    def _await_room(self, piece: Piece) -> None:
+        """Wait until a piece fits; the lock is held."""
+        body = encoded_size(piece.rows)
+        size = HEAD.size + body + -body % ALIGNMENT + TRAILER.size
+        if self._unsent.drafted + size > self._most:
+            raise OptionError(
+                f"a transaction of {self._unsent.drafted + size:,} bytes is larger than the buffer "
+                f"{self._unsent.folder}, which may have {self._most:,}",
+                remedy="Commit more often, or raise buffer_bytes.",
+            )
+        if not self._changed.wait_for(lambda: self._ended or self._unsent.size + size <= self._most, self._timeout):
+            raise WaitTimeout(
+                f"waited {self._timeout:g} s for room in the buffer {self._unsent.folder}: {self._unsent.size:,} of "
+                f"{self._most:,} bytes wait to be sent{self._why()}",
+                remedy="Look at the server, raise buffer_bytes, or write less.",
+            )
+        self._refuse_ended()
+
+    # What follows is for the sender's thread.
+
+    def _run_sender(self) -> None:
+        try:
+            self._send_all()
+        finally:
+            if self._closed:
+                self._unsent.close()
+
+    def _send_all(self) -> None:
+        pause = FIRST_PAUSE
+        while (one := self._next()) is not None:
+            try:
+                if not self._reach():
+                    return
+                if not self._entered:
+                    self._enter(one)
+                self._send(one)
+            except (DataFormatError, IdentityError) as error:
+                self._fail(error)
+            except AeronSparkError as error:
+                self._wait(error, pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Exception as error:  # of the disk, say: the program hears of it when it writes on
+                self._fail(TransportError(f"{self._unsent.folder}: {error!r}", remedy="See to its disk."))
+            else:
+                pause = FIRST_PAUSE
+
+    def _reach(self) -> bool:
+        """Wait until the server is there; False when there is no more sending. Raises why it will not be."""
+        trying = self._host.begin_connecting()
+        away = time.monotonic() + AWAY_SECONDS
+        while not self._host.connected:
+            if trying.done() and (error := trying.exception()) is not None:
+                raise error
+            with self._changed:
+                if self._changed.wait_for(lambda: self._ended, LOOK):
+                    return False
+                if time.monotonic() >= away and self._trouble is None:
+                    self._trouble = ConnectError("the server does not answer", remedy="Look whether it runs.")
+                    self._changed.notify_all()
+        return True
+
+    def _wait(self, error: AeronSparkError, seconds: float) -> None:
+        with self._changed:
+            self._trouble = error
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended, seconds)
+
+    def _next(self) -> Waiting | None:
+        """Wait for a transaction; None when there is no more sending."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or len(self._unsent))
+            return None if self._ended else self._unsent.first()
+
+    def _enter(self, first: Waiting) -> None:
+        """Fence off earlier runs, and see that nobody else used the writer's numbers."""
+        try:
+            last = enter(self._asking, self.stream, Transaction(self.writer_id, self._run, 0))
+        except SessionLost:
+            raise
+        except RefusedError as error:
+            self._fail(error)
+            raise
+        base = self._unsent.base
+        if base is None:
+            with self._changed:
+                self._unsent.begin_at(last + 1)
+        elif last >= base + first.number + first.begun:
+            failure = RefusedError(
+                f"writer {self.writer_id!r} is at transaction {last} on the server, and the buffer "
+                f"{self._unsent.folder} at {base + first.number}: another writer has used this id",
+                remedy="Give each buffer a writer id of its own.",
+            )
+            self._fail(failure)
+            raise failure
+        self._entered = True
+
+    def _send(self, one: Waiting) -> None:
+        base = self._unsent.base
+        assert base is not None
+        staging = Staging(self._asking, self.stream, Transaction(self.writer_id, self._run, base + one.number))
+        try:
+            for piece in self._unsent.read(one):
+                staging.put(piece)
+            with self._changed:
+                self._unsent.begin(one)
+            staging.commit()
+        except BaseException as error:
+            staging.discard()
+            if isinstance(error, RefusedError) and not isinstance(error, SessionLost):
+                with self._changed:
+                    self._unsent.take_back()
+                self._entered = False  # entering says whether another run has taken over
+            raise
+        with self._changed:
+            self._unsent.sent(one)
+            self._trouble = None
+            self._changed.notify_all()
+
+    def _fail(self, error: AeronSparkError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()

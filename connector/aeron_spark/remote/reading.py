@@ -1,0 +1,227 @@
+"""Reading a server's stream as a program does: record batches, and positions that can be kept and gone on from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Final
+
+import pyarrow as pa
+
+from aeron_spark.errors import AeronSparkError, DataFormatError
+from aeron_spark.log import columns
+from aeron_spark.log.api import Range, RecordingState
+from aeron_spark.log.content import StreamContent
+from aeron_spark.log.groups import Placed, of_recording, read_range
+from aeron_spark.log.rows import RowMaker
+from aeron_spark.log.tail import RAW
+from aeron_spark.remote.asking import Asking
+from aeron_spark.remote.endpoint_log import EndpointLog
+from aeron_spark.remote.leasing import Lease, Leased
+from aeron_spark.remote.staging import OUTAGE, check_partition
+from aeron_spark.remote.starting import Where, resolve
+from aeron_spark.wire.batches import conform, decode_batches
+
+PIECE: Final = 16 << 20  # bytes of the log that are read of one partition before it is the next one's turn
+LOOK: Final = 1.0  # seconds that one question for news waits: so long a stop may take
+PAUSE: Final = 0.2  # seconds between two attempts while the server is away
+OUTAGE_SECONDS: Final = 300.0  # a machine's restart takes minutes
+BEYOND: Final = 2**62  # no stream reaches this position
+
+
+class StreamReader:
+    """Iterates over the rows of ``stream``; ``Client.reader`` makes it.
+
+    Rows of ``arrow`` have the columns of ``schema``, or those that the stream has now; ``framed`` values are a column
+    ``value``, with ``metadata`` also where they were and who wrote them; ``raw`` ones have the columns of a message.
+    Within a partition rows come in the order they were committed; partitions take turns. A transaction that is read
+    was committed as a whole.
+
+    Iterating again goes on at :attr:`positions`. Without ``follow`` it ends at what was committed when it was made, or
+    at ``end``. ``timeout``: seconds without a row after which following ends. Raises OptionError for what is not there,
+    DataLossError for what retention has taken, and, once an outage lasts longer than ``outage`` seconds, what it was.
+    """
+
+    def __init__(
+        self, asking: Asking, stream: str, *, start: Where = "earliest", end: Where | None = None,
+        follow: bool = False, partitions: Sequence[int] | None = None, schema: pa.Schema | None = None,
+        metadata: bool = False, timeout: float | None = None, outage: float = OUTAGE_SECONDS,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:  # fmt: skip
+        self.stream = stream
+        self._asking = asking
+        self._log = EndpointLog({stream: asking}, stream)
+        self._content: StreamContent | None = None
+        self._wanted = schema
+        self._metadata = columns.metadata() if metadata else []
+        self._timeout = timeout
+        self._outage = outage
+        self._away_since: float | None = None
+        self._stopped = threading.Event()
+        self._columns: pa.Schema | None = None
+        self._makers: dict[int, tuple[pa.Schema, RowMaker]] = {}
+        states = self._states()
+        self._fingerprints = {state.recording_id: state.fingerprint for state in states}
+        self.partitions = tuple(range(len(states)) if partitions is None else dict.fromkeys(partitions))
+        for partition in self.partitions:
+            check_partition(stream, partition, len(states))
+        now_ns = clock()
+        self._positions = resolve(self._log, states, start, self.partitions, now_ns=now_ns, what="start")
+        self._ends: dict[int, int] | None = None
+        if end is not None or not follow:
+            end = "latest" if end is None else end
+            self._ends = resolve(self._log, states, end, self.partitions, now_ns=now_ns, what="end")
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Where the rows behind those that were given begin, by partition; as ``start`` it goes on there."""
+        return dict(self._positions)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns of its batches; None while nothing was ever committed."""
+        return self._columns
+
+    @property
+    def payload(self) -> str:
+        """``raw``, ``framed`` or ``arrow``; empty while nothing was ever committed."""
+        return "" if self._content is None else self._content.payload
+
+    def stop(self) -> None:
+        """Have the iteration end soon, from any thread or signal handler; :attr:`positions` stay."""
+        self._stopped.set()
+
+    def __enter__(self) -> StreamReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        rows = self._rows()
+        return Leased(rows, Lease(self._asking, self.stream, lambda: self.positions, rows))
+
+    def _rows(self) -> Generator[pa.RecordBatch, None, None]:
+        last = time.monotonic()
+        while not self._stopped.is_set() and not self._at_end():
+            try:
+                for batch in self._round():
+                    yield batch
+                    last = time.monotonic()
+                    if self._stopped.is_set():
+                        return
+                self._away_since = None
+                patience = LOOK if self._timeout is None else last + self._timeout - time.monotonic()
+                if patience <= 0 or self._at_end():
+                    return
+                self._await_more(min(LOOK, patience))
+            except OUTAGE as error:
+                self._wait_out(error)
+
+    def _at_end(self) -> bool:
+        return self._ends is not None and all(self._positions[at] >= end for at, end in self._ends.items())
+
+    def _round(self) -> Iterator[pa.RecordBatch]:
+        """Everything that is committed now, or up to the end."""
+        states = self._states()
+        ends = {
+            at: states[at].end if self._ends is None else min(states[at].end, self._ends[at]) for at in self.partitions
+        }
+        while behind := [at for at in self.partitions if self._positions[at] < ends[at]]:
+            for at in behind:
+                yield from self._piece(states[at], ends[at])
+
+    def _piece(self, state: RecordingState, end: int) -> Iterator[pa.RecordBatch]:
+        """Some of one partition. A batch is given when it is known where the one behind it begins."""
+        at = state.recording_id
+        start = self._positions[at]
+        limit = end if end - start <= PIECE else self._log.boundary(state.key, start, start + PIECE, end, None).position
+        wanted = Range(state.key, self._fingerprints[at], start, limit, limit, state.term_length)
+        before: pa.RecordBatch | None = None
+        with closing(self._batches(wanted, state)) as found:
+            for position, batch in found:
+                self._positions[at] = position
+                if before is not None:
+                    yield before
+                before = batch
+        self._positions[at] = limit
+        if before is not None:
+            yield before
+
+    def _batches(self, wanted: Range, state: RecordingState) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+        """The batches of a range, each with the position where it begins."""
+        if self.payload == "raw":
+            maker = self._maker(state)
+            for rows in self._log.read(wanted):
+                yield rows.positions[0].as_py(), maker.raw(rows)
+            return
+        with of_recording(wanted.key):
+            for found in read_range(self._log, wanted):
+                if self.payload == "arrow" and isinstance(found, Placed) and RowMaker.is_arrow(found):
+                    yield found.position, self._arrow(found, state)
+                else:
+                    yield found.position, self._maker(state).framed(found)
+
+    def _arrow(self, found: Placed, state: RecordingState) -> pa.RecordBatch:
+        group = found.group
+        if self._wanted is None and self._content is not None and self._content.schema is not None:
+            names = pa.ipc.read_schema(pa.py_buffer(group.payload)).names
+            if not set(self._content.schema.names).issuperset(names):
+                self._know(self._log.content([]))  # columns were added since
+        schema = self._known_columns()
+        if self._metadata:
+            parts = list(self._maker(state).arrow(found))
+        else:
+            parts = [conform(batch, schema) for batch in decode_batches(group.payload, group.header.rows)]
+        # one batch for a group, so that a kept position never lies inside of what was given
+        return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts, schema).combine_chunks().to_batches()[0]
+
+    def _maker(self, state: RecordingState) -> RowMaker:
+        schema = self._known_columns()
+        known = self._makers.get(state.recording_id)
+        if known is None or known[0] is not schema:
+            known = self._makers[state.recording_id] = schema, RowMaker(schema, state, None)
+        return known[1]
+
+    def _known_columns(self) -> pa.Schema:
+        if self._columns is None:
+            raise DataFormatError(
+                f"stream {self.stream!r} has rows, and its server does not say of what kind",
+                remedy="Look at the server's log.",
+            )
+        return self._columns
+
+    def _know(self, content: StreamContent | None) -> None:
+        """Remember what the stream holds, once there is something."""
+        if content is None:
+            return
+        if self._content is None:
+            framed = content.payload != "raw"
+            self._log = EndpointLog({self.stream: self._asking}, self.stream, framed=framed)
+        self._content = content
+        own = {"raw": RAW, "framed": columns.VALUE}.get(content.payload, self._wanted or content.schema)
+        if own is not None:
+            more = self._metadata if content.payload != "raw" else []
+            self._columns = pa.schema([*own, *more])
+
+    def _states(self) -> list[RecordingState]:
+        if self._content is None:
+            self._know(self._log.content([]))
+        return sorted(self._log.states(), key=lambda state: state.recording_id)
+
+    def _await_more(self, seconds: float) -> None:
+        """Wait until something is committed behind what was read, but not for longer."""
+        ends = [self._positions.get(at, BEYOND) for at in range(len(self._fingerprints))]
+        self._asking.ask("wait_beyond", self.stream, ends, seconds, seconds=seconds + self._asking.seconds)
+
+    def _wait_out(self, error: AeronSparkError) -> None:
+        now = time.monotonic()
+        self._away_since = self._away_since or now
+        if self._asking.host.closed or now - self._away_since >= self._outage:
+            raise error
+        self._stopped.wait(PAUSE)

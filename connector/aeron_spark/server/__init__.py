@@ -1,0 +1,8 @@
+"""The secure endpoint's server."""
+
+from __future__ import annotations
+
+from aeron_spark.server.server import ServerCore
+from aeron_spark.server.settings import ServerSettings
+
+__all__ = ["ServerCore", "ServerSettings"]

@@ -1,0 +1,69 @@
+"""A server's store of streams: opened when it is needed, looked after while it is open."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.errors import AeronSparkError, UsageError
+from aeron_spark.streams.store import Streams
+
+TICK: Final = 1.0  # seconds between two looks at retention, leases and what was abandoned
+
+
+class StreamKeeper:
+    """``open_store`` may take as long as recovering takes; ``report`` is told what goes wrong unasked."""
+
+    def __init__(
+        self, open_store: Callable[[], Streams], report: Callable[[Connection | None, BaseException], None]
+    ) -> None:
+        self._open_store = open_store
+        self._report = report
+        self._lock = threading.Lock()
+        self._store: Streams | None = None
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def store(self) -> Streams:
+        """The store, opened if need be. Raises why it cannot be, and UsageError once the server is closed."""
+        with self._lock:
+            if self._ending.is_set():
+                raise UsageError("the server is closed", remedy="Start it again")
+            if self._store is None:
+                self._store = self._open_store()
+                self._thread = threading.Thread(target=self._look_after, name="aeron-spark-streams", daemon=True)
+                self._thread.start()
+            return self._store
+
+    def open_soon(self) -> None:
+        """Open it in the background."""
+        threading.Thread(target=self._try, name="aeron-spark-recovery", daemon=True).start()
+
+    def close(self) -> None:
+        """Close it; what is committed and staged stays on the disk."""
+        self._ending.set()
+        with self._lock:
+            store, self._store, thread = self._store, None, self._thread
+        if thread is not None:
+            thread.join()
+        if store is not None:
+            store.close()
+
+    def _try(self) -> None:
+        try:
+            _ = self.store
+        except AeronSparkError as error:
+            self._report(None, error)
+
+    def _look_after(self) -> None:
+        said: set[str] = set()
+        while not self._ending.wait(TICK):
+            store = self._store
+            wrong = {str(error): error for error in ([] if store is None else store.tick())}
+            for text, error in wrong.items():
+                if text not in said:
+                    self._report(None, error)
+            said = set(wrong)

@@ -1,0 +1,166 @@
+"""``aeron_spark.Server``: from an address to a running server, with keys, a media driver and Aeron."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark import node
+from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.guard import has_guard
+from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.peers import PeerStore
+from aeron_spark.errors import AeronSparkError, SetupError
+from aeron_spark.keys.authorized import read_authorized
+from aeron_spark.keys.identity import load_identity
+from aeron_spark.keys.store import FilePeerStore, KeyPlaces
+from aeron_spark.log.reach import embedded
+from aeron_spark.remote.service import KINDS
+from aeron_spark.server.keeping import StreamKeeper
+from aeron_spark.server.options import ServerOptions, server_options
+from aeron_spark.server.server import ServerCore
+from aeron_spark.server.streaming import StreamDesk
+from aeron_spark.streams.store import Streams
+from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.port import Place
+
+UNGUARDED: Final = (
+    "whoever reaches the server's ports can fill its memory with logs of any length, have it send to addresses that "
+    "never asked, and slow down or end the duologues of others; what is said in them stays secret and unchanged"
+)
+GUARD_IT: Final = "Let aeron-spark start the driver, or load the guard into it: docs/driver-guard.md"
+
+
+class Server(ServerCore):
+    """A server of the secure endpoint on this machine's media driver.
+
+    ``address`` is ``host:port`` or ``host:port:control``; ``*:port`` is every IPv4 and IPv6 address. ``options`` are
+    those of docs/options.md, written as there or with underscores: ``identity``, the file of its key, made the first
+    time, or ``env:NAME``; ``authorized_keys``, with which only clients in that file may come; ``max_connections``.
+
+    ``run`` serves until ``close``; ``start`` returns at once. Raises OptionError for what is wrong here.
+    """
+
+    def __init__(
+        self,
+        address: str = "",
+        *,
+        store: PeerStore | None = None,
+        connection_class: type[Connection] = Connection,
+        **options: Any,
+    ) -> None:
+        given = server_options(address, options)
+        peers = store or _store(given)
+        self._options: ServerOptions = given
+        self._node = node.ensure(given.aeron_dir)
+        self._keeper = StreamKeeper(self._open_streams, self.report)
+        try:
+            super().__init__(self._listen_aeron, peers, given.settings, connection_class)
+            for kind in KINDS.values():
+                self.register_error(kind)
+            self._desks.append(StreamDesk(lambda: self.streams, self.branches, self.grant_of))
+        except BaseException:
+            self._node.close()
+            raise
+
+    @property
+    def aeron_dir(self) -> str:
+        """The media driver's directory."""
+        return self._node.aeron_dir
+
+    @property
+    def streams(self) -> Streams:
+        """The named streams, which it keeps beside its archive. Raises SetupError where its driver has none of ours."""
+        return self._keeper.store
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens: ``host:port:control``, or ``ipc:``."""
+        return tuple(
+            "ipc:" if place.media == "ipc" else f"{Endpoint(place.host, place.data_port)}:{place.control_port}"
+            for place in self._reception.places.values()
+        )
+
+    def start(self, places: Sequence[Place] = ()) -> list[AeronSparkError]:
+        """Listen where the address said, and return why some places failed. Raises TransportError where all did.
+
+        A media driver without the guard, such as one that somebody else started, is told to listeners of errors, once.
+        """
+        failures = super().start(places or self._options.places)
+        self._look_for_guard()
+        if self._streams_folder is not None and self._streams_folder.is_dir():
+            self._keeper.open_soon()  # what is kept has to be recovered, and retained, whether somebody asks or not
+        return failures
+
+    def run(self) -> None:
+        """Serve until it is closed; Ctrl-C closes it."""
+        self.start()
+        try:
+            self.wait_closed()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Tell every client and end; the media driver stops when nobody uses it any more."""
+        super().close()
+        self._keeper.close()
+        self._node.close()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _look_for_guard(self) -> None:
+        # only a driver that was asked to guard a channel shows whether it can
+        on_network = any(place.media == "udp" for place in self._reception.places.values())
+        if on_network and not has_guard(self.aeron_dir):
+            what = f"the media driver in {self.aeron_dir} has no guard: {UNGUARDED}"
+            self.report(None, SetupError(what, remedy=GUARD_IT))
+
+    @property
+    def _streams_folder(self) -> Path | None:
+        if self._options.streams_dir is not None:
+            return Path(self._options.streams_dir)
+        return Path(f"{self._node.archive_dir}.streams") if self._node.archive_dir else None
+
+    def _open_streams(self) -> Streams:
+        folder = self._streams_folder
+        if folder is None or not self._node.archive_dir:
+            raise SetupError(
+                f"streams are kept in an archive of this package, and the media driver in {self._node.aeron_dir} is "
+                "another program's",
+                remedy="Start the server with an aeronDir of its own.",
+            )
+        return Streams(folder, embedded(self._node), self._options.stream_settings)
+
+    def _listen_aeron(self) -> AeronListening:
+        # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
+        fresh = node.ensure(self._options.aeron_dir)
+        self._node.close()
+        self._node = fresh
+        return AeronListening(
+            client_of(self._node.aeron_dir),
+            idle=self._options.idle,
+            max_message=self._options.settings.link.wishes.max_message,
+        )
+
+
+def _store(given: ServerOptions) -> PeerStore:
+    home = KeyPlaces.below(node.config_home(os.environ))
+    places = replace(home, identity=home.identity.with_name("server"))
+    if given.identity is not None and not given.identity.startswith("env:"):
+        places = replace(places, identity=Path(given.identity))
+    if given.authorized_keys is not None:
+        places = replace(places, authorized_keys=Path(given.authorized_keys))
+        read_authorized(places.authorized_keys)  # a file that is missing or wrong is said now, and not to every client
+    from_environment = given.identity is not None and given.identity.startswith("env:")
+    return FilePeerStore(places, load_identity(given.identity) if from_environment and given.identity else None)

@@ -1,0 +1,368 @@
+"""A server of the secure endpoint: listens, lets in who may, and talks to each alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from aeron_spark.duologue.branches import SERVICE
+from aeron_spark.duologue.carrier import closed_here
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.duologue.endpoint import Endpoint
+from aeron_spark.duologue.home import Who
+from aeron_spark.duologue.link import Link
+from aeron_spark.duologue.reopening import Reopening
+from aeron_spark.endpoint.peers import Grant, PeerStore
+from aeron_spark.endpoint.requests import Target
+from aeron_spark.errors import AeronSparkError, SessionLost, TransportError, UsageError
+from aeron_spark.server.branching import BranchDesk, Desk
+from aeron_spark.server.guests import Guest
+from aeron_spark.server.opened import Opened
+from aeron_spark.server.reception import Reception
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.port import (
+    Arrived,
+    Event,
+    Failed,
+    ImageJoined,
+    ImageLeft,
+    Inbox,
+    Listening,
+    Lost,
+    Place,
+)
+
+CLOSED_BY_PEER: Final = "the other side closed the connection"
+STUCK_SECONDS: Final = 0.2  # for one connection to take what it was sent, when the server closes
+WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is one again
+
+
+class ServerCore(Endpoint):
+    """The server over any transport; :class:`aeron_spark.Server` brings Aeron, keys and settings together."""
+
+    def __init__(
+        self,
+        open_transport: Callable[[], Listening],
+        store: PeerStore,
+        settings: ServerSettings | None = None,
+        connection_class: type[Connection] = Connection,
+    ) -> None:
+        self._server_settings = settings or ServerSettings()
+        self._open_transport = open_transport
+        self._transport = listening = open_transport()
+        super().__init__("aeron-spark-server", self._server_settings.link, connection_class)
+        self._wanted: tuple[Place, ...] = ()
+        self._reopening = Reopening(self._listen_again, self._listening)
+        self._said_why = ""
+        self._sessions = 0  # as of the last tick
+        self._guests: dict[Connection, Guest] = {}
+        self._closing: list[tuple[float, Guest, bool]] = []
+        self._reception = Reception(
+            listening, store, self._server_settings, self.types, self._make, self._join, self._drop, self.report
+        )
+        branching = BranchDesk(self._reception, self.branches, self.on_agent, self._image_of)
+        self.branches.gone = branching.gone
+        self._desks: list[Desk] = [branching]
+
+    @property
+    def public_key(self) -> bytes:
+        """What clients know this server by."""
+        return self._reception.public_key
+
+    @property
+    def connections(self) -> tuple[Connection, ...]:
+        """Those that are connected now."""
+        return tuple(connection for connection in self._connections_now() if connection.connected)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self.connections)
+
+    def start(self, places: Sequence[Place]) -> list[AeronSparkError]:
+        """Listen at ``places``, and return why some of them failed. Raises TransportError where all did.
+
+        For once: whoever was closed, or listens already, gets UsageError.
+        """
+        if self._closing_begun or self._wanted:
+            what = "is closed" if self._closing_begun else "listens already"
+            raise UsageError(f"the server {what}", remedy="Make another one")
+        self._wanted = tuple(places)
+        opened = self._listen(self._transport)
+        self._reception.places = opened.places
+        self._agent.start()
+        return opened.failures
+
+    def _listen(self, transport: Listening) -> Opened:
+        opened = Opened(transport)
+        for place in self._wanted:
+            try:
+                opened.places[transport.listen(place, self._settings.wishes)] = place
+            except AeronSparkError as error:
+                opened.failures.append(error)
+        if not opened.places:
+            transport.close()
+            raise TransportError(
+                f"the server can listen nowhere: {'; '.join(error.what for error in opened.failures)}",
+                remedy="Choose other ports, or stop who uses them",
+            )
+        for failure in opened.failures:
+            self.report(None, failure)
+        return opened
+
+    def _listen_again(self) -> Opened:
+        return self._listen(self._open_transport())
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What is in use, and what was refused by code."""
+        held: dict[str, int] = {}
+        for connection in self._connections_now():
+            for name, count in connection.held.items():
+                held[name] = held.get(name, 0) + count
+        return {
+            "connections": len(self.connections),
+            "sessions": self._sessions,
+            "dropped": self._transport.inbox.dropped,
+            "branches": len(self.branches),
+            **self._reception.statistics,
+            **held,
+            "tampered": self.tampered,
+        }
+
+    def grant_of(self, connection: Connection) -> Grant | None:
+        """What a client may do; None for everything. Raises UsageError where it has gone."""
+        return self._guest_of(connection).grant
+
+    def close(self) -> None:
+        """Tell every client, send what was sent, and end; what clients had not acknowledged is lost."""
+        if not self._begin_closing():
+            return
+        begun = time.monotonic()
+        end, half = begun + self._settings.close_seconds, begun + self._settings.close_seconds / 2
+        connections = self.connections
+        for connection in connections:  # they drain at the same time, but for those that are stuck
+            connection.carrier.drain(min(half, time.monotonic() + STUCK_SECONDS))
+        for connection in connections:
+            self._leave(connection, keep_session=False)
+        self._later(self._shut)
+        while self._agent.alive and (self._guests or self._reception.doormen) and time.monotonic() < end:
+            time.sleep(0.002)
+        self._stop()
+        self._reopening.close()
+        self._transport.close()
+
+    def permitted(self, connection: Connection, target: Target, method: str) -> bool:
+        guest = self._guests.get(connection)
+        if guest is None:
+            return False
+        # our own services judge for themselves; grants are about the program's objects
+        own = isinstance(target, int) and target >= SERVICE
+        return own or guest.grant is None or guest.grant.may_call(f"{target}.{method}")
+
+    def _shut(self) -> None:
+        now = time.monotonic()
+        self._reception.close(now)
+        for guest in [one for one in self._guests.values() if one.link is None]:
+            self._end(guest, closed_here(), now)
+
+    def _end_all(self) -> None:
+        now = time.monotonic()
+        self._reception.close(now)
+        self._lose(closed_here(), now)
+        for guest in list(self._guests.values()):
+            self._end(guest, closed_here(), now)
+        self._sessions = len(self._reception.tickets)
+
+    def _lose(self, why: AeronSparkError, now: float) -> None:
+        """Nothing that was opened is there any more."""
+        self._reception.lose(now)
+        for guest in [one for one in self._guests.values() if one.link is not None]:
+            self._interrupted(guest.connection, why, now)
+
+    def _inbox(self) -> Inbox:
+        return self._transport.inbox
+
+    def _connections_now(self) -> list[Connection]:
+        return list(self._guests)
+
+    def _make(self, who: Who, number: int) -> Connection:
+        connection = self._connection_class(self, who, number)
+        for desk in self._desks:
+            desk.serve(connection)
+        return connection
+
+    def _guest_of(self, connection: Connection) -> Guest:
+        guest = self._guests.get(connection)
+        if guest is None:
+            raise UsageError(f"{connection.label} is closed", remedy="Connect anew")
+        return guest
+
+    def _image_of(self, connection: Connection) -> int:
+        link = self._guest_of(connection).link
+        if link is None or link.image is None:
+            raise TransportError(f"{connection.label} is away", remedy="Try again when it is back")
+        return link.image
+
+    def _other_event(self, event: Event, now: float) -> None:
+        match event:
+            case ImageJoined() if event.token in self._reception.places:
+                self._reception.joined(event.token, event.image, event.source, now)
+            case Arrived() if event.image in self._reception.doormen:
+                self._reception.doormen[event.image].packet(event.payload, now)
+            case ImageLeft() if event.image in self._reception.doormen:
+                self._reception.doormen[event.image].image_left(now)
+            case Lost():
+                lost = TransportError(f"the media driver is gone: {event.reason}", remedy="It is being looked for")
+                self.report(None, lost)
+                self._lose(lost, now)
+                self._reopening.begin(now)
+            case Failed() if event.token in self._reception.places:
+                place = self._reception.places.pop(event.token)
+                self.report(None, TransportError(f"nobody is heard at {place} any more: {event.reason}"))
+            case _:
+                pass
+
+    def _other_work(self, now: float) -> bool:
+        if self._reopening.wanted:
+            self._listen_on(now)
+            return False
+        soon = self._reception.step(now)
+        for due, guest, keep in self._closing[:]:
+            if guest.connection.carrier.quiet or now >= due:
+                self._closing.remove((due, guest, keep))
+                self._leave_now(guest, keep, now)
+        return soon or bool(self._closing)
+
+    def _listen_on(self, now: float) -> None:
+        time.sleep(WITHOUT_DRIVER)
+        try:
+            opened = self._reopening.step(now)
+        except Exception as error:
+            if str(error) != self._said_why:
+                self._said_why = str(error)
+                self.report(None, error)
+            return
+        if opened is not None:
+            old, self._transport = self._transport, opened.transport
+            self._reception.listening, self._reception.places = opened.transport, opened.places
+            self._said_why = ""
+            old.close()
+
+    def _tick(self, now: float) -> None:
+        super()._tick(now)
+        self._sessions = len(self._reception.tickets)
+        self._reception.tick(now)
+        for guest in list(self._guests.values()):
+            if guest.away_since is not None and now - guest.away_since >= self._settings.times.expiry_seconds:
+                self._tell_gone(guest)
+        for guest in [*self._reception.tickets.expire(now), *self._reception.expired]:
+            lost = SessionLost(f"{guest.connection.label} did not come back in time", remedy="Connect anew")
+            self._end(guest, lost, now)
+        self._reception.expired.clear()
+
+    def _opened(self, connection: Connection, link: Link, received: int, now: float) -> None:
+        arriving = self._reception.came(link.token, now)
+        if arriving is None:
+            return
+        guest = arriving.guest
+        self._let_go_of_link(guest, now)
+        guest.link, guest.ids, guest.ticket = link, arriving.ids, arriving.ticket
+        self._guests[connection] = guest
+        connection.who = arriving.who
+        if arriving.permit is not None:
+            guest.permit.release()
+            guest.permit = arriving.permit
+        link.expiry.observe(True, now)
+        link.say_open(connection.carrier.session.received, now)
+        try:
+            connection.carrier.attach(link, received, now)
+        except AeronSparkError as error:
+            self._end(guest, error, now)
+            return
+        guest.away_since = None
+        first, guest.told_connected, guest.told_disconnected = not guest.told_connected, True, False
+        connection.in_order(lambda: self._tell_here(connection, first))
+        connection.carrier.flush()
+        self.attend(connection)
+
+    def _tell_here(self, connection: Connection, first: bool) -> None:
+        if first:
+            self.tell("init", connection)
+        self.tell("connect" if first else "resume", connection)
+
+    def _unproved(self, connection: Connection, link: Link, error: AeronSparkError, now: float) -> None:
+        self._reception.give_up(link.token, now)
+
+    def _interrupted(self, connection: Connection, why: AeronSparkError, now: float, *, silent: bool = False) -> None:
+        guest = self._guests.get(connection)
+        if guest is None:
+            return
+        leaving = [one for one in self._closing if one[1] is guest]
+        if leaving:  # the peer was faster
+            self._closing = [one for one in self._closing if one[1] is not guest]
+            self._leave_now(guest, leaving[0][2], now)
+            return
+        self._let_go_of_link(guest, now)
+        self._reception.tickets.detach(guest.ticket, now)
+        guest.away_since = now
+        if silent:
+            self._tell_gone(guest)
+
+    def _over(self, connection: Connection, error: AeronSparkError) -> None:
+        guest = self._guests.get(connection)
+        if guest is not None:
+            self._end(guest, error, time.monotonic())
+
+    def _left(self, connection: Connection, keep_session: bool) -> None:
+        guest = self._guests.get(connection)
+        now = time.monotonic()
+        if guest is not None and guest.link is not None:
+            self._closing.append((now + self._settings.close_seconds, guest, keep_session))
+        elif guest is not None:
+            self._leave_now(guest, keep_session, now)
+
+    def _leave_now(self, guest: Guest, keep_session: bool, now: float) -> None:
+        if keep_session:
+            self._interrupted(guest.connection, closed_here(), now, silent=True)
+        else:
+            self._end(guest, closed_here(), now)
+
+    def _was_left(self, connection: Connection, keep_session: bool, now: float) -> None:
+        guest = self._guests.get(connection)
+        if guest is None:
+            return
+        if keep_session:
+            self._interrupted(connection, TransportError(CLOSED_BY_PEER), now, silent=True)
+        else:
+            self._end(guest, TransportError(CLOSED_BY_PEER), now)
+
+    def _end(self, guest: Guest, error: AeronSparkError, now: float) -> None:
+        """The connection is over for good: everything it held is given back."""
+        self._guests.pop(guest.connection, None)
+        self._let_go_of_link(guest, now)
+        self._reception.tickets.drop(guest.ticket)
+        guest.permit.release()
+        guest.connection.end(error)
+        self._tell_gone(guest)
+
+    def _tell_gone(self, guest: Guest) -> None:
+        guest.away_since = None
+        guest.permit.release()  # it may come back, if there is a place then
+        if guest.told_connected and not guest.told_disconnected:
+            guest.told_disconnected = True
+            connection = guest.connection
+
+            def tell() -> None:
+                self.tell("disconnect", connection)
+                connection.say_goodbye()
+
+            connection.in_order(tell)
+
+    def _let_go_of_link(self, guest: Guest, now: float) -> None:
+        guest.connection.carrier.detach(now)
+        if guest.link is not None:
+            self._drop(guest.link)
+            guest.link = None
+        if guest.ids is not None:
+            self._reception.pools.release(guest.ids, now)
+            guest.ids = None

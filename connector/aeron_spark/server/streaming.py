@@ -1,0 +1,347 @@
+"""Named streams for clients: what each connection may ask of the store, and the bulk that follows on its branches.
+
+Questions come as remote calls; rows go over branches, each request in a thread of its own, so that a slow client waits
+for itself alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import Any, Final
+
+from aeron_spark.duologue.branch import Branch
+from aeron_spark.duologue.branches import Branches
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.peers import Grant, StreamAction
+from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, UsageError, WaitTimeout
+from aeron_spark.remote.service import METHODS, STREAMS, to_tell
+from aeron_spark.streams.ledger import AlreadyCommitted
+from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.store import Streams
+from aeron_spark.streams.stream import Stream
+from aeron_spark.streams.view import PartitionState
+from aeron_spark.wire.transfer import HEAD, Kind, Piece, decode, encode_failure, encode_head
+
+MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn
+SLOW_SECONDS: Final = 600.0  # without taking anything a reader has been forgotten by its program
+LOOK: Final = 1.0  # seconds between two looks at whether a request was given up
+LONGEST_WAIT: Final = 20.0  # of one question for news: it holds a thread
+
+
+class StreamDesk:
+    """Serves the streams of ``store``, which is opened when somebody asks; ``grant_of`` says what a client may do."""
+
+    def __init__(
+        self, store: Callable[[], Streams], branches: Branches, grant_of: Callable[[Connection], Grant | None]
+    ) -> None:
+        self.store = store
+        self.branches = branches
+        self.grant_of = grant_of
+        self.pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="aeron-spark-transfer")
+
+    def serve(self, connection: Connection) -> None:
+        """Let the client of a connection ask."""
+        connection.serve(_Told(StreamService(self, connection)), METHODS, STREAMS)
+
+    def close(self) -> None:
+        """Begin nothing more; what is under way ends with its branch."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+class StreamService:
+    """What one client may call; names and arguments are those of ``remote.service``. Raises the project's errors."""
+
+    def __init__(self, desk: StreamDesk, connection: Connection) -> None:
+        self._desk = desk
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._wanted: dict[int, int] = {}  # by branch: the request that is served on it
+        self._stages: dict[str, _Incoming] = {}
+        self._taken: set[int] = set()  # branches from which a thread takes what comes
+
+    def list_all(self) -> list[dict[str, Any]]:
+        """Describe all streams that the client may do anything with."""
+        return [self._described(one) for one in self._desk.store().all() if self._may_see(one.definition.name)]
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Describe one stream."""
+        return self._described(self._stream(name, "read", "write", "manage"))
+
+    def create(
+        self, name: str, partitions: int, retention_bytes: int, retention_seconds: float, term_bytes: int
+    ) -> dict[str, Any]:
+        """Create a stream."""
+        self._refuse(name, "manage")
+        more = {"term_bytes": term_bytes} if term_bytes else {}
+        made = self._desk.store().create(
+            name, partitions, retention_bytes=retention_bytes, retention_seconds=retention_seconds, **more
+        )
+        return self._described(made)
+
+    def delete(self, name: str) -> None:
+        """Delete a stream and everything in it."""
+        self._refuse(name, "manage")
+        self._desk.store().delete(name)
+
+    def purge(self, name: str, partition: int, before_position: int, before_time_ns: int) -> list[int]:
+        """Delete whole segments; -1 for each bound that is not given."""
+        return self._stream(name, "manage").purge(
+            partition=None if partition < 0 else partition,
+            before_position=None if before_position < 0 else before_position,
+            before_time_ns=None if before_time_ns < 0 else before_time_ns,
+        )
+
+    def states(self, name: str) -> list[dict[str, Any]]:
+        """Give how far each partition is committed, at one moment."""
+        return [_state(one) for one in self._stream(name, "read", "write").states()]
+
+    def boundary(
+        self, name: str, partition: int, start: int, limit: int, end: int, max_rows: int, framed: bool
+    ) -> tuple[int, int]:
+        """Say where a range may end, and with how many rows; ``max_rows`` -1 for any."""
+        found = self._stream(name, "read").boundary(
+            partition, start, limit, end, None if max_rows < 0 else max_rows, framed=framed
+        )
+        return found.position, found.rows
+
+    def position_at(self, name: str, time_ns: int) -> list[int]:
+        """Say where what was committed at a time begins, by partition."""
+        return self._stream(name, "read").position_at(time_ns)
+
+    def wait_beyond(self, name: str, ends: list[int], seconds: float) -> bool:
+        """Wait until something is committed beyond these positions."""
+        return self._stream(name, "read").wait_beyond(ends, min(seconds, LONGEST_WAIT))
+
+    def lease(self, name: str, reader: str, positions: dict[str, int], seconds: float) -> None:
+        """Keep what lies behind these positions, by partition, from retention."""
+        self._stream(name, "read").lease(
+            reader, {int(partition): position for partition, position in positions.items()}, seconds
+        )
+
+    def read(self, name: str, partition: int, start: int, end: int, branch: int, request: int) -> None:
+        """Begin to send ``[start, end)`` over a branch."""
+        stream = self._stream(name, "read")
+        on = self._desk.branches.of(self._connection, branch)
+        with self._lock:
+            self._wanted[branch] = request
+        self._desk.pool.submit(self._send, stream, partition, start, end, on, request)
+
+    def stop(self, branch: int, request: int) -> None:
+        """Send no more of a request; what came after it on the branch goes on."""
+        with self._lock:
+            if self._wanted.get(branch) == request:
+                del self._wanted[branch]
+
+    def last(self, name: str, writer: str) -> int:
+        """Give the writer's last committed transaction, or -1."""
+        return self._stream(name, "write").last(writer)
+
+    def enter(self, name: str, writer: str, run: str, transaction: int, once: bool) -> int:
+        """Begin a transaction; give the writer's last committed one, or -1."""
+        return self._stream(name, "write").enter(writer, run, transaction, once=once)
+
+    def open_stage(
+        self, name: str, writer: str, run: str, transaction: int, partition: int, task: int, content: str,
+        schema: bytes, once: bool, branch: int, request: int,
+    ) -> str:  # fmt: skip
+        """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already."""
+        stream = self._stream(name, "write")
+        on = self._desk.branches.of(self._connection, branch)
+        try:
+            stage = stream.open_stage(writer, run, transaction, partition, task, content, schema or None, once=once)
+        except AlreadyCommitted:
+            return ""
+        incoming = _Incoming(stage, branch, request)
+        with self._lock:
+            self._stages[stage.id] = incoming
+            begin = branch not in self._taken
+            self._taken.add(branch)
+        if begin:
+            self._desk.pool.submit(self._take, on)
+        return stage.id
+
+    def finish_stage(self, stage_id: str, size: int, seconds: float) -> tuple[int, int, int]:
+        """Wait until all ``size`` bytes of a stage have come, and close it; give its rows, bytes and CRC-32."""
+        incoming = self._incoming(stage_id)
+        try:
+            ref = incoming.finish(size, seconds)
+        finally:
+            with self._lock:
+                self._stages.pop(stage_id, None)
+        return ref.rows, ref.bytes, ref.crc
+
+    def drop_stage(self, stage_id: str) -> None:
+        """Throw a stage away."""
+        with self._lock:
+            incoming = self._stages.pop(stage_id, None)
+        if incoming is not None:
+            incoming.stage.discard()
+
+    def commit(
+        self, name: str, writer: str, run: str, transaction: int, stages: list[tuple[str, int, int, int]]
+    ) -> tuple[bool, list[int]]:
+        """Commit; say whether it had been done before, and where each partition is committed to now."""
+        refs = [StageRef(*one) for one in stages]
+        outcome = self._stream(name, "write").commit(writer, run, transaction, refs)
+        return outcome.already, outcome.ends
+
+    def abort(self, name: str, writer: str, run: str, transaction: int) -> None:
+        """Drop what was staged for a transaction."""
+        self._stream(name, "write").abort(writer, run, transaction)
+
+    def _take(self, branch: Branch) -> None:
+        """Take what comes on a branch for the stages that are filled over it; as long as there are any."""
+        while True:
+            with self._lock:
+                waiting = {one.request: one for one in self._stages.values() if one.branch == branch.number}
+                if not waiting or branch.closed:
+                    self._taken.discard(branch.number)
+                    break
+            try:
+                message = branch.receive(LOOK)
+                piece = None if message is None else decode(message)
+            except AeronSparkError as error:
+                for incoming in waiting.values():
+                    incoming.fail(error)
+                continue
+            if piece is None:
+                continue
+            with self._lock:
+                found = next((one for one in self._stages.values() if one.request == piece.request), None)
+            if found is not None:
+                found.take(piece)
+        for incoming in waiting.values():
+            incoming.fail(TransportError(f"{branch.label} ended", remedy="Stage the rows anew"))
+
+    def _send(self, stream: Stream, partition: int, start: int, end: int, branch: Branch, request: int) -> None:
+        try:
+            at = start
+            for position, data in stream.blocks(partition, start, end, branch.room - HEAD.size):
+                if self._wanted.get(branch.number) != request:
+                    return
+                branch.send(encode_head(request, Kind.LOG, position), data, timeout=SLOW_SECONDS)
+                at = position + len(data)
+            branch.send(encode_head(request, Kind.END, at), timeout=SLOW_SECONDS)
+        except AeronSparkError as error:
+            self._say(branch, request, error)
+        except Exception as error:  # of a disk, say: the client hears of it, and the others go on
+            self._say(branch, request, UsageError(f"reading failed: {error!r}"))
+
+    def _say(self, branch: Branch, request: int, error: AeronSparkError) -> None:
+        if branch.closed:
+            return
+        failure = encode_failure(type(error).__name__, error.what, error.remedy)
+        try:
+            branch.send(encode_head(request, Kind.FAILED, 0), failure, timeout=LOOK)
+        except AeronSparkError:
+            branch.close()
+
+    def _incoming(self, stage_id: str) -> _Incoming:
+        with self._lock:
+            incoming = self._stages.get(stage_id)
+        if incoming is None:
+            raise RefusedError(f"there is no stage {stage_id} of this connection", remedy="Stage the rows anew")
+        return incoming
+
+    def _stream(self, name: str, *actions: StreamAction) -> Stream:
+        self._refuse(name, *actions)
+        return self._desk.store().get(name)
+
+    def _refuse(self, name: str, *actions: StreamAction) -> None:
+        grant = self._desk.grant_of(self._connection)
+        if grant is not None and not any(grant.may_use(name, action) for action in actions):
+            raise RefusedError(
+                f"your key may not {' or '.join(actions)} stream {name!r}",
+                remedy="Ask the server's operator for a line in its authorized_keys",
+            )
+
+    def _may_see(self, name: str) -> bool:
+        grant = self._desk.grant_of(self._connection)
+        return grant is None or any(grant.may_use(name, action) for action in ("read", "write", "manage"))
+
+    def _described(self, stream: Stream) -> dict[str, Any]:
+        definition = stream.definition
+        content, schema = stream.content()
+        return {
+            "name": definition.name,
+            "content": content,
+            "schema": schema or b"",
+            "created_ns": definition.created_ns,
+            "retention_bytes": definition.retention_bytes,
+            "retention_seconds": definition.retention_seconds,
+            "term_bytes": definition.term_bytes,
+            "partitions": [_state(one) for one in stream.states()],
+        }
+
+
+class _Incoming:
+    """A stage that is being filled over a branch."""
+
+    def __init__(self, stage: Stage, branch: int, request: int) -> None:
+        self.stage = stage
+        self.branch = branch
+        self.request = request
+        self._came = threading.Condition()
+        self._bytes = 0
+        self._error: AeronSparkError | None = None
+
+    def take(self, piece: Piece) -> None:
+        """Append a piece."""
+        try:
+            if piece.kind is not Kind.STAGE or piece.position != self._bytes:
+                raise RefusedError(f"stage {self.stage.id} goes on at byte {piece.position}, not {self._bytes}")
+            self.stage.append(piece.payload, time.monotonic())
+        except AeronSparkError as error:
+            self.fail(error)
+            return
+        with self._came:
+            self._bytes += piece.payload.nbytes
+            self._came.notify_all()
+
+    def fail(self, error: AeronSparkError) -> None:
+        """It cannot be finished, unless it was: a stage that is whole is the commit's."""
+        with self._came:
+            if not self.stage.whole:
+                self._error = self._error or error
+                self.stage.discard()
+            self._came.notify_all()
+
+    def finish(self, size: int, seconds: float) -> StageRef:
+        """Wait until so many bytes have come, and make the stage whole. Raises why it cannot be; it is gone then."""
+        with self._came:
+            come = self._came.wait_for(lambda: self._bytes >= size or self._error is not None, seconds)
+            if self._error is not None:
+                raise self._error
+            if not come or self._bytes != size:
+                self.stage.discard()
+                raise WaitTimeout(
+                    f"{self._bytes} of {size} bytes of stage {self.stage.id} came within {seconds:g} s",
+                    remedy="Stage the rows anew",
+                )
+            return self.stage.finish()
+
+
+class _Told:
+    """A service whose errors reach the client as what they are, with what to do."""
+
+    def __init__(self, service: StreamService) -> None:
+        self._service = service
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._service, name)
+
+        def told(*given: Any) -> Any:
+            try:
+                return method(*given)
+            except AeronSparkError as error:
+                raise to_tell(error) from error
+
+        return told
+
+
+def _state(state: PartitionState) -> dict[str, Any]:
+    return asdict(state)

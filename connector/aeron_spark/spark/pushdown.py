@@ -1,0 +1,83 @@
+"""Bounds out of a query's filters (``pushdown=true``), for batches.
+
+A class of its own: Spark's default configuration refuses a reader that has ``pushFilters``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from aeron_spark.log.api import FRAME_ALIGNMENT
+from aeron_spark.log.columns import METADATA_PREFIX
+from aeron_spark.spark.reader import AeronBatchReader, Task, plan_partitions
+
+
+class FilteringBatchReader(AeronBatchReader):
+    """Reads only the positions and sessions that the filters leave; Spark still applies every filter itself."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        self._start: int | None = None
+        self._end: int | None = None
+        self._sessions: set[int] | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take bounds out of ``filters``, and give all of them back: bounds are coarser than rows."""
+        for one in filters:
+            column: tuple[str, ...] = getattr(one, "attribute", ())
+            name = column[0].removeprefix(METADATA_PREFIX) if len(column) == 1 else ""
+            if name == "position":
+                self._bound_position(one)
+            elif name == "sessionId":
+                self._bound_sessions(one)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan what the filters leave."""
+        stream = self._task.stream()
+        ranges = stream.whole(
+            start=self._start,
+            end=self._end,
+            sessions=None if self._sessions is None else sorted(self._sessions),
+        )
+        return plan_partitions(self._task, stream, ranges)
+
+    def _bound_position(self, one: Filter) -> None:
+        low: int | None
+        high: int | None
+        match one:
+            case EqualTo(_, int(value)):
+                low, high = value, value + FRAME_ALIGNMENT
+            case GreaterThan(_, int(value)) | GreaterThanOrEqual(_, int(value)):
+                low, high = value, None
+            case LessThan(_, int(value)):
+                low, high = None, value
+            case LessThanOrEqual(_, int(value)):
+                low, high = None, value + FRAME_ALIGNMENT
+            case _:
+                return
+        if low is not None:
+            self._start = max(low, self._start or 0)
+        if high is not None:
+            self._end = high if self._end is None else min(high, self._end)
+
+    def _bound_sessions(self, one: Filter) -> None:
+        match one:
+            case EqualTo(_, int(value)):
+                found = {value}
+            case In(_, values):
+                found = {value for value in values if isinstance(value, int)}
+            case _:
+                return
+        self._sessions = found if self._sessions is None else self._sessions & found

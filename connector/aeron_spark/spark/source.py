@@ -1,0 +1,110 @@
+"""``format("aeron")``: options in, readers and writers out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from aeron_spark.errors import OptionError
+from aeron_spark.options import ReadOptions, WriteOptions, only_in_batches
+from aeron_spark.spark import schema as schemas
+from aeron_spark.spark.keys import check
+
+if TYPE_CHECKING:
+    from aeron_spark.spark.reader import Task
+
+
+class AeronDataSource(DataSource):
+    """Reads and writes Aeron streams. All options are documented in docs/options.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return "aeron"
+
+    def schema(self) -> StructType:
+        """Return the columns: fixed ones, or those of the stream's own Arrow batches."""
+        options = self._read_options()
+        payload, rows = options.payload, None
+        if payload in ("auto", "arrow"):
+            from aeron_spark.log.stream import StreamLog
+            from aeron_spark.spark.reader import log_here
+
+            check(options.way)
+            content = StreamLog(options, log_here, framed=False).content()
+            if payload == "auto":
+                payload = "raw" if content is None else content.payload
+            if payload == "arrow":
+                if content is None or content.schema is None:
+                    raise OptionError(
+                        f"the columns of {options.way.label} are not known: "
+                        f"{'nothing is recorded yet' if content is None else f'it holds {content.payload} messages'}",
+                        remedy="Give them with .schema(...), or read with payload=raw.",
+                    )
+                rows = schemas.spark_schema(content.schema)
+        return schemas.schema_of(payload, options.include_metadata, rows)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query."""
+        from aeron_spark.spark.reader import AeronBatchReader
+
+        options = ReadOptions.parse(self.options, streaming=False)
+        if options.pushdown:
+            from aeron_spark.spark.pushdown import FilteringBatchReader
+
+            return FilteringBatchReader(_task(options, schema))
+        return AeronBatchReader(_task(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming query."""
+        from aeron_spark.spark.reader import AeronStreamReader
+
+        return AeronStreamReader(_task(ReadOptions.parse(self.options, streaming=True), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch; a stream is only ever appended to."""
+        from aeron_spark.spark.writer import AeronBatchWriter, write_task
+
+        if overwrite:
+            raise OptionError(
+                "mode 'overwrite' cannot be done: what was published cannot be taken back", remedy="Use mode 'append'."
+            )
+        return AeronBatchWriter(write_task(WriteOptions.parse(self.options, streaming=False), schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return the writer of a streaming query; ``complete`` mode publishes every result anew, as Kafka's does."""
+        from aeron_spark.spark.writer import AeronStreamWriter, write_task
+
+        return AeronStreamWriter(write_task(WriteOptions.parse(self.options, streaming=True), schema))
+
+    def _read_options(self) -> ReadOptions:
+        # Spark asks for the schema before it says whether this is a batch or a stream: what both refuse is refused now.
+        refused: list[OptionError] = []
+        for streaming in (True, False):
+            try:
+                return ReadOptions.parse(self.options, streaming=streaming)
+            except OptionError as error:
+                refused.append(error)
+        # With an option that only a batch has, it is one: that a stream knows no such option is beside the point.
+        raise refused[only_in_batches(self.options)]
+
+
+def _task(options: ReadOptions, schema: StructType) -> Task:
+    from aeron_spark.log.reach import this_host
+    from aeron_spark.spark.reader import Task
+
+    check(options.way)
+    payload = options.payload
+    if payload == "auto":
+        own = schemas.rows_part(schema)
+        payload = "raw" if schema == schemas.RAW else "framed" if own == schemas.FRAMED else "arrow"
+    schemas.check_given(payload, schema, schemas.schema_of(payload, options.include_metadata))
+    return Task(options, payload, schema, this_host())

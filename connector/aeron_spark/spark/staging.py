@@ -1,0 +1,185 @@
+"""Writing through a server: tasks stage their rows, and one commit makes all of them visible, once.
+
+A micro-batch is one transaction: its writer is the query (or ``writerId``), its run the query's, its number the
+batch's. A server that has it already says so, whoever asks again; a later run of the query fences off the earlier.
+Where the stream lives on several servers a transaction goes to one of them as a whole, so that it is still all or
+nothing: micro-batches take turns.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from aeron_spark.errors import AeronSparkError, RefusedError, SetupError, UsageError
+from aeron_spark.opening import lent
+from aeron_spark.options import Through, WriteOptions
+from aeron_spark.spark.keys import here
+from aeron_spark.spark.payload import as_nullable, values_of
+from aeron_spark.spark.task import BATCH, QUERY, RUN, partition_of_task, source_of, told
+
+if TYPE_CHECKING:
+    from aeron_spark.remote.appending import Staged, StagedAppender, Transaction
+    from aeron_spark.remote.asking import Asking
+
+ABORT_SECONDS: Final = 5.0  # what is not aborted expires on the server
+
+
+@dataclass
+class StagedRows(WriterCommitMessage):
+    """What one task staged, for the commit, which runs in another process: of which transaction, on which server."""
+
+    transaction: Transaction
+    server: str
+    stages: tuple[Staged, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class StagingTask:
+    """What a task needs to stage its rows, wherever it runs, and what commits them. ``save`` names a batch write."""
+
+    options: WriteOptions
+    way: Through
+    payload: str
+    save: str
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> StagedRows:
+        """Stage all rows, and return once the server has them; nothing of them is visible."""
+        transaction = self._transaction()
+        server = server_of(transaction, self.way.names)
+        partition = partition_of_task() or 0
+        appender: StagedAppender | None = None
+        with lent(self._here(), partition) as hosts:
+            try:
+                for batch in batches:
+                    if batch.num_rows:
+                        appender = appender or self._appender(hosts[server], transaction, partition)
+                        self._append(appender, batch)
+                stages = () if appender is None else tuple(appender.finish())
+            except BaseException:
+                if appender is not None:
+                    appender.discard()
+                raise
+        return StagedRows(transaction, server, stages, 0 if appender is None else appender.rows)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make what the tasks staged visible, all at once; what had been committed before stays as it is.
+
+        Raises RefusedError where a later run fenced this one, or the writer is another query's.
+        """
+        from aeron_spark.remote.appending import commit, enter
+
+        staged = _staged(messages)
+        if not staged:
+            return
+        transaction, server = staged[0].transaction, staged[0].server
+        stages = [one for message in staged for one in message.stages]
+        with lent(self._here()) as hosts:
+            already = self._committed_elsewhere(hosts, server, transaction)
+            if already:
+                self._abort(hosts[server], transaction)
+            else:
+                if not stages:  # nobody has told the server of this run yet
+                    enter(hosts[server], self.way.stream, transaction)
+                already = commit(hosts[server], self.way.stream, transaction, stages)
+            if already:
+                self._refuse_passed(hosts, transaction)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Drop what the tasks staged; after a commit, whose answer may have been lost, it does nothing."""
+        staged = _staged(messages)
+        if not staged:
+            return
+        with lent(self._here()) as hosts:
+            self._abort(hosts[staged[0].server], staged[0].transaction)
+
+    def _abort(self, asking: Asking, transaction: Transaction) -> None:
+        with suppress(AeronSparkError):
+            asking.ask(
+                "abort", self.way.stream, transaction.writer, transaction.run, transaction.id, seconds=ABORT_SECONDS
+            )
+
+    def _here(self) -> Through:
+        way = here(self.way)
+        assert isinstance(way, Through)
+        return way
+
+    def _transaction(self) -> Transaction:
+        from aeron_spark.remote.appending import Transaction
+
+        named = self.options.writer_id
+        if not self.options.streaming:
+            writer = f"{named}/{self.save}" if named else f"batch-{self.save}"
+            return Transaction(writer, self.save, 0, once=True)
+        query, run, batch = told(QUERY), told(RUN), told(BATCH)
+        if query is None or run is None or batch is None:
+            raise SetupError(
+                "Spark does not say of which query, run and micro-batch this task is, so that its rows could be "
+                "written twice",
+                remedy="Write with a streaming query of Spark 4.2 or newer.",
+            )
+        return Transaction(named or query, run, int(batch))
+
+    def _appender(self, asking: Asking, transaction: Transaction, partition: int) -> StagedAppender:
+        from aeron_spark.remote.appending import StagedAppender
+
+        partitions = len(asking.ask("describe", self.way.stream)["partitions"])
+        return StagedAppender(
+            asking,
+            self.way.stream,
+            transaction,
+            task=partition,
+            partition=partition % partitions,
+            source=source_of(self.options, f"batch-{self.save}"),
+            payload=self.payload,
+            max_message_bytes=self.options.max_message_bytes,
+        )
+
+    def _append(self, appender: StagedAppender, batch: pa.RecordBatch) -> None:
+        if self.payload == "arrow":
+            appender.arrow(as_nullable(batch))
+        elif self.payload == "framed":
+            appender.framed(*values_of(batch))
+        else:
+            appender.raw(*values_of(batch))
+
+    def _committed_elsewhere(self, hosts: dict[str, Asking], server: str, transaction: Transaction) -> bool:
+        """Whether another server has the transaction: which one takes it changes with option ``server``."""
+        return not transaction.once and any(
+            self._last(asking, transaction) >= transaction.id for name, asking in hosts.items() if name != server
+        )
+
+    def _refuse_passed(self, hosts: dict[str, Asking], transaction: Transaction) -> None:
+        """Raise where a writer that is committed further than this repeats nothing: its rows would be dropped."""
+        last = max(self._last(asking, transaction) for asking in hosts.values())
+        if last > transaction.id:
+            raise RefusedError(
+                f"micro-batch {transaction.id} of writer {transaction.writer!r} was not written to {self.way.label}: "
+                f"micro-batch {last} of that writer is committed, so that this is another query, or one without its "
+                "checkpoint",
+                remedy="Give each query a writerId of its own, or go on from the checkpoint there was.",
+            )
+
+    def _last(self, asking: Asking, transaction: Transaction) -> int:
+        return int(asking.ask("last", self.way.stream, transaction.writer))
+
+
+def server_of(transaction: Transaction, names: Sequence[str]) -> str:
+    """Return the server that takes the whole of a transaction: micro-batches take turns, batch writes are spread."""
+    turn = zlib.crc32(transaction.writer.encode()) if transaction.once else transaction.id
+    return names[turn % len(names)]
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    """What the tasks said; those that failed said nothing. Raises UsageError where it is of several transactions."""
+    found = [message for message in messages if isinstance(message, StagedRows)]
+    if len({(message.transaction, message.server) for message in found}) > 1:
+        raise UsageError("the tasks of one write staged rows of several transactions", remedy="Write them one by one.")
+    return found

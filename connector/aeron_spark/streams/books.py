@@ -1,0 +1,68 @@
+"""A stream's ledger and the journal it is made of, kept equal: what is true is written first, and known then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.errors import TransportError
+from aeron_spark.streams.journal import Journal
+from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.partition import Shape
+from aeron_spark.streams.records import Record, Recorded, decode_record, encode_record
+
+JOURNAL: Final = "journal"
+
+
+class Books:
+    """The journal in ``folder`` and what it says. Not safe for concurrent use.
+
+    Raises DataLossError or DataFormatError where the journal is missing or not right.
+    """
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        self._journal, payloads = Journal.open(folder / JOURNAL)
+        try:
+            self.ledger = Ledger.replay(partitions, map(decode_record, payloads))
+        except BaseException:
+            self._journal.close()
+            raise
+        self._unknown = ""
+
+    def check_writable(self) -> None:
+        """Raise TransportError where no record can be written any more, as it is not known what is on the disk."""
+        broken = self._journal.broken or self._unknown
+        if broken:
+            raise TransportError(
+                f"the journal {self._journal.path} failed before, and what it holds is not known: {broken}",
+                remedy="See to the disk, then restart the server, which looks.",
+            )
+
+    def write(self, record: Record) -> None:
+        """Make a record true: on the disk, then in the ledger. Raises TransportError where it is not on the disk."""
+        self.check_writable()
+        self._journal.append(encode_record(record))
+        try:
+            self.ledger.apply(record)
+        except BaseException as error:
+            # It is true for whoever reads the journal: going on without it would cut off what it committed.
+            self._unknown = repr(error)
+            raise
+
+    def compact(self, now_ns: int) -> None:
+        """Rewrite the journal as one snapshot where it has grown enough; ``now_ns`` is since 1970."""
+        if self._journal.worth_rewriting and not self._journal.broken:
+            self.ledger.forget(now_ns)
+            self.ledger.thin(now_ns)
+            self._journal.rewrite([encode_record(self.ledger.snapshot())])
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._journal.close()
+
+
+def begin_books(folder: Path, shapes: Sequence[Shape]) -> None:
+    """Write the journal of a new stream, whose partitions are these recordings, from position 0 on."""
+    records = [Recorded(index, shape.recording_id, shape.fingerprint) for index, shape in enumerate(shapes)]
+    Journal.create(folder / JOURNAL, [encode_record(record) for record in records]).close()

@@ -1,0 +1,60 @@
+"""Files that are there after a crash, or are not: whole writes, syncs, replacement at once, what a full disk says."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.errors import TransportError
+
+# What the kernel says where there is no room: disk, quota, or a limit on the size of a file.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of ``data`` at ``offset``, with one call unless the system takes less. Raises OSError."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in ``folder`` that were created, replaced or removed last. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data`` so that after a crash all of one or the other is there. Raises OSError."""
+    draft = path.with_name(path.name + ".new")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            write_at(descriptor, data, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_failed(path: Path, error: OSError) -> TransportError:
+    """Return the error to raise where ``path`` could not be written."""
+    if error.errno in NO_ROOM:
+        remedy = "Free some space there, purge or delete a stream, or shorten a retention; then try again"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "Raise the server's limit of open files (ulimit -n), or have fewer tasks write at once"
+    else:
+        remedy = "See to the disk and its file system, then restart the server"
+    return TransportError(f"{path} cannot be written: {error.strerror or error}", remedy=remedy)

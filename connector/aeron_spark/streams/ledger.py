@@ -1,0 +1,313 @@
+"""The state of one stream, and what may be done to it. Pure: no clock, no file; a function of the journal's records.
+
+Deciding and doing are apart: ``enter`` and ``ready`` check a wish against the state and return the record that would
+make it true, or raise; whoever asked writes that record to the journal and only then gives it to ``apply``. So a crash
+between the two leaves what the journal says, and reading the journal gives the same state again.
+
+Rules, for each writer:
+* Its transactions have rising ids (gaps are allowed). One at or below its last committed one is committed already.
+* It has one current run. A run that was never seen becomes the current one and fences the one before, for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
+from aeron_spark.streams.records import (
+    Committed,
+    Entered,
+    Record,
+    Recorded,
+    RecordingOf,
+    Retained,
+    Snapshot,
+    Writer,
+)
+from aeron_spark.streams.times import SECOND_NS, TimeIndex
+
+NO_TRANSACTION: Final = -1
+MOST_EARLIER_RUNS: Final = 128  # of a writer; a task that is still alive after so many restarts of its query is a ghost
+FORGET_ONCE_NS: Final = 86_400 * SECOND_NS  # after its last record a writer of one transaction is forgotten
+CONTENTS: Final = ("raw", "framed", "arrow")
+
+
+class AlreadyCommitted(AeronSparkError):
+    """The transaction is committed: nothing is left to do, and what was staged again is dropped."""
+
+    fault = "caller"
+
+
+class Ledger:
+    """What the records said so far. Not safe for concurrent use."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.content = ""  # "" before the first transaction with rows, then one of CONTENTS
+        self.schema: bytes | None = None  # Arrow IPC, of content arrow
+        self.transactions = 0  # committed ones, in all
+        self.time_ns = 0  # of the last committed one
+        self.starts = [0] * partitions  # positions: the first there is
+        self.ends = [0] * partitions  # positions: behind the last committed transaction
+        self.rows = [0] * partitions  # committed ones, in all
+        self.recordings: dict[int, RecordingOf] = {}
+        self._writers: dict[str, Writer] = {}
+        self._times = [TimeIndex() for _ in range(partitions)]
+
+    @classmethod
+    def replay(cls, partitions: int, records: Iterable[Record]) -> Ledger:
+        """Return the state after these records. Raises DataFormatError where they contradict each other."""
+        ledger = cls(partitions)
+        for record in records:
+            ledger.apply(record)
+        return ledger
+
+    # What is known
+
+    def last(self, writer: str) -> int:
+        """Return the writer's last committed transaction, NO_TRANSACTION where there is none."""
+        known = self._writers.get(writer)
+        return NO_TRANSACTION if known is None else known.last
+
+    def run(self, writer: str) -> str | None:
+        """Return the writer's current run, None where the writer is not known."""
+        known = self._writers.get(writer)
+        return None if known is None else known.run
+
+    @property
+    def writers(self) -> Mapping[str, Writer]:
+        """All known writers by id."""
+        return self._writers
+
+    def position_at(self, time_ns: int) -> list[int]:
+        """Return for each partition where the first transaction committed at or after a time (ns since 1970) begins.
+
+        The committed end where there is none. For a time of more than an hour ago it may begin earlier than that, never
+        later (times.py says by how much).
+        """
+        found = (index.find(time_ns) for index in self._times)
+        return [end if begin is None else begin for begin, end in zip(found, self.ends, strict=True)]
+
+    def indexed(self) -> int:
+        """Return how many entries the time index has, over all partitions."""
+        return sum(map(len, self._times))
+
+    # Decisions: nothing changes
+
+    def enter(self, writer: str, run: str, *, now_ns: int, once: bool = False) -> Entered | None:
+        """Return the record that makes ``run`` the writer's current one, None where it is.
+
+        Raises RefusedError where a later run has fenced it.
+        """
+        known = self._writers.get(writer)
+        if known is not None and known.run == run:
+            return None
+        self._check_not_fenced(writer, run)
+        return Entered(writer, run, max(now_ns, 0), once)
+
+    def check_open(self, writer: str, run: str, transaction: int) -> None:
+        """Raise unless rows may be staged for this transaction, after ``enter``: RefusedError, AlreadyCommitted."""
+        self._check_not_fenced(writer, run)
+        if self.is_committed(writer, transaction):
+            raise AlreadyCommitted(
+                f"transaction {transaction} of writer {writer!r} is committed; the last one is {self.last(writer)}",
+                remedy="Nothing is left to do; new rows need a higher transaction id",
+            )
+
+    def is_committed(self, writer: str, transaction: int) -> bool:
+        """Whether the transaction is in; UsageError for an id that is none."""
+        if transaction < 0:
+            raise UsageError(f"{transaction} is no transaction id", remedy="Transaction ids are 0 or more and rise")
+        return transaction <= self.last(writer)
+
+    def check_content(self, content: str) -> None:
+        """Raise DataFormatError where the stream's content is another, UsageError where ``content`` is none."""
+        if content not in CONTENTS:
+            raise UsageError(f"{content!r} is no content of a stream", remedy=f"Give one of {', '.join(CONTENTS)}")
+        if self.content and content != self.content:
+            raise DataFormatError(
+                f"the stream holds {self.content}, and the rows are {content}",
+                remedy=f"Write with payload={self.content}, or to another stream",
+            )
+
+    def ready(
+        self,
+        writer: str,
+        run: str,
+        transaction: int,
+        *,
+        now_ns: int,
+        ends: Mapping[int, int] | None = None,
+        rows: Mapping[int, int] | None = None,
+        content: str = "",
+        schema: bytes | None = None,
+        once: bool = False,
+    ) -> Committed:
+        """Return the record that commits the transaction.
+
+        ``ends`` and ``rows`` are of the partitions it touched: behind its last message, and how many rows it added. A
+        ``content`` and a ``schema`` (already merged) that the stream has stay out of the record. Its time is ``now_ns``
+        or just behind the last transaction's. Raises AlreadyCommitted, RefusedError where the run is fenced,
+        DataFormatError for another content, UsageError for ends that cannot be.
+        """
+        if self.is_committed(writer, transaction):
+            self.check_open(writer, self._writers[writer].run, transaction)
+        self._check_not_fenced(writer, run)
+        if content:
+            self.check_content(content)
+        record = Committed(
+            writer,
+            run,
+            transaction,
+            max(now_ns, self.time_ns + 1),
+            dict(ends or {}),
+            dict(rows or {}),
+            "" if content == self.content else content,
+            None if schema == self.schema else schema,
+            once,
+        )
+        if fault := self._fault_of_ends(record):
+            raise UsageError(f"a transaction cannot be committed: {fault}", remedy="This is a fault of the server")
+        return record
+
+    def retain(self, starts: Mapping[int, int]) -> Retained | None:
+        """Return the record that moves the starts of partitions, None where none moves. They never go back."""
+        moved = {at: start for at, start in starts.items() if start > self.starts[at]}
+        for at, start in moved.items():
+            if start > self.ends[at]:
+                raise UsageError(
+                    f"partition {at} cannot begin at {start}, behind its end {self.ends[at]}",
+                    remedy="Purge at most to the committed end",
+                )
+        return Retained(moved) if moved else None
+
+    def snapshot(self) -> Snapshot:
+        """Return all of the state as one record: alone it replaces all records so far."""
+        indexes = [index.to_bytes() for index in self._times]
+        return Snapshot(
+            self.time_ns,
+            self.transactions,
+            self.content,
+            self.schema,
+            dict(self.recordings),
+            list(self.starts),
+            list(self.ends),
+            list(self.rows),
+            [times for times, _ in indexes],
+            [begins for _, begins in indexes],
+            dict(self._writers),
+        )
+
+    # Changes
+
+    def apply(self, record: Record) -> None:
+        """Make a journalled record true. Raises DataFormatError, with nothing changed, if it contradicts the state."""
+        match record:
+            case Recorded():
+                self._recorded(record)
+            case Entered(writer=writer, run=run, time_ns=time_ns, once=once):
+                self._known(writer, run, time_ns, once)
+            case Committed():
+                self._committed(record)
+            case Retained(starts=starts):
+                self._retained(starts)
+            case Snapshot():
+                self._restored(record)
+
+    def thin(self, now_ns: int) -> int:
+        """Join old entries of the time index, as before a snapshot; return how many are gone. Needs no record."""
+        return sum(index.thin(now_ns) for index in self._times)
+
+    def forget(self, now_ns: int) -> list[str]:
+        """Forget writers of one transaction a day after their last record; return their ids. Needs no record."""
+        old = [name for name, one in self._writers.items() if one.once and now_ns - one.time_ns > FORGET_ONCE_NS]
+        for name in old:
+            del self._writers[name]
+        return old
+
+    def _recorded(self, record: Recorded) -> None:
+        at = record.partition
+        # A partition that still holds something cannot move to another recording: its positions would lie.
+        if at >= self.partitions or self.ends[at] > self.starts[at] or record.start < self.ends[at]:
+            raise _contradiction(f"partition {at} is said to be recorded anew, from {record.start} on")
+        self.recordings[at] = RecordingOf(record.recording_id, record.fingerprint)
+        self.starts[at] = self.ends[at] = record.start
+
+    def _known(self, writer: str, run: str, time_ns: int, once: bool) -> Writer:
+        before = self._writers.get(writer)
+        if before is None:
+            now = Writer(run, time_ns=time_ns, once=once)
+        elif before.run == run:
+            now = Writer(run, before.last, before.earlier, time_ns, before.once and once)
+        else:
+            earlier = (*before.earlier, before.run)[-MOST_EARLIER_RUNS:]
+            now = Writer(run, before.last, earlier, time_ns, before.once and once)
+        self._writers[writer] = now
+        return now
+
+    def _committed(self, record: Committed) -> None:
+        fault = self._fault_of_ends(record)
+        if not fault and record.transaction <= self.last(record.writer):
+            fault = f"transaction {record.transaction} of writer {record.writer!r} is there twice"
+        if not fault and record.time_ns <= self.time_ns:
+            fault = f"its time {record.time_ns} is not after {self.time_ns}"
+        if fault:
+            raise _contradiction(fault)
+        before = self._writers.get(record.writer)
+        # A commit without stages does not say that its writer has one transaction only; its beginning did.
+        once = record.once if before is None else before.once
+        known = self._known(record.writer, record.run, record.time_ns, once)
+        self._writers[record.writer] = Writer(known.run, record.transaction, known.earlier, known.time_ns, known.once)
+        for at, end in record.ends.items():
+            if end > self.ends[at]:
+                self._times[at].add(record.time_ns, self.ends[at])
+                self.ends[at] = end
+        for at, rows in record.rows.items():
+            self.rows[at] += rows
+        self.content = record.content or self.content
+        self.schema = self.schema if record.schema is None else record.schema
+        self.time_ns = record.time_ns
+        self.transactions += 1
+
+    def _fault_of_ends(self, record: Committed) -> str:
+        for at in (*record.ends, *record.rows):
+            if not 0 <= at < self.partitions:
+                return f"there is no partition {at}, only {self.partitions} of them"
+        for at, end in record.ends.items():
+            if end < self.ends[at]:
+                return f"partition {at} would end at {end}, before {self.ends[at]}"
+        return ""
+
+    def _retained(self, starts: Mapping[int, int]) -> None:
+        for at, start in starts.items():
+            if not 0 <= at < self.partitions or not self.starts[at] <= start <= self.ends[at]:
+                raise _contradiction(f"partition {at} is said to begin at {start}")
+        for at, start in starts.items():
+            self.starts[at] = start
+            self._times[at].forget_before(start)
+
+    def _restored(self, record: Snapshot) -> None:
+        lengths = {len(part) for part in (record.starts, record.ends, record.rows, record.times, record.begins)}
+        if lengths != {self.partitions}:
+            raise _contradiction(f"a snapshot is of {sorted(lengths)} partitions, the stream has {self.partitions}")
+        times = [TimeIndex.from_bytes(*both) for both in zip(record.times, record.begins, strict=True)]
+        self.content, self.schema = record.content, record.schema
+        self.time_ns, self.transactions = record.time_ns, record.transactions
+        self.starts, self.ends, self.rows = list(record.starts), list(record.ends), list(record.rows)
+        self.recordings, self._writers, self._times = dict(record.recordings), dict(record.writers), times
+
+    def _check_not_fenced(self, writer: str, run: str) -> None:
+        known = self._writers.get(writer)
+        if known is not None and run in known.earlier:
+            raise RefusedError(
+                f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
+                remedy="Let one query at a time write with a writerId, or give each its own",
+            )
+
+
+def _contradiction(fault: str) -> DataFormatError:
+    return DataFormatError(
+        f"the records of a stream's journal contradict each other: {fault}",
+        remedy="Restore the journal from a copy; nothing of the stream was changed",
+    )

@@ -1,0 +1,199 @@
+"""The partitions of one stream on Aeron's side: published to, recovered, purged and rested together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
+from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
+from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.partition import NoRoomToRecord, Partition, Shape
+from aeron_spark.streams.records import RecordingOf
+from aeron_spark.streams.stages import Stage
+from aeron_spark.streams.view import PartitionState, Settings, View
+from aeron_spark.transport.waiting import Deadline
+
+T = TypeVar("T")
+
+FORGET: Final = 32 << 20  # bytes published of a mapped stage after which the kernel may have its memory back
+ROOM_TIMEOUT: Final = 5.0  # seconds for a recording to end whose publication was closed
+
+
+def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
+    """Return ``attempt()``, once there is a place among the archive's recordings.
+
+    ``make_room`` gives some up, where it can. Raises NoRoomToRecord where there is none for too long.
+    """
+    deadline = Deadline(ROOM_TIMEOUT, "a place among the archive's recordings")
+    while True:
+        try:
+            return attempt()
+        except NoRoomToRecord:
+            make_room()
+            if not deadline.remaining():
+                raise
+        deadline.idle()  # the recording of a closed publication takes a moment to end
+
+
+class Recordings:
+    """The recordings of a stream; for one thread at a time.
+
+    ``make_room`` closes a publication of another stream and says whether there was one. ``held`` is what the journal
+    says which recording holds a partition.
+    """
+
+    def __init__(
+        self,
+        definition: Definition,
+        address: ArchiveAddress,
+        settings: Settings,
+        held: Mapping[int, RecordingOf],
+        *,
+        clock: Callable[[], float],
+        make_room: Callable[[], bool],
+    ) -> None:
+        missing = [index for index in range(definition.partitions) if index not in held]
+        if missing:
+            raise DataLossError(
+                f"the journal of stream {definition.name!r} names no recording of its partitions {missing}",
+                remedy="Restore the stream's folder from a copy.",
+            )
+        self._address = address
+        self._clock = clock
+        self._make_room = make_room
+        self._to_purge: dict[int, int] = {}  # partitions with segments before their start, which is a segment's base
+        self.partitions: Sequence[Partition] = [
+            Partition(
+                definition,
+                index,
+                # What the archive says of it takes the place of what is only supposed here: meet().
+                Shape(
+                    recording_id=held[index].recording_id,
+                    fingerprint=held[index].fingerprint,
+                    stream_id=stream_id,
+                    initial_term_id=0,
+                    term_length=definition.term_bytes,
+                    mtu=settings.mtu,
+                    segment_length=definition.term_bytes,
+                ),
+                address,
+                patience=settings.patience,
+            )
+            for index, stream_id in enumerate(definition.stream_ids)
+        ]
+
+    def recover(
+        self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]
+    ) -> DataLossError | None:
+        """Cut each recording back to its committed end; return what is lost, if anything.
+
+        ``known`` are the archive's recordings by id, where somebody has listed them.
+        """
+        archive = archive_of(self._address)
+        lost = None
+        for index, partition in enumerate(self.partitions):
+            recording_id = partition.shape.recording_id
+            found = archive.recording(recording_id) if known is None else known.get(recording_id)
+            try:
+                partition.meet(found, ends[index])
+                partition.cut_back(ends[index], found)
+            except DataLossError as error:
+                lost = lost or error
+            except (TransportError, ConnectError, WaitTimeout):
+                continue  # somebody replays it, say: before anything is published it is cut back in any case
+            else:
+                if found is not None and found.start_position < starts[index]:
+                    self._to_purge[index] = starts[index]
+        return lost
+
+    def publish(self, stages: Mapping[int, Iterable[Stage]], ends: Sequence[int]) -> dict[int, int]:
+        """Publish these stages behind the committed ends; return where each partition ends once all is recorded.
+
+        Raises what :class:`Partition` raises; what was published is then cut off before the next time.
+        """
+        try:
+            for index, of_partition in stages.items():
+                self._begin(index, ends[index], stages.keys())
+                for stage in of_partition:
+                    self._publish_stage(self.partitions[index], stage)
+            return {index: self.partitions[index].await_recorded() for index in stages}
+        except BaseException:
+            self.spoil(stages)
+            raise
+
+    def spoil(self, indexes: Iterable[int]) -> None:
+        """Note that what was published to these partitions does not count."""
+        for index in indexes:
+            self.partitions[index].spoil()
+
+    def _publish_stage(self, partition: Partition, stage: Stage) -> None:
+        with stage.items() as items:
+            forgotten = partition.position
+
+            def forget() -> None:
+                nonlocal forgotten
+                if partition.position - forgotten > FORGET:
+                    forgotten = partition.position
+                    items.forget()
+
+            for item in items:
+                partition.publish(item, forget)
+
+    def _begin(self, index: int, end: int, needed: Collection[int]) -> None:
+        partition = self.partitions[index]
+        partition.used_at = self._clock()
+        with_room(lambda: partition.begin(end), lambda: self.rest(0.0, needed) > 0 or self._make_room())
+
+    def rest(self, unused_for: float, needed: Collection[int] = ()) -> int:
+        """Close the publications nobody published to for so many seconds, but those needed; return how many."""
+        now = self._clock()
+        idle = [
+            partition
+            for index, partition in enumerate(self.partitions)
+            if partition.open and index not in needed and now - partition.used_at >= unused_for
+        ]
+        for partition in idle:
+            partition.rest()
+        return len(idle)
+
+    def purge(self, starts: Mapping[int, int]) -> None:
+        """Delete the segments before these positions, and those that could not be deleted before.
+
+        Raises TransportError where the archive does not; what is left is tried again the next time.
+        """
+        self._to_purge.update(starts)
+        wrong: AeronSparkError | None = None
+        for index, start in list(self._to_purge.items()):
+            try:
+                self.partitions[index].purge(start)
+            except AeronSparkError as error:
+                wrong = error
+            else:
+                del self._to_purge[index]
+        if wrong is not None:
+            raise wrong
+
+    def view(self, ledger: Ledger) -> View:
+        """Return what readers see of these recordings as the ledger is now."""
+        states = []
+        for index, partition in enumerate(self.partitions):
+            shape = partition.shape
+            states.append(
+                PartitionState(
+                    partition=index,
+                    recording_id=shape.recording_id,
+                    fingerprint=shape.fingerprint,
+                    start=ledger.starts[index],
+                    end=ledger.ends[index],
+                    term_length=shape.term_length,
+                    initial_term_id=shape.initial_term_id,
+                    mtu=shape.mtu,
+                    stream_id=shape.stream_id,
+                    session_id=partition.session_id,
+                    segment_length=shape.segment_length,
+                    start_position=0,
+                )
+            )
+        return View(tuple(states), ledger.content, ledger.schema)

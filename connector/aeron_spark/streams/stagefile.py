@@ -1,0 +1,160 @@
+"""A stage's file: a head that says whose it is, and then the items of wire/stages.py as they came.
+
+offset width name      meaning
+0      4     magic     b"AsFS"
+4      4     version   1
+8      4     length    bytes of the description
+12     4     crc       CRC-32 of the description
+16           description   MessagePack of ``Description``, then zeros to 8
+…            items
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from aeron_spark.errors import DataFormatError, TransportError
+from aeron_spark.wire.stages import ALIGNMENT, Item, StagedValues, read_items
+
+HEAD: Final = struct.Struct(
+    "<"
+    "4s"  # magic
+    "I"  # version
+    "I"  # length
+    "I"  # crc
+)
+MAGIC: Final = b"AsFS"
+VERSION: Final = 1
+CHECK_BYTES: Final = 4 << 20  # read at a time to check a file
+
+
+class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose rows a stage holds, and what they are; ``schema`` is Arrow IPC, of content arrow."""
+
+    id: str
+    writer: str
+    run: str
+    transaction: int
+    partition: int
+    task: int
+    content: str
+    schema: bytes | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageRef:
+    """A stage as a commit names it: its id, and the rows, bytes and CRC-32 of the items its writer sent."""
+
+    id: str
+    rows: int
+    bytes: int
+    crc: int
+
+
+class StageItems:
+    """The items of a stage's file in their order. Views of them live as long as anybody needs them."""
+
+    def __init__(self, path: Path, begin: int) -> None:
+        """Map ``path``; TransportError where it cannot be."""
+        self._begin = begin
+        self._map: mmap.mmap | None = None
+        try:
+            with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size > begin:
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise TransportError(
+                f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows anew"
+            ) from error
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items. Raises DataFormatError at one that is not right."""
+        if self._map is not None:
+            yield from read_items(pa.py_buffer(memoryview(self._map)).slice(self._begin))
+
+    def forget(self) -> None:
+        """Let the kernel take the pages back that were read; they come again when they are touched.
+
+        Without it a process that publishes a large stage seems to need all of it as memory.
+        """
+        if self._map is not None:
+            with suppress(OSError):  # it is a hint
+                self._map.madvise(mmap.MADV_DONTNEED)
+
+    def __enter__(self) -> StageItems:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the map; it goes when the last view of it does."""
+        self._map = None
+
+
+def encode_head(described: Description) -> bytes:
+    """Return the bytes before the items."""
+    data = msgspec.msgpack.encode(described)
+    head = HEAD.pack(MAGIC, VERSION, len(data), zlib.crc32(data)) + data
+    return head + bytes(-len(head) % ALIGNMENT)
+
+
+def read_head(path: Path) -> tuple[Description, int] | None:
+    """Return the description, and where the items begin; None where the file is no stage. Raises OSError."""
+    with path.open("rb") as file:
+        fixed = file.read(HEAD.size)
+        if len(fixed) < HEAD.size:
+            return None
+        magic, version, length, crc = HEAD.unpack(fixed)
+        data = file.read(length) if length <= path.stat().st_size else b""
+    if magic != MAGIC or version != VERSION or len(data) < length or zlib.crc32(data) != crc:
+        return None
+    try:
+        described = msgspec.msgpack.decode(data, type=Description)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return described, HEAD.size + length + -(HEAD.size + length) % ALIGNMENT
+
+
+def check_items(path: Path, begin: int, most_value_bytes: int | None) -> int:
+    """Return the rows of a stage's items. Raises DataFormatError where one is not right.
+
+    ``most_value_bytes`` is what a message can hold.
+    """
+    rows = 0
+    with StageItems(path, begin) as items:
+        for item in items:
+            if most_value_bytes is not None and isinstance(item, StagedValues) and item.longest > most_value_bytes:
+                raise DataFormatError(
+                    f"a value has {item.longest} bytes, and a message of this stream at most {most_value_bytes}",
+                    remedy="Write with payload=bytes or payload=arrow, which are cut into chunks, or enlarge the terms",
+                )
+            rows += item.rows
+    return rows
+
+
+def crc_of(path: Path, begin: int) -> int:
+    """Return the CRC-32 of a stage's items, read from the file. Raises TransportError where that fails."""
+    crc = 0
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            while data := file.read(CHECK_BYTES):
+                crc = zlib.crc32(data, crc)
+    except OSError as error:
+        raise TransportError(
+            f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows anew"
+        ) from error
+    return crc

@@ -1,0 +1,285 @@
+"""All named streams of a server: one folder each, made and deleted at once, whatever happens in between.
+
+    <folder>/lock                        held by the one server that uses the folder
+    <folder>/<stream>/                   definition, journal, stages
+    <folder>/.creating-<random>-<stream> a stream that is being made: until its folder is renamed there is none
+    <folder>/.deleted-<random>-<stream>  a stream that is gone, whose recordings and files are still going
+
+What a crash leaves of the last two is swept by the next start.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
+from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, RefusedError, SetupError, UsageError
+from aeron_spark.node.locks import FileLock
+from aeron_spark.streams.books import begin_books
+from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
+from aeron_spark.streams.durable import sync_folder, write_failed
+from aeron_spark.streams.partition import PATIENCE, Shape, alias_of, create, delete_recording
+from aeron_spark.streams.recordings import with_room
+from aeron_spark.streams.space import Space
+from aeron_spark.streams.stream import Stream
+from aeron_spark.streams.view import Settings
+from aeron_spark.transport.channel import ChannelUri
+
+CREATING: Final = ".creating-"
+DELETED: Final = ".deleted-"
+# Far from what people choose, and from the 10, 20 and 100 that Aeron's own archives and clusters use.
+FIRST_STREAM_ID: Final = 1_100_000_000
+TERM_BYTES: Final = 16 << 20  # a message has at most an eighth of a term: 2 MiB
+
+
+class Streams:
+    """The named streams below ``folder``, recorded by the archive at ``address``. Safe for use by many threads.
+
+    ``clock`` is monotonic and in seconds, ``wall`` gives ns since 1970. Opening undoes what was not committed. Raises
+    RefusedError where another server uses the folder, SetupError where the archive's files are not here to be read,
+    ConnectError or TransportError where it does not answer.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: ArchiveAddress,
+        settings: Settings | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        if not address.archive_dir:
+            raise SetupError(
+                f"the archive of the driver in {address.aeron_dir} belongs to another program, and where its files are "
+                "is not known",
+                remedy="Let the server use a node of its own for named streams.",
+            )
+        self.folder = folder
+        self.failed: dict[str, AeronSparkError] = {}  # streams whose files are not right: what is wrong with each
+        self._address = address
+        self._settings = settings or Settings()
+        self._space = Space(self._settings.stage_limit)
+        self._clock = clock
+        self._wall = wall
+        self._streams: dict[str, Stream] = {}
+        self._changing = threading.Lock()  # one stream is made or deleted at a time
+        self._closed = False
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = FileLock(folder / "lock")
+        if not self._lock.try_acquire():
+            raise RefusedError(
+                f"another server uses the streams in {folder}", remedy="Stop it, or give this server another folder."
+            )
+        try:
+            self._recover()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        term_bytes: int = TERM_BYTES,
+        retention_bytes: int = 0,
+        retention_seconds: float = 0.0,
+    ) -> Stream:
+        """Make a stream; a crash leaves all of it or nothing.
+
+        Retention is of each partition, 0 keeps everything. Raises OptionError for a name that is taken or a value that
+        cannot be, TransportError where the archive or the disk fails.
+        """
+        check_name(name)
+        with self._changing:
+            self._refuse_closed()
+            if name in self._streams or name in self.failed:
+                raise OptionError(
+                    f"there is a stream {name!r} already", remedy="Choose another name, or delete that one first."
+                )
+            definition = Definition(
+                name=name,
+                partitions=partitions,
+                stream_ids=self._free_stream_ids(partitions),
+                term_bytes=term_bytes,
+                retention_bytes=retention_bytes,
+                retention_seconds=retention_seconds,
+                created_ns=self._wall(),
+            )
+            draft = self.folder / f"{CREATING}{secrets.token_hex(4)}-{name}"
+            try:
+                self._build(draft, definition)
+            except BaseException:
+                self._sweep(draft)
+                raise
+            return self._admit(name)
+
+    def get(self, name: str) -> Stream:
+        """Return a stream. Raises OptionError with the nearest name where there is none, or what is wrong with it."""
+        self._refuse_closed()
+        stream = self._streams.get(name)
+        if stream is None:
+            wrong = self.failed.get(name)
+            if wrong is not None:
+                raise wrong
+            raise unknown_stream(name, [*self._streams, *self.failed])
+        return stream
+
+    def all(self) -> list[Stream]:
+        """Return the streams that can be read, by name."""
+        self._refuse_closed()
+        return [self._streams[name] for name in sorted(self._streams)]
+
+    def delete(self, name: str) -> None:
+        """Delete a stream with everything in it: at once for whoever asks, its recordings and files then.
+
+        What cannot be deleted now goes with a later :meth:`tick` or start. Raises OptionError where there is none.
+        """
+        with self._changing:
+            self._refuse_closed()
+            if name not in self.failed:
+                self.get(name).close(deleted=True)
+            gone = self.folder / f"{DELETED}{secrets.token_hex(4)}-{name}"
+            try:
+                (self.folder / name).rename(gone)
+                sync_folder(self.folder)
+            except OSError as error:
+                raise write_failed(self.folder / name, error) from error
+            self._streams = {key: stream for key, stream in self._streams.items() if key != name}
+            self.failed.pop(name, None)
+            self._sweep(gone)
+
+    def tick(self) -> list[AeronSparkError]:
+        """Do what time brings: rest, retention, expiry. To be called every second or so; returns what went wrong."""
+        self._refuse_closed()
+        wrong: list[AeronSparkError] = []
+        for stream in self.all():
+            wrong += stream.tick()
+        with self._changing:
+            for left in self._leftovers():
+                wrong += self._sweep(left)
+            for name in [name for name, error in self.failed.items() if error.retriable]:
+                with suppress(AeronSparkError):
+                    self._admit(name)
+        return wrong
+
+    def close(self) -> None:
+        """Close every stream and let the folder go. What is recorded stays."""
+        with self._changing:
+            if self._closed:
+                return
+            self._closed = True
+            for stream in self._streams.values():
+                stream.close()
+            self._lock.release()
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _recover(self) -> None:
+        recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
+        for left in self._leftovers():
+            self._sweep(left)
+        for folder in sorted(self.folder.iterdir()):
+            if folder.name.startswith(".") or not folder.is_dir():
+                continue
+            with suppress(AeronSparkError):
+                self._admit(folder.name, recordings)
+
+    def _admit(self, name: str, recordings: dict[int, Recording] | None = None) -> Stream:
+        """Open the stream in the folder of its name; what is wrong with it is kept, and raised."""
+        try:
+            stream = self._load(self.folder / name, recordings)
+        except AeronSparkError as error:
+            self.failed[name] = error
+            raise
+        self.failed.pop(name, None)
+        self._streams = {**self._streams, name: stream}
+        return stream
+
+    def _load(self, folder: Path, recordings: dict[int, Recording] | None = None) -> Stream:
+        definition = read_definition(folder)
+        if definition.name != folder.name:
+            raise DataLossError(
+                f"{folder} holds the stream {definition.name!r}", remedy="Give the folder its stream's name."
+            )
+        stream = Stream(
+            folder, definition, self._address, self._settings, self._space,
+            clock=self._clock, wall=self._wall, make_room=self._make_room,
+        )  # fmt: skip
+        try:
+            stream.recover(recordings)
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _make_room(self) -> bool:
+        """Close publications of streams that do not commit now; whether there were any."""
+        return sum(stream.rest(0.0) for stream in self._streams.values()) > 0
+
+    def _build(self, draft: Path, definition: Definition) -> None:
+        """Make a stream's folder and recordings under a name that is none, then give it its own."""
+        shapes: list[Shape] = []
+        try:
+            draft.mkdir(mode=0o700)
+            write_definition(draft, definition)
+            sync_folder(self.folder)
+            for index, stream_id in enumerate(definition.stream_ids):
+                begin = partial(
+                    create, self._address, alias_of(definition, index), stream_id, definition.term_bytes,
+                    self._settings.mtu,
+                )  # fmt: skip
+                shapes.append(with_room(begin, self._make_room))
+            begin_books(draft, shapes)
+            draft.rename(self.folder / definition.name)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise write_failed(draft, error) from error
+
+    def _free_stream_ids(self, count: int) -> tuple[int, ...]:
+        taken = {recording.stream_id for recording in archive_of(self._address).recordings()}
+        for stream in self._streams.values():
+            taken.update(stream.definition.stream_ids)
+        first = max([FIRST_STREAM_ID, *(used + 1 for used in taken if used >= FIRST_STREAM_ID)])
+        return tuple(range(first, first + count))
+
+    def _leftovers(self) -> list[Path]:
+        return [path for path in self.folder.iterdir() if path.name.startswith((CREATING, DELETED))]
+
+    def _sweep(self, folder: Path) -> list[AeronSparkError]:
+        """Delete a folder and the recordings it speaks of; what is in the way is returned, for another time."""
+        if not folder.exists():
+            return []
+        try:
+            definition = read_definition(folder)
+        except AeronSparkError:  # written before anything is recorded, and after nothing is
+            shutil.rmtree(folder, ignore_errors=True)
+            return []
+        try:
+            archive = archive_of(self._address)
+            aliases = {id_: alias_of(definition, index) for index, id_ in enumerate(definition.stream_ids)}
+            for stream_id, alias in aliases.items():
+                for found in archive.recordings(stream_id):
+                    if ChannelUri.parse(found.original_channel, foreign=True).get("alias") == alias:
+                        delete_recording(archive, found.id, PATIENCE)
+        except AeronSparkError as error:
+            return [error]
+        shutil.rmtree(folder, ignore_errors=True)
+        return []
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise UsageError("the streams were closed", remedy="Open them anew.")

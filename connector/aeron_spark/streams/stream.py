@@ -1,0 +1,374 @@
+"""One named stream: what was committed to it, for readers; how more is committed, once and as a whole.
+
+Two locks. ``_writing`` is held by whoever moves a partition's recording: one commit, purge or recovery at a time.
+``_state`` guards ledger and journal, is held for as long as a record takes to reach the disk, and may be taken while
+``_writing`` is held, never the other way round. Readers take neither: they see the last view.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.aeron.archive import ArchiveAddress, Recording
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, UsageError, WaitTimeout
+from aeron_spark.streams.books import Books
+from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.leases import Leases
+from aeron_spark.streams.partition import Shape
+from aeron_spark.streams.reading import Reading
+from aeron_spark.streams.recordings import Recordings
+from aeron_spark.streams.retention import Layout, purge_to, wanted_start
+from aeron_spark.streams.schemas import merge
+from aeron_spark.streams.space import Space
+from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
+from aeron_spark.streams.times import SECOND_NS
+from aeron_spark.streams.view import Outcome, Settings
+
+STAGES: Final = "stages"
+LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
+
+
+class Stream(Reading):
+    """A stream whose files are in ``folder``. Safe for use by many threads; made by :class:`Streams`.
+
+    ``make_room`` closes publications of other streams where the archive can record no more at once, and says whether
+    it did. Raises DataLossError or DataFormatError where the journal is not right.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        definition: Definition,
+        address: ArchiveAddress,
+        settings: Settings,
+        space: Space,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
+        make_room: Callable[[], bool] = bool,
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._turn_timeout = settings.turn
+        self._rest_after = settings.rest_after
+        self._writing = threading.Lock()
+        self._state = threading.Lock()
+        self._loss: DataLossError | None = None  # why nothing can be written any more
+        self._leases = Leases()
+        self._books = Books(folder, definition.partitions)
+        self._ledger = self._books.ledger
+        try:
+            self._recordings = Recordings(
+                definition, address, settings, self._ledger.recordings, clock=clock, make_room=make_room
+            )
+            self._stages = Stages(
+                folder / STAGES,
+                space,
+                now=clock(),
+                expiry_seconds=settings.stage_expiry,
+                most_value_bytes=min(definition.term_bytes // 8, LONGEST_MESSAGE),
+                sync=settings.sync_stages,
+            )
+        except BaseException:
+            self._books.close()
+            raise
+        super().__init__(definition, address, settings, self._recordings.view(self._ledger))
+
+    # For readers: see Reading for the rest
+
+    def position_at(self, time_ns: int) -> list[int]:
+        """Return for each partition where the first transaction committed at or after ``time_ns`` begins, or its end.
+
+        ``time_ns`` is ns since 1970, by this server's clock; the recording is not looked at.
+        """
+        self._refuse_closed()
+        with self._state:
+            found = self._ledger.position_at(time_ns)
+            return [max(position, start) for position, start in zip(found, self._ledger.starts, strict=True)]
+
+    def lease(self, reader: str, positions: Mapping[int, int], seconds: float) -> None:
+        """Keep what lies at and behind ``positions`` (by partition) for so long; replaces the reader's lease.
+
+        No positions, or no seconds, end it. Raises RefusedError where too many readers hold leases.
+        """
+        with self._state:
+            self._refuse_closed()
+            self._leases.hold(reader, positions, seconds, self._clock())
+
+    # For writers
+
+    def last(self, writer: str) -> int:
+        """Return the writer's last committed transaction, or -1."""
+        with self._state:
+            self._refuse_closed()
+            return self._ledger.last(writer)
+
+    def enter(self, writer: str, run: str, transaction: int, *, once: bool = False) -> int:
+        """Begin a transaction; return the writer's last committed one, or -1. A new run fences the one before.
+
+        Raises RefusedError where a later run has fenced this one, DataLossError where nothing can be written.
+        """
+        with self._state:
+            self._refuse_unwritable()
+            self._enter(writer, run, once)
+            self._ledger.is_committed(writer, transaction)  # refuses what is no transaction
+            return self._ledger.last(writer)
+
+    def open_stage(
+        self,
+        writer: str,
+        run: str,
+        transaction: int,
+        partition: int,
+        task: int,
+        content: str,
+        schema: bytes | None = None,
+        *,
+        once: bool = False,
+    ) -> Stage:
+        """Open a stage for a task's rows of one partition.
+
+        Raises AlreadyCommitted, RefusedError (fenced; no room), DataFormatError for another content or a schema that
+        the stream's cannot become.
+        """
+        self._check_partition(partition)
+        with self._state:
+            self._refuse_unwritable()
+            self._enter(writer, run, once)
+            self._ledger.check_open(writer, run, transaction)
+            self._ledger.check_content(content)
+            if schema is not None:
+                merge(self._ledger.schema, schema)
+            return self._stages.open(
+                writer, run, transaction, partition, task, content, schema, now=self._clock(), once=once
+            )
+
+    def stage(self, stage_id: str) -> Stage:
+        """Return an open stage. Raises RefusedError where there is none (any more)."""
+        self._refuse_closed()
+        return self._stages.get(stage_id)
+
+    def commit(self, writer: str, run: str, transaction: int, stages: Iterable[StageRef]) -> Outcome:
+        """Make the rows of these stages visible, all at once; a transaction that is committed is left as it is.
+
+        Within a partition rows are in the order of tasks. Whatever else the writer staged for it is dropped. When this
+        raises nothing of the transaction is visible, and the same commit may be tried again (unless it was refused).
+        Raises RefusedError where the run is fenced or a stage is gone, DataFormatError for a stage or schema that is
+        not right, TransportError and WaitTimeout where Aeron or the disk failed, DataLossError.
+        """
+        with self._turn():
+            with self._state:
+                self._refuse_unwritable()
+                already = self._ledger.is_committed(writer, transaction)
+                if not already:
+                    self._ledger.check_open(writer, run, transaction)
+            if not already:
+                self._commit(writer, run, transaction, self._chosen(writer, run, transaction, stages))
+            for stage in self._stages.of(writer):
+                if stage.description.transaction <= transaction:
+                    stage.discard()
+            return Outcome(already, [state.end for state in self._view.states])
+
+    def abort(self, writer: str, run: str, transaction: int) -> None:
+        """Drop what this run staged for the transaction; one that is committed stays."""
+        with self._turn():
+            self._refuse_closed()
+            for stage in self._stages.of(writer, transaction):
+                if stage.description.run == run:
+                    stage.discard()
+
+    # For whoever runs the server
+
+    def purge(
+        self, *, partition: int | None = None, before_position: int | None = None, before_time_ns: int | None = None
+    ) -> list[int]:
+        """Delete whole segments before a position, or before what was committed at a time; return all starts then.
+
+        Of one partition or of all. What a live lease holds stays, and what is not a whole segment.
+        """
+        self._check_partition(partition or 0)
+        with self._turn():
+            with self._state:
+                self._refuse_unwritable()
+                wanted = [before_position or 0] * self.definition.partitions
+                if before_time_ns is not None:
+                    wanted = list(map(max, wanted, self._ledger.position_at(before_time_ns)))
+                chosen = range(len(wanted)) if partition is None else [partition]
+                moved = self._retain({index: wanted[index] for index in chosen})
+            self._recordings.purge(moved)
+        return [state.start for state in self._view.states]
+
+    def recover(self, recordings: Mapping[int, Recording] | None = None) -> None:
+        """Undo what was recorded and not committed. ``recordings`` are the archive's, by id, where they were listed.
+
+        A recording that is gone, or ends too early, makes the stream one that can only be read.
+        """
+        with self._turn():
+            self._loss = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
+            self._show(self._recordings.view(self._ledger))
+
+    def rest(self, unused_for: float) -> int:
+        """Close publications nobody committed to for so many seconds; return how many. Not while somebody commits."""
+        if not self._writing.acquire(blocking=False):
+            return 0
+        try:
+            return self._recordings.rest(unused_for)
+        finally:
+            self._writing.release()
+
+    def tick(self) -> list[AeronSparkError]:
+        """Do what time brings; return what went wrong, which the next one tries again."""
+        if not self._writing.acquire(blocking=False):
+            return []  # a commit is under way
+        try:
+            if self._closed:
+                return []
+            self._recordings.rest(self._rest_after)
+            moved: dict[int, int] = {}
+            with self._state:
+                self._stages.expire(self._clock())
+                self._leases.expire(self._clock())
+                if self._loss is None:
+                    moved = self._retain(self._outdated())
+                    self._books.compact(self._wall())
+            self._recordings.purge(moved)
+        except AeronSparkError as error:
+            return [error]
+        finally:
+            self._writing.release()
+        return []
+
+    def close(self, *, deleted: bool = False) -> None:
+        """Let everything go; what is committed and what is staged stays on the disk."""
+        with self._turn():
+            with self._state:
+                if self._closed:
+                    return
+                self._end("deleted" if deleted else "closed")
+                self._stages.close()
+                self._books.close()
+            self._recordings.rest(0.0)
+
+    # What the above is made of
+
+    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage]) -> None:
+        with_rows = [stage for stage in chosen if stage.rows]
+        with self._state:
+            content, schema = self._shared(with_rows)
+        stages = by_partition(with_rows)
+        ends = self._recordings.publish(stages, self._ledger.ends)
+        try:
+            with self._state:
+                # The run may have been fenced while it was published.
+                record = self._ledger.ready(
+                    writer,
+                    run,
+                    transaction,
+                    now_ns=self._wall(),
+                    ends=ends,
+                    rows={index: sum(stage.rows for stage in of_partition) for index, of_partition in stages.items()},
+                    content=content,
+                    schema=schema,
+                    once=any(stage.description.once for stage in chosen),
+                )
+                self._books.write(record)
+                self._show(self._recordings.view(self._ledger))
+        except BaseException:
+            self._recordings.spoil(stages)
+            raise
+
+    def _chosen(self, writer: str, run: str, transaction: int, refs: Iterable[StageRef]) -> list[Stage]:
+        refs = list(refs)
+        if len({ref.id for ref in refs}) != len(refs):
+            raise UsageError("a commit names a stage twice", remedy="Name the stages of the attempts that succeeded.")
+        chosen = [self._stages.take(ref, self._clock()) for ref in refs]
+        for stage in chosen:
+            whose = stage.description
+            if (whose.writer, whose.run, whose.transaction) != (writer, run, transaction):
+                raise UsageError(
+                    f"stage {stage.id} is of transaction {whose.transaction} of writer {whose.writer!r}, run "
+                    f"{whose.run!r}, and named by transaction {transaction} of {writer!r}, run {run!r}",
+                    remedy="Name the stages of the transaction itself.",
+                )
+        return chosen
+
+    def _shared(self, stages: list[Stage]) -> tuple[str, bytes | None]:
+        """Return the content and schema of a stream that has these stages' rows as well."""
+        content, schema = self._ledger.content, self._ledger.schema
+        for stage in stages:
+            described = stage.description
+            self._ledger.check_content(described.content)
+            if content and content != described.content:
+                raise DataFormatError(
+                    f"one task of a transaction staged {content} and another {described.content}",
+                    remedy="Write all of it with one payload.",
+                )
+            content = described.content
+            if described.schema is not None:
+                schema = merge(schema, described.schema)
+        return content, schema
+
+    def _enter(self, writer: str, run: str, once: bool) -> None:
+        entered = self._ledger.enter(writer, run, now_ns=self._wall(), once=once)
+        if entered is not None:
+            self._books.write(entered)
+
+    def _outdated(self) -> dict[int, int]:
+        """Return from where on the retention keeps each partition; empty where it keeps all."""
+        definition = self.definition
+        if not definition.retention_bytes and not definition.retention_seconds:
+            return {}
+        times = [0] * definition.partitions
+        if definition.retention_seconds:
+            times = self._ledger.position_at(self._wall() - int(definition.retention_seconds * SECOND_NS))
+        return {
+            index: wanted_start(
+                end, retention_bytes=definition.retention_bytes, by_time=times[index] if times else None
+            )
+            for index, end in enumerate(self._ledger.ends)
+        }
+
+    def _retain(self, wanted: Mapping[int, int]) -> dict[int, int]:
+        """Move the starts of partitions up to these positions as far as may be; return those that moved."""
+        now, ledger = self._clock(), self._ledger
+        starts = {}
+        for index, position in wanted.items():
+            shape = self._shape(index)
+            starts[index] = purge_to(
+                position,
+                Layout(0, shape.term_length, shape.segment_length),
+                start=ledger.starts[index],
+                end=ledger.ends[index],
+                held=self._leases.floor(index, now),
+            )
+        record = ledger.retain(starts)
+        if record is None:
+            return {}
+        self._books.write(record)
+        self._show(self._recordings.view(self._ledger))
+        return dict(record.starts)
+
+    def _shape(self, partition: int) -> Shape:
+        return self._recordings.partitions[partition].shape
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._writing.acquire(timeout=self._turn_timeout):
+            raise WaitTimeout(
+                f"waited {self._turn_timeout:g} s for another commit of stream {self.definition.name!r} to end"
+            )
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    def _refuse_unwritable(self) -> None:
+        self._refuse_closed()
+        if self._loss is not None:
+            raise self._loss
+        self._books.check_writable()

@@ -1,0 +1,328 @@
+"""Aeron channel URIs: parse, check, change, compare.
+
+    [aeron-spy:]aeron:(ipc|udp)[?name=value[|name=value]...]
+
+Two URIs carry the same stream when their ``identity`` is equal, never when their text is: the archive's own look-up is
+a substring match, which finds port 40123 when asked for 4012.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from aeron_spark.errors import OptionError
+from aeron_spark.transport.addresses import Endpoint, canonical_host, canonical_interface, ip_of
+from aeron_spark.transport.parameters import CHECKS, FRAME_ALIGNMENT, nearest, parse_size
+
+MAX_URI_LENGTH: Final = 4095  # bytes, ChannelUri.MAX_URI_LENGTH
+SPY_PREFIX: Final = "aeron-spy:"
+_MEDIA: Final = ("ipc", "udp")
+_EXAMPLE: Final = "Write it like aeron:udp?endpoint=host:40123 or aeron:ipc"
+
+Resolve = Callable[[str], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIdentity:
+    """What makes two channels the same, beside the stream id: canonical addresses, and nothing that only tunes."""
+
+    media: str
+    endpoint: str | None
+    control: str | None
+    control_mode: str | None
+    interface: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelUri:
+    """A parsed channel. ``params`` keeps the order of the text; ``str()`` gives the text back.
+
+    A ``foreign`` channel is one that another program wrote (a recording's, say): it is understood as far as it goes and
+    not judged.
+    """
+
+    media: str
+    params: tuple[tuple[str, str], ...] = ()
+    spy: bool = False
+    foreign: bool = field(default=False, compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str, *, foreign: bool = False) -> ChannelUri:
+        """Parse and check ``text``. Raises OptionError; with ``foreign`` only for what is no channel URI at all."""
+        if len(text.encode("utf-8", "surrogatepass")) > MAX_URI_LENGTH:
+            raise OptionError(
+                f"the channel is longer than {MAX_URI_LENGTH} bytes, Aeron's limit",
+                remedy="Shorten it, for instance its alias",
+            )
+        spy = text.startswith(SPY_PREFIX)
+        scheme, colon, rest = text.removeprefix(SPY_PREFIX).partition(":")
+        if scheme != "aeron" or not colon:
+            raise OptionError(f"the channel {text!r} does not begin with 'aeron:'", remedy=_EXAMPLE)
+        media, question, query = rest.partition("?")
+        if media not in _MEDIA:
+            close = difflib.get_close_matches(media.lower(), _MEDIA, n=1)
+            meant = f"Did you mean 'aeron:{close[0]}'? " if close else ""
+            raise OptionError(f"the channel {text!r} has the unknown medium {media!r}", remedy=f"{meant}{_EXAMPLE}")
+        channel = cls(media, _split(text, query) if question else (), spy, foreign)
+        channel._check()
+        return channel
+
+    def __str__(self) -> str:
+        query = "|".join(f"{name}={value}" for name, value in self.params)
+        return f"{SPY_PREFIX if self.spy else ''}aeron:{self.media}{'?' if query else ''}{query}"
+
+    def get(self, name: str) -> str | None:
+        """The value of a parameter (the last one, as Aeron takes it), or None."""
+        return dict(self.params).get(name)
+
+    def size(self, name: str) -> int | None:
+        """The value of a parameter that is a size, in bytes, or None. Raises OptionError if it is none (foreign)."""
+        value = self.get(name)
+        try:
+            return None if value is None else parse_size(value)
+        except ValueError as error:
+            raise OptionError(f"{name}={value} of the channel {self} {error}", remedy="Correct the channel") from None
+
+    def with_params(self, **values: str | int | bool) -> ChannelUri:
+        """This channel with parameters set, ``_`` in a name standing for ``-``; those it has keep their place.
+
+        Raises OptionError as ``parse`` does.
+        """
+        added = {
+            name.replace("_", "-"): str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in values.items()
+        }
+        for name, value in added.items():
+            _check_parameter(name, value)
+        return self._with({**dict(self.params), **added})
+
+    def without(self, *names: str) -> ChannelUri:
+        """This channel without these parameters, whether it had them or not. Raises OptionError as ``parse`` does."""
+        gone = {name.replace("_", "-") for name in names}
+        for name in sorted(gone.difference(dict(self.params))):
+            _check_name(name)
+        return self._with({name: value for name, value in self.params if name not in gone})
+
+    @property
+    def identity(self) -> StreamIdentity:
+        """What makes two channels the same stream; a spy listens to the same stream as a subscriber."""
+        if self.media == "ipc":
+            return StreamIdentity("ipc", None, None, None, None)
+        control = self._canonical("control", _endpoint)
+        # Before Aeron 1.43 a control address alone meant dynamic; an old recording's channel may still say so.
+        mode = self.get("control-mode") or ("dynamic" if control else None)
+        return StreamIdentity(
+            "udp",
+            self._canonical("endpoint", _endpoint),
+            control,
+            mode,
+            self._canonical("interface", canonical_interface),
+        )
+
+    def matches(self, other: ChannelUri) -> bool:
+        """Whether both carry the same streams: equal identities."""
+        return self.identity == other.identity
+
+    @property
+    def is_multicast(self) -> bool:
+        """Whether the endpoint is a multicast address."""
+        return _is_multicast(self._host())
+
+    def is_unicast_elsewhere(self, local_addresses: Iterable[str], resolve: Resolve | None = None) -> bool:
+        """Whether this is a unicast stream to another host, which an archive on this machine cannot hear.
+
+        ``local_addresses`` are this machine's own, loopback need not be among them. A host name is this machine's if it
+        is among them or ``resolve`` gives one of them; without ``resolve`` a name is given the benefit of the doubt. A
+        spy listens to a publication of its own driver, whatever the endpoint.
+        """
+        host = self._host()
+        if host is None or self.spy or _is_multicast(host):
+            return False
+        local = {_canonical_or_text(address) for address in local_addresses}
+        if host in local:
+            return False
+        if ip_of(host) is not None:
+            candidates = [host]
+        else:
+            candidates = [_canonical_or_text(found) for found in resolve(host)] if resolve else []
+        return bool(candidates) and not any(one in local or _is_always_local(one) for one in candidates)
+
+    def _host(self) -> str | None:
+        if self.media == "ipc" or self.get("endpoint") is None:
+            return None
+        try:
+            return Endpoint.parse(self.get("endpoint") or "").host
+        except ValueError:
+            return None  # a foreign channel's: nothing is known about it
+
+    def _canonical(self, name: str, canonical: Callable[[str], str | None]) -> str | None:
+        value = self.get(name)
+        if value is None:
+            return None
+        try:
+            return canonical(value)
+        except ValueError:
+            return value.lower()  # a foreign channel's: still equal to itself
+
+    def _with(self, params: dict[str, str]) -> ChannelUri:
+        changed = ChannelUri(self.media, tuple(params.items()), self.spy, self.foreign)
+        changed._check()
+        return changed
+
+    def _check(self) -> None:
+        if self.foreign:
+            return
+        seen: set[str] = set()
+        for name, value in self.params:
+            _check_parameter(name, value)
+            if name in seen:
+                raise OptionError(f"the channel {self} gives the parameter {name!r} twice", remedy="Give it once")
+            seen.add(name)
+        self._check_term_position()
+        if self.media == "udp":
+            self._check_addresses()
+            self._check_control()
+
+    def _check_addresses(self) -> None:
+        for name, canonical in (("endpoint", _endpoint), ("control", _endpoint), ("interface", canonical_interface)):
+            value = self.get(name)
+            if value is not None:
+                try:
+                    canonical(value)
+                except ValueError as error:
+                    raise OptionError(f"{name}={value} of the channel {self} {error}", remedy=_EXAMPLE) from None
+        address = ip_of(self._host() or "")
+        if address is not None and address.is_multicast and int(address) % 2 == 0:
+            raise OptionError(
+                f"the multicast address {address} of the channel {self} is even; Aeron sends data to odd addresses and"
+                " keeps the even one above for control",
+                remedy=f"Use {address + 1}, or another odd address",
+            )
+
+    def _check_control(self) -> None:
+        mode, control = self.get("control-mode"), self.get("control")
+        if control is not None and mode is None:
+            raise OptionError(
+                f"the channel {self} has control= without control-mode=, which Aeron refuses since 1.43",
+                remedy="Add |control-mode=dynamic for multi-destination-cast (a subscriber, or a publisher that"
+                " subscribers join), or |control-mode=response for a response channel",
+            )
+        if mode == "dynamic" and control is None:
+            raise OptionError(
+                f"the channel {self} has control-mode=dynamic without control=",
+                remedy="Add |control=host:port, the address where the publisher listens for its subscribers",
+            )
+        if self.get("endpoint") is None and control is None and mode is None and self.get("tags") is None:
+            raise OptionError(
+                f"the channel {self} says nowhere to send to or to listen at", remedy="Add ?endpoint=host:port to it"
+            )
+
+    def _check_term_position(self) -> None:
+        names = ("init-term-id", "term-id", "term-offset")
+        missing = [name for name in names if self.get(name) is None]
+        if missing and len(missing) < len(names):
+            raise OptionError(
+                f"the channel {self} gives an initial position without {' and '.join(missing)}",
+                remedy=f"Give all of {', '.join(names)}, or none of them",
+            )
+        terms = int(self.get("term-id") or 0) - int(self.get("init-term-id") or 0)
+        if terms % 2**32 >= 2**31:
+            raise OptionError(
+                f"the term-id of the channel {self} is before its init-term-id",
+                remedy="Give the initial term id the stream began with; term ids count up from it and wrap at 2^31",
+            )
+        offset = int(self.get("term-offset") or 0)
+        if offset % FRAME_ALIGNMENT or offset > (self.size("term-length") or offset):
+            raise OptionError(
+                f"term-offset={offset} of the channel {self} is not a multiple of {FRAME_ALIGNMENT} within its term",
+                remedy="Use the position where a frame ended",
+            )
+
+
+ARCHIVE_STREAMS: Final = ((ChannelUri("ipc"), 10), (ChannelUri("ipc"), 20))
+"""Where every archive has its local control requests and responses, unless it was told otherwise."""
+
+
+def same_stream(one: ChannelUri, other: ChannelUri) -> bool:
+    """Whether two channels carry the same stream; of dynamic multi-destination-cast the control address decides."""
+    a, b = one.identity, other.identity
+    if a.control is not None and a.control_mode == b.control_mode == "dynamic":
+        return a.control == b.control
+    return a == b
+
+
+def refuse_archive_streams(
+    channel: ChannelUri, stream_id: int, archive_streams: Iterable[tuple[ChannelUri, int]] = ()
+) -> None:
+    """Raise OptionError if this stream is one over which an archive is controlled.
+
+    ``archive_streams`` are those of the archives in use, beside the defaults. Foreign messages there do not fail: they
+    slow the archive down, to a fortieth in one measurement, without a word.
+    """
+    for control, control_stream_id in (*ARCHIVE_STREAMS, *archive_streams):
+        if stream_id == control_stream_id and channel.matches(control):
+            raise OptionError(
+                f"stream {stream_id} of {channel} is a control stream of an Aeron Archive ({control}); data there would"
+                " break the archive",
+                remedy="Choose another streamId, for instance 1001",
+            )
+
+
+def _split(text: str, query: str) -> tuple[tuple[str, str], ...]:
+    params = []
+    for part in query.split("|"):
+        name, equals, value = part.partition("=")
+        if not name or not equals:
+            raise OptionError(
+                f"the channel {text!r} has {part!r} where name=value should be",
+                remedy="Separate parameters by one '|', with none at the end, each as name=value",
+            )
+        params.append((name, value))
+    return tuple(params)
+
+
+def _check_name(name: str) -> None:
+    if name not in CHECKS:
+        close = nearest(name)
+        raise OptionError(
+            f"Aeron 1.51 has no channel parameter {name!r}",
+            remedy=f"Did you mean {close!r}?" if close else f"It knows {', '.join(sorted(CHECKS))}",
+        )
+
+
+def _check_parameter(name: str, value: str) -> None:
+    _check_name(name)
+    if not value or "|" in value:
+        raise OptionError(
+            f"the channel parameter {name!r} has the value {value!r}, which must have text and no '|'",
+            remedy="Give it a value, or leave the parameter out",
+        )
+    try:
+        CHECKS[name](value)
+    except ValueError as error:
+        what = f"the channel parameter {name}={value} {error}"
+        raise OptionError(what, remedy="Correct it, or leave it out") from None
+
+
+def _endpoint(text: str) -> str:
+    return str(Endpoint.parse(text))
+
+
+def _canonical_or_text(address: str) -> str:
+    try:
+        return canonical_host(address)
+    except ValueError:
+        return address.lower()
+
+
+def _is_multicast(host: str | None) -> bool:
+    address = ip_of(host or "")
+    return address is not None and address.is_multicast
+
+
+def _is_always_local(host: str) -> bool:
+    address = ip_of(host)
+    return address is not None and (address.is_loopback or address.is_unspecified)

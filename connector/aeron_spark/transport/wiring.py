@@ -1,0 +1,204 @@
+"""The channels of the secure endpoint, as URIs, written from places and ids; nothing is opened here.
+
+    direction            server                                               client
+    handshake in         endpoint=host:D                                      the same, response-correlation-id
+    handshake out        control-mode=response, control=host:C, image         control-mode=response, control=host:C
+    duologue in          endpoint=host:D, session-id                          the same
+    duologue out         control-mode=response, control=host:C, session-id    control-mode=dynamic, the same
+    duologue out by MDC  control-mode=dynamic, control=host:M, session-id     the same
+
+The client's way in of a duologue is no response channel: its session id is known, so that adding it asks the server for
+the set-up at once, from the one socket that all its ways in share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from aeron_spark.errors import OptionError
+from aeron_spark.transport.addresses import Endpoint, canonical_host
+from aeron_spark.transport.channel import ChannelUri
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, HANDSHAKE_TERM_BYTES, MTU_BYTES, DuologueIds, Place, Wishes
+
+LINGER: Final = "500ms"  # for retransmissions after the last message, such as why somebody is refused
+NO_LINGER: Final = "0s"  # a client that gives up its handshake has said nothing worth keeping
+PORT_MAX: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class ClientPorts:
+    """Ports of a client's own: ``send`` is the one the server sees, ``receive`` where its answers arrive."""
+
+    send: int
+    receive: int
+    host: str = "0.0.0.0"  # the system chooses the interface
+
+
+def check_place(place: Place, *, own: bool) -> Place:
+    """Return ``place`` with its host canonical. Raises OptionError for ports that cannot work.
+
+    ``own``: it is to be listened on here.
+    """
+    if place.media == "ipc":
+        return place
+    try:
+        host = canonical_host(place.host.strip("[]"))
+    except ValueError as error:
+        raise OptionError(f"the address {place.host!r} {error}", remedy="Give an IP address or a host name.") from None
+    for name, port in (("data", place.data_port), ("control", place.control_port)):
+        if not 1 <= port <= PORT_MAX:
+            raise OptionError(f"the {name} port {port} is not from 1 to {PORT_MAX}", remedy="Choose another one.")
+    if place.data_port == place.control_port:
+        raise OptionError(
+            f"the data port and the control port are both {place.data_port}",
+            remedy="Leave the control port out: it is the one after the data port.",
+        )
+    if not own and host in {"0.0.0.0", "::"}:
+        raise OptionError(f"{host} is no address to connect to", remedy="Name the server's own address.")
+    return replace(place, host=host)
+
+
+def handshake_in(place: Place, wishes: Wishes) -> str:
+    """The server's subscription for strangers."""
+    return _channel(place, endpoint=_data(place), **_reliable(wishes))
+
+
+def answers_stream(place: Place) -> int:
+    """The stream of the server's answers to handshakes.
+
+    Over shared memory all ends are on one channel: on the strangers' stream the server would hear itself.
+    """
+    return HANDSHAKE_STREAM_ID + 1 if place.media == "ipc" else HANDSHAKE_STREAM_ID
+
+
+def response_out(place: Place, image: int, session_id: int, wishes: Wishes) -> str:
+    """The server's answer to the sender of ``image``."""
+    return _channel(
+        place,
+        control_mode="response",
+        control=_control(place),
+        response_correlation_id=image,
+        session_id=session_id,
+        **_publication(wishes, HANDSHAKE_TERM_BYTES, LINGER),
+    )
+
+
+def duologue_in(place: Place, ids: DuologueIds, wishes: Wishes) -> str:
+    """The server's subscription for one client."""
+    return _channel(place, endpoint=_data(place), session_id=ids.session_in, **_reliable(wishes))
+
+
+def duologue_out(place: Place, ids: DuologueIds, image: int, wishes: Wishes) -> str:
+    """The server's publication for one client: ``image`` is its handshake's, or another duologue's."""
+    parameters = _publication(wishes, wishes.term_bytes, LINGER)
+    if place.media == "ipc":
+        return _channel(place, session_id=ids.session_out, **parameters)
+    if ids.mdc_port is not None:
+        control = _port(place, ids.mdc_port)
+        return _channel(place, control_mode="dynamic", control=control, session_id=ids.session_out, **parameters)
+    return _channel(
+        place,
+        control_mode="response",
+        control=_control(place),
+        response_correlation_id=image,
+        session_id=ids.session_out,
+        **parameters,
+    )
+
+
+def response_in(place: Place, ports: ClientPorts | None, wishes: Wishes) -> str:
+    """The client's subscription for the server's answers."""
+    control = _control(place)
+    return _channel(place, control_mode="response", **_receiving(place, ports), control=control, **_reliable(wishes))
+
+
+def handshake_out(place: Place, ports: ClientPorts | None, subscription: int, session_id: int, wishes: Wishes) -> str:
+    """The client's publication as a stranger, answered on ``subscription``, a registration id."""
+    return _channel(
+        place,
+        endpoint=_data(place),
+        **_sending(place, ports),
+        response_correlation_id=subscription,
+        session_id=session_id,
+        **_publication(wishes, HANDSHAKE_TERM_BYTES, NO_LINGER),
+    )
+
+
+def dialed_in(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes: Wishes) -> str:
+    """The client's subscription of its duologue."""
+    if place.media == "ipc":
+        return _channel(place, session_id=ids.session_out)
+    control = _control(place) if ids.mdc_port is None else _port(place, ids.mdc_port)
+    return _channel(
+        place,
+        control_mode="dynamic",
+        **_receiving(place, ports),
+        control=control,
+        session_id=ids.session_out,
+        **_reliable(wishes),
+    )
+
+
+def dialed_out(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes: Wishes, subscription: int) -> str:
+    """The client's publication of its duologue, whose way in is ``subscription``, a registration id.
+
+    That it names one lets the server open further response channels to whom this comes from.
+    """
+    return _channel(
+        place,
+        endpoint=_data(place),
+        **_sending(place, ports),
+        session_id=ids.session_in,
+        response_correlation_id=None if place.media == "ipc" else subscription,
+        **_publication(wishes, wishes.term_bytes, LINGER),
+    )
+
+
+def _channel(place: Place, **parameters: str | int | bool | None) -> str:
+    """Write and check a channel; over IPC there are no addresses, and only a response channel has a mode."""
+    if place.media == "ipc":
+        for name in ("endpoint", "control", "interface", "reliable"):
+            parameters.pop(name, None)
+    given = {name: value for name, value in parameters.items() if value is not None}
+    query = "|".join(f"{name.replace('_', '-')}={_text(value)}" for name, value in given.items())
+    return str(ChannelUri.parse(f"aeron:{place.media}?{query}" if query else f"aeron:{place.media}"))
+
+
+def _text(value: str | int | bool | None) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _publication(wishes: Wishes, term_bytes: int, linger: str) -> dict[str, str | int | bool | None]:
+    # a handshake's packets fit the smallest MTU, and its small terms no large one
+    mtu = MTU_BYTES if term_bytes == HANDSHAKE_TERM_BYTES else wishes.mtu_bytes
+    return {"term_length": term_bytes, "mtu": mtu, "sparse": True, "linger": linger, **_reliable(wishes)}
+
+
+def _reliable(wishes: Wishes) -> dict[str, bool | None]:
+    return {"reliable": None if wishes.reliable else False}
+
+
+def _receiving(place: Place, ports: ClientPorts | None) -> dict[str, str | None]:
+    return {"endpoint": None if ports is None else str(Endpoint(_own_host(place, ports), ports.receive))}
+
+
+def _sending(place: Place, ports: ClientPorts | None) -> dict[str, str | None]:
+    return {"interface": None if ports is None else str(Endpoint(_own_host(place, ports), ports.send))}
+
+
+def _own_host(place: Place, ports: ClientPorts) -> str:
+    wildcard = ports.host == "0.0.0.0"
+    return "::" if wildcard and ":" in place.host else ports.host
+
+
+def _data(place: Place) -> str | None:
+    return None if place.media == "ipc" else _port(place, place.data_port)
+
+
+def _control(place: Place) -> str | None:
+    return None if place.media == "ipc" else _port(place, place.control_port)
+
+
+def _port(place: Place, port: int) -> str:
+    return str(Endpoint(place.host, port))

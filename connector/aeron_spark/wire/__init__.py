@@ -1,0 +1,46 @@
+"""The connector's own format on the wire: chunks, groups of chunks, Arrow batches. docs/wire-format.md is normative."""
+
+from __future__ import annotations
+
+from aeron_spark.wire.batches import conform, decode_batches, encode_batch, encode_parts, encoded_size, split_rows
+from aeron_spark.wire.chunks import Chunk, Group, Reassembler, split
+from aeron_spark.wire.frame import (
+    MAX_WRITER_BYTES,
+    Content,
+    Frame,
+    Header,
+    decode,
+    encode,
+    encode_header,
+    is_framed,
+    payload_limit,
+)
+from aeron_spark.wire.values import Run, Values, decode_values, encode_values, read_groups, runs
+
+__all__ = [
+    "MAX_WRITER_BYTES",
+    "Chunk",
+    "Content",
+    "Frame",
+    "Group",
+    "Header",
+    "Reassembler",
+    "Run",
+    "Values",
+    "conform",
+    "decode",
+    "decode_batches",
+    "decode_values",
+    "encode",
+    "encode_batch",
+    "encode_header",
+    "encode_parts",
+    "encode_values",
+    "encoded_size",
+    "is_framed",
+    "payload_limit",
+    "read_groups",
+    "runs",
+    "split",
+    "split_rows",
+]

@@ -1,0 +1,78 @@
+"""What goes over a branch for streams: pieces of a recording's log to a reader, pieces of a stage from a writer.
+
+All numbers are little-endian.
+
+    offset width name      meaning
+    0      4     request   the number its asker gave it; others are left over from before, and ignored
+    4      1     kind      see Kind
+    5      3     reserved  0
+    8      8     position  LOG: stream position of the first byte; END: where it ended; STAGE: bytes staged before
+    16           payload   LOG, STAGE: bytes; FAILED: error's class, what, remedy, in UTF-8, each on its own line
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from aeron_spark.errors import DataFormatError
+
+HEAD: Final = struct.Struct(
+    "<"
+    "I"  # request
+    "B"  # kind
+    "3x"
+    "q"  # position
+)
+FIELDS: Final = 3  # of a failure
+
+
+class Kind(IntEnum):
+    """What a piece is."""
+
+    LOG = 1
+    END = 2
+    FAILED = 3
+    STAGE = 4
+
+
+class Piece(NamedTuple):
+    """One of them; ``payload`` is a view of the message it came in."""
+
+    request: int
+    kind: Kind
+    position: int
+    payload: memoryview
+
+
+def encode_head(request: int, kind: Kind, position: int) -> bytes:
+    """Encode everything before the payload."""
+    return HEAD.pack(request & 0xFFFFFFFF, kind, position)
+
+
+def decode(message: memoryview) -> Piece:
+    """Decode a piece. Raises DataFormatError for what is none."""
+    if message.nbytes < HEAD.size:
+        raise _broken(f"{message.nbytes} bytes are fewer than its head has")
+    request, kind, position = HEAD.unpack_from(message)
+    if kind not in set(Kind) or position < 0:
+        raise _broken(f"its kind is {kind}, its position {position}")
+    return Piece(request, Kind(kind), position, message[HEAD.size :])
+
+
+def encode_failure(name: str, what: str, remedy: str) -> bytes:
+    """Encode why a request failed: the error's class, and its texts."""
+    return "\n".join(" ".join(text.splitlines()) for text in (name, what, remedy)).encode("utf-8", "replace")
+
+
+def decode_failure(payload: memoryview) -> tuple[str, str, str]:
+    """Give back what ``encode_failure`` took. Raises DataFormatError."""
+    fields = str(payload, "utf-8", "replace").split("\n")
+    if len(fields) != FIELDS:
+        raise _broken("its failure has no three lines")
+    return fields[0], fields[1], fields[2]
+
+
+def _broken(why: str) -> DataFormatError:
+    return DataFormatError(f"a piece of a transfer is not right: {why}", remedy="Use the same release at both ends")

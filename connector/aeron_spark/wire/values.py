@@ -1,0 +1,264 @@
+"""Many small values at once: groups of content bytes that are one chunk each, without an object per message.
+
+The messages are those of frame.py, byte for byte. Both loops are per message in Python, but only over the machine's
+own checksum and struct: about a microsecond each.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.wire.chunks import Group, Reassembler
+from aeron_spark.wire.frame import (
+    CRC_BEGIN,
+    CRC_END,
+    FIRST,
+    FIXED_BYTES,
+    LAST,
+    LAYOUT,
+    MAGIC,
+    NOT_CONTINUED,
+    VERSION,
+    Content,
+    Header,
+    decode,
+    encode_header,
+    header_bytes,
+    payload_limit,
+)
+
+ENCODED_BYTES: Final = 16 << 20  # of one array of messages, so that a large batch of values never doubles at once
+_WHOLE: Final = FIRST | LAST
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Consecutive values and what their headers say; ``begin`` is the index of their first message."""
+
+    begin: int
+    values: pa.Array[Any]  # binary
+    published: pa.Array[Any]  # int64, ns since 1970
+    writers: pa.Array[Any]  # string
+    batches: pa.Array[Any]  # int64
+    partitions: pa.Array[Any]  # int32
+    rows: pa.Array[Any]  # int64
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``length`` consecutive values from ``begin``: ``small`` ones for encode_values, or one that has to be chunked."""
+
+    begin: int
+    length: int
+    small: bool
+
+
+def runs(values: pa.Array[Any], *, max_message_bytes: int, writer: str = "") -> Iterator[Run]:
+    """Divide a binary or string array into runs that are encoded at once, each at most ENCODED_BYTES (or one value).
+
+    Raises DataFormatError if a value is null, which the wire format cannot say; OptionError if a header has no room.
+    """
+    limit = payload_limit(max_message_bytes, writer)
+    if values.null_count:
+        raise DataFormatError(
+            f"{values.null_count} of {len(values)} values are null, which a message cannot be",
+            remedy="Filter the nulls out before writing, or write all columns with payload=arrow",
+        )
+    return _runs(_offsets(values), limit, max_message_bytes - limit)
+
+
+def _runs(offsets: memoryview, limit: int, header_length: int) -> Iterator[Run]:
+    begin, size = 0, 0
+    for index in range(len(offsets) - 1):
+        length = offsets[index + 1] - offsets[index]
+        if length > limit or size + header_length + length > ENCODED_BYTES:
+            if index > begin:
+                yield Run(begin, index - begin, True)
+            begin, size = index, 0
+            if length > limit:
+                yield Run(index, 1, False)
+                begin = index + 1
+                continue
+        size += header_length + length
+    if len(offsets) - 1 > begin:
+        yield Run(begin, len(offsets) - 1 - begin, True)
+
+
+def value_at(values: pa.Array[Any], index: int) -> pa.Buffer:
+    """Return one value as a view of the array's memory: Arrow's own scalars are copies."""
+    begin, end = _offsets(values)[index : index + 2]
+    data = values.buffers()[2]
+    return pa.py_buffer(b"") if data is None else data.slice(begin, end - begin)
+
+
+def encode_values(values: pa.Array[Any], header: Header, first_row: int) -> pa.Array[Any]:
+    """Encode each value as one message; return them as a binary array, ready to be offered.
+
+    ``values`` is a run of small ones, without nulls. ``header`` gives writer, batch, partition and time; rows are
+    counted up from ``first_row``.
+    """
+    offsets = _offsets(values)
+    data = memoryview(values.buffers()[2] or b"")
+    template = encode_header(replace(header, total=0, content=Content.BYTES, first=True, last=True), b"")
+    writer_length, prefix, tail = template[7], template[:CRC_BEGIN], template[FIXED_BYTES:]
+    prefix_crc, crc32, pack = zlib.crc32(prefix), zlib.crc32, LAYOUT.pack
+    time, batch, partition = header.published_ns, header.batch, header.partition
+    parts: list[bytes | memoryview] = []
+    append = parts.append
+    begin = offsets[0]
+    for row, end in enumerate(offsets[1:], first_row):
+        value = data[begin:end]
+        fields = pack(
+            MAGIC,
+            VERSION,
+            1,
+            _WHOLE,
+            writer_length,
+            0,
+            1,
+            NOT_CONTINUED,
+            end - begin,
+            0,
+            time,
+            batch,
+            row,
+            partition,
+            0,
+        )
+        rest = fields[CRC_END:] + tail
+        append(prefix + crc32(value, crc32(rest, prefix_crc)).to_bytes(4, "little") + rest)
+        append(value)
+        begin = end
+    return _binary([end - offsets[0] + index * len(template) for index, end in enumerate(offsets)], parts)
+
+
+def _binary(ends: list[int], parts: list[Any]) -> pa.Array[Any]:
+    """A binary array of ``parts`` put together; ``ends`` begins with 0."""
+    offsets = pa.array(ends, pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(b"".join(parts))])
+
+
+def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
+    """Decode consecutive messages from index ``begin`` as long as each is a whole value of its own.
+
+    Stops, possibly at once, at a message that ``decode`` and a Reassembler have to judge: a chunk of several, an arrow
+    group, or one that is not right in any way. So this never raises for what is in the messages.
+    """
+    offsets = _offsets(messages)
+    data = memoryview(messages.buffers()[2] or b"")
+    crc32, shape, writer_data, writer = zlib.crc32, _Shape(0), b"", ""
+    payloads: list[memoryview] = []
+    ends, published, writers, batches, partitions, rows = [0], [], [], [], [], []
+    size, at = 0, offsets[begin]
+    for end in offsets[begin + 1 :]:
+        if end - at < FIXED_BYTES:
+            break
+        (prefix,) = _PREFIX.unpack_from(data, at)
+        if prefix != shape.prefix:
+            if prefix & _PREFIX_MASK != _WHOLE_VALUE:
+                break
+            shape = _Shape(prefix)
+        header_length = shape.header_length
+        length = end - at - header_length
+        if length < 0 or size + length > _LARGEST:
+            break
+        _, crc, group_rows, group, total, offset, time, batch, row, partition, _, id_ = shape.unpack(data, at)
+        if crc32(data[at + CRC_END : end], shape.prefix_crc) != crc:
+            break
+        if total != length or offset or group != NOT_CONTINUED or group_rows != 1:
+            break
+        if id_ != writer_data:
+            try:
+                writer = id_.decode()
+            except UnicodeDecodeError:
+                break
+            writer_data = id_
+        payloads.append(data[at + header_length : end])
+        size += length
+        ends.append(size)
+        published.append(time)
+        writers.append(writer)
+        batches.append(batch)
+        partitions.append(partition)
+        rows.append(row)
+        at = end
+    return Values(
+        begin,
+        _binary(ends, payloads),
+        pa.array(published, pa.int64()),
+        pa.array(writers, pa.string()),
+        pa.array(batches, pa.int64()),
+        pa.array(partitions, pa.int32()),
+        pa.array(rows, pa.int64()),
+    )
+
+
+# The first eight bytes as one number: all messages of a writer have the same, so one comparison judges them.
+_PREFIX: Final = struct.Struct("<Q")
+_PREFIX_MASK: Final = (1 << 56) - 1  # all but the writer's length
+_WHOLE_VALUE: Final = int.from_bytes(MAGIC + bytes((VERSION, Content.BYTES, _WHOLE)), "little")
+_LARGEST: Final = 2**31 - 1  # bytes of a binary array, whose offsets are int32
+
+
+class _Shape:
+    """What the messages with one prefix have in common."""
+
+    def __init__(self, prefix: int) -> None:
+        writer_length = prefix >> 56
+        self.prefix = prefix
+        self.prefix_crc = zlib.crc32(_PREFIX.pack(prefix))
+        self.header_length = header_bytes(writer_length)
+        # LAYOUT with its first five fields as one, and with the writer's id.
+        self.unpack = struct.Struct(f"<QIIqQQqqqiI{writer_length}s").unpack_from
+
+
+def read_groups(
+    reassembler: Reassembler, messages: pa.Array[Any], positions: pa.Array[Any]
+) -> Iterator[Values | Group]:
+    """Yield what the messages of one recording hold, in order: runs of whole small values, and other finished groups.
+
+    Raises DataFormatError at the first message that is not right; what came before it has been yielded.
+    """
+    index = 0
+    data, offsets = memoryview(messages.buffers()[2] or b""), _offsets(messages)
+    while index < len(messages):
+        found = decode_values(messages, index)
+        if len(found):
+            reassembler.interrupt()
+            yield found
+            index += len(found)
+            continue
+        position = positions[index].as_py()
+        try:
+            message = decode(data[offsets[index] : offsets[index + 1]])
+        except DataFormatError as error:
+            raise DataFormatError(f"at position {position}: {error.what}", remedy=error.remedy) from error
+        group = reassembler.feed(message, position)
+        if group is not None:
+            yield group
+        index += 1
+
+
+def _offsets(values: pa.Array[Any]) -> memoryview:
+    kind = values.type
+    narrow = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if not narrow and not pa.types.is_large_string(kind) and not pa.types.is_large_binary(kind):
+        raise DataFormatError(f"values are {kind}", remedy="Give a column of BINARY or STRING")
+    width = 4 if narrow else 8
+    buffer = values.buffers()[1]
+    if buffer is None or not len(values):
+        data = memoryview(bytes(width))  # Arrow may leave the offsets out where there are no values
+    else:
+        begin = values.offset * width
+        data = memoryview(buffer).cast("B")[begin : begin + (len(values) + 1) * width]
+    return data.cast("i") if narrow else data.cast("q")

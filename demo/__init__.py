@@ -1,0 +1,5 @@
+"""Real flights through Aeron and Spark into Delta, and back: ``python -m demo``."""
+
+
+class Failed(Exception):
+    """The demo did not show what it is there to show; the text says why."""

@@ -1,0 +1,161 @@
+package io.aeronspark;
+
+import io.aeron.driver.DataPacketDispatcher;
+import io.aeron.driver.MediaDriver;
+import io.aeron.driver.ReceiveChannelEndpointSupplier;
+import io.aeron.driver.media.ImageConnection;
+import io.aeron.driver.media.ReceiveChannelEndpoint;
+import io.aeron.driver.media.UdpChannel;
+import java.util.concurrent.TimeUnit;
+import org.agrona.collections.Long2ObjectHashMap;
+import org.agrona.concurrent.status.AtomicCounter;
+
+/**
+ * Lets rejections and response set-ups of handshakes leave at once. In Aeron 1.51 both wait for the image's next status message
+ * time-out, 200 ms (aeron-io/aeron#2117 for the latter). {@link PromptHandshakes} makes that short; what would then only repeat itself is
+ * held back here, to Aeron's own pace, before it reaches the socket.
+ * <p>
+ * Runs on the receiver's thread alone.
+ */
+public class PromptReceiveChannelEndpoint extends ReceiveChannelEndpoint
+{
+    private static final long LONGEST_PACE_NS = TimeUnit.MILLISECONDS.toNanos(200);
+    private static final long SETUP_PACE_NS = TimeUnit.MILLISECONDS.toNanos(20);
+    private static final long FORGET_AFTER_NS = TimeUnit.SECONDS.toNanos(2);
+
+    /** For the driver's context, or its property {@code aeron.ReceiveChannelEndpoint.supplier}. */
+    public static final class Supplier implements ReceiveChannelEndpointSupplier
+    {
+        @Override
+        public ReceiveChannelEndpoint newInstance(
+            final UdpChannel udpChannel,
+            final DataPacketDispatcher dispatcher,
+            final AtomicCounter statusIndicator,
+            final MediaDriver.Context context)
+        {
+            return new PromptReceiveChannelEndpoint(udpChannel, dispatcher, statusIndicator, context);
+        }
+    }
+
+    private final Long2ObjectHashMap<Pace> paces = new Long2ObjectHashMap<>();
+    private long forgotAt = System.nanoTime();
+
+    private static final class Pace
+    {
+        int termId;
+        int termOffset;
+        int window;
+        short flags;
+        long statusPace;
+        long statusAt;
+        boolean errorSent;
+        long errorAt;
+        boolean setupSent;
+        long setupAt;
+        long usedAt;
+    }
+
+    /** As the driver's supplier makes it. */
+    public PromptReceiveChannelEndpoint(
+        final UdpChannel udpChannel,
+        final DataPacketDispatcher dispatcher,
+        final AtomicCounter statusIndicator,
+        final MediaDriver.Context context)
+    {
+        super(udpChannel, dispatcher, statusIndicator, context);
+    }
+
+    @Override
+    public void sendStatusMessage(
+        final ImageConnection[] controlAddresses,
+        final int sessionId,
+        final int streamId,
+        final int termId,
+        final int termOffset,
+        final int windowLength,
+        final short flags)
+    {
+        if (streamId != PromptHandshakes.STREAM_ID)
+        {
+            super.sendStatusMessage(controlAddresses, sessionId, streamId, termId, termOffset, windowLength, flags);
+            return;
+        }
+        final long now = System.nanoTime();
+        final Pace pace = paceOf(sessionId, streamId, now);
+        // The end of a stream, too, is repeated as often as images may, until they are given up.
+        final boolean same = pace.statusPace > 0 && pace.flags == flags &&
+            pace.termId == termId && pace.termOffset == termOffset && pace.window == windowLength;
+        if (same && now - pace.statusAt < pace.statusPace)
+        {
+            return;
+        }
+        // Repeated soon at first: one that is lost while a stream begins would else delay it by the whole pace.
+        pace.statusPace = same ? Math.min(2 * pace.statusPace, LONGEST_PACE_NS) : 2 * PromptHandshakes.STATUS_TIMEOUT_NS;
+        pace.termId = termId;
+        pace.termOffset = termOffset;
+        pace.window = windowLength;
+        pace.flags = flags;
+        pace.statusAt = now;
+        super.sendStatusMessage(controlAddresses, sessionId, streamId, termId, termOffset, windowLength, flags);
+    }
+
+    @Override
+    public void sendErrorFrame(
+        final ImageConnection[] controlAddresses,
+        final int sessionId,
+        final int streamId,
+        final int errorCode,
+        final String errorMessage)
+    {
+        if (streamId != PromptHandshakes.STREAM_ID)
+        {
+            super.sendErrorFrame(controlAddresses, sessionId, streamId, errorCode, errorMessage);
+            return;
+        }
+        final long now = System.nanoTime();
+        final Pace pace = paceOf(sessionId, streamId, now);
+        if (!pace.errorSent || now - pace.errorAt >= LONGEST_PACE_NS)
+        {
+            pace.errorSent = true;
+            pace.errorAt = now;
+            super.sendErrorFrame(controlAddresses, sessionId, streamId, errorCode, errorMessage);
+        }
+    }
+
+    @Override
+    public void sendResponseSetup(
+        final ImageConnection[] controlAddresses, final int sessionId, final int streamId, final int responseSessionId)
+    {
+        if (streamId != PromptHandshakes.STREAM_ID)
+        {
+            super.sendResponseSetup(controlAddresses, sessionId, streamId, responseSessionId);
+            return;
+        }
+        final long now = System.nanoTime();
+        final Pace pace = paceOf(sessionId, streamId, now);
+        if (!pace.setupSent || now - pace.setupAt >= SETUP_PACE_NS)
+        {
+            pace.setupSent = true;
+            pace.setupAt = now;
+            super.sendResponseSetup(controlAddresses, sessionId, streamId, responseSessionId);
+        }
+    }
+
+    private Pace paceOf(final int sessionId, final int streamId, final long now)
+    {
+        final long key = ((long)sessionId << 32) | (streamId & 0xFFFF_FFFFL);
+        Pace pace = paces.get(key);
+        if (pace == null)
+        {
+            pace = new Pace();
+            paces.put(key, pace);
+        }
+        pace.usedAt = now;
+        if (now - forgotAt > FORGET_AFTER_NS)
+        {
+            forgotAt = now;
+            paces.values().removeIf(one -> now - one.usedAt > FORGET_AFTER_NS);
+        }
+        return pace;
+    }
+}

@@ -1,0 +1,1 @@
+"""Ready jobs for ``spark-submit``, and as functions ``build(spark, args)`` that return the query. Wiring only."""

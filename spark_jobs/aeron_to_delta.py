@@ -1,0 +1,40 @@
+"""From an Aeron stream into a Delta table, exactly once.
+
+    spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 spark_jobs/aeron_to_delta.py \\
+        --table /lake/flights --checkpoint /lake/_checkpoints/flights \\
+        --option channel=aeron:ipc --option streamId=1001 --option startingOffsets=earliest
+
+Where the driver runs in the cluster, add ``--py-files spark_jobs/session.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+if __package__:
+    from spark_jobs import session
+else:  # spark-submit: this file's folder is on the path, not the one above it
+    import session
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the job's command line."""
+    arguments = argparse.ArgumentParser(prog="aeron_to_delta", description="From an Aeron stream into a Delta table.")
+    session.add_arguments(arguments)
+    arguments.add_argument("--schema", help="columns of an arrow stream of which nothing is recorded yet, as in SQL")
+    return arguments
+
+
+def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
+    """Start the query that appends the stream's rows to ``args.table``."""
+    stream = spark.readStream.format("aeron").options(**dict(args.options))
+    if args.schema:
+        stream = stream.schema(args.schema)
+    return session.start(stream.load().writeStream, args, args.table)
+
+
+if __name__ == "__main__":
+    session.run(parser(), build)

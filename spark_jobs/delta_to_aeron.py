@@ -1,0 +1,44 @@
+"""From a Delta table, each row that is appended to it, onto an Aeron stream, at least once.
+
+    spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 spark_jobs/delta_to_aeron.py \\
+        --table /lake/flights --checkpoint /lake/_checkpoints/flights-out \\
+        --option channel=aeron:ipc --option streamId=1002 --option record=auto
+
+Where the driver runs in the cluster, add ``--py-files spark_jobs/session.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+if __package__:
+    from spark_jobs import session
+else:  # spark-submit: this file's folder is on the path, not the one above it
+    import session
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the job's command line."""
+    arguments = argparse.ArgumentParser(prog="delta_to_aeron", description="From a Delta table onto an Aeron stream.")
+    session.add_arguments(arguments)
+    arguments.add_argument(
+        "--column",
+        action="append",
+        dest="columns",
+        metavar="EXPRESSION",
+        help='a column to send, in SQL, such as "to_json(struct(*)) AS value"; once for each (default: all columns)',
+    )
+    return arguments
+
+
+def build(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery:
+    """Start the query that publishes the rows of ``args.table``."""
+    rows = session.read_table(spark, args.table).selectExpr(*(args.columns or ["*"]))
+    return session.start(rows.writeStream.format("aeron").options(**dict(args.options)), args)
+
+
+if __name__ == "__main__":
+    session.run(parser(), build)

@@ -1,0 +1,105 @@
+"""Archives of somebody else: a plain ArchivingMediaDriver, and one that asks for credentials."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.aeron.archive import ArchiveAddress, archive_of
+from aeron_spark.errors import ConnectError
+from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.node.programs import foreign_driver, python
+from tests.aeron.streams import PATIENCE
+
+# An archive that lets in who knows the secret; it ends with its input.
+GUARDED: Final = """
+import sys
+from pathlib import Path
+import jpype
+from aeron_spark.aeron.jvm import jclass
+
+aeron_dir, archive_dir, control, secret = sys.argv[1:]
+builder = jclass("io.aeron.security.SimpleAuthenticator$Builder")()
+encoded = jpype.JArray(jpype.JByte)(secret.encode())
+table = builder.principal(encoded, encoded).newInstance()
+supplier = jpype.JProxy("io.aeron.security.AuthenticatorSupplier", dict={"get": lambda: table})
+driver = jclass("io.aeron.driver.MediaDriver$Context")()
+driver.aeronDirectoryName(aeron_dir).threadingMode(jclass("io.aeron.driver.ThreadingMode").SHARED)
+driver.dirDeleteOnShutdown(True).termBufferSparseFile(True)
+archive = jclass("io.aeron.archive.Archive$Context")()
+archive.aeronDirectoryName(aeron_dir).archiveDirectoryName(archive_dir)
+archive.threadingMode(jclass("io.aeron.archive.ArchiveThreadingMode").SHARED)
+archive.controlChannel(f"aeron:udp?endpoint={control}").replicationChannel("aeron:udp?endpoint=localhost:0")
+archive.authenticatorSupplier(supplier)
+running = jclass("io.aeron.archive.ArchivingMediaDriver").launch(driver, archive)
+print("ready", flush=True)
+sys.stdin.readline()
+running.close()
+"""
+
+
+def free_port() -> int:
+    """Return a UDP port that nobody had a moment ago, nor the next one."""
+    while True:
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as following,
+        ):
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            try:
+                following.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+        return port
+
+
+@contextmanager
+def foreign_archive(aeron_dir: Path, archive_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Aeron's own ArchivingMediaDriver, as somebody would who never heard of this package."""
+    process = foreign_driver(
+        aeron_dir,
+        "io.aeron.archive.ArchivingMediaDriver",
+        f"-Daeron.archive.dir={archive_dir}",
+        f"-Daeron.archive.control.channel=aeron:udp?endpoint=localhost:{free_port()}",
+        "-Daeron.archive.replication.channel=aeron:udp?endpoint=localhost:0",
+        "-Daeron.archive.threading.mode=SHARED",
+        "-Daeron.term.buffer.sparse.file=true",
+    )
+    try:
+        wait_for(lambda: _has_archive(aeron_dir, process), PATIENCE, f"an archive in {aeron_dir}")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+        wait_for(lambda: not aeron_dir.exists(), PATIENCE, f"{aeron_dir} to be removed by its driver")
+
+
+def _has_archive(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None
+    if driver_liveness(aeron_dir) is None:
+        return False
+    try:
+        archive_of(ArchiveAddress("foreign", str(aeron_dir), "aeron:ipc?term-length=64k"))
+    except ConnectError:  # the driver comes first
+        return False
+    return True
+
+
+@contextmanager
+def guarded_archive(aeron_dir: Path, archive_dir: Path, secret: str) -> Iterator[str]:
+    """Run an archive that asks for ``secret``; yield its control endpoint."""
+    control = f"localhost:{free_port()}"
+    process = python(GUARDED, str(aeron_dir), str(archive_dir), control, secret)
+    assert process.stdout is not None
+    try:
+        said = process.stdout.readline()
+        assert said == "ready\n", said + process.stdout.read()
+        yield control
+    finally:
+        process.communicate(input="\n", timeout=PATIENCE)

@@ -1,0 +1,159 @@
+"""``aeron-spark echo`` as a user runs it: processes of their own, a node of their own, signals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.aeron import counters
+from aeron_spark.transport.addresses import Endpoint
+from tests.cli.conftest import CONNECTOR, own  # noqa: F401  (a fixture)
+
+PATIENCE = 60.0  # seconds for what another process does on a slow machine
+
+
+def begin(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "aeron_spark", "echo", *arguments],
+        env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    with begin(*arguments) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def line(process: subprocess.Popen[str]) -> Any:
+    """The next line of a command with --json; what it said instead, where it ended."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    text = process.stdout.readline()
+    return json.loads(text) if text else pytest.fail(process.stderr.read())
+
+
+@pytest.fixture(scope="module")
+def shared(run_name: str) -> Iterator[Path]:
+    """A node of the module's own."""
+    aeron_dir = Path("/dev/shm") / f"{run_name}-echo"
+    with node.ensure(aeron_dir, archive=False):
+        yield aeron_dir
+    node.stop(aeron_dir, force=True, timeout=30)
+
+
+def server(listen: Endpoint, aeron_dir: Path, *more: str) -> subprocess.Popen[str]:
+    process = begin("server", "--listen", str(listen), "--aeron-dir", str(aeron_dir), "--json", *more)
+    assert line(process)["event"] == "listening"
+    return process
+
+
+def stop(process: subprocess.Popen[str], number: signal.Signals) -> float:
+    """Tell a process to stop, and return how long it took."""
+    began = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+    return time.monotonic() - began
+
+
+def test_row_85_two_processes_talk(shared: Path, listen: Endpoint) -> None:
+    serving = server(listen, shared, "--duologue-ports", str(listen.port + 10), "--clients", "2", "--per-address", "1")
+    to = ["client", "--connect", str(listen), "--aeron-dir", str(shared)]
+    code, out, err = run(*to, "--count", "3", "--interval", "0.05", "--json")
+    assert (code, err) == (0, "")
+    said = [json.loads(text) for text in out.splitlines()]
+    assert [one["event"] for one in said] == ["connected", "echo", "echo", "echo"]
+    assert len({one["text"] for one in said[1:]}) == 3
+    code, out, err = run(*to, "--send", "é€", "--send", "two\nlines", "--interval", "0")
+    assert (code, err) == (0, "")
+    assert "é€ in " in out
+    endless = begin(*to, "--json")
+    assert line(endless)["event"] == "connected"
+    code, out, err = run(*to, "--count", "1")
+    assert (code, out) == (1, "")
+    assert "refuses: too many connections for IP address" in err
+    assert stop(endless, signal.SIGINT) < 3
+    assert stop(serving, signal.SIGINT) < 3
+
+
+def test_row_82_two_processes_talk_echo_1(shared: Path, listen: Endpoint) -> None:
+    serving = server(listen, shared, "--protocol", "1")
+    to = ["client", "--protocol", "1", "--connect", str(listen), "--aeron-dir", str(shared)]
+    code, out, err = run(*to, "--count", "5", "--interval", "0.05", "--json")
+    assert (code, err) == (0, "")
+    texts = [json.loads(text).get("text") for text in out.splitlines()][1:]
+    assert len(texts) == 5
+    assert all(0 <= int(text) < 2**32 for text in texts)
+    code, out, _ = run(*to, "--own", f"127.0.0.1:{listen.port + 5}", "--send", "here")
+    assert (code, out.splitlines()[1].split(" in ")[0]) == (0, "here")
+    assert stop(serving, signal.SIGTERM) < 3
+
+
+def test_row_96_a_client_without_a_server_fails_and_says_where(shared: Path, listen: Endpoint) -> None:
+    to = ["--connect", str(listen), "--aeron-dir", str(shared), "--timeout", "0.5"]
+    code, out, err = run("client", *to)
+    assert (code, out) == (1, "")
+    assert "step 'initial subscription' was not done within 0.5 s" in err
+    code, out, err = run("client", "--protocol", "1", *to)
+    assert (code, out) == (1, "")
+    assert "step 'publication' was not done within 0.5 s" in err
+
+
+def test_row_100_sigterm_ends_it_soon_and_whole(own: Path, listen: Endpoint) -> None:  # noqa: F811
+    serving = server(listen, own, "--duologue-ports", str(listen.port + 10))
+    asking = begin("client", "--connect", str(listen), "--aeron-dir", str(own), "--json")
+    assert [line(asking)["event"] for _ in range(2)] == ["connected", "echo"]
+    assert [line(serving)["event"] for _ in range(2)] == ["opened", "joined"]
+    assert any(str(listen.port) in one.label for one in counters.read_counters(str(own)))
+    assert stop(serving, signal.SIGTERM) < 3
+    _, err = asking.communicate(timeout=PATIENCE)
+    assert asking.returncode == 1
+    assert "was closed" in err
+    end = time.monotonic() + 10
+    while left := [one.label for one in counters.read_counters(str(own)) if "127.0.0.1" in one.label]:
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+    assert node.stop(own, timeout=10)  # nobody uses it any more
+    assert not own.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["server", "--listen", "127.0.0.1:9000"], "--duologue-ports is required"),
+        (["server", "--listen", "127.0.0.1"], "is not host:port"),
+        (["server", "--listen", "127.0.0.1:0", "--duologue-ports", "9010"], "has the port 0"),
+        (["server", "--listen", "[::1]:9000", "--duologue-ports", "9000"], "is one of the duologues'"),
+        (["server", "--listen", "h:65535", "--duologue-ports", "9"], "--control 65536 is no port"),
+        (["server", "--listen", "h:1", "--duologue-ports", "65530"], "Uppermost port 65545 is not a port"),
+        (["server", "--listen", "h:1", "--protocol", "1", "--control", "2"], "--control is for Echo 2.0"),
+        (["client", "--connect", "h:1", "--own", "h:2"], "--own is for Echo 1.0"),
+        (["client", "--connect", "h:1", "--protocol", "3"], "'3' is not one of '1', '2'"),
+        (["client", "--conect", "h:1"], "No such option '--conect'"),
+        (["client"], "Missing option '--connect'"),
+        (["sever"], "There is no command 'sever'. Did you mean 'server'?"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_at_once(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aeron_spark.cli import main as entry
+
+    monkeypatch.setattr(entry, "COMMANDS", {**entry.COMMANDS, "echo": entry.Command("echo", "echo", "")})
+    assert entry.main(["echo", *arguments]) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,121 @@
+"""Media drivers in processes of their own, with the endpoints that let rejections and answers leave at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.jars import classpath
+from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.transport.port import Place
+from aeron_spark.transport.waiting import wait_for
+
+PATIENCE: Final = 30.0
+OPTIONS: Final = (
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Dagrona.disable.bounds.checks=true",
+    "-Daeron.threading.mode=SHARED",
+    "-Daeron.dir.delete.on.shutdown=true",
+    "-Daeron.term.buffer.sparse.file=true",
+)
+PROMPT: Final = (
+    "-Daeron.CongestionControl.supplier=io.aeronspark.PromptHandshakes",
+    "-Daeron.ReceiveChannelEndpoint.supplier=io.aeronspark.PromptReceiveChannelEndpoint$Supplier",
+    "-Daeron.SendChannelEndpoint.supplier=io.aeronspark.PromptSendChannelEndpoint$Supplier",
+)
+
+
+class Driver:
+    """A running driver, and this process's client of it."""
+
+    def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
+        self.aeron_dir = aeron_dir
+        self.process = process
+        self.client = Client(str(aeron_dir))
+
+    def logs(self, folder: str) -> int:
+        """How many log buffers of ``publications`` or ``images`` the driver holds."""
+        return len(list((self.aeron_dir / folder).glob("*.logbuffer")))
+
+
+@contextmanager
+def driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
+    """Start a driver; stop it and remove its directory."""
+    process = start(aeron_dir, *options)
+    try:
+        running = Driver(aeron_dir, process)
+        try:
+            yield running
+        finally:
+            running.client.close()
+    finally:
+        stop(aeron_dir, process)
+
+
+def start(aeron_dir: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Start a driver's process and wait until its directory is there."""
+    command = ("java", "-cp", os.pathsep.join(classpath()))
+    process = subprocess.Popen(
+        [*command, *OPTIONS, *options, f"-Daeron.dir={aeron_dir}", "io.aeron.driver.MediaDriver"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for(lambda: (aeron_dir / "cnc.dat").exists(), PATIENCE, "the driver's directory")
+    return process
+
+
+def stop(aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
+    """End a driver's process and remove its directory."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(aeron_dir, ignore_errors=True)
+
+
+def free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
+    """Two UDP ports, one after the other, that nobody has now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    while True:
+        with (
+            socket.socket(family, socket.SOCK_DGRAM) as first,
+            socket.socket(family, socket.SOCK_DGRAM) as second,
+        ):
+            first.bind((host, 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind((host, port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port, port + 1
+
+
+class AeronWorld:
+    """A place on this machine that is free, for a server of one driver and clients of another."""
+
+    def __init__(self, server: Driver, client: Driver, host: str) -> None:
+        self.server, self.client = server, client
+        self.place = Place("ipc") if host == "ipc" else Place("udp", host, *free_ports(host))
+
+    def listening(self) -> AeronListening:
+        """A server's side."""
+        return AeronListening(self.server.client)
+
+    def dialing(self) -> AeronDialing:
+        """A client's side."""
+        return AeronDialing(self.client.client, self.place)

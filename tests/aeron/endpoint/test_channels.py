@@ -1,0 +1,284 @@
+"""What only real drivers show: ports, sockets, memory, lost drivers, and how long an opening takes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.errors import OptionError, TransportError
+from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.port import DuologueIds, Lost, Place, Rejected, Wishes
+from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.wiring import ClientPorts
+from tests.aeron.endpoint.drivers import PROMPT, AeronWorld, Driver, driver, free_ports, start, stop
+from tests.leaks import SHARED_MEMORY
+from tests.transport_contract import WISHES, Open, Reading, send, some_ids, until
+
+
+@pytest.fixture
+def world(serving: Driver, dialling: Driver) -> AeronWorld:
+    return AeronWorld(serving, dialling, "127.0.0.1")
+
+
+def sockets(process: int) -> dict[tuple[str, int], int]:
+    """The UDP sockets a process has bound, as (address family's file, local port) -> how many."""
+    found: dict[tuple[str, int], int] = {}
+    inodes = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            inodes.add(os.readlink(link))
+        except FileNotFoundError:
+            continue
+    for table in ("udp", "udp6"):
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if f"socket:[{fields[9]}]" in inodes:
+                key = table, int(fields[1].rpartition(":")[2], 16)
+                found[key] = found.get(key, 0) + 1
+    return found
+
+
+def test_row_02_two_ports_of_a_server_and_one_to_receive_of_a_client_carry_twenty_connections(
+    world: AeronWorld,
+) -> None:
+    before_server, before_client = sockets(world.server.process.pid), sockets(world.client.process.pid)
+    first = Open(world)
+    dialings, pairs = [], []
+    for _ in range(19):
+        dialing = world.dialing()
+        dialing.knock()
+        seen = len(first.server.joined(first.handshake))
+        until(lambda n=seen: len(first.server.joined(first.handshake)) > n, first.server)  # type: ignore[misc]
+        ids = some_ids()
+        image = first.server.joined(first.handshake)[-1].image
+        mine = first.listening.open_duologue(image, ids, WISHES)
+        until(lambda p=mine: first.listening.inbox.ready(p.token) and p.outgoing.ready, first.server)  # type: ignore[misc]
+        theirs = dialing.open_duologue(ids, WISHES)
+        until(lambda p=mine, q=theirs: p.outgoing.connected and q.outgoing.connected, first.server)  # type: ignore[misc]
+        dialings.append(dialing)
+        pairs.append((mine, theirs))
+    ports = {port for _, port in sockets(world.server.process.pid).keys() - before_server.keys()}
+    assert ports == {world.place.data_port, world.place.control_port}
+    receiving = {dialing.inbox.local_address(pair[1].token) for dialing, pair in zip(dialings, pairs, strict=True)}
+    assert len(receiving) == 1
+    assert len(sockets(world.client.process.pid).keys() - before_client.keys()) == 2  # one to send from, one to receive
+    for dialing in dialings:
+        dialing.close()
+    first.close()
+
+
+def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driver, dialling: Driver) -> None:
+    data, control = free_ports("::")
+    listening = AeronListening(serving.client)
+    server = Reading(listening.inbox)
+    token = listening.listen(Place("udp", "::", data, control), WISHES)
+    for number, host in enumerate(("127.0.0.1", "::1"), 1):
+        dialing = AeronDialing(dialling.client, Place("udp", host, data, control))
+        client = Reading(dialing.inbox)
+        knock = dialing.knock()
+        until(lambda n=number: len(server.joined(token)) == n, server, client)  # type: ignore[misc]
+        image = server.joined(token)[-1]
+        assert image.source == knock.outgoing.local_address
+        send(listening.respond(image.image), b"hello", reading=(server, client))
+        until(lambda c=client: c.messages, client)  # type: ignore[misc]
+        dialing.close()
+    listening.close()
+
+
+def test_row_19_a_listener_on_ipv4_alone_hears_no_ipv6(serving: Driver, dialling: Driver) -> None:
+    data, control = free_ports("::")
+    listening = AeronListening(serving.client)
+    listening.listen(Place("udp", "0.0.0.0", data, control), WISHES)
+    dialing = AeronDialing(dialling.client, Place("udp", "::1", data, control))
+    knock = dialing.knock()
+    time.sleep(1.0)
+    assert not knock.outgoing.connected
+    dialing.close()
+    listening.close()
+
+
+def test_a_port_that_is_taken_is_named(serving: Driver, dialling: Driver, world: AeronWorld) -> None:
+    first, second = world.listening(), AeronListening(dialling.client)
+    first.listen(world.place, WISHES)
+    with pytest.raises(TransportError, match=f"127.0.0.1:{world.place.data_port}"):
+        second.listen(world.place, WISHES)
+    second.close()
+    first.close()
+
+
+def test_row_21_a_client_sends_from_the_port_it_was_given_and_receives_on_the_next(world: AeronWorld) -> None:
+    send_port, receive_port = free_ports()
+    listening = world.listening()
+    server = Reading(listening.inbox)
+    token = listening.listen(world.place, WISHES)
+    dialing = AeronDialing(world.client.client, world.place, ports=ClientPorts(send_port, receive_port))
+    client = Reading(dialing.inbox)
+    knock = dialing.knock()
+    until(lambda: server.joined(token), server, client)
+    assert server.joined(token)[0].source == f"127.0.0.1:{send_port}"
+    assert dialing.inbox.local_address(knock.token) == f"0.0.0.0:{receive_port}"
+    image, ids = server.joined(token)[0].image, some_ids()
+    mine = listening.open_duologue(image, ids, WISHES)
+    until(lambda: listening.inbox.ready(mine.token) and mine.outgoing.ready, server)
+    theirs = dialing.open_duologue(ids, WISHES)
+    until(lambda: mine.outgoing.connected and theirs.outgoing.connected, server, client)
+    until(lambda: server.joined(mine.token), server)
+    assert server.joined(mine.token)[0].source == f"127.0.0.1:{send_port}"
+    dialing.close()
+    listening.close()
+
+
+def test_row_22_shared_memory_sends_no_packets(serving: Driver) -> None:
+    before = sockets(serving.process.pid)
+    opened = Open(AeronWorld(serving, serving, "ipc"))
+    send(opened.at_client.outgoing, b"through memory", reading=(opened.server,))
+    until(lambda: opened.server.of(opened.at_server.token) == [b"through memory"], opened.server)
+    assert opened.image.source == "aeron:ipc"
+    assert opened.at_client.outgoing.local_address == ""
+    assert not sockets(serving.process.pid).keys() - before.keys()
+    opened.close()
+
+
+def test_a_duologue_by_multi_destination_has_a_control_port_of_its_own(world: AeronWorld) -> None:
+    port = free_ports()[0]
+    ids = some_ids()
+    opened = Open(world, DuologueIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, port))
+    assert opened.at_server.outgoing.local_address == f"127.0.0.1:{port}"
+    send(opened.at_server.outgoing, b"by mdc", reading=(opened.client,))
+    until(lambda: opened.client.of(opened.at_client.token) == [b"by mdc"], opened.client)
+    opened.close()
+
+
+@pytest.mark.parametrize(("mtu", "term"), [(1184, 65_536), (1184, 1 << 20), (8192, 1 << 22), (65_504, 1 << 24)])
+def test_messages_arrive_at_every_size_of_packet_and_of_term(world: AeronWorld, mtu: int, term: int) -> None:
+    opened = Open(world, wishes=Wishes(mtu_bytes=mtu, term_bytes=term))
+    most = min(term // 8, 128 * 1024)
+    assert opened.at_client.outgoing.max_message >= most
+    for size in (mtu - 33, mtu - 32, mtu - 31, most):
+        send(opened.at_client.outgoing, bytes(min(size, most)), reading=(opened.server,))
+    until(lambda: len(opened.server.of(opened.at_server.token)) == 4, opened.server)
+    assert [len(one) for one in opened.server.of(opened.at_server.token)] == [
+        min(size, most) for size in (mtu - 33, mtu - 32, mtu - 31, most)
+    ]
+    opened.close()
+
+
+def test_a_message_longer_than_wished_for_is_dropped_and_the_next_arrives(world: AeronWorld) -> None:
+    opened = Open(world, wishes=Wishes(max_message=5_000))
+    send(opened.at_client.outgoing, bytes(5_001), reading=(opened.server,))
+    send(opened.at_client.outgoing, bytes(5_000), reading=(opened.server,))
+    until(lambda: opened.server.of(opened.at_server.token), opened.server)
+    assert [len(one) for one in opened.server.of(opened.at_server.token)] == [5_000]
+    assert opened.listening.inbox.dropped == 1
+    opened.close()
+
+
+def test_a_client_that_asked_too_early_asks_again(world: AeronWorld) -> None:
+    listening, dialing = world.listening(), world.dialing()
+    server, client = Reading(listening.inbox), Reading(dialing.inbox)
+    token = listening.listen(world.place, WISHES)
+    dialing.knock()
+    until(lambda: server.joined(token), server, client)
+    ids = some_ids()
+    theirs = dialing.open_duologue(ids, WISHES)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        client.poll(0.01)
+    mine = listening.open_duologue(server.joined(token)[0].image, ids, WISHES)
+    until(lambda: mine.outgoing.connected and theirs.outgoing.connected, server, client)
+    until(lambda: client.joined(theirs.token), server, client)  # the sender hears of it before its reader does
+    assert len(client.joined(theirs.token)) == 1
+    dialing.close()
+    listening.close()
+
+
+def test_rejections_and_answers_do_not_wait_for_a_status_message(world: AeronWorld) -> None:
+    listening = world.listening()
+    server = Reading(listening.inbox)
+    token = listening.listen(world.place, WISHES)
+    rejected, answered = [], []
+    for _ in range(15):
+        dialing = world.dialing()
+        client = Reading(dialing.inbox)
+        pair = dialing.knock()
+        seen = len(server.joined(token))
+        until(lambda n=seen: len(server.joined(token)) > n, server, client)  # type: ignore[misc]
+        begin = time.monotonic()
+        listening.inbox.reject(server.joined(token)[-1].image, "again")
+        until(lambda c=client: any(isinstance(one, Rejected) for one in c.events), server, client)  # type: ignore[misc]
+        rejected.append(time.monotonic() - begin)
+        dialing.knock_again(pair)
+        until(lambda n=seen: len(server.joined(token)) > n + 1, server, client)  # type: ignore[misc]
+        begin = time.monotonic()
+        send(listening.respond(server.joined(token)[-1].image), b"answer", reading=(server, client))
+        until(lambda c=client: c.messages, server, client)  # type: ignore[misc]
+        answered.append(time.monotonic() - begin)
+        dialing.close()
+    # Aeron's own endpoints take 200 ms for the first and 300 ms for the second
+    assert statistics.median(rejected) < 0.1
+    assert statistics.median(answered) < 0.1
+    listening.close()
+
+
+def test_everything_works_beside_a_driver_that_does_not_hurry(dialling: Driver) -> None:
+    opened = Open(AeronWorld(dialling, dialling, "127.0.0.1"))
+    send(opened.at_server.outgoing, b"in time", reading=(opened.client,))
+    until(lambda: opened.client.of(opened.at_client.token) == [b"in time"], opened.client)
+    opened.close()
+
+
+def test_the_memory_of_what_is_closed_is_given_back(world: AeronWorld) -> None:
+    wait_for(lambda: world.client.logs("publications") + world.server.logs("publications") == 0, 30.0, "earlier logs")
+    opened = Open(world)
+    assert world.client.logs("publications") == 2
+    opened.close()
+    logs = (world.server, "publications"), (world.client, "publications"), (world.client, "images")
+    wait_for(lambda: sum(at.logs(folder) for at, folder in logs) == 0, 15.0, "the logs to go")
+
+
+def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Driver, run_name: str) -> None:
+    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    with driver(aeron_dir, *PROMPT) as serving:
+        opened = Open(AeronWorld(serving, dialling, "127.0.0.1"))
+        serving.process.send_signal(signal.SIGKILL)
+        serving.process.wait()
+        stop(aeron_dir, serving.process)
+        again = start(aeron_dir, *PROMPT)  # as a keeper does: the directory is new, the old client cannot know
+        try:
+            until(
+                lambda: any(isinstance(one, Lost) for one in opened.server.events),
+                opened.server,
+                what="the driver's loss",
+            )
+            assert opened.listening.inbox.closed
+            losses = [one for one in opened.server.events if isinstance(one, Lost)]
+            assert len(losses) == 1
+            assert opened.at_server.outgoing.offer(b"x") is OfferResult.CLOSED
+            opened.server.poll(0)
+            assert [one for one in opened.server.events if isinstance(one, Lost)] == losses
+            opened.close()
+        finally:
+            serving.client.close()
+            stop(aeron_dir, again)
+
+
+def test_an_unknown_idle_strategy_is_refused_with_those_there_are(serving: Driver) -> None:
+    with pytest.raises(OptionError, match="busy-spin, yielding, backoff, sleeping"):
+        AeronListening(serving.client, idle="lazy")
+
+
+@pytest.mark.parametrize("idle", ["busy-spin", "yielding", "backoff", "sleeping"])
+def test_every_idle_strategy_waits_and_wakes(serving: Driver, idle: str) -> None:
+    listening = AeronListening(serving.client, idle=idle)
+    begin = time.monotonic()
+    assert listening.inbox.poll(0.05) == []
+    assert 0.04 < time.monotonic() - begin < 5
+    listening.close()

@@ -1,0 +1,120 @@
+"""A media driver in a process of its own, with the guard on its class path, as any Aeron user would start it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark.aeron import client as clients
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.counters import read_driver
+from aeron_spark.aeron.guard import PACKAGE, read_drops
+from aeron_spark.aeron.jars import classpath
+from aeron_spark.aeron.jvm import jclass
+from aeron_spark.transport.waiting import wait_for
+
+PATIENCE: Final = 30.0
+LIVENESS: Final = 1.0  # seconds until a silent image is given up; Aeron's default of 10 would make the tests long
+OPTIONS: Final = (
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Dagrona.disable.bounds.checks=true",  # as in the drivers this package starts
+    "-Daeron.threading.mode=SHARED",
+    "-Daeron.dir.delete.on.shutdown=true",
+    "-Daeron.term.buffer.sparse.file=false",  # so that what a log may take is what it takes
+    f"-Daeron.image.liveness.timeout={LIVENESS:g}s",
+    "-Daeron.publication.linger.timeout=200ms",
+    f"-Daeron.ReceiveChannelEndpoint.supplier={PACKAGE}.guard.GuardedReceiveChannelEndpointSupplier",
+    f"-Daeron.SendChannelEndpoint.supplier={PACKAGE}.guard.GuardedSendChannelEndpointSupplier",
+)
+
+
+class Driver:
+    """A running driver, this process's client of it, and what can be asked about both."""
+
+    def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
+        self.aeron_dir = aeron_dir
+        self.process = process
+        self.client = Client(str(aeron_dir))
+
+    def drops(self, reason: str) -> int:
+        """How often the guard dropped for this reason."""
+        return read_drops(str(self.aeron_dir)).get(reason, 0)
+
+    def image_bytes(self) -> int:
+        """What the images' logs hold of /dev/shm, in bytes that are really allocated."""
+        total = 0
+        for path in (self.aeron_dir / "images").glob("*.logbuffer"):
+            try:
+                total += path.stat().st_blocks * 512
+            except FileNotFoundError:  # freed meanwhile
+                continue
+        return total
+
+    def images(self) -> int:
+        """How many images the driver holds memory for."""
+        return len(list((self.aeron_dir / "images").glob("*.logbuffer")))
+
+    def require_alive(self) -> None:
+        """Fail where the process ended or its conductor stopped."""
+        assert self.process.poll() is None
+        before = read_driver(str(self.aeron_dir))
+        assert before.heartbeat_age < 5
+
+
+@contextmanager
+def guarding_driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
+    """Start a driver that has the guard; stop it and remove its directory."""
+    process = subprocess.Popen(
+        [
+            "java",
+            *OPTIONS,
+            *options,
+            f"-Daeron.dir={aeron_dir}",
+            "-cp",
+            os.pathsep.join(classpath()),
+            "io.aeron.driver.MediaDriver",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: (aeron_dir / "cnc.dat").exists(), PATIENCE, "the driver's directory")
+        driver = Driver(aeron_dir, process)
+        try:
+            yield driver
+        finally:
+            driver.client.close()
+            clients.close_all()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        shutil.rmtree(aeron_dir, ignore_errors=True)
+
+
+def free_port() -> int:
+    """A UDP port nobody has now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def offer(publication: Any, value: bytes, seconds: float = PATIENCE) -> None:
+    """Offer a message until it is taken; WaitTimeout where it is not within so many seconds."""
+    buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(len(value) or 1))
+    buffer.putBytes(0, value)
+    wait_for(lambda: publication.offer(buffer, 0, len(value)) > 0, seconds, "room to publish")

@@ -1,0 +1,137 @@
+"""Frames that are not what they say: the driver lives, and its neighbours do not notice."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.aeron.counters import read_errors
+from aeron_spark.aeron.guard import GuardRules, guarded
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.guard import frames
+from tests.aeron.guard.drivers import PATIENCE, Driver, free_port, guarding_driver, offer
+from tests.aeron.guard.endpoints import Listening, connected, listening, listening_on, publishing
+from tests.aeron.guard.frames import KIB, strangers
+
+STREAM = 1004
+MANY = GuardRules(sessions=30, sessions_per_source=20, rate=10_000, burst=10_000, total_rate=10_000)
+
+
+def errors(driver: Driver) -> int:
+    return sum(error.observations for error in read_errors(str(driver.aeron_dir)))
+
+
+def survives(driver: Driver, server: Listening, *sent: bytes) -> None:
+    """Send what is wrong beside a publication that must not notice, and see that no error reached the driver."""
+    before = errors(driver)
+    channel = f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k"
+    with publishing(driver, channel, STREAM) as good, strangers(1, server.port, first=40) as (stranger,):
+        connected(good)
+        offer(good, b"before")
+        stranger.send(*sent)
+        time.sleep(0.2)
+        offer(good, b"after")
+        assert server.wait_for_messages(2) == [b"before", b"after"]
+    driver.require_alive()
+    assert errors(driver) == before
+
+
+def test_every_bit_of_a_setup_flipped(driver: Driver) -> None:
+    good = frames.setup(77, STREAM)
+    flipped = []
+    for bit in range(8 * len(good)):
+        frame = bytearray(good)
+        frame[bit // 8] ^= 1 << bit % 8
+        flipped.append(bytes(frame))
+    with listening(driver, STREAM, MANY) as server:
+        survives(driver, server, *flipped)
+
+
+def test_setups_cut_at_every_length_and_random_bytes(driver: Driver, rng: random.Random) -> None:
+    cut = [frames.setup(78, STREAM)[:length] for length in range(40)]
+    noise = [rng.randbytes(rng.randrange(1, 2000)) for _ in range(300)]
+    headed = [
+        frames.header(rng.randrange(200), rng.randrange(12)) + rng.randbytes(rng.randrange(100)) for _ in range(300)
+    ]
+    with listening(driver, STREAM, MANY) as server:
+        before = driver.drops("receiving: invalid")
+        survives(driver, server, *cut, *noise, *headed)
+        assert driver.drops("receiving: invalid") - before >= 600
+
+
+def malformed_data(session: int) -> list[bytes]:
+    """Data packets of the session's owner that would corrupt a log or a reader."""
+    value = b"x" * 96
+    good = frames.data(session, STREAM, value)
+
+    def second(frame: bytes, offset: int = 128) -> bytes:
+        return good + frame
+
+    return [
+        frames.data(session, STREAM, value, offset=64 * KIB - 64),  # beyond the term
+        frames.data(session, STREAM, value, offset=64 * KIB),
+        frames.data(session, STREAM, value, offset=1 << 30),
+        frames.data(session, STREAM, value, offset=-128, term=8),  # before it
+        # positions in the window, by terms and offsets that never were: Aeron writes at the offset
+        frames.data(session, STREAM, value, offset=-64 * KIB, term=8),
+        frames.data(session, STREAM, value, offset=-1600 * 64 * KIB, term=7 + 1600),
+        frames.data(session, STREAM, value, offset=1600 * 64 * KIB, term=7 - 1600),
+        frames.data(session, STREAM, value, offset=16),  # between two frames
+        frames.data(session, STREAM, value, term=6),  # before the first term
+        frames.data(session, STREAM, b"x" * 1500),  # longer than the MTU
+        frames.header(1 << 30, frames.DATA) + good[8:],  # frame longer than its packet
+        frames.header(64, frames.DATA) + good[8:],  # a packet with bytes of nobody behind
+        frames.header(-1, frames.DATA) + good[8:],
+        frames.header(0, frames.DATA) + good[8:],  # a heartbeat with content
+        frames.header(1 << 20, frames.PAD) + good[8:32],  # padding beyond the term
+        frames.header(128, frames.PAD) + good[8:],  # padding that brings bytes along
+        second(frames.data(session, STREAM, b"y", offset=160)),  # a gap within the packet
+        second(frames.data(session + 1, STREAM, b"y", offset=128)),  # another session within
+        second(frames.data(session, STREAM + 1, b"y", offset=128)),
+        second(frames.data(session, STREAM, b"y", offset=128, term=8)),
+        second(frames.header(1 << 20, frames.DATA) + frames.data(session, STREAM, b"y", offset=128)[8:]),
+        second(frames.header(0, frames.DATA) + frames.data(session, STREAM, b"y", offset=128)[8:]),
+        second(struct.pack("<8i", 32, 5 << 16, 128, session, STREAM, 7, 0, 0)),  # a SETUP within
+        second(frames.header(32, frames.DATA, version=1) + frames.data(session, STREAM, b"", offset=128)[8:]),
+    ]
+
+
+def test_data_that_would_corrupt_a_log_is_dropped(driver: Driver) -> None:
+    with listening(driver, STREAM, MANY) as server, strangers(1, server.port) as (owner,):
+        owner.send(frames.setup(79, STREAM))
+        server.wait_for_image(79)
+        before = driver.drops("receiving: invalid")
+        wrong = malformed_data(79)
+        for index, frame in enumerate(wrong, 1):
+            owner.send(frame)
+            wait_for(lambda: driver.drops("receiving: invalid") == before + index, PATIENCE, f"drop of {index}")  # noqa: B023
+        owner.send(frames.data(79, STREAM, b"x" * 96) + frames.data(79, STREAM, b"second", offset=128))
+        assert server.wait_for_messages(2) == [b"x" * 96, b"second"]
+    driver.require_alive()
+
+
+@pytest.mark.parametrize("guard", [True, False], ids=["guarded", "unguarded"])
+def test_a_few_packets_end_a_driver_that_has_no_guard(aeron_dir: Path, tmp_path: Path, guard: bool) -> None:
+    """With Agrona's bounds checks off, as in this package's JVMs, Aeron writes wherever the offset says."""
+    terms = [count for size in range(500, 32_000, 500) for count in (size, -size)]
+    wild = [frames.data(79, STREAM, b"x", offset=-count * 64 * KIB, term=7 + count) for count in terms]
+    with guarding_driver(aeron_dir, f"-XX:ErrorFile={tmp_path}/crash.log") as own:
+        port = free_port()
+        channel = f"aeron:udp?endpoint=127.0.0.1:{port}"
+        with (
+            listening_on(own, guarded(channel, MANY) if guard else channel, STREAM, port) as server,
+            strangers(1, port) as (stranger,),
+        ):
+            stranger.send(frames.setup(79, STREAM))
+            server.wait_for_image(79)
+            stranger.send(*wild)
+            if guard:
+                wait_for(lambda: own.drops("receiving: invalid") >= len(wild) // 2, PATIENCE, "the drops")
+                own.require_alive()
+            else:
+                wait_for(lambda: own.process.poll() is not None, PATIENCE, "the driver's end")
+                own.client.close()

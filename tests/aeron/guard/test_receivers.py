@@ -1,0 +1,135 @@
+"""Status messages of strangers to a sending endpoint: destinations, hijacks, stalls."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, nullcontext
+from typing import Any
+
+import pytest
+
+from aeron_spark.aeron.counters import read_counters
+from aeron_spark.aeron.guard import GuardRules, guarded, register
+from aeron_spark.errors import WaitTimeout
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.guard import frames
+from tests.aeron.guard.drivers import PATIENCE, Driver, free_port, offer
+from tests.aeron.guard.endpoints import Listening, connected, listening, listening_on, publishing
+from tests.aeron.guard.frames import KIB, strangers
+
+STREAM = 1005
+DESTINATIONS = 18  # AeronCounters.MDC_DESTINATIONS_COUNTER_TYPE_ID
+CAP = GuardRules(destinations=10, destinations_per_source=3, rate=1000, burst=1000)
+
+
+def destinations(driver: Driver, port: int) -> int:
+    (value,) = [
+        counter.value
+        for counter in read_counters(str(driver.aeron_dir))
+        if counter.type_id == DESTINATIONS and f":{port}" in counter.label
+    ]
+    return value
+
+
+def here(publication: Any, receiver: int, **wrong: int) -> bytes:
+    """A status message that fits the publication's beginning."""
+    values = {"term": int(publication.initialTermId()), **wrong}
+    return frames.status_message(int(publication.sessionId()), STREAM, receiver, **values)
+
+
+@pytest.mark.parametrize("rules", [CAP, None], ids=["guarded", "unguarded"])
+def test_surplus_destinations_of_a_control_address(driver: Driver, rules: GuardRules | None) -> None:
+    port = free_port()
+    channel = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic|term-length=64k"
+    with (
+        publishing(driver, channel if rules is None else guarded(channel, rules), STREAM) as fan_out,
+        strangers(20, port) as crowd,
+    ):
+        for one in crowd:
+            one.send(*(here(fan_out, n) for n in range(10)))
+        # one for a session that nobody publishes: Aeron adds its source all the same
+        crowd[0].send(frames.status_message(1, STREAM, 999, term=0))
+        if rules is None:
+            wait_for(lambda: destinations(driver, port) == 201, PATIENCE, "201 destinations")
+        else:
+            wait_for(lambda: destinations(driver, port) == 10, PATIENCE, "10 destinations")
+            time.sleep(0.3)
+            assert destinations(driver, port) == 10
+            drops = {name: driver.drops(f"sending: {name}") for name in ("source", "total", "unwanted")}
+            assert all(drops.values()), drops
+
+
+@pytest.mark.parametrize("rules", [GuardRules(), None], ids=["guarded", "unguarded"])
+def test_a_stranger_cannot_take_a_response_over(driver: Driver, rules: GuardRules | None) -> None:
+    """With Aeron alone one status message moves a response publication to whoever sent it."""
+    foreign = driver.drops("sending: foreign")
+    with ExitStack() as stack:
+        client, response, port = responding(driver, rules, stack)
+        (thief,) = stack.enter_context(strangers(1, port, first=30))
+        offer(response, b"hello")
+        assert client.wait_for_messages(1) == [b"hello"]
+        at = {"offset": int(response.position())}
+        thief.send(here(response, 2, flags=frames.SEND_SETUP, **at), here(response, 2, **at))
+        if rules is not None:
+            wait_for(lambda: driver.drops("sending: foreign") >= foreign + 2, PATIENCE, "the drops")
+        time.sleep(0.1)
+        offer(response, b"secret")
+        if rules is not None:
+            assert client.wait_for_messages(2) == [b"hello", b"secret"]
+        stolen = b"secret" in b"".join(thief.received(0.3))
+        assert stolen == (rules is None)
+
+
+def responding(driver: Driver, rules: GuardRules | None, stack: ExitStack) -> tuple[Listening, Any, int]:
+    """Connect over response channels; return the client's subscription, the server's way out, and its port."""
+    server = stack.enter_context(listening(driver, STREAM, rules))
+    port = free_port()
+    back = f"aeron:udp?control=127.0.0.1:{port}|control-mode=response"
+    client = stack.enter_context(listening_on(driver, back, STREAM))
+    request = stack.enter_context(
+        publishing(
+            driver,
+            f"aeron:udp?endpoint=127.0.0.1:{server.port}|term-length=64k"
+            f"|response-correlation-id={client.subscription.registrationId()}",
+            STREAM,
+        )
+    )
+    image = server.wait_for_image(int(request.sessionId()))
+    way_out = f"{back}|term-length=64k|response-correlation-id={image.correlationId()}"
+    response = stack.enter_context(publishing(driver, way_out if rules is None else guarded(way_out, rules), STREAM))
+    return client, connected(response), port
+
+
+@pytest.mark.parametrize("guard", [True, False], ids=["guarded", "unguarded"])
+def test_a_receiver_of_no_account_stalls_nobody(driver: Driver, guard: bool) -> None:
+    """A stranger that says it has room for nothing holds up everybody whose flow control waits for the slowest."""
+    port = free_port()
+    channel = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic|term-length=64k|fc=min"
+    channel = guarded(channel, GuardRules(streams=(1,))) if guard else channel
+    with publishing(driver, channel, STREAM) as fan_out, strangers(2, port) as (owner, stranger):
+        held = register(
+            driver.client,
+            "published",
+            port=port,
+            session_id=int(fan_out.sessionId()),
+            stream_id=STREAM,
+            address="127.0.0.3",
+        )
+        owner.send(here(fan_out, 1, window=32 * KIB))
+        connected(fan_out)
+        stranger.send(here(fan_out, 2, window=32 * KIB), here(fan_out, 2, window=0))
+        time.sleep(0.1)
+        for _ in range(24):
+            offer(fan_out, bytes(1000))
+        time.sleep(0.2)
+        owner.send(here(fan_out, 1, offset=int(fan_out.position()), window=32 * KIB))
+        time.sleep(0.2)
+        owner.received()
+        # in all more than the first window, and less than the owner has room for now
+        with nullcontext() if guard else pytest.raises(WaitTimeout):
+            for _ in range(16):
+                offer(fan_out, bytes(1000), seconds=0.5)
+            offer(fan_out, b"goes on")
+        assert (b"goes on" in b"".join(owner.received(0.5))) == guard
+        assert bool(stranger.received()) != guard
+        held.close()

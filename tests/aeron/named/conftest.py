@@ -1,0 +1,29 @@
+"""One node for all tests of a module, and a store of named streams on it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.log.reach import embedded
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams.store import Streams
+from tests.aeron.named.rows import SETTINGS, sweep
+from tests.aeron.streams import own_node
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node whose segments are so short that a little data has many of them."""
+    with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
+        yield handle
+
+
+@pytest.fixture
+def streams(node: NodeHandle, tmp_path: Path) -> Iterator[Streams]:
+    """The named streams of one test; their recordings are gone afterwards."""
+    with Streams(tmp_path / "streams", embedded(node), SETTINGS) as store:
+        yield store
+    sweep(store, node)

@@ -1,0 +1,140 @@
+"""Rows for named streams: staged as a client does, and read back from raw log blocks by a reader of this test's own."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from aeron_spark.log.reach import embedded
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.store import Streams
+from aeron_spark.streams.stream import Stream
+from aeron_spark.streams.view import Outcome, Settings
+from aeron_spark.wire.chunks import Group, Reassembler
+from aeron_spark.wire.frame import Content, Header, decode
+from aeron_spark.wire.stages import encode_group_item, encode_values_item
+from tests.aeron.streams import PATIENCE
+
+SETTINGS: Final = Settings(patience=PATIENCE)
+# length, version, flags, type, term offset, session (the checksum, in the file), stream, term, reserved value
+FRAME: Final = struct.Struct("<ibBHiiiiq")
+PADDING: Final = 0
+BEGIN: Final = 0x80
+END: Final = 0x40
+
+Task = tuple[int, int, Sequence[bytes]]  # partition, task, values
+
+
+def staged(
+    stream: Stream, transaction: int, tasks: Sequence[Task], *, writer: str = "w", run: str = "r"
+) -> list[StageRef]:
+    """Stage the values of each task, whole; return what a commit names."""
+    refs = []
+    for partition, task, values in tasks:
+        stage = stream.open_stage(writer, run, transaction, partition, task, "raw")
+        fill(stage, values)
+        refs.append(stage.finish())
+    return refs
+
+
+def fill(stage: Stage, values: Sequence[bytes]) -> None:
+    """Append the values as one item."""
+    for buffer in encode_values_item(pa.array(values, pa.binary())):
+        stage.append(buffer, 0.0)
+
+
+def write(
+    stream: Stream, transaction: int, values: Mapping[int, Sequence[bytes]], *, writer: str = "w", run: str = "r"
+) -> Outcome:
+    """Stage and commit one task's values for each partition."""
+    tasks = [(partition, 0, of_partition) for partition, of_partition in values.items()]
+    return stream.commit(writer, run, transaction, staged(stream, transaction, tasks, writer=writer, run=run))
+
+
+def write_group(stream: Stream, transaction: int, partition: int, payload: bytes) -> Outcome:
+    """Stage and commit one value that becomes a group of chunks."""
+    stage = stream.open_stage("w", "r", transaction, partition, 0, "framed")
+    header = Header(Content.BYTES, total=len(payload), published_ns=7, batch=transaction, partition=partition)
+    for buffer in encode_group_item(header, payload):
+        for at in range(0, buffer.size, 1 << 20):
+            stage.append(buffer.slice(at, min(1 << 20, buffer.size - at)), 0.0)
+    return stream.commit("w", "r", transaction, [stage.finish()])
+
+
+def log_of(stream: Stream, partition: int, start: int | None = None, most: int = 1 << 20) -> tuple[int, bytes]:
+    """Return the position of the first byte and all log bytes of a partition, having checked that no block is amiss."""
+    state = stream.states()[partition]
+    begin = at = state.start if start is None else start
+    parts = []
+    for position, data in stream.blocks(partition, begin, state.end, most):
+        assert position == at
+        assert 0 < len(data) <= most
+        parts.append(data)
+        at += len(data)
+    assert at == state.end
+    return begin, b"".join(parts)
+
+
+def messages(stream: Stream, partition: int, start: int | None = None) -> list[tuple[int, bytes]]:
+    """Return position and bytes of every message of a partition."""
+    state = stream.states()[partition]
+    return list(_messages(*log_of(stream, partition, start), state.term_length, state.initial_term_id))
+
+
+def _messages(begin: int, log: bytes, term_length: int, initial_term_id: int) -> Iterator[tuple[int, bytes]]:
+    at, first, parts = 0, 0, []
+    while at < len(log):
+        length, _, flags, kind, term_offset, _, _, term_id, _ = FRAME.unpack_from(log, at)
+        assert length >= FRAME.size, (begin + at, length)
+        assert term_offset == (begin + at) % term_length
+        assert (term_id - initial_term_id) % 2**32 == (begin + at) // term_length
+        if kind != PADDING:
+            payload = log[at + FRAME.size : at + length]
+            if flags & BEGIN:
+                first, parts = begin + at, []
+            parts.append(payload)
+            if flags & END:
+                yield first, b"".join(parts)
+        at += -(-length // 32) * 32
+    assert at == len(log)
+
+
+def values(stream: Stream, partition: int) -> list[bytes]:
+    """Return the messages of a partition."""
+    return [value for _, value in messages(stream, partition)]
+
+
+def groups(stream: Stream, partition: int) -> list[Group]:
+    """Return the groups of a partition."""
+    reassembler = Reassembler(stream.states()[partition].start)
+    found = [reassembler.feed(decode(message), at) for at, message in messages(stream, partition)]
+    assert reassembler.unfinished is None
+    assert not reassembler.discarded
+    return [group for group in found if group is not None]
+
+
+def ids(stream: Stream) -> list[tuple[int, str]]:
+    """Return what of each partition never changes."""
+    return [(state.recording_id, state.fingerprint) for state in stream.states()]
+
+
+def ends(stream: Stream) -> list[int]:
+    """Return where each partition is committed to."""
+    return [state.end for state in stream.states()]
+
+
+def spare(streams: Streams) -> int:
+    """Return the bytes that stages take."""
+    return streams._space.taken
+
+
+def sweep(streams: Streams, node: NodeHandle) -> None:
+    """Delete every stream of a store that was closed; nothing of it is left in its folder."""
+    with Streams(streams.folder, embedded(node), SETTINGS) as store:
+        for name in [*(stream.definition.name for stream in store.all()), *store.failed]:
+            store.delete(name)
+    assert [path.name for path in streams.folder.iterdir()] == ["lock"]

@@ -1,0 +1,346 @@
+"""Transactions of a named stream: whole, once, in order, byte for byte; and what is refused."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.drain import drain
+from aeron_spark.aeron.segments import Segments
+from aeron_spark.errors import DataFormatError, OptionError, RefusedError, TransportError, UsageError
+from aeron_spark.log.reach import embedded
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams.ledger import AlreadyCommitted
+from aeron_spark.streams.schemas import serialize
+from aeron_spark.streams.store import Streams
+from aeron_spark.wire.frame import Content, Header
+from aeron_spark.wire.stages import encode_group_item
+from tests.aeron.named.rows import ends, groups, ids, log_of, messages, spare, staged, values, write, write_group
+
+SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)
+
+
+def test_values_come_back_byte_for_byte_in_the_order_of_tasks(streams: Streams, rng: random.Random) -> None:
+    stream = streams.create("a", 3)
+    assert stream.content() == ("", None)
+    rows = {task: [rng.randbytes(rng.choice(SIZES)) for _ in range(50)] for task in range(4)}
+    refs = staged(stream, 5, [(1, 3, rows[3]), (0, 0, rows[0]), (1, 1, rows[1]), (1, 2, rows[2])])
+    before = stream.states()
+    assert [state.end for state in before] == [0, 0, 0]
+    outcome = stream.commit("w", "r", 5, refs)
+    assert not outcome.already
+    assert outcome.ends == ends(stream)
+    assert values(stream, 0) == rows[0]
+    assert values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
+    assert values(stream, 2) == []
+    assert stream.content() == ("raw", None)
+    assert stream.last("w") == 5
+    assert stream.last("x") == -1
+    assert spare(streams) == 0
+
+
+@pytest.mark.parametrize("most", [1, 31, 4_096, 1 << 20])
+def test_blocks_of_any_size_are_the_same_log(streams: Streams, most: int) -> None:
+    stream = streams.create("a", 1)
+    write(stream, 0, {0: [b"x" * 3_000]})
+    assert log_of(stream, 0, most=most) == log_of(stream, 0)
+    assert next(stream.blocks(0, 32, 96, 1 << 20))[1] == log_of(stream, 0)[1][32:96]
+    assert b"".join(data for _, data in stream.blocks(0, 0, 2**40, 1 << 20)) == log_of(stream, 0)[1]
+
+
+def test_the_archive_finds_its_checksums_in_what_was_recorded(streams: Streams, node: NodeHandle) -> None:
+    stream = streams.create("a", 1)
+    rows = [bytes([n]) * 5_000 for n in range(200)]
+    write(stream, 0, {0: rows[:100]})
+    write(stream, 1, {0: rows[100:]})
+    (state,) = stream.states()
+    recording = archive_of(embedded(node)).recording(state.recording_id)
+    assert recording is not None
+    with Segments(Path(node.archive_dir), recording, 0, state.end) as files:
+        found = [value for batch in drain(files, recording) for value in batch.values.to_pylist()]
+    assert found == rows
+
+
+def test_a_row_of_40_mib_is_a_group_of_chunks(streams: Streams, rng: random.Random) -> None:
+    stream = streams.create("a", 1)
+    payload = rng.randbytes(40 << 20)
+    write_group(stream, 0, 0, b"small")
+    write_group(stream, 1, 0, payload)
+    write_group(stream, 2, 0, b"")
+    found = groups(stream, 0)
+    assert [group.payload.to_pybytes() for group in found] == [b"small", payload, b""]
+    assert [group.header.batch for group in found] == [0, 1, 2]
+    assert stream.content()[0] == "framed"
+    # A range never ends within a group.
+    second = found[1].position
+    (state,) = stream.states()
+    assert stream.boundary(0, 0, second + (20 << 20), state.end, None, framed=True).position == second
+    assert stream.boundary(0, second, second + 1, state.end, None, framed=True).position == found[2].position
+    assert stream.boundary(0, 0, state.end, state.end, 2, framed=True).position == found[2].position
+
+
+def test_boundaries_lie_between_messages_and_before_the_committed_end(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    write(stream, 0, {0: [bytes([n]) * 1_000 for n in range(100)]})
+    edges = [*(at for at, _ in messages(stream, 0)), ends(stream)[0]]
+    assert stream.boundary(0, 0, edges[10] + 40, 2**40, None, framed=False).position == edges[10]
+    found = stream.boundary(0, edges[3], 2**40, 2**40, 7, framed=False)
+    assert (found.position, found.rows) == (edges[10], 7)
+    assert stream.boundary(0, edges[-1], 2**40, 2**40, None, framed=False).position == edges[-1]
+
+
+def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
+    stream = streams.create("a", 2)
+    refs = staged(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
+    first = stream.commit("w", "r", 0, refs)
+    again = stream.commit("w", "r", 0, refs)
+    assert (again.already, again.ends) == (True, first.ends)
+    with pytest.raises(AlreadyCommitted):
+        stream.open_stage("w", "r", 0, 0, 0, "raw")
+    assert stream.enter("w", "r2", 0) == 0
+    assert stream.commit("w", "r2", 0, []).already
+    assert values(stream, 0) == [b"one"]
+    assert spare(streams) == 0
+
+
+def test_a_newer_run_fences_the_older(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    old = staged(stream, 0, [(0, 0, [b"old"])], run="first")
+    assert stream.enter("w", "second", 0) == -1
+    for attempt in (
+        lambda: stream.commit("w", "first", 0, old),
+        lambda: stream.open_stage("w", "first", 0, 0, 0, "raw"),
+        lambda: stream.enter("w", "first", 0),
+    ):
+        with pytest.raises(RefusedError, match=r"'first'.*fenced.*'second'"):
+            attempt()
+    write(stream, 0, {0: [b"new"]}, run="second")
+    assert values(stream, 0) == [b"new"]
+    assert spare(streams) == 0
+
+
+def test_what_is_aborted_is_not_there_and_what_is_committed_stays(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    refs = staged(stream, 0, [(0, 0, [b"gone"])])
+    stream.abort("w", "r", 0)
+    assert spare(streams) == 0
+    with pytest.raises(RefusedError, match="is not there"):
+        stream.commit("w", "r", 0, refs)
+    write(stream, 0, {0: [b"kept"]})
+    stream.abort("w", "r", 0)
+    assert values(stream, 0) == [b"kept"]
+    assert stream.last("w") == 0
+
+
+def test_stages_a_commit_does_not_name_are_dropped(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    first, second = staged(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
+    unfinished = stream.open_stage("w", "r", 0, 0, 1, "raw")
+    other = stream.open_stage("w", "r", 1, 0, 1, "raw")
+    stream.commit("w", "r", 0, [second])
+    assert values(stream, 0) == [b"attempt 1"]
+    for stage_id in (first.id, unfinished.id):
+        with pytest.raises(RefusedError):
+            stream.stage(stage_id)
+    assert stream.stage(other.id) is other
+    other.discard()
+    assert spare(streams) == 0
+
+
+def test_a_transaction_without_rows_counts(streams: Streams) -> None:
+    stream = streams.create("a", 2)
+    assert not stream.commit("w", "r", 3, []).already
+    assert stream.commit("w", "r", 3, []).already
+    assert stream.last("w") == 3
+    empty = stream.open_stage("w", "r", 4, 0, 0, "raw").finish()
+    assert stream.commit("w", "r", 4, [empty]).ends == [0, 0]
+    assert stream.content() == ("", None)
+
+
+def test_what_a_commit_names_must_be_what_was_staged(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    (ref,) = staged(stream, 0, [(0, 0, [b"x"])])
+    with pytest.raises(DataFormatError, match="checksum"):
+        stream.commit("w", "r", 0, [type(ref)(ref.id, ref.rows, ref.bytes, ref.crc ^ 1)])
+    with pytest.raises(UsageError, match="twice"):
+        stream.commit("w", "r", 0, [ref, ref])
+    with pytest.raises(UsageError, match="transaction 0"):
+        stream.commit("w", "r", 1, [ref])
+    with pytest.raises(OptionError, match="no partition 7"):
+        stream.open_stage("w", "r", 0, 7, 0, "raw")
+    assert values(stream, 0) == []
+    assert not stream.commit("w", "r", 0, [ref]).already
+
+
+def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: Streams) -> None:
+    stream = streams.create("a", 1, term_bytes=64 << 10)
+    with pytest.raises(DataFormatError, match="at most 8192"):
+        write(stream, 0, {0: [b"x" * 8_193]})
+    write(stream, 0, {0: [b"x" * 8_192]})
+    assert [len(value) for value in values(stream, 0)] == [8_192]
+
+
+def test_schemas_of_two_tasks_become_one(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    narrow = serialize(pa.schema([pa.field("a", pa.int64())]))
+    wide = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
+    refs = []
+    for task, schema in enumerate((narrow, wide)):
+        stage = stream.open_stage("w", "r", 0, 0, task, "arrow", schema)
+        for buffer in _group(b"not looked at"):
+            stage.append(buffer, 0.0)
+        refs.append(stage.finish())
+    stream.commit("w", "r", 0, refs)
+    content, schema = stream.content()
+    assert content == "arrow"
+    assert schema is not None
+    assert pa.ipc.read_schema(pa.py_buffer(schema)).names == ["a", "b"]
+    other = serialize(pa.schema([pa.field("a", pa.string())]))
+    with pytest.raises(DataFormatError, match=r"string[\s\S]*int64"):
+        stream.open_stage("w", "r", 1, 0, 0, "arrow", other)
+    with pytest.raises(DataFormatError, match="holds arrow"):
+        stream.open_stage("w", "r", 1, 0, 0, "raw")
+
+
+def _group(payload: bytes) -> list[pa.Buffer]:
+    return encode_group_item(Header(Content.ARROW, total=len(payload), rows=1), payload)
+
+
+def test_a_commit_that_fails_before_the_journal_leaves_nothing_and_can_be_repeated(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = streams.create("a", 2)
+    write(stream, 0, {0: [b"first"], 1: [b"first"]})
+    before, identity = ends(stream), ids(stream)
+    refs = staged(stream, 1, [(0, 0, [b"second"] * 100), (1, 1, [b"second"])])
+
+    def full(record: object) -> None:
+        raise TransportError("the disk is full")
+
+    for _ in range(3):
+        with monkeypatch.context() as patched:
+            patched.setattr(stream._books, "write", full)
+            with pytest.raises(TransportError, match="disk is full"):
+                stream.commit("w", "r", 1, refs)
+        assert ends(stream) == before
+        assert values(stream, 0) == values(stream, 1) == [b"first"]
+        assert stream.last("w") == 0
+    stream.commit("w", "r", 1, refs)
+    assert values(stream, 0) == [b"first", *[b"second"] * 100]
+    assert values(stream, 1) == [b"first", b"second"]
+    assert ids(stream) == identity
+
+
+def test_a_run_fenced_while_it_is_published_is_not_committed(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = streams.create("a", 1)
+    refs = staged(stream, 0, [(0, 0, [b"old"])], run="first")
+    publish = stream._recordings.publish
+
+    def fenced_meanwhile(stages: object, at: object) -> object:
+        found = publish(stages, at)  # type: ignore[arg-type]
+        stream.enter("w", "second", 0)
+        return found
+
+    monkeypatch.setattr(stream._recordings, "publish", fenced_meanwhile)
+    with pytest.raises(RefusedError, match="fenced"):
+        stream.commit("w", "first", 0, refs)
+    monkeypatch.undo()
+    assert ends(stream) == [0]
+    write(stream, 0, {0: [b"new"]}, run="second")
+    assert values(stream, 0) == [b"new"]
+
+
+def test_waiting_ends_with_a_commit_or_in_time(streams: Streams) -> None:
+    stream = streams.create("a", 2)
+    began = time.monotonic()
+    assert not stream.wait_beyond([0, 0], 0.05)
+    assert time.monotonic() - began >= 0.05
+    refs = staged(stream, 0, [(1, 0, [b"x"])])
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(stream.wait_beyond([0, 0], 60)), daemon=True)
+    waiting.start()
+    stream.commit("w", "r", 0, refs)
+    waiting.join(60)
+    assert found == [True]
+    assert stream.wait_beyond([0, 0], 0)
+    assert not stream.wait_beyond(ends(stream), 0)
+
+
+def test_writers_commit_at_the_same_time_and_readers_see_whole_transactions(streams: Streams) -> None:
+    stream = streams.create("a", 2)
+    writers, transactions = 4, 12
+    wrong: list[BaseException] = []
+    seen: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def produce(writer: int) -> None:
+        try:
+            for transaction in range(transactions):
+                row = b"%d.%d" % (writer, transaction)
+                write(stream, transaction, {0: [row] * 3, 1: [row] * 3}, writer=f"w{writer}")
+        except BaseException as error:
+            wrong.append(error)
+
+    def look() -> None:
+        while not done.is_set():
+            first, second = ends(stream)
+            seen.append((first, second))
+            done.wait(0.001)
+
+    watching = threading.Thread(target=look, daemon=True)
+    watching.start()
+    producing = [threading.Thread(target=produce, args=(writer,), daemon=True) for writer in range(writers)]
+    for thread in producing:
+        thread.start()
+    for thread in producing:
+        thread.join(120)
+    done.set()
+    watching.join(10)
+    assert not wrong
+    assert all(first == second for first, second in seen)
+    for partition in (0, 1):
+        rows = values(stream, partition)
+        assert len(rows) == 3 * writers * transactions
+        for at in range(0, len(rows), 3):
+            assert len(set(rows[at : at + 3])) == 1
+        for writer in range(writers):
+            of_writer = [row for row in rows if row.startswith(b"%d." % writer)]
+            assert of_writer == [b"%d.%d" % (writer, n) for n in range(transactions) for _ in range(3)]
+
+
+def test_a_stream_deleted_under_its_writers_and_readers_tells_them(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    write(stream, 0, {0: [b"x"] * 100})
+    told: list[BaseException] = []
+
+    def attempt(wish: Callable[[], object]) -> None:
+        try:
+            wish()
+        except BaseException as error:
+            told.append(error)
+
+    def produce() -> None:
+        for transaction in range(1, 10_000):
+            write(stream, transaction, {0: [b"x"] * 100})
+
+    wishes = (produce, lambda: stream.wait_beyond([2**60], 120))
+    threads = [threading.Thread(target=attempt, args=(wish,), daemon=True) for wish in wishes]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    streams.delete("a")
+    for thread in threads:
+        thread.join(60)
+    # Who is in the middle of a stage is told that it is gone, everybody else why.
+    assert [type(error) for error in told] == [UsageError, UsageError], told
+    assert any("deleted" in str(error) for error in told)
+    with pytest.raises(UsageError, match="deleted"):
+        stream.enter("w", "r", 10_000)
+    assert spare(streams) == 0

@@ -1,0 +1,162 @@
+"""Where a committed end falls on the edge of a term and a segment, and what is left of things half made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.replay import replay
+from aeron_spark.aeron.segments import segment_at
+from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TransportError
+from aeron_spark.log.reach import embedded
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams import store as stores
+from aeron_spark.streams.recordings import Recordings
+from aeron_spark.streams.store import Streams
+from aeron_spark.streams.stream import Stream
+from tests.aeron.named.rows import SETTINGS, ends, ids, staged, values, write
+from tests.aeron.streams import own_node
+
+TERM = SEGMENT = 64 << 10
+FULL = 8_192 - 32  # the payload of the longest frame
+EDGE = [b"e" * FULL] * 8  # a whole term
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node with the shortest segments: one term each."""
+    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
+        yield handle
+
+
+def spoil(stream: Stream, rows: list[bytes]) -> None:
+    """Publish and record what is never committed."""
+    refs = staged(stream, 1_000_000, [(0, 0, rows)])
+    stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
+    stream._recordings.publish(stages, stream._ledger.ends)
+    stream._recordings.spoil([0])
+    stream.abort("w", "r", 1_000_000)
+
+
+@pytest.mark.parametrize("garbage", [[], [b"g"], [b"g" * FULL] * 8, [b"g" * FULL] * 9, [b"g" * FULL] * 30])
+@pytest.mark.parametrize("before", [[], EDGE[:-1], EDGE, [*EDGE, b"x"], EDGE * 3])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_was_not_committed_is_cut_off_wherever_it_begins(
+    streams: Streams, node: NodeHandle, before: list[bytes], garbage: list[bytes], restart: bool
+) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    if before:
+        write(stream, 0, {0: before})
+    end, identity = ends(stream), ids(stream)
+    if garbage:
+        spoil(stream, garbage)
+    else:
+        stream.rest(0.0)
+    if restart:
+        streams.close()
+        streams = Streams(streams.folder, embedded(node), SETTINGS)
+        stream = streams.get("a")
+    try:
+        assert ends(stream) == end
+        write(stream, 1, {0: [b"after", *EDGE]})
+        assert values(stream, 0) == [*before, b"after", *EDGE]
+        assert ids(stream) == identity
+    finally:
+        streams.close()
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_everything_can_be_purged_where_the_end_is_an_edge(streams: Streams, node: NodeHandle, extended: bool) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: EDGE * 2})
+    assert ends(stream) == [2 * SEGMENT]
+    if extended:
+        stream.rest(0.0)
+    assert stream.purge(before_position=2**60) == [2 * SEGMENT]
+    assert list(stream.blocks(0, 2 * SEGMENT, 2**60, 100)) == []
+    stream.rest(0.0)
+    write(stream, 1, {0: [b"after"]})
+    assert values(stream, 0) == [b"after"]
+    streams.close()
+    with Streams(streams.folder, embedded(node), SETTINGS) as again:
+        assert values(again.get("a"), 0) == [b"after"]
+        write(again.get("a"), 2, {0: EDGE * 2})
+        assert values(again.get("a"), 0) == [b"after", *EDGE, *EDGE]
+
+
+def test_what_a_crash_left_half_made_or_half_deleted_is_swept_by_the_next_start(
+    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {recording.id for recording in archive_of(embedded(node)).recordings()}
+    write(streams.create("deleted", 2, term_bytes=TERM), 0, {0: [b"x"], 1: [b"x"]})
+
+    def fail(*_: object) -> None:
+        raise TransportError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "delete_recording", fail)
+        patched.setattr(stores, "begin_books", fail)
+        with pytest.raises(TransportError):
+            streams.create("made", 2, term_bytes=TERM)
+        streams.delete("deleted")
+        streams.close()
+    assert len(list(streams.folder.iterdir())) == 3
+    (streams.folder / ".creating-0-early").mkdir()  # before its definition was written
+    with Streams(streams.folder, embedded(node), SETTINGS) as again:
+        assert again.all() == []
+        assert [path.name for path in again.folder.iterdir()] == ["lock"]
+        assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
+
+
+def test_a_stream_that_could_not_be_opened_for_a_moment_is_opened_later(
+    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(streams.create("a", 1, term_bytes=TERM), 0, {0: [b"x"]})
+    streams.close()
+
+    def fail(*_: object) -> None:
+        raise ConnectError("the archive does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Recordings, "recover", fail)
+        again = Streams(streams.folder, embedded(node), SETTINGS)
+    with again:
+        with pytest.raises(ConnectError, match="does not answer"):
+            again.get("a")
+        again.tick()
+        assert values(again.get("a"), 0) == [b"x"]
+
+
+def test_a_recording_that_is_replayed_is_cut_back_when_the_replay_has_ended(streams: Streams, node: NodeHandle) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: EDGE * 2})
+    spoil(stream, EDGE)
+    archive = archive_of(embedded(node))
+    recording = archive.recording(stream.states()[0].recording_id)
+    assert recording is not None
+    with replay(archive, recording, 0, 3 * SEGMENT, timeout=10), pytest.raises(AeronSparkError) as failed:
+        write(stream, 1, {0: [b"after"]})
+    assert failed.value.retriable
+    stream.commit("w", "r", 1, staged(stream, 1, [(0, 0, [b"after"])]))
+    assert values(stream, 0) == [*EDGE, *EDGE, b"after"]
+
+
+def test_an_archive_whose_files_are_elsewhere_is_refused(streams: Streams, node: NodeHandle, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="node of its own"):
+        Streams(tmp_path / "other", replace(embedded(node), archive_dir=""), SETTINGS)
+
+
+def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, node: NodeHandle) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: EDGE * 4})
+    stream.purge(before_position=2 * SEGMENT + 5)
+    recording = archive_of(embedded(node)).recording(stream.states()[0].recording_id)
+    assert recording is not None
+    assert recording.start_position == 2 * SEGMENT
+    found = segment_at(Path(node.archive_dir), recording, 3 * SEGMENT + 7)
+    assert found is not None
+    assert found[1] == 3 * SEGMENT

@@ -1,0 +1,300 @@
+"""What is kept of a named stream, for how long and for whom; how streams are made, found and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.errors import DataLossError, OptionError, RefusedError, TransportError, UsageError
+from aeron_spark.log.reach import embedded
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams import store as stores
+from aeron_spark.streams.partition import NoRoomToRecord
+from aeron_spark.streams.store import Streams
+from aeron_spark.streams.stream import Stream
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.named.rows import SETTINGS, ends, ids, staged, sweep, values, write
+from tests.aeron.streams import PATIENCE, own_node
+
+SECOND = 1_000_000_000
+TERM = 64 << 10
+SEGMENT = 64 << 10
+
+
+class Clock:
+    """A time of the test's own: seconds for leases and rest, ns for commits."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wall(self) -> int:
+        return int(self.now * SECOND)
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node with the shortest segments, that records few streams at once."""
+    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k", max_recordings=3) as handle:
+        yield handle
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]:
+    """A store whose time is the test's."""
+    settings = replace(SETTINGS, rest_after=10.0, stage_expiry=60.0)
+    with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall) as store:
+        yield store
+    sweep(store, node)
+
+
+def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
+    """Commit a segment's worth each second; return where each transaction begins."""
+    begins = []
+    first = stream.last("w") + 1
+    for transaction in range(first, first + transactions):
+        clock.now += 1
+        begins.append(ends(stream)[0])
+        write(stream, transaction, {0: [bytes([transaction]) * 8_000] * 8})
+    return begins
+
+
+def await_purged(node: NodeHandle, stream: Stream) -> None:
+    """Wait until the partition's first file is the one its start is in: the archive answers before it has deleted."""
+    start = stream.states()[0].start
+    wait_for(lambda: files(node, stream)[0] == start, PATIENCE, f"the segments before {start} to be deleted")
+
+
+def files(node: NodeHandle, stream: Stream, partition: int = 0) -> list[int]:
+    """Return where the segments of a partition begin that are there."""
+    recording = stream.states()[partition].recording_id
+    found = Path(node.archive_dir).glob(f"{recording}-*.rec")
+    return sorted(int(path.stem.rpartition("-")[2]) for path in found)
+
+
+def test_positions_are_found_by_time(streams: Streams, clock: Clock) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM)
+    began = clock.wall()
+    begins = fill(stream, clock)
+    assert stream.position_at(0) == [0, 0]
+    for index, begin in enumerate(begins):
+        assert stream.position_at(began + (index + 1) * SECOND) == [begin, 0]
+        assert stream.position_at(began + index * SECOND + 1) == [begin, 0]
+    assert stream.position_at(clock.wall() + 1) == ends(stream)
+
+
+def test_a_purge_deletes_whole_segments_and_says_where_it_is_lossy(
+    streams: Streams, clock: Clock, node: NodeHandle
+) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM)
+    begins = fill(stream, clock)
+    assert len(files(node, stream)) > 8
+    (start, other) = stream.purge(partition=0, before_position=begins[5])
+    assert begins[5] - SEGMENT < start <= begins[5]
+    assert (start % SEGMENT, other) == (0, 0)
+    await_purged(node, stream)
+    assert stream.states()[0].start == start
+    with pytest.raises(DataLossError, match=f"purged up to position {start}"):
+        stream.blocks(0, 0, 100, 100)
+    with pytest.raises(DataLossError):
+        stream.boundary(0, 0, 100, 100, None, framed=False)
+    assert sum(len(data) for _, data in stream.blocks(0, start, 2**40, 1 << 16)) == ends(stream)[0] - start
+    assert stream.position_at(0) == [start, 0]
+    by_time = stream.purge(before_time_ns=clock.wall())
+    assert start < by_time[0] <= begins[9]
+    assert stream.purge(before_position=begins[2])[0] == by_time[0]
+    fill(stream, clock, 2)
+    assert stream.purge(before_position=2**60)[0] <= ends(stream)[0]
+    assert files(node, stream)
+
+
+def test_what_is_purged_while_it_is_read_is_a_loss(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    begins = fill(stream, clock)
+    reading = stream.blocks(0, 0, 2**40, 1 << 12)
+    next(reading)
+    stream.purge(before_position=begins[8])
+    await_purged(node, stream)
+    with pytest.raises(DataLossError, match=r"recording \d+ at position \d+ is gone"):
+        list(reading)
+
+
+def test_a_lease_keeps_what_its_reader_still_needs(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    begins = fill(stream, clock)
+    stream.lease("slow", {0: begins[3]}, 60)
+    stream.lease("fast", {0: begins[8]}, 60)
+    (start,) = stream.purge(before_position=begins[9])
+    assert begins[3] - SEGMENT < start <= begins[3]
+    stream.lease("slow", {0: begins[6]}, 60)
+    assert begins[6] - SEGMENT < stream.purge(before_position=begins[9])[0] <= begins[6]
+    clock.now += 61
+    assert stream.purge(before_position=begins[9])[0] > begins[6]
+
+
+def test_retention_by_bytes_and_by_time_goes_on_by_itself(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+    by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
+    by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
+    fill(by_bytes, clock)
+    begins = fill(by_time, clock)
+    assert streams.tick() == []
+    for stream, oldest in ((by_bytes, ends(by_bytes)[0] - 3 * SEGMENT), (by_time, begins[5])):
+        start = stream.states()[0].start
+        assert oldest - SEGMENT < start <= oldest
+        await_purged(node, stream)
+    by_time.lease("reader", {0: by_time.states()[0].start}, 3_600)
+    clock.now += 100
+    assert streams.tick() == []
+    assert by_time.states()[0].start < begins[6]
+    clock.now += 3_600
+    streams.tick()
+    assert ends(by_time)[0] - by_time.states()[0].start <= SEGMENT
+
+
+def test_a_purge_that_was_interrupted_is_finished_after_a_restart(
+    streams: Streams, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    begins = fill(stream, clock)
+    partition = stream._recordings.partitions[0]
+
+    def refuse(position: int) -> None:
+        raise TransportError("invalid detach: replay in progress")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(partition, "purge", refuse)
+        with pytest.raises(TransportError, match="replay in progress"):
+            stream.purge(before_position=begins[5])
+        assert streams.tick()  # which says so, too
+    start = stream.states()[0].start
+    assert start > 0
+    assert files(node, stream)[0] == 0
+    streams.close()
+    with Streams(streams.folder, embedded(node), SETTINGS) as again:
+        assert again.get("a").states()[0].start == start
+        again.tick()
+        await_purged(node, again.get("a"))
+
+
+def test_an_idle_partition_rests_and_goes_on_where_it_was(streams: Streams, clock: Clock) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM)
+    write(stream, 0, {0: [b"x"], 1: [b"x"]})
+    before, identity = ends(stream), ids(stream)
+    clock.now += 9
+    streams.tick()
+    assert [partition.open for partition in stream._recordings.partitions] == [True, True]
+    clock.now += 2
+    streams.tick()
+    assert [partition.open for partition in stream._recordings.partitions] == [False, False]
+    write(stream, 1, {0: [b"y"]})
+    assert values(stream, 0) == [b"x", b"y"]
+    assert ends(stream)[1] == before[1]
+    assert ids(stream) == identity
+
+
+def test_more_partitions_than_can_be_recorded_at_once_take_turns(streams: Streams) -> None:
+    several = [streams.create(f"s{n}", 2) for n in range(3)]
+    for transaction in range(3):
+        for stream in several:
+            write(stream, transaction, {0: [b"%d" % transaction], 1: [b"%d" % transaction]})
+    for stream in several:
+        assert values(stream, 0) == values(stream, 1) == [b"0", b"1", b"2"]
+    wide = streams.create("wide", 4)
+    with pytest.raises(NoRoomToRecord, match="max_recordings"):
+        write(wide, 0, {partition: [b"x"] for partition in range(4)})
+    assert ends(wide) == [0, 0, 0, 0]
+    write(several[0], 3, {0: [b"3"], 1: [b"3"]})
+
+
+def test_abandoned_stages_expire_and_give_their_room_back(streams: Streams, clock: Clock) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    staged(stream, 0, [(0, 0, [b"x" * 1_000])])
+    assert streams._space.taken > 1_000
+    clock.now += 61
+    streams.tick()
+    assert streams._space.taken == 0
+
+
+def test_a_stream_is_made_once_and_found_by_name(streams: Streams) -> None:
+    stream = streams.create("flights", 3)
+    assert streams.get("flights") is stream
+    assert [state.end for state in stream.states()] == [0, 0, 0]
+    assert len({state.stream_id for state in stream.states()}) == 3
+    with pytest.raises(OptionError, match="there is a stream 'flights' already"):
+        streams.create("flights", 1)
+    with pytest.raises(OptionError, match="Did you mean 'flights'"):
+        streams.get("flight")
+    for name in ("", "..", ".hidden", "a/b", "x" * 129):
+        with pytest.raises(OptionError):
+            streams.create(name, 1)
+    with pytest.raises(OptionError):
+        streams.create("none", 0)
+
+
+def test_a_deleted_stream_leaves_nothing(streams: Streams, node: NodeHandle) -> None:
+    stream = streams.create("a", 2, term_bytes=TERM)
+    write(stream, 0, {0: [b"x"], 1: [b"x"]})
+    before = stream.states()
+    streams.delete("a")
+    archive = archive_of(embedded(node))
+    assert [archive.recording(state.recording_id) for state in before] == [None, None]
+    deleted = [state.recording_id for state in before]
+    wait_for(lambda: not files_of(node, deleted), PATIENCE, "the files of the stream's recordings to be deleted")
+    assert [path.name for path in streams.folder.iterdir()] == ["lock"]
+    with pytest.raises(OptionError):
+        streams.get("a")
+    for attempt in (stream.states, lambda: stream.last("w"), lambda: stream.commit("w", "r", 1, [])):
+        with pytest.raises(UsageError, match="deleted"):
+            attempt()
+    again = streams.create("a", 1, term_bytes=TERM)
+    assert ends(again) == [0]
+    assert again.last("w") == -1
+
+
+def files_of(node: NodeHandle, recordings: list[int]) -> list[Path]:
+    return [path for one in recordings for path in Path(node.archive_dir).glob(f"{one}-*.rec")]
+
+
+@pytest.mark.parametrize("archive_fails", [False, True])
+def test_what_a_failed_creation_began_is_undone(
+    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch, archive_fails: bool
+) -> None:
+    before = {recording.id for recording in archive_of(embedded(node)).recordings()}
+
+    def fail(*_: object) -> None:
+        raise TransportError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stores, "begin_books", fail)
+        if archive_fails:
+            patched.setattr(stores, "delete_recording", fail)
+        with pytest.raises(TransportError, match="no"):
+            streams.create("a", 2, term_bytes=TERM)
+        if archive_fails:
+            assert [str(error) for error in streams.tick()] == ["no"]
+    assert streams.tick() == []
+    assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
+    assert [path.name for path in streams.folder.iterdir()] == ["lock"]
+    streams.create("a", 1, term_bytes=TERM)
+
+
+def test_a_folder_has_one_server(streams: Streams, node: NodeHandle) -> None:
+    with pytest.raises(RefusedError, match="another server"):
+        Streams(streams.folder, embedded(node), SETTINGS)
+    streams.close()
+    streams.close()
+    with pytest.raises(UsageError):
+        streams.get("a")
+    with Streams(streams.folder, embedded(node), SETTINGS) as again:
+        assert again.all() == []

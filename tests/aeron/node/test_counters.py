@@ -1,0 +1,114 @@
+"""What a driver says about itself, read beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.aeron import counters
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.jvm import jclass
+from aeron_spark.errors import ConnectError, TransportError
+from aeron_spark.node import liveness
+
+
+def test_a_driver_is_known_by_its_files(own: Path) -> None:
+    with node.ensure(own) as handle:
+        found = counters.read_driver(str(own))
+        assert (found.pid, found.cnc_version, found.client_liveness_timeout) == (handle.pid, "0.2.0", 10.0)
+        assert found.alive
+        ours = liveness.driver_liveness(own)
+        assert ours is not None
+        assert (ours.pid, ours.started) == (found.pid, found.started)
+        labels = [counter.label for counter in counters.read_counters(str(own))]
+        assert "Bytes sent" in labels[0]
+        assert any(f"archiveId={handle.archive_id}" in label for label in labels)
+
+
+def test_the_offsets_are_those_of_aerons_classes() -> None:
+    ring = jclass("org.agrona.concurrent.ringbuffer.RingBufferDescriptor")
+    assert int(ring.TRAILER_LENGTH) == liveness.RING_TRAILER_LENGTH
+    assert int(ring.CONSUMER_HEARTBEAT_OFFSET) == liveness.RING_HEARTBEAT_OFFSET
+    cnc = jclass("io.aeron.CncFileDescriptor")
+    assert int(cnc.META_DATA_LENGTH) == liveness.CNC_META_LENGTH
+    assert int(cnc.PID_FIELD_OFFSET) + 8 == liveness.CNC_HEADER.size
+    mark = jclass("io.aeron.archive.codecs.mark.MarkFileHeaderDecoder")
+    assert 8 + int(mark.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
+    assert struct.calcsize("<8xi4xq") == 8 + int(mark.startTimestampEncodingOffset())
+
+
+def test_backlog_is_what_a_subscriber_has_not_taken(own: Path) -> None:
+    with node.ensure(own):
+        client = Client(str(own))
+        subscription = client.subscription("aeron:ipc", 1001)
+        publication = client.exclusive_publication("aeron:ipc", 1001)
+        value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(100))
+        while not publication.isConnected():
+            pass
+        assert int(publication.offer(value)) == 160
+        (found,) = [stream for stream in counters.read_backlog(str(own)) if stream.stream_id == 1001]
+        client.close()
+        assert subscription.isClosed()
+    assert found.channel == "aeron:ipc"
+    assert found.session_id == int(publication.sessionId())
+    assert found.publisher_limit is not None
+    assert [(each.position, each.behind) for each in found.subscribers] == [(0, found.behind)]
+    assert found.behind in (0, 160)  # the publisher's position is sampled by the conductor
+    assert (found.sender_position, found.receiver_position) == (None, None)
+
+
+def test_errors_are_read_from_a_dead_driver_too(own: Path) -> None:
+    with node.ensure(own) as handle:
+        assert counters.read_errors(str(own)) == ()
+        client = Client(str(own))
+        with pytest.raises(TransportError):
+            client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
+        client.close()
+        (error,) = counters.read_errors(str(own))
+        assert error.observations == 1
+        assert "no.such.host.invalid" in error.text
+        os.kill(handle.pid, signal.SIGKILL)
+    assert counters.read_errors(str(own)) == (error,)
+
+
+def test_no_losses_are_no_error_but_no_driver_is(own: Path) -> None:
+    with node.ensure(own, archive=False):
+        assert counters.read_losses(str(own)) == ()
+    node.stop(own)
+    for read in (counters.read_driver, counters.read_counters, counters.read_losses, counters.read_backlog):
+        with pytest.raises(ConnectError, match=r"no media driver in .* can be read.*aeron-spark node start"):
+            read(str(own))
+
+
+def test_losses_are_told_by_stream(own: Path) -> None:
+    lossy = {
+        "aeron.ReceiveChannelEndpoint.supplier": "io.aeron.driver.ext.DebugReceiveChannelEndpointSupplier",
+        "aeron.debug.receive.data.loss.rate": "0.2",
+        "aeron.debug.receive.data.loss.seed": "7",
+    }
+    with node.ensure(own, archive=False, properties=lossy):
+        client = Client(str(own))
+        subscription = client.subscription("aeron:udp?endpoint=localhost:0", 9)
+        while (channel := subscription.tryResolveChannelEndpointPort()) is None:
+            pass
+        publication = client.exclusive_publication(str(channel), 9)
+        value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(1000))
+        sent = 0
+        while sent < 80:  # within the window that a receiver opens before anybody polls
+            sent += int(publication.offer(value)) > 0
+        deadline = time.monotonic() + 10
+        while not (losses := counters.read_losses(str(own))):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        client.close()
+    (loss,) = losses
+    assert (loss.stream_id, loss.session_id) == (9, int(publication.sessionId()))
+    assert loss.bytes >= 1000
+    assert loss.observations > 0
+    assert loss.channel.startswith("aeron:udp?endpoint=localhost:")

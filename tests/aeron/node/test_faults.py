@@ -1,0 +1,182 @@
+"""A machine that cannot run a node says why, in a sentence, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.errors import SetupError
+from tests.aeron.node.programs import python
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
+
+ENSURE = """
+import sys
+from aeron_spark import node
+from aeron_spark.errors import AeronSparkError
+try:
+    with node.ensure(sys.argv[1]) as handle:
+        print("started", handle.pid)
+    node.stop(sys.argv[1])
+except AeronSparkError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB, as /dev/shm is in a container."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def said_by(code: str, *arguments: str, **environ: str) -> str:
+    program = python(code, *arguments, environ=environ)
+    return program.communicate(timeout=90)[0]
+
+
+def test_no_java(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    said = said_by(NO_JAVA, str(own), JAVA_HOME=str(tmp_path / "empty"), PATH=str(tmp_path / "empty"))
+    assert said.startswith("SetupError Aeron needs Java 17 or newer, and no Java was found. Install one"), said
+    assert node.status(own).state == "absent"
+
+
+# JPype also looks where Linux distributions put Java, which a test cannot empty: the program's keeper looks nowhere.
+NO_JAVA = (
+    """
+import os, pathlib, sys
+site = pathlib.Path(os.environ["JAVA_HOME"]) / "site"
+site.mkdir()
+(site / "sitecustomize.py").write_text(
+    "import jpype._jvmfinder as f\\n"
+    "def nowhere(self):\\n"
+    "    raise f.JVMNotFoundException('none')\\n"
+    "f.JVMFinder.get_jvm_path = nowhere\\n"
+)
+os.environ["PYTHONPATH"] = os.pathsep.join([str(site), os.environ["PYTHONPATH"]])
+"""
+    + ENSURE
+)
+
+
+def test_java_11(own: Path, tmp_path: Path) -> None:
+    server = tmp_path / "java-11" / "lib" / "server"
+    server.mkdir(parents=True)
+    (server / "libjvm.so").write_bytes(b"")
+    (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
+    said = said_by(ENSURE, str(own), JAVA_HOME=str(tmp_path / "java-11"))
+    assert said.startswith("SetupError Aeron needs Java 17 or newer, and "), said
+    assert "is Java 11. Set JAVA_HOME to a newer Java" in said
+    assert node.status(own).state == "absent"
+
+
+def test_a_directory_that_holds_other_things(own: Path) -> None:
+    own.mkdir()
+    (own / "thesis.tex").write_text("years of work")
+    with pytest.raises(SetupError, match=r"thesis\.tex"):
+        node.ensure(own)
+    assert (own / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_directory_that_is_a_file(own: Path) -> None:
+    own.write_text("")
+    with pytest.raises(SetupError, match="is not a directory"):
+        node.ensure(own)
+    own.unlink()
+
+
+def test_one_archive_is_not_shared_by_two_nodes(own: Path, aeron_dir: Path, tmp_path: Path) -> None:
+    other = aeron_dir.with_name(f"{aeron_dir.name}-2")
+    with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
+        with pytest.raises(SetupError, match=f"is used by the node of process {handle.pid}"):
+            node.ensure(other, archive_dir=tmp_path / "archive")
+        assert not other.exists()
+
+
+@needs_root
+def test_the_directory_of_another_user_is_refused(own: Path, tmp_path: Path) -> None:
+    own.mkdir(mode=0o700)
+    os.chown(own, 12345, 12345)
+    with pytest.raises(SetupError, match=r"belongs to user 12345, not to user 0.*aeronDir or AERON_SPARK_AERON_DIR"):
+        node.ensure(own)
+    shutil.rmtree(own)
+
+
+@needs_root
+def test_another_user_cannot_use_ours(own: Path, tmp_path: Path) -> None:
+    home = Path("/tmp") / own.name
+    home.mkdir()
+    os.chown(home, 12345, 12345)
+    code = "import os, sys; os.setgroups([]); os.setgid(12345); os.setuid(12345)\n" + ENSURE
+    # This tree may lie where another user cannot look; its interpreter and packages are loaded before the change.
+    code = "import aeron_spark.node, getpass, json, subprocess, warnings\n" + code
+    try:
+        with node.ensure(own) as handle:
+            said = said_by(
+                code, str(own), AERON_SPARK_DATA_HOME=str(home / "data"), USER="somebody", LOGNAME="somebody"
+            )
+            assert said.startswith("SetupError "), said
+            assert str(own) in said
+            assert "another user" in said or "belongs to user 0, not to user 12345" in said
+            assert node.status(own).pid == handle.pid
+    finally:
+        shutil.rmtree(home)
+
+
+@needs_root
+def test_a_chosen_directory_that_is_too_small(small: Path) -> None:
+    with pytest.raises(SetupError, match=r"media driver's directory .* has 6\d MiB free, and 240 MiB are needed\. Enl"):
+        node.ensure(small / "aeron")
+    with node.ensure(small / "aeron", term_length="1m", ipc_term_length="1m") as handle:
+        assert handle.aeron_dir == str(small / "aeron")
+    assert node.stop(small / "aeron")
+
+
+@needs_root
+def test_the_default_directory_falls_back_to_disk_and_says_so(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aeron_spark.node.places.SHARED_MEMORY", small)
+    monkeypatch.delenv("AERON_SPARK_AERON_DIR")
+    with pytest.warns(RuntimeWarning, match=r"64 MiB free|6\d MiB free.*runs in .*/nodes/default/aeron instead"):
+        handle = node.ensure()
+    with handle:
+        assert handle.aeron_dir == str(node.places_here().disk_aeron_dir)
+        assert (Path(handle.aeron_dir) / "cnc.dat").exists()
+        with node.ensure() as again:  # whoever comes later is told where it is, and not warned again
+            assert again.aeron_dir == handle.aeron_dir
+            assert again.warning == handle.warning != ""
+        assert node.status().aeron_dir == handle.aeron_dir
+    assert node.stop()
+    assert not Path(handle.aeron_dir).exists()
+
+
+@needs_root
+def test_a_disk_that_is_too_small_for_the_archive(own: Path, small: Path) -> None:
+    with pytest.raises(
+        SetupError, match=r"archive's directory .* has 6\d MiB free, and 257 MiB.*AERON_SPARK_ARCHIVE_DIR"
+    ):
+        node.ensure(own, archive_dir=small / "archive")
+    assert not own.exists()
+    with node.ensure(own, archive_dir=small / "archive", segment_length="16m") as handle:
+        assert handle.archive_dir == str(small / "archive")
+    assert node.stop(own)
+
+
+def test_a_folder_of_another_machine_is_refused(own: Path) -> None:
+    with node.ensure(own):
+        places = node.places_here(own)
+        values = json.loads(places.record.read_text())
+        places.record.write_text(json.dumps(values | {"host": "elsewhere"}))
+        with pytest.raises(SetupError, match=r"used by a node on the host elsewhere.*AERON_SPARK_DATA_HOME"):
+            node.ensure(own)
+        places.record.write_text(json.dumps(values))

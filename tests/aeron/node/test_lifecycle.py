@@ -1,0 +1,210 @@
+"""A node's ordinary life, with the real driver and archive."""
+
+from __future__ import annotations
+
+import os
+import stat
+import statistics
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aeron_spark import node
+from aeron_spark.errors import OptionError, RefusedError, TransportError
+from aeron_spark.node.liveness import driver_liveness
+from tests.aeron.node.programs import python
+
+
+def wait_until_gone(aeron_dir: Path, seconds: float) -> float:
+    """Return after how many seconds the node was gone."""
+    began = time.monotonic()
+    while node.status(aeron_dir).state != "absent":
+        assert time.monotonic() - began < seconds, node.status(aeron_dir)
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def test_a_node_starts_serves_and_stops_when_unused(own: Path) -> None:
+    with node.ensure(own, linger=1) as handle:
+        assert not handle.foreign
+        assert not handle.closed
+        assert handle.aeron_dir == str(own)
+        found = node.status(own)
+        assert found.state == "running"
+        assert found.pid == handle.pid
+        assert found.aeron_version == "1.51.0"
+        assert found.archive_id == handle.archive_id > 0
+        assert (found.clients, found.recordings) == (0, 0)
+        assert found.heartbeat_age is not None
+        assert found.heartbeat_age < 2
+        assert found.settings is not None
+        assert found.settings.linger == 1
+        time.sleep(2.5)  # longer than its linger time: a user keeps it
+        assert node.status(own).state == "running"
+    assert handle.closed
+    assert 0.5 < wait_until_gone(own, 10) < 5
+    assert not own.exists()
+    assert not psutil.pid_exists(handle.pid) or psutil.Process(handle.pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_it_makes_is_for_its_user_alone(own: Path) -> None:
+    with node.ensure(own) as handle:
+        for place in (own, Path(handle.archive_dir), node.places_here(own).folder):
+            assert stat.S_IMODE(place.stat().st_mode) == 0o700, place
+        assert stat.S_IMODE((own / "cnc.dat").stat().st_mode) == 0o600
+
+
+def test_a_running_node_is_found_in_less_than_five_milliseconds(own: Path) -> None:
+    times = []
+    with node.ensure(own) as first:
+        for _ in range(50):
+            began = time.perf_counter()
+            with node.ensure(own) as handle:
+                times.append(time.perf_counter() - began)
+                assert handle.pid == first.pid
+    assert statistics.median(times) < 0.005
+
+
+def test_using_a_node_starts_no_jvm_in_the_caller(own: Path) -> None:
+    code = """
+import sys
+from aeron_spark import node
+with node.ensure(sys.argv[1]) as handle:
+    node.status(sys.argv[1])
+node.stop(sys.argv[1])
+print("jpype" in sys.modules)
+"""
+    output, _ = python(code, str(own)).communicate(timeout=60)
+    assert output == "False\n"
+
+
+def test_two_processes_that_come_together_share_one(own: Path) -> None:
+    code = """
+import sys
+from aeron_spark import node
+with node.ensure(sys.argv[1]) as handle:
+    print(handle.pid, handle.archive_id, flush=True)
+    sys.stdin.read()
+"""
+    racers = [python(code, str(own)) for _ in range(4)]
+    try:
+        said = {racer.stdout.readline() for racer in racers if racer.stdout}
+    finally:
+        output = [racer.communicate(timeout=60)[0] for racer in racers]
+    assert len(said) == 1, (said, output)
+    assert [racer.returncode for racer in racers] == [0] * 4
+
+
+def test_other_settings_are_an_error_that_names_them(own: Path) -> None:
+    with node.ensure(own, max_replays=20):
+        with pytest.raises(OptionError, match=r"max_replays is 20, not 30.*aeron-spark node stop"):
+            node.ensure(own, max_replays=30)
+        with pytest.raises(OptionError, match=r"mtu is 1408, not 8192; threading is"):
+            node.ensure(own, mtu="8k", threading="dedicated" if os.cpu_count() == 2 else "shared_network")
+        with pytest.raises(OptionError, match="archive_dir is"):
+            node.ensure(own, archive_dir=f"{own}-elsewhere")
+        node.ensure(own, max_replays="20").close()
+        node.ensure(own).close()
+
+
+def test_a_node_in_use_is_not_stopped_unless_it_is_forced(own: Path) -> None:
+    handle = node.ensure(own)
+    with pytest.raises(RefusedError, match=r"in use after 0\.3 s: other processes hold it.*--force"):
+        node.stop(own, timeout=0.3)
+    assert node.status(own).runs
+    assert node.stop(own, force=True)
+    assert node.status(own).state == "absent"
+    handle.close()
+    assert not node.stop(own)
+
+
+def test_a_node_that_nobody_uses_stops_at_once(own: Path) -> None:
+    node.ensure(own).close()
+    began = time.monotonic()
+    assert node.stop(own)
+    assert time.monotonic() - began < 5
+    assert not own.exists()
+
+
+def test_an_aeron_client_that_knows_nothing_of_handles_keeps_the_node(own: Path) -> None:
+    code = """
+import sys
+from aeron_spark.aeron.client import Client
+client = Client(sys.argv[1])
+client.subscription("aeron:ipc", 1001)
+print("connected", flush=True)
+sys.stdin.read()
+client.close()
+"""
+    handle = node.ensure(own, linger=0.5)
+    client = python(code, str(own))
+    try:
+        assert client.stdout
+        assert client.stdout.readline() == "connected\n"
+        handle.close()
+        time.sleep(2.5)
+        assert node.status(own).clients == 1
+        with pytest.raises(RefusedError, match="1 Aeron clients and 0 recordings are active"):
+            node.stop(own, timeout=0.5)
+    finally:
+        client.communicate(timeout=30)
+    assert client.returncode == 0
+    wait_until_gone(own, 15)
+
+
+def test_a_node_started_by_hand_stays(own: Path) -> None:
+    found = node.start(own, linger=0.2)
+    assert found.stays
+    time.sleep(2)
+    assert node.status(own).runs
+    assert node.stop(own)
+    node.start(own, linger=0.2, stay=False)
+    wait_until_gone(own, 10)
+
+
+def test_the_archives_id_is_its_own_for_good(own: Path, tmp_path: Path) -> None:
+    with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
+        first = handle.archive_id
+    node.stop(own)
+    with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
+        assert handle.archive_id == first
+        assert handle.archive_dir == str(tmp_path / "archive")
+
+
+def test_a_driver_without_an_archive(own: Path) -> None:
+    with node.ensure(own, archive=False) as handle:
+        assert handle.archive_dir == ""
+        assert node.status(own).runs
+        assert not node.places_here(own).archive_dir.exists()
+
+
+def test_any_other_property_of_aeron_reaches_it(own: Path) -> None:
+    with node.ensure(own, properties={"aeron.client.liveness.timeout": "7s"}) as handle:
+        assert handle.settings is not None
+        found = driver_liveness(own)
+        assert found is not None
+        liveness_ns = int.from_bytes((own / "cnc.dat").read_bytes()[24:32], "little")
+        assert liveness_ns == 7_000_000_000
+
+
+def test_a_property_that_aeron_does_not_know_is_refused(own: Path) -> None:
+    with pytest.raises(OptionError, match=r"no property aeron\.client\.livenes\.timeout\. Did you mean aeron\.client"):
+        node.ensure(own, properties={"aeron.client.livenes.timeout": "7s"})
+
+
+def test_a_value_that_aeron_refuses_comes_back_in_its_words(own: Path) -> None:
+    with pytest.raises((OptionError, TransportError), match=r"(?i)mtu"):
+        node.ensure(own, mtu=65504, properties={"aeron.socket.so_sndbuf": "4096"})
+
+
+def test_a_forked_child_has_to_ask_for_its_own_handle(own: Path) -> None:
+    handle = node.ensure(own)
+    pid = os.fork()
+    if pid == 0:
+        mine = node.ensure(own)
+        os._exit(0 if handle.closed and not mine.closed and mine.pid == handle.pid else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not handle.closed
+    handle.close()

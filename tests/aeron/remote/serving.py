@@ -1,0 +1,49 @@
+"""A server in a process of its own, on the test's node: killed with -9, started again on the same ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from aeron_spark.node import NodeHandle
+from tests.aeron.endpoint.drivers import free_ports
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT / 'connector'}{os.pathsep}{ROOT}"}
+
+
+class ServerProcess:
+    """``aeron-spark server``, with its key in ``folder``."""
+
+    def __init__(self, node: NodeHandle, folder: Path) -> None:
+        data, control = free_ports()
+        self.address = f"127.0.0.1:{data}:{control}"
+        self.log = folder / "server.log"
+        self._command = [
+            sys.executable, "-W", "error", "-m", "aeron_spark", "server", self.address, "--json", "--aeron-dir",
+            node.aeron_dir, "--identity", str(folder / "server.key"), "--handshakes-per-second", "0",
+        ]  # fmt: skip
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with self.log.open("a") as errors:
+            self._process = subprocess.Popen(
+                self._command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"the server ended: {self.log.read_text()}"
+        assert json.loads(line)["event"] == "listening"
+
+    def kill(self) -> None:
+        """End it with -9."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()

@@ -1,0 +1,68 @@
+"""Many clients in a process of its own: ``python -m tests.aeron.secure.clients`` with a place, a directory, a number.
+
+It prints ``connected N`` when all are, then does what the lines say that it reads: ``talk``, ``leave``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from aeron_spark import node
+from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.endpoint.peers import ServerName
+from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.transport.port import Place
+
+PATIENCE = 240.0  # seconds: two hundred clients of four processes share two cores, maybe with others
+
+
+def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None:
+    """Connect, then do what the input says."""
+    with node.ensure(aeron_dir):
+        aeron = client_of(aeron_dir)
+        place = Place("udp", host, data, control)
+        clients = [
+            ClientProgram(
+                lambda: AeronDialing(aeron, place, idle="sleeping"),
+                ServerName(host, data),
+                MemoryPeerStore(),
+                ClientSettings(tag=f"client {number}"),
+            )
+            for number in range(count)
+        ]
+        echoed = [threading.Event() for _ in clients]
+        for client, event in zip(clients, echoed, strict=True):
+            client.on_message(bytes, lambda message, event=event: event.set())
+        with ThreadPoolExecutor(count) as pool:
+            begun = time.monotonic()
+            list(pool.map(lambda client: client.connect(PATIENCE), clients))
+            _say(f"connected {count} {time.monotonic() - begun:.2f}")
+            for line in sys.stdin:
+                if line.strip() == "talk":
+                    _each(pool, clients, lambda client: client.send(b"hello", acknowledge=True))
+                    assert all(event.wait(PATIENCE) for event in echoed)
+                    _say(f"talked {count}")
+                elif line.strip() == "leave":
+                    break
+            _each(pool, clients, lambda client: client.close())
+        _say("left")
+        aeron.close()
+
+
+def _each(pool: ThreadPoolExecutor, clients: list[ClientProgram], do: Callable[[ClientProgram], object]) -> None:
+    list(pool.map(do, clients))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

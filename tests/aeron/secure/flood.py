@@ -1,0 +1,88 @@
+"""Hostile HELLOs as raw frames, from many addresses: ``python -m tests.aeron.secure.flood`` with the port, a HELLO in
+hexadecimal that was good once, how many to send, and a seed.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from aeron_spark.endpoint import packets
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
+from tests.aeron.guard.frames import Stranger, data, setup, strangers
+
+ADDRESSES: Final = 40
+BATCH: Final = 20  # sessions that are begun together
+PAUSE: Final = 0.05  # seconds for the images of a batch to be there
+
+
+class Spoken:
+    """Handshakes written by hand, as raw frames from many addresses: a SETUP, then packets as data."""
+
+    def __init__(self, senders: list[Stranger], rng: random.Random) -> None:
+        self.senders = senders
+        self.rng = rng
+        self.said = 0
+
+    def say(self, conversations: list[list[bytes]]) -> None:
+        """Each is what one session says."""
+        for at in range(0, len(conversations), BATCH):
+            begun = []
+            for words in conversations[at : at + BATCH]:
+                sender, session = self.rng.choice(self.senders), self.rng.randrange(1, 2**31)
+                sender.send(setup(session, HANDSHAKE_STREAM_ID, mtu=1184))
+                begun.append((sender, session, words))
+            time.sleep(PAUSE)
+            for sender, session, words in begun:
+                offset = 0
+                for word in words:
+                    frame = data(session, HANDSHAKE_STREAM_ID, word, offset=offset)
+                    sender.send(frame)
+                    offset += len(frame)
+                    self.said += 1
+
+
+def hostile(hello: bytes, count: int, rng: random.Random) -> list[list[bytes]]:
+    """HELLOs without a cookie, replayed, cut, with each bit flipped, of other versions, and chance."""
+    flips = _flips(hello)
+    kinds: list[Callable[[], bytes]] = [
+        lambda: packets.encode(packets.HelloPacket(rng.randbytes(len(_key(hello))), rng.randbytes(32))),
+        lambda: hello,
+        lambda: hello[: rng.randrange(len(hello))],
+        lambda: next(flips),
+        lambda: hello[:2] + bytes([rng.randrange(2, 256)]) + hello[3:],
+        lambda: rng.randbytes(rng.randrange(1, 1152)),
+    ]
+    return [[kinds[(number + word) % len(kinds)]() for word in range(2)] for number in range(count // 2)]
+
+
+def _flips(hello: bytes) -> Iterator[bytes]:
+    number = 0
+    while True:
+        bit = number % (8 * len(hello))
+        changed = bytearray(hello)
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
+        number += 1
+
+
+def _key(hello: bytes) -> bytes:
+    decoded = packets.decode(hello)
+    assert isinstance(decoded, packets.HelloPacket)
+    return decoded.connect_key
+
+
+def main(port: int, hello: bytes, count: int, seed: int) -> None:
+    """Send them."""
+    rng = random.Random(seed)
+    with strangers(ADDRESSES, port) as senders:
+        spoken = Spoken(senders, rng)
+        spoken.say(hostile(hello, count, rng))
+        assert spoken.said == count
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), bytes.fromhex(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

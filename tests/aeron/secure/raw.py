@@ -1,0 +1,108 @@
+"""A client that does not follow the protocol: packets by hand over the handshake's real channels."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.endpoint.client_actions import Actions, Reopen, Send
+from aeron_spark.endpoint.handshake_client import ClientHandshake
+from aeron_spark.endpoint.keypair import new_keypair
+from aeron_spark.endpoint.payloads import ClientDone
+from aeron_spark.transport.port import Arrived, Event, Place, Rejected
+from aeron_spark.transport.waiting import wait_for
+
+PATIENCE: Final = 20.0
+T = TypeVar("T")
+
+
+class Raw:
+    """One way in and out of a handshake, and what came back."""
+
+    def __init__(self, driver: Client, place: Place) -> None:
+        self.dialing = AeronDialing(driver, place)
+        self.pair = self.dialing.knock()
+        self.packets: list[bytes] = []
+        self.hints: list[str] = []
+        self.machine = ClientHandshake(
+            identity=new_keypair(secrets.token_bytes),
+            entropy=secrets.token_bytes,
+            verify=lambda key: None,
+            done=ClientDone(),
+            server="the server",
+        )
+
+    def send(self, packet: bytes) -> None:
+        """Send one packet, whatever it is."""
+        wait_for(lambda: self.poll() or self.pair.outgoing.connected, PATIENCE, "the server's port to answer")
+        wait_for(lambda: self.pair.outgoing.offer(packet) is None, PATIENCE, "room for a packet")
+
+    def again(self) -> None:
+        """Another session, for the one before was rejected."""
+        self.pair = self.dialing.knock_again(self.pair)
+
+    def poll(self) -> None:
+        """Take note of what has come."""
+        for event in self.dialing.inbox.poll(0.001):
+            self.take(event)
+
+    def take(self, event: Event) -> None:
+        """Take note of one thing."""
+        if isinstance(event, Arrived):
+            self.packets.append(bytes(event.payload))
+        elif isinstance(event, Rejected):
+            self.hints.append(event.reason)
+
+    def hint(self, seconds: float = PATIENCE) -> str:
+        """The next reason with which the server refuses."""
+        return self._next(self.hints, seconds, "the server to refuse")
+
+    def answer(self) -> bytes:
+        """The next packet of the server's."""
+        return self._next(self.packets, PATIENCE, "the server to answer")
+
+    def hello(self) -> bytes:
+        """A HELLO without a cookie."""
+        return sent(self.machine.start(time.monotonic()))
+
+    def hello_with_cookie(self) -> bytes:
+        """A HELLO that the server takes: it was asked for, and comes in a new session."""
+        self.send(self.hello())
+        actions = self.machine.hint(self.hint(), time.monotonic())
+        assert any(isinstance(action, Reopen) for action in actions)
+        self.again()
+        return sent(actions)
+
+    def done(self) -> bytes:
+        """The DONE that belongs to the server's HELLO_ACK."""
+        return sent(self.machine.packet(self.answer(), time.monotonic()))
+
+    def _next(self, came: list[T], seconds: float, what: str) -> T:
+        def look() -> bool:
+            self.poll()
+            return bool(came)
+
+        wait_for(look, seconds, what)
+        return came.pop(0)
+
+    def close(self) -> None:
+        self.dialing.close()
+
+
+def sent(actions: Actions) -> bytes:
+    """The packet among what a machine wants."""
+    return next(action.packet for action in actions if isinstance(action, Send))
+
+
+@contextmanager
+def raw(driver: Client, place: Place) -> Iterator[Raw]:
+    one = Raw(driver, place)
+    try:
+        yield one
+    finally:
+        one.close()

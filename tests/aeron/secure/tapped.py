@@ -1,0 +1,119 @@
+"""Real channels with an ear on them: what is offered is written down, and may be changed before the driver gets it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, cast
+
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.endpoint import packets
+from aeron_spark.endpoint.cipher import HEADER, SEALED
+from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.port import DuologueIds, Outgoing, Pair, Part, Place, Wishes
+from aeron_spark.transport.wiring import ClientPorts
+
+TYPE: Final = 3  # where a packet of the handshake says its type
+KEY_HASH: Final = slice(packets.PREFIX.size, packets.PREFIX.size + packets.HASH_BYTES)
+
+
+class Said(NamedTuple):
+    """A message that one end has sent; ``session_id`` is its publication's."""
+
+    to_server: bool
+    session_id: int
+    data: bytes
+
+    @property
+    def packet(self) -> int:
+        """Which packet of the handshake it is; 0 for none."""
+        return self.data[TYPE] if self.data[:2] == packets.MAGIC else 0
+
+    @property
+    def counter(self) -> int | None:
+        """The counter of the sealed frame that it is, or that it brings."""
+        frame = self.data[KEY_HASH.stop :] if self.packet in {packets.DONE_ACK, packets.FAILED} else self.data
+        return int(HEADER.unpack_from(frame)[-1]) if frame[0] == SEALED else None
+
+
+class Tap:
+    """``change``, where it is set, says what leaves instead of a message: nothing, another one, or several."""
+
+    def __init__(self) -> None:
+        self.said: list[Said] = []
+        self.change: Callable[[Said], Iterable[bytes]] | None = None
+
+    def dialing(self, client: Client, place: Place, *, ports: ClientPorts | None = None) -> AeronDialing:
+        """A client's side that is listened to."""
+        return _Dialing(self, client, place, ports)
+
+    def listening(self, client: Client) -> AeronListening:
+        """A server's side that is listened to."""
+        return _Listening(self, client)
+
+    def packets(self) -> list[int]:
+        """The handshake's packets, in the order in which they were sent."""
+        return [one.packet for one in self.said.copy() if one.packet]
+
+    def frames(self, *, to_server: bool) -> list[Said]:
+        """The sealed frames of one direction."""
+        return [one for one in self.said.copy() if one.counter is not None and one.to_server == to_server]
+
+
+class _Overheard:
+    """A publication as it is, but for ``offer``."""
+
+    def __init__(self, tap: Tap, inner: Outgoing, *, to_server: bool) -> None:
+        self._tap = tap
+        self._inner = inner
+        self._to_server = to_server
+        self._leaving: deque[bytes] | None = None  # instead of a message that was not taken whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
+        message = Said(self._to_server, self._inner.session_id, b"".join(parts))
+        if self._leaving is None:  # else it is the same message, offered again
+            change = self._tap.change
+            self._leaving = deque([message.data] if change is None else change(message))
+        while self._leaving:
+            result = self._inner.offer(self._leaving[0], patience=patience)
+            if result is not None:
+                return result
+            self._tap.said.append(message._replace(data=self._leaving.popleft()))
+        self._leaving = None
+        return None
+
+
+class _Dialing(AeronDialing):
+    def __init__(self, tap: Tap, client: Client, place: Place, ports: ClientPorts | None) -> None:
+        super().__init__(client, place, ports=ports)
+        self._tap = tap
+
+    def knock(self) -> Pair:
+        return self._overheard(super().knock())
+
+    def knock_again(self, pair: Pair) -> Pair:
+        return self._overheard(super().knock_again(pair))
+
+    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
+        return self._overheard(super().open_duologue(ids, wishes))
+
+    def _overheard(self, pair: Pair) -> Pair:
+        return Pair(pair.token, cast("Outgoing", _Overheard(self._tap, pair.outgoing, to_server=True)))
+
+
+class _Listening(AeronListening):
+    def __init__(self, tap: Tap, client: Client) -> None:
+        super().__init__(client)
+        self._tap = tap
+
+    def respond(self, image: int) -> Any:
+        return _Overheard(self._tap, super().respond(image), to_server=False)
+
+    def open_duologue(self, image: int, ids: DuologueIds, wishes: Wishes) -> Pair:
+        pair = super().open_duologue(image, ids, wishes)
+        return Pair(pair.token, cast("Outgoing", _Overheard(self._tap, pair.outgoing, to_server=False)))

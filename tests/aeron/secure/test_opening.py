@@ -1,0 +1,182 @@
+"""Opening a duologue over real drivers: ways of every kind, and nothing that holds an opening up."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.errors import TransportError
+from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.port import DuologueIds, Outgoing, Pair, Part, Place, Wishes
+from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.wiring import ClientPorts
+from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.secure.ends import PATIENCE, World, echoes, nothing_held
+
+
+class Slow:
+    """A publication whose driver gives no room for its first messages, as a driver does that has just made it."""
+
+    def __init__(self, inner: Outgoing, refusals: int) -> None:
+        self._inner = inner
+        self.refusals = refusals
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
+        if self.refusals:
+            self.refusals -= 1
+            return OfferResult.BACK_PRESSURED
+        return self._inner.offer(*parts, patience=patience)
+
+
+class SlowDialing(AeronDialing):
+    """Duologues open with a slow publication."""
+
+    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
+        pair = super().open_duologue(ids, wishes)
+        return Pair(pair.token, Slow(pair.outgoing, refusals=3))  # type: ignore[arg-type]
+
+
+def test_a_first_frame_that_finds_no_room_is_sent_again(world: World) -> None:
+    place = world.place()
+    world.server(place)
+    client = world.client(place, dial=lambda: SlowDialing(world.dialling, place))
+    begun = time.monotonic()
+    client.connect(PATIENCE)
+    assert time.monotonic() - begun < 5  # and not by giving up, and another attempt
+    assert echoes(client, "hello")
+
+
+def test_clients_of_one_address_are_not_held_up_by_those_that_left(world: World) -> None:
+    """Each one has a port of its own, and is remembered as a receiver for a while: these are more than eight."""
+    place = world.place()
+    server = world.server(place)
+    for _ in range(14):
+        data, receive = free_ports()
+        client = world.connected(place, ports=ClientPorts(data, receive, "127.0.0.1"))
+        assert client.connected
+        client.close()
+    nothing_held(server)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "ipc"])
+def test_row_01_and_row_22_a_connection_over_each_kind_of_way(world: World, host: str) -> None:
+    place = world.place(host)
+    server = world.server(place)
+    client = world.connected(place)
+    assert echoes(client, {"over": host})
+    [connection] = server.connections
+    assert connection.is_ipc == client.connection.is_ipc == (host == "ipc")
+    assert connection.remote_address == ("" if host == "ipc" else host)
+    client.close()
+    nothing_held(server)
+
+
+def test_every_duologue_has_a_port_of_its_own_with_mdc(world: World) -> None:
+    place = world.place()
+    first = free_ports()[0]
+    server = world.server(place, duologue="mdc", mdc_ports=(first, 2))
+    clients = [world.connected(place) for _ in range(2)]
+    assert all(echoes(client, "by its own port") for client in clients)
+    assert server.statistics["ports"] == 2
+    clients[0].close()
+    wait_for(lambda: server.statistics["ports"] == 1, PATIENCE, "the port to come back")
+    assert echoes(world.connected(place), "the port of the one that left")
+
+
+def test_row_02_and_row_19_listeners_at_two_places_and_on_all_addresses(world: World) -> None:
+    everywhere, beside = world.place("::"), world.place()
+    server = world.server(everywhere, beside)
+    for host, ports in (("127.0.0.1", everywhere), ("::1", everywhere), ("127.0.0.1", beside)):
+        place = Place("udp", host, ports.data_port, ports.control_port)
+        client = world.connected(place)
+        assert echoes(client, [host, ports.data_port])
+        client.close()
+    nothing_held(server)
+
+
+def test_row_24_a_second_server_over_one_shared_memory_is_refused(world: World, serving: Client) -> None:
+    place = world.place("ipc")
+    first = world.server(place)
+    with pytest.raises(TransportError, match="Only one server"):
+        world.server(place)
+    assert echoes(world.connected(place), "the first one serves on")
+    first.close()
+    world.server(place)  # and its place is free at once
+    assert echoes(world.connected(place), "the next one")
+
+
+def test_handshakes_one_after_another_are_prompt(world: World) -> None:
+    times, server = _one_after_another(world, 100)
+    _print(times)
+    assert statistics.median(times) < 0.3  # 20 to 40 ms on an idle machine; a stock driver takes over 0.5 s
+    assert max(times) < 3.0  # not one of them is held up by a time-out
+    nothing_held(server)
+
+
+@pytest.mark.soak
+def test_a_thousand_handshakes_one_after_another(world: World) -> None:
+    times, server = _one_after_another(world, 1_000)
+    _print(times)
+    assert statistics.median(times) < 0.3
+    assert max(times) < 3.0
+    nothing_held(server)
+
+
+def test_listeners_of_one_client_that_never_return_hold_up_nobody_else(world: World) -> None:
+    place = world.place()
+    server = world.server(place)
+    stuck = threading.Event()
+    server.on_message(bytes, lambda connection, message: stuck.wait(PATIENCE) if message == b"stay" else None)
+    bad, good = world.connected(place), world.connected(place)
+    try:
+        bad.send(b"stay")
+        for _ in range(200):  # more than is kept for listeners: its window fills, and it is held up
+            if _refused(bad, bytes(60_000)):
+                break
+        times = []
+        for count in range(50):
+            begun = time.monotonic()
+            assert echoes(good, {"count": count})
+            times.append(time.monotonic() - begun)
+        assert good.ping() < 1.0
+        assert world.connected(place).connected
+        assert statistics.median(times) < 0.5
+    finally:
+        stuck.set()
+
+
+def _refused(client: object, message: bytes) -> bool:
+    try:
+        client.send(message, timeout=0.05)  # type: ignore[attr-defined]
+    except Exception as error:
+        return type(error).__name__ == "WaitTimeout"
+    return False
+
+
+def _one_after_another(world: World, count: int) -> tuple[list[float], object]:
+    place = world.place()
+    server = world.server(place)
+    times = []
+    for _ in range(count):
+        client = world.client(place)
+        begun = time.monotonic()
+        client.connect(PATIENCE)
+        times.append(time.monotonic() - begun)
+        client.close()
+    return times, server  # type: ignore[return-value]
+
+
+def _print(times: Sequence[float]) -> None:
+    print(
+        f"{len(times)} handshakes: {len(times) / sum(times):.0f} a second, "
+        f"p50 {statistics.median(times) * 1e3:.1f} ms, longest {max(times) * 1e3:.0f} ms"
+    )

@@ -1,0 +1,90 @@
+"""Programs of their own that write or read one large value through the log, and say what memory it took."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Reads orders from its input, `payload size stream-id` a line; answers with its peak memory beside the value, in KiB.
+SETTING: Final = """
+import re, sys
+import pyarrow as pa
+from pathlib import Path
+
+def of_status(name):
+    return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text()).group(1))
+
+def fresh(size):
+    # The same pages again and again, so that the bytes need no memory of their own to be made of.
+    block = bytes(range(256)) * 4096
+    value = pa.allocate_buffer(size)
+    view = memoryview(value).cast("B")
+    for at in range(0, size, len(block)):
+        piece = at.to_bytes(8, "little") + block[8:]
+        view[at : at + len(piece)] = piece[: size - at]
+    return value
+
+def forget_peak():
+    pa.default_memory_pool().release_unused()
+    Path("/proc/self/clear_refs").write_text("5")
+
+def answer(size):
+    print(of_status("VmHWM") - size // 1024, flush=True)
+"""
+
+WRITER: Final = (
+    SETTING
+    + """
+from aeron_spark.log.appender import Appender, Source
+from aeron_spark.options import WriteOptions
+
+def write(payload, size, stream_id):
+    options = {"channel": "aeron:ipc", "streamId": stream_id, "aeronDir": sys.argv[1], "record": "auto"}
+    appender = Appender(WriteOptions.parse(options, streaming=False), Source("sizes"))
+    value = fresh(size)
+    offsets = pa.array([0, size], pa.int32()).buffers()[1]
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, value])
+    if payload == "framed":
+        appender.framed(column)
+    else:
+        appender.arrow(pa.record_batch({"value": column}))
+    appender.finish()
+
+for order in sys.stdin:
+    payload, size, stream_id = order.split()
+    forget_peak()
+    write(payload, int(size), stream_id)
+    answer(int(size))
+"""
+)
+
+READER: Final = (
+    SETTING
+    + """
+from pyspark.sql.types import BinaryType, StructField, StructType
+from aeron_spark.spark.source import AeronDataSource
+
+def read(payload, size, stream_id):
+    options = {"channel": "aeron:ipc", "streamId": stream_id, "aeronDir": sys.argv[1], "payload": payload}
+    source = AeronDataSource(options)
+    reader = source.reader(StructType([StructField("value", BinaryType())]))
+    rows = 0
+    for partition in reader.partitions():
+        for batch in reader.read(partition):
+            rows += batch.num_rows
+            column = batch.column(0)
+            begin, end = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + 2]
+            data = memoryview(column.buffers()[2]).cast("B")[begin:end]
+            assert end - begin == size, (begin, end)
+            block = (bytes(range(256)) * 4096)[8:]
+            for at in range(0, size, 1 << 20):
+                assert data[at : at + 8] == at.to_bytes(8, "little")[: size - at], at
+                assert data[at + 8 : at + (1 << 20)] == block[: max(0, size - at - 8)], at
+    assert rows == 1, rows
+
+for order in sys.stdin:
+    payload, size, stream_id = order.split()
+    forget_peak()
+    read(payload, int(size), stream_id)
+    answer(int(size))
+"""
+)

@@ -1,0 +1,73 @@
+"""An acknowledgement is the archive's word, never the absence of an answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from aeron_spark import node
+from aeron_spark.aeron.archive import archive_of
+from aeron_spark.errors import TransportError
+from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.log.publisher import PublishAddress, Publisher
+from aeron_spark.log.reach import embedded
+from aeron_spark.node.locks import is_held
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.streams import close_everything
+
+STREAM = 4711
+
+
+@pytest.fixture
+def own(aeron_dir: Path) -> Iterator[Path]:
+    """The directory of a node that the test kills."""
+    yield aeron_dir
+    close_everything()
+    node.stop(aeron_dir, force=True, timeout=30)
+    shutil.rmtree(aeron_dir, ignore_errors=True)
+
+
+def test_what_was_published_to_a_killed_node_is_not_acknowledged_by_the_next_one(own: Path) -> None:
+    with node.ensure(own) as first:
+        archive = embedded(first)
+        ArchiveLog(StreamAddress("aeron:ipc", STREAM, (archive,))).start_recording()
+        publisher = Publisher(PublishAddress(str(own), "aeron:ipc", STREAM, archive))
+        publisher.publish_values(pa.array([b"recorded"], pa.binary()), None)
+        publisher.wait_acknowledged()
+        os.kill(first.pid, signal.SIGSTOP)  # so that it records nothing more, and takes messages all the same
+        wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, 30, "the node to stop")
+        publisher.publish_values(pa.array([b"nobody heard this"] * 100, pa.binary()), None)
+        os.kill(first.pid, signal.SIGKILL)
+        wait_for(lambda: not is_held(node.places_here(own).alive_lock), 30, "the node to be gone")
+    with node.ensure(own):
+        with pytest.raises(TransportError, match=r"closed|ended|stopped"):
+            publisher.wait_acknowledged()
+        (state,) = ArchiveLog(StreamAddress("aeron:ipc", STREAM, (archive,))).states()
+        assert state.end == 64  # a header and 8 bytes, aligned: the first message, and nothing of the others
+
+
+def test_a_session_of_a_client_that_ended_says_so_and_reads_no_memory_it_gave_back(own: Path) -> None:
+    with node.ensure(own) as first:
+        address = embedded(first)
+        log = ArchiveLog(StreamAddress("aeron:ipc", STREAM, (address,)))
+        log.start_recording()
+        publisher = Publisher(PublishAddress(str(own), "aeron:ipc", STREAM, address))
+        publisher.publish_values(pa.array([b"recorded"], pa.binary()), None)
+        publisher.wait_acknowledged()
+        session = archive_of(address)
+        session.client.close()
+        for _ in range(1000):  # once compiled, a read of unmapped memory ends the process
+            with pytest.raises(TransportError, match="ended"):
+                session.position(0)
+            with pytest.raises(TransportError, match="ended"):
+                session.stopped_at(0)
+            with pytest.raises(TransportError, match="ended"):
+                session.recording_of_session(1, STREAM)
+        assert archive_of(address).position(0) == 64

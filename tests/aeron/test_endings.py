@@ -1,0 +1,67 @@
+"""A process that Spark ends by a signal, in the middle of anything: it is gone at once, and its driver knows."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.aeron.counters import read_counters
+from aeron_spark.node import NodeHandle
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.streams import PATIENCE, Stream, own_node, streams_of
+
+HEARTBEAT = 11
+PROMPT = 5.0  # seconds; a driver that was told nothing notices after its time-out of ten
+
+READER = """
+import sys
+from aeron_spark.log.api import Range
+from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.log.reach import embedded, hold
+
+log = ArchiveLog(StreamAddress(sys.argv[2], int(sys.argv[3]), (embedded(hold(sys.argv[1])),), read_path=sys.argv[4]))
+while True:
+    for state in log.states():
+        one = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
+        print(sum(len(rows) for rows in log.read(one)), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    with own_node(run_name) as handle:
+        yield handle
+
+
+@pytest.fixture(scope="module")
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    for one in streams_of(node):
+        one.record().publisher().send([b"x" * 1_000] * 2_000)
+        yield one
+
+
+def clients(node: NodeHandle, pid: int) -> list[str]:
+    """Return the labels of the driver's clients that belong to process ``pid``."""
+    found = [counter.label for counter in read_counters(node.aeron_dir) if counter.type_id == HEARTBEAT]
+    return [label for label in found if f"name=aeron-spark {pid} " in f"{label} "]
+
+
+@pytest.mark.parametrize("read_path", ["files", "replay"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_reader_ended_by_a_signal_is_gone_at_once_and_its_driver_knows(
+    node: NodeHandle, stream: Stream, number: signal.Signals, read_path: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", READER, node.aeron_dir, stream.channel, str(stream.id), read_path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"2000\n"
+        wait_for(lambda: clients(node, reader.pid), PATIENCE, "the driver to know the reader's client by name")
+        reader.send_signal(number)
+        assert reader.wait(PROMPT) == -number
+    wait_for(lambda: not clients(node, reader.pid), PROMPT, "the driver to let the reader's client go")
+    assert not list(tmp_path.iterdir())  # such as the report of a JVM that crashed

@@ -1,0 +1,131 @@
+"""Reading an archive's files in place: the same messages as a replay, and a clear word where a file is not right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import DataFormatError, SetupError, TransportError
+from aeron_spark.log.api import Range, RecordingState
+from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.node import NodeHandle
+from tests.aeron.streams import PATIENCE, Stream, own_node, streams_of
+
+SIZES = (0, 1, 31, 32, 33, 500, 1_375, 1_376, 1_377, 5_000, 8_192)
+TERM = 64 << 10
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node whose terms and segments are so short that a little data has many of them."""
+    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
+        yield handle
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream of the test's own."""
+    for one in streams_of(node):
+        yield one.record()
+
+
+def log_of(stream: Stream, read_path: str) -> tuple[ArchiveLog, RecordingState]:
+    log = ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,), PATIENCE, read_path))
+    (state,) = log.states()
+    return log, state
+
+
+def whole(state: RecordingState) -> Range:
+    return Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
+
+
+def rows_of(log: ArchiveLog, wanted: Range) -> list[tuple[int, bytes]]:
+    found = []
+    for rows in log.read(wanted):
+        found += zip(rows.positions.to_pylist(), rows.values.to_pylist(), strict=True)
+    return found
+
+
+def segments_of(stream: Stream, state: RecordingState) -> list[Path]:
+    folder = Path(stream.address.archive_dir)
+    found = folder.glob(f"{state.recording_id}-*.rec")
+    return sorted(found, key=lambda path: int(path.stem.rpartition("-")[2]))
+
+
+def test_the_files_hold_what_a_replay_gives(stream: Stream, rng: random.Random) -> None:
+    values = [rng.randbytes(rng.choice(SIZES)) for _ in range(300)]
+    begins = stream.publisher().send(values)
+    files, state = log_of(stream, "files")
+    replayed, _ = log_of(stream, "replay")
+    assert len(segments_of(stream, state)) > 5
+    assert rows_of(files, whole(state)) == list(zip(begins, values, strict=True))
+    edges = [*begins, state.end]
+    for _ in range(20):
+        first, last = sorted(rng.sample(range(len(edges)), 2))
+        part = replace(whole(state), start=edges[first], end=edges[last], overrun=edges[last])
+        assert rows_of(files, part) == rows_of(replayed, part) == list(zip(begins, values, strict=True))[first:last]
+
+
+def test_padding_longer_than_a_batch_has_room_for_is_passed_over(run_name: str) -> None:
+    with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
+        for stream in streams_of(handle):
+            # a message of 2 MiB does not fit behind seven others and their headers: the rest of the term is padding
+            values = [bytes([n]) * (2 << 20) for n in range(9)]
+            begins = stream.record().publisher().send(values)
+            log, state = log_of(stream, "files")
+            assert begins[7] == 16 << 20, begins
+            assert [value for _, value in rows_of(log, whole(state))] == values
+
+
+def test_a_file_that_is_not_there_is_asked_of_the_archive(stream: Stream) -> None:
+    values = [bytes([n]) * 5_000 for n in range(100)]
+    begins = stream.publisher().send(values)
+    log, state = log_of(stream, "auto")
+    hidden = segments_of(stream, state)[2]
+    away = hidden.with_suffix(".away")
+    hidden.rename(away)
+    try:
+        with pytest.raises(TransportError) as failed:
+            rows_of(log, whole(state))
+        assert "replay" in str(failed.value)
+    finally:
+        away.rename(hidden)
+    assert rows_of(log, whole(state)) == list(zip(begins, values, strict=True))
+
+
+def test_a_changed_bit_is_told_with_recording_and_position(stream: Stream) -> None:
+    begins = stream.publisher().send([bytes([n]) * 1_000 for n in range(100)])
+    log, state = log_of(stream, "files")
+    assert len(rows_of(log, whole(state))) == 100
+    with segments_of(stream, state)[0].open("r+b") as file:
+        file.seek(begins[20] + 32 + 500)
+        file.write(b"\xff")
+    with pytest.raises(DataFormatError) as failed:
+        rows_of(log, whole(state))
+    assert f"recording {state.recording_id} " in str(failed.value)
+    assert f"position={begins[20]}" in str(failed.value)
+
+
+@pytest.mark.parametrize("length", [0, 31, -1, -(2**31), 2**31 - 1, 100_000_000])
+def test_a_length_that_cannot_be_is_an_error_and_no_crash(stream: Stream, length: int) -> None:
+    begins = stream.publisher().send([bytes([n]) * 1_000 for n in range(100)])
+    log, state = log_of(stream, "files")
+    with segments_of(stream, state)[0].open("r+b") as file:
+        file.seek(begins[10])
+        file.write(length.to_bytes(4, "little", signed=True))
+    with pytest.raises(TransportError, match="no whole message") as failed:
+        rows_of(log, whole(state))
+    assert f"recording {state.recording_id} " in str(failed.value)
+
+
+def test_files_are_asked_for_where_nobody_knows_them(stream: Stream) -> None:
+    stream.publisher().send([b"x"])
+    foreign = replace(stream.address, archive_dir="")
+    log = ArchiveLog(StreamAddress(stream.channel, stream.id, (foreign,), PATIENCE, "files"))
+    (state,) = log.states()
+    with pytest.raises(SetupError, match="readPath=replay"):
+        rows_of(log, whole(state))

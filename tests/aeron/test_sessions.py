@@ -1,0 +1,73 @@
+"""Sessions with an archive: kept, and made anew where the archive may have dropped them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.aeron.archive import DORMANT, Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.client import client_of
+from aeron_spark.errors import ConnectError, TransportError
+from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.log.reach import embedded
+
+
+@pytest.fixture
+def address(aeron_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchiveAddress]:
+    monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path))
+    with node.ensure(aeron_dir) as handle:
+        yield embedded(handle)
+        client_of(handle.aeron_dir).close()
+    node.stop(aeron_dir, force=True)
+
+
+def test_a_session_is_kept_from_use_to_use(address: ArchiveAddress) -> None:
+    assert archive_of(address) is archive_of(address)
+
+
+def test_a_session_that_nobody_used_for_long_is_made_anew(address: ArchiveAddress) -> None:
+    first = archive_of(address)
+    first.used_at = time.monotonic() - DORMANT - 1
+    second = archive_of(address)
+    assert second is not first
+    assert first.closed
+    assert second.recordings() == []
+
+
+def test_a_session_in_use_is_polled_so_that_it_does_not_grow_dormant(address: ArchiveAddress) -> None:
+    archive = archive_of(address)
+    archive.used_at = time.monotonic() - DORMANT - 1
+    assert archive.dormant
+    archive.keep_alive()
+    assert not archive.dormant
+    assert archive_of(address) is archive
+
+
+def test_a_listing_goes_on_with_a_new_session_where_the_old_one_was_lost(address: ArchiveAddress) -> None:
+    log = ArchiveLog(StreamAddress("aeron:ipc", 1001, (address,)))
+    assert log.states() == []
+    lost = archive_of(address)
+
+    def once_too_late(*_: object) -> list[Recording]:
+        lost.java.close()
+        raise TransportError("response channel from archive is not connected")
+
+    lost.recordings = once_too_late  # type: ignore[method-assign, assignment]
+    assert log.states() == []
+    assert archive_of(address) is not lost
+
+
+def test_a_driver_without_an_archive_is_told_from_an_archive_that_does_not_answer(
+    aeron_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path))
+    with node.ensure(aeron_dir, archive=False) as handle:
+        client = client_of(handle.aeron_dir)
+        with pytest.raises(ConnectError, match="has no archive beside it"):
+            Archive(embedded(handle), client)
+        client.close()
+    node.stop(aeron_dir, force=True)

@@ -1,0 +1,89 @@
+"""Beside the value itself, a writer and a reader need no more memory for a large one than for a small one.
+
+This is below Spark, at the log and the reader's task: Spark itself holds a BINARY value several times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aeron_spark import node as nodes
+from aeron_spark.node import NodeHandle
+from tests.aeron.node.programs import python
+from tests.aeron.sizes import READER, WRITER
+from tests.leaks import SHARED_MEMORY
+
+MIB: Final = 1 << 20
+SAME: Final = 24 << 10  # KiB that are noise: a JVM's, an allocator's, the log buffers of one more publication
+_streams = itertools.count(1_001)
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    with nodes.ensure(aeron_dir, ipc_term_length="1m", segment_length="64m") as handle:
+        yield handle
+    nodes.stop(aeron_dir, force=True, timeout=30)
+    shutil.rmtree(aeron_dir, ignore_errors=True)
+    shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def writer(node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
+    yield from _running(WRITER, node)
+
+
+@pytest.fixture(scope="module")
+def reader(node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
+    yield from _running(READER, node)
+
+
+def _running(code: str, node: NodeHandle) -> Iterator[subprocess.Popen[str]]:
+    process = python(code, node.aeron_dir)
+    yield process
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def beside_the_value(process: subprocess.Popen[str], payload: str, size: int, stream: int) -> int:
+    """Have one value written or read; return the process's peak memory without it, in KiB."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    print(payload, size, stream, file=process.stdin, flush=True)
+    line = process.stdout.readline()
+    assert line.strip().isdigit(), line + process.stdout.read()
+    return int(line)
+
+
+def compared(writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str, *sizes: int) -> None:
+    warm, small, large = sizes
+    peaks = []
+    for size in (warm, small, large):
+        stream = next(_streams)
+        peaks.append([beside_the_value(process, payload, size, stream) for process in (writer, reader)])
+    print(f"{payload}: peak beside the value, KiB (writer, reader), of {sizes} bytes: {peaks}")
+    for before, after in zip(peaks[1], peaks[2], strict=True):
+        assert after - before < SAME, f"{after} KiB beside {large} bytes, {before} KiB beside {small}"
+
+
+@pytest.mark.parametrize("payload", ["framed", "arrow"])
+def test_64_mib_take_no_more_memory_beside_the_value_than_16_mib(
+    writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str
+) -> None:
+    compared(writer, reader, payload, 8 * MIB, 16 * MIB, 64 * MIB)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("payload", ["framed", "arrow"])
+def test_1_gib_takes_no_more_memory_beside_the_value_than_64_mib(
+    writer: subprocess.Popen[str], reader: subprocess.Popen[str], payload: str
+) -> None:
+    compared(writer, reader, payload, 16 * MIB, 64 * MIB, 1024 * MIB)

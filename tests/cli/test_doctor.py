@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.cli import doctor
+from aeron_spark.cli.main import main
+from aeron_spark.errors import SetupError
+from tests.cli.conftest import run
+
+
+def test_a_healthy_machine(own: Path) -> None:
+    said = run("doctor", "--aeron-dir", str(own), "--json")
+    verdicts = {line["subject"]: line["verdict"] for line in said.lines}
+    assert said.code == 0, said.out
+    assert set(verdicts) >= {"java", "jars", "shared memory", "disk", "aeron directory", "node folder", "node", "ports"}
+    assert "broken" not in verdicts.values()
+    table = run("doctor", "--aeron-dir", str(own))
+    assert table.code == 0
+    assert "Java 1" in table.out or "Java 2" in table.out
+    assert not own.exists()
+
+
+def test_what_is_broken_makes_it_fail_and_has_a_remedy(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_java() -> str:
+        raise SetupError("no Java was found", remedy="Install one.")
+
+    monkeypatch.setattr(doctor.jvm, "find_library", no_java)
+    assert main(["doctor", "--aeron-dir", str(own), "--json"]) == 1
+    broken = [line for line in map(json.loads, capsys.readouterr().out.splitlines()) if line["verdict"] == "broken"]
+    assert broken == [{"subject": "java", "verdict": "broken", "what": "no Java was found", "remedy": "Install one."}]
+
+
+def test_leftovers_of_a_dead_driver_are_found(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with node.ensure(own, archive=False) as handle:
+        os.kill(handle.pid, signal.SIGKILL)
+        os.waitpid(handle.pid, 0)
+    found = [finding for finding in doctor.examine(node.places_here(own)) if finding.subject == "node"]
+    assert [(finding.verdict, finding.remedy) for finding in found] == [("warning", "The next start removes it.")]
+    monkeypatch.setattr("aeron_spark.node.liveness.DRIVER_TIMEOUT", 0.0)
+    left = [finding for finding in doctor.examine(node.places_here(own)) if finding.subject == "leftovers"]
+    assert any(str(own) in finding.what and f"rm -r {own}" in finding.remedy for finding in left)
+
+
+def test_a_running_node_is_looked_at_where_it_is(own: Path) -> None:
+    with node.ensure(own):
+        found = {finding.subject: finding for finding in doctor.examine(node.places_here(own))}
+    assert found["node"].what == f"running in {own}"
+    assert f"left in {own}" in found["shared memory"].what
+
+
+def test_a_file_in_the_way_is_broken(own: Path) -> None:
+    own.write_text("")
+    found = {finding.subject: finding for finding in doctor.examine(node.places_here(own))}
+    assert found["aeron directory"].verdict == "broken"
+    own.unlink()

@@ -1,0 +1,101 @@
+"""What holds for every command: what is loaded, what is said, which code comes back."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from aeron_spark.cli import main as entry
+from aeron_spark.errors import ConnectError, OptionError
+from tests.cli.conftest import CONNECTOR, run
+
+
+def test_help_is_quick_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from aeron_spark.cli.main import main; code = main(['--help']); "
+        "print('loaded:', sorted({'jpype', 'pyarrow', 'pyspark', 'rich'} & set(sys.modules)), code)"
+    )
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONPATH": str(CONNECTOR)}, capture_output=True, text=True, check=True
+        )
+        times.append(time.perf_counter() - began)
+    assert done.stdout.endswith("loaded: [] 0\n")
+    assert min(times) < 0.3
+    for name in entry.COMMANDS:
+        assert f"  {name} " in done.stdout
+
+
+def test_the_version_is_told() -> None:
+    said = run("--version")
+    assert said.code == 0
+    assert said.out.startswith("aeron-spark ")
+
+
+@pytest.mark.parametrize("name", sorted(entry.COMMANDS))
+def test_every_command_of_the_overview_exists_and_explains_itself(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = entry.COMMANDS[name]
+    found = getattr(importlib.import_module(f"aeron_spark.cli.{command.module}"), command.name)
+    assert isinstance(found, click.Command)
+    assert entry.main([name, "--help"]) == 0
+    assert f"Usage: aeron-spark {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nod"], "There is no command 'nod'. Did you mean 'node'?"),
+        (["zzz"], "There is no command 'zzz'. Known: backlog, "),
+        (["node", "strat"], "There is no command 'strat'. Did you mean 'start'?"),
+        (["node", "start", "--lingr", "3"], "No such option"),
+        (["node", "start", "--lingr", "3"], "--linger"),
+        (["stat", "surplus"], "unexpected extra argument"),
+        (["node", "start", "--timeout", "soon"], "'soon' is not a valid float"),
+        (["node", "start", "--max-replays", "x"], "max_replays 'x' is not a whole number above 0. Write a number"),
+        (["node", "start", "--set", "nonsense"], "--set 'nonsense' has no '='. Write --set aeron.x=y."),
+        (["node", "status", "--aeron-dir", "here"], "aeronDir 'here' is a relative path"),
+    ],
+)
+def test_a_wrong_command_line_is_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConnectError("nobody is there", remedy="Look."), 1), (OptionError("odd", remedy="Look."), 2)]
+)
+def test_an_error_is_a_sentence_and_a_code(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr("aeron_spark.node.status", fail)
+    assert entry.main(["node", "status"]) == code
+    assert capsys.readouterr().err == f"aeron-spark: {error}\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_crash(own: object) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m aeron_spark doctor --json | head -n 1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        env={"PYTHONPATH": str(CONNECTOR), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from aeron_spark import node
+from tests.cli.conftest import run
+
+
+def test_start_status_stop(own: Path) -> None:
+    where = ("--aeron-dir", str(own))
+    started = run("node", "start", *where, "--max-replays", "20", "--set", "aeron.client.liveness.timeout=7s", "--json")
+    assert started.code == 0, started.err
+    (first,) = started.lines
+    assert first["state"] == "running"
+    assert first["stays"] is True
+    assert first["settings"]["max_replays"] == 20
+    assert first["settings"]["properties"] == {"aeron.client.liveness.timeout": "7s"}
+
+    status = run("node", "status", *where)
+    assert status.code == 0
+    for text in ("running, until stopped by hand", str(first["pid"]), str(own), "max_replays", "20", "Aeron 1.51.0"):
+        assert text in status.out, text
+    assert "Traceback" not in status.out + status.err
+
+    again = run("node", "start", *where, "--max-replays", "20")
+    assert again.code == 0
+    other = run("node", "start", *where, "--max-replays", "21")
+    assert other.code == 2
+    assert other.err.startswith(f"aeron-spark: the node in {own} runs with other settings: max_replays is 20, not 21.")
+
+    stopped = run("node", "stop", *where)
+    assert (stopped.code, stopped.out) == (0, f"stopped the node in {own} (process {first['pid']})\n")
+    assert not own.exists()
+    once_more = run("node", "stop", *where, "--json")
+    assert once_more.lines == [{"aeron_dir": str(own), "pid": None, "stopped": False}]
+    assert run("node", "status", *where, "--json").lines[0]["state"] == "absent"
+
+
+def test_stop_of_a_node_in_use_fails_and_force_does_not(own: Path) -> None:
+    with node.ensure(own):
+        refused = run("node", "stop", "--aeron-dir", str(own), "--timeout", "0.2")
+        assert refused.code == 1
+        assert "is in use after 0.2 s: other processes hold it" in refused.err
+        assert "--force" in refused.err
+        assert run("node", "stop", "--aeron-dir", str(own), "--force").code == 0
+
+
+def test_the_directory_can_come_from_the_environment(own: Path) -> None:
+    said = run("node", "start", "--linger", "60", "--json", AERON_SPARK_AERON_DIR=str(own))
+    assert said.lines[0]["aeron_dir"] == str(own)
+    assert said.lines[0]["stays"] is False
+
+
+def test_status_of_a_killed_node_says_stale(own: Path) -> None:
+    with node.ensure(own) as handle:
+        os.kill(handle.pid, signal.SIGKILL)
+        os.waitpid(handle.pid, 0)
+    said = run("node", "status", "--aeron-dir", str(own), "--json")
+    assert said.lines[0]["state"] == "stale"
+    assert run("node", "start", "--aeron-dir", str(own)).code == 0

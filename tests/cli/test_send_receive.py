@@ -1,0 +1,301 @@
+"""``send`` and ``receive``: what goes in comes out, by a real media driver and archive."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from aeron_spark.cli import main as entry
+from aeron_spark.cli import progress
+from tests.cli.conftest import CONNECTOR, Piped, begin, pipe
+
+PATIENCE = 60.0  # seconds for what another process does on a slow machine
+
+
+def to(stream_id: int, aeron_dir: Path, *more: str) -> list[str]:
+    return ["--channel", "aeron:ipc", "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
+
+
+def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str) -> Piped:
+    done = pipe(given, "send", *to(stream_id, aeron_dir, "--record", "--ack", "archive", *more))
+    assert done.code == 0, done.err
+    return done
+
+
+def receive(stream_id: int, aeron_dir: Path, *more: str) -> Piped:
+    done = pipe(b"", "receive", *to(stream_id, aeron_dir, *more))
+    assert done.code == 0, done.err
+    return done
+
+
+def read_line(process: subprocess.Popen[bytes]) -> bytes:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_lines_come_back_byte_for_byte(shared: Path, rng: random.Random) -> None:
+    lines = [b"one", b"", "zwölf".encode(), bytes(range(128, 256)), b"\r", rng.randbytes(500).replace(b"\n", b".")]
+    text = b"\n".join(lines)
+    sent = send(text, 1001, shared, "--json")
+    assert sent.lines == [{"channel": "aeron:ipc", "stream_id": 1001, "rows": 6, "dropped": 0}]
+    assert receive(1001, shared).out == text + b"\n"
+    assert receive(1001, shared, "--count", "2").out == b"one\n\n"
+
+
+def test_json_carries_any_bytes_and_can_be_sent_again(shared: Path) -> None:
+    text = b"plain\n" + bytes([0, 255, 254]) + b"\n\n"
+    send(text, 1002, shared)
+    received = receive(1002, shared, "--json")
+    assert [one.get("value") for one in received.lines] == ["plain", None, ""]
+    assert received.lines[1]["valueBase64"] == "AP/+"
+    assert [one["position"] for one in received.lines] == [0, 64, 128]
+    assert {one["streamId"] for one in received.lines} == {1002}
+    send(received.out, 1003, shared, "--format", "json", "--payload", "raw")
+    assert receive(1003, shared).out == text
+    at = receive(1002, shared, "--start", "64", "--json")
+    assert [one["position"] for one in at.lines] == [64, 128]
+
+
+def test_rows_of_json_come_back_as_they_were(shared: Path) -> None:
+    rows = [
+        {"id": 1, "name": "ä", "list": [1, 2], "deep": {"x": 0.5}, "flag": True, "gone": None},
+        {"id": 2**53 + 1, "name": None, "list": [], "deep": {"x": -1.0}, "flag": False, "gone": None},
+    ]
+    send("".join(json.dumps(row) + "\n" for row in rows).encode(), 1004, shared, "--format", "json")
+    assert receive(1004, shared).lines == rows
+    with_metadata = receive(1004, shared, "--metadata").lines
+    assert [row["_aeron_row"] for row in with_metadata] == [0, 1]
+    assert with_metadata[0]["_aeron_writer"].startswith("send-")
+    assert with_metadata[0]["_aeron_timestamp"].endswith("Z")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_file_of_rows_comes_back_equal(ending: str, shared: Path, tmp_path: Path, rng: random.Random) -> None:
+    count = 5_000
+    table = pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "name": pa.array([None if i % 7 == 0 else f"name {i}" for i in range(count)]),
+            "at": pa.array([datetime.datetime(2026, 3, 1) + datetime.timedelta(microseconds=i) for i in range(count)]),
+            "price": pa.array([rng.random() for _ in range(count)], pa.float64()),
+            "bytes": pa.array([rng.randbytes(i % 40) for i in range(count)], pa.binary()),
+            "tags": pa.array([["a", None][: i % 3] for i in range(count)], pa.list_(pa.string())),
+        }
+    )
+    given, got = tmp_path / f"given.{ending}", tmp_path / f"got.{ending}"
+    write, read = (
+        (pyarrow.parquet.write_table, pyarrow.parquet.read_table)
+        if ending == "parquet"
+        else (pyarrow.feather.write_feather, pyarrow.feather.read_table)
+    )
+    write(table, str(given))
+    stream_id = 1005 if ending == "parquet" else 1006
+    sent = send(b"", stream_id, shared, str(given), "--json")
+    assert sent.lines[0]["rows"] == count
+    receive(stream_id, shared, "--output", str(got))
+    assert read(str(got)).equals(table)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([given.name, got.name])
+
+
+def test_a_stream_in_which_nothing_is_recorded_gives_an_empty_file(shared: Path, tmp_path: Path) -> None:
+    done = receive(1007, shared, "--output", str(tmp_path / "none.parquet"))
+    assert pyarrow.parquet.read_table(tmp_path / "none.parquet").num_rows == 0
+    assert "aeron-spark: warning: stream 1007 of aeron:ipc was not recorded" in done.err
+
+
+def test_values_larger_than_a_message_go_in_chunks_when_framed(shared: Path, rng: random.Random) -> None:
+    large = rng.randbytes(100_000).replace(b"\n", b".")
+    refused = pipe(large, "send", *to(1008, shared, "--record"))
+    assert refused.code == 1
+    assert "a value has 100000 bytes, and the longest message of this channel has 8192" in refused.err
+    send(b"small\n" + large + b"\n", 1009, shared, "--payload", "framed")
+    assert receive(1009, shared).out == b"small\n" + large + b"\n"
+    assert receive(1009, shared, "--count", "1").out == b"small\n"
+
+
+def test_follow_receives_what_comes_and_ends_at_its_count(shared: Path) -> None:
+    send(b"old\n", 1010, shared)
+    with begin("receive", *to(1010, shared, "--follow", "--start", "earliest", "--count", "3")) as follower:
+        assert read_line(follower) == b"old\n"
+        send(b"new 1\nnew 2\nnew 3\n", 1010, shared)
+        out, err = follower.communicate(timeout=PATIENCE)
+    assert (follower.returncode, out, err) == (0, b"new 1\nnew 2\n", b"")
+
+
+def test_follow_without_a_start_leaves_out_what_was_there(shared: Path) -> None:
+    send(b"old\n", 1011, shared)
+    with begin("receive", *to(1011, shared, "-f", "--option", "payload=raw", "-n", "1")) as follower:
+        # It says nothing when it is ready: messages are sent until one arrives.
+        with begin("send", *to(1011, shared)) as sender:
+            assert sender.stdin is not None
+            deadline = time.monotonic() + PATIENCE
+            while follower.poll() is None and time.monotonic() < deadline:
+                sender.stdin.write(b"new\n")
+                sender.stdin.flush()
+                time.sleep(0.05)
+            sender.communicate(timeout=PATIENCE)
+        out, err = follower.communicate(timeout=PATIENCE)
+    assert (follower.returncode, out, err) == (0, b"new\n", b"")
+
+
+def test_follow_that_waits_in_vain_for_its_count_has_failed(shared: Path) -> None:
+    send(b"one\n", 1012, shared)
+    done = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "-n", "2", "--timeout", "0.5"))
+    assert done.code == 1
+    assert done.out == b"one\n"
+    assert "1 of 2 rows came, and no more for 0.5 s. Look whether anybody publishes." in done.err
+    without = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "--timeout", "0.5"))
+    assert (without.code, without.out, without.err) == (0, b"one\n", "")
+
+
+@pytest.mark.parametrize("output", [None, "got.parquet"])
+def test_sigint_ends_follow_with_all_that_came(output: str | None, shared: Path, tmp_path: Path) -> None:
+    stream_id = 1013 if output is None else 1014
+    send(b"a\nb\n", stream_id, shared)
+    file = [] if output is None else ["--output", str(tmp_path / output)]
+    with begin("receive", *to(stream_id, shared, "-f", "--start", "earliest", *file)) as follower:
+        if output is None:
+            assert [read_line(follower), read_line(follower)] == [b"a\n", b"b\n"]
+        else:
+            deadline = time.monotonic() + PATIENCE
+            while not any(path.stat().st_size for path in tmp_path.iterdir()):  # its draft, once a row is in it
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        follower.send_signal(signal.SIGINT)
+        out, err = follower.communicate(timeout=PATIENCE)
+    assert (follower.returncode, out, err) == (0, b"", b"")
+    if output is not None:
+        assert pyarrow.parquet.read_table(tmp_path / output).column("value").to_pylist() == [b"a", b"b"]
+        assert [path.name for path in tmp_path.iterdir()] == [output]
+
+
+def test_sigint_ends_send_once_what_was_read_is_acknowledged(shared: Path) -> None:
+    with begin("send", *to(1015, shared, "--record", "--ack", "archive")) as sender:
+        assert sender.stdin is not None
+        sender.stdin.write(b"one\ntwo\nhalf a li")
+        sender.stdin.flush()
+        deadline = time.monotonic() + PATIENCE
+        while receive(1015, shared).out != b"one\ntwo\n":
+            assert time.monotonic() < deadline
+        sender.send_signal(signal.SIGINT)
+        sender.wait(PATIENCE)  # before its input is closed, which would make half a line a whole one
+        out, err = sender.communicate(timeout=PATIENCE)
+    assert sender.returncode == 130, err
+    assert out == b"sent 2 rows to stream 1015 of aeron:ipc\n"
+    assert receive(1015, shared).out == b"one\ntwo\n"
+
+
+def test_a_reader_that_has_seen_enough_ends_receive_without_a_word(shared: Path) -> None:
+    send(b"".join(b"%d\n" % number for number in range(20_000)), 1016, shared)
+    command = " ".join([sys.executable, "-m", "aeron_spark", "receive", *to(1016, shared)])
+    done = subprocess.run(
+        f"{command} | head -n 1",
+        shell=True,
+        executable="/bin/bash",
+        env={"PYTHONPATH": str(CONNECTOR), "PATH": "/usr/bin:/bin", **_homes()},
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.stdout, done.stderr) == (b"0\n", b"")
+
+
+def _homes() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(("AERON_SPARK_", "XDG_"))}
+
+
+def test_what_is_no_json_is_told_with_its_place_and_what_was_sent_before(shared: Path) -> None:
+    with begin("send", *to(1017, shared, "--record", "--format", "json")) as sender:
+        assert sender.stdin is not None
+        sender.stdin.write(b'{"id": 1}\n{"id": 2}\n')
+        sender.stdin.flush()
+        deadline = time.monotonic() + PATIENCE
+        while receive(1017, shared).lines != [{"id": 1}, {"id": 2}]:
+            assert time.monotonic() < deadline
+        out, err = sender.communicate(b'{"id": \n', timeout=PATIENCE)
+    assert (sender.returncode, out) == (1, b"")
+    assert b"aeron-spark: 2 rows were handed over before this:" in err
+    assert b"standard input is not JSON lines of one schema, after line 2: JSON parse error" in err
+    assert receive(1017, shared).lines == [{"id": 1}, {"id": 2}]
+
+
+def test_nobody_who_listens_is_told_in_time(shared: Path) -> None:
+    done = pipe(b"x\n", "send", *to(1018, shared, "--ack", "driver", "--option", "connectTimeout=300ms"))
+    assert done.code == 1
+    assert "waited 0.3 s for a subscriber on aeron:ipc stream 1018" in done.err
+    assert "Start a subscriber" in done.err
+    dropped = pipe(
+        b"x\ny\n", "send", *to(1018, shared, "--ack", "driver", "--option", "whenUnconnected=drop", "--json")
+    )
+    assert (dropped.code, dropped.lines[0]["dropped"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["recieve"], "There is no command 'recieve'. Did you mean 'receive'?"),
+        (["sned"], "There is no command 'sned'. Did you mean 'send'?"),
+        (["send", "--chanel", "aeron:ipc"], "--channel"),
+        (["receive", "--chanel", "aeron:ipc"], "--channel"),
+        (["receive", "--stream-id", "1"], "--channel is required. For example --channel aeron:ipc."),
+        (["send", "--channel", "aeron:ipc"], "--stream-id is required. For example --stream-id 1001."),
+        (["send", *to(1, Path("/x")), "--payload", "row"], "'row' is not one of 'auto', 'raw', 'framed', 'arrow'"),
+        (["send", *to(1, Path("/x")), "--option", "offerTimout=3s"], "no option 'offerTimout'. Did you mean 'offerTim"),
+        (["receive", *to(1, Path("/x")), "--option", "idelTimeout=3s"], "Did you mean 'idleTimeout'?"),
+        (["receive", *to(1, Path("/x")), "--option", "idleTimeout"], "--option 'idleTimeout' has no '='."),
+        (["receive", *to(1, Path("/x")), "--option", "STREAMID=3"], "option 'STREAMID' is given twice. Give it once."),
+        (["receive", *to(1, Path("/x")), "--option", "ack=driver"], "option 'ack' is for writing"),
+        (["receive", "--channel", "aeron:icp", "--stream-id", "1"], "Did you mean 'aeron:ipc'?"),
+        (["receive", *to(10, Path("/x"))], "stream 10 of aeron:ipc is a control stream of an Aeron Archive"),
+        (["receive", *to(1, Path("/x")), "--start", "latest"], "would receive nothing. Add --follow."),
+        (["receive", *to(1, Path("/x")), "--start", "sometime"], "option 'startingOffsets' must be"),
+        (["receive", *to(1, Path("/x")), "--timeout", "3"], "--timeout is for --follow"),
+        (["receive", *to(1, Path("/x")), "--count", "0"], "0 is not in the range x>=1"),
+        (
+            ["receive", *to(1, Path("/x")), "--format", "parquet"],
+            "parquet is written to a file. Name one",
+        ),
+        (["receive", *to(1, Path("/x")), "--json", "--format", "text"], "--json and --format text contradict"),
+        (["send", *to(1, Path("/x")), "/nowhere/at.all"], "/nowhere/at.all cannot be read (No such file or directory)"),
+        (["send", *to(1, Path("/x")), "/"], "/ cannot be read (Is a directory)"),
+    ],
+)
+def test_a_wrong_command_line_is_2_and_starts_nothing(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.out == ""
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_long_work_shows_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "LONG", 0.0)
+    terminal, file = _Terminal(), io.StringIO()
+    for stream in (terminal, file):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.progress("sending", 1_000) as advance:
+            advance(10, 400)
+            advance(1234, 600)
+    assert "sending" in terminal.getvalue()
+    assert "1,244 rows" in terminal.getvalue()
+    assert file.getvalue() == ""

@@ -1,0 +1,253 @@
+"""``server``, ``ping``, ``send`` and ``receive`` through a server, as a user runs them: processes, signals, codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aeron_spark.transport.waiting import wait_for
+from tests.cli.conftest import CONNECTOR, run
+
+PATIENCE = 60.0  # seconds for what another process does on a slow machine
+STOPPED_IN = 10.0
+
+
+class Serving:
+    """A running server, and what it says."""
+
+    def __init__(self, process: subprocess.Popen[str], home: dict[str, str]) -> None:
+        self.process = process
+        self.home = home
+        self.events: list[Any] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+
+    def named(self, name: str) -> list[Any]:
+        return [event for event in self.events if event["event"] == name]
+
+    def wait(self, name: str, count: int = 1) -> Any:
+        def there() -> Any:
+            if self.process.poll() is not None and len(self.named(name)) < count:
+                pytest.fail(f"the server ended: {self.process.stderr.read() if self.process.stderr else ''}")
+            return self.named(name)[count - 1] if len(self.named(name)) >= count else None
+
+        return wait_for(there, PATIENCE, f"the server to say {name}", state=lambda: str(self.events))
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(STOPPED_IN)
+        self._reader.join(PATIENCE)
+        return code
+
+
+@contextmanager
+def serving(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[Serving]:
+    """Run a server whose keys are in ``home``."""
+    places = {"AERON_SPARK_CONFIG_HOME": str(home), "AERON_SPARK_AERON_DIR": str(aeron_dir)}
+    command = [sys.executable, "-W", "error", "-m", "aeron_spark", "server", "--json", *arguments]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **places}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        one = Serving(process, places)
+        try:
+            yield one
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def free_ports() -> tuple[int, int]:
+    """Two neighbouring UDP ports that nobody has now."""
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+                try:
+                    other.bind(("127.0.0.1", port + 1))
+                except (OSError, OverflowError):
+                    continue
+                return port, port + 1
+
+
+@pytest.fixture
+def address() -> str:
+    return f"127.0.0.1:{free_ports()[0]}"
+
+
+@pytest.fixture
+def client(tmp_path: Path, shared: Path) -> dict[str, str]:
+    """A client's own home; it uses the same media driver."""
+    return {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+
+
+def test_a_server_is_pinged_and_stops_at_once_when_told(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    with serving(tmp_path / "server", shared, address) as server:
+        said = server.wait("listening")
+        assert said["address"] == f"{address}:{int(address.split(':')[1]) + 1}"
+        done = run(
+            "ping", address, "-n", "2", "--interval", "0", "--tag", "desk-7", "--ipc", "never", "--json", **client
+        )
+        assert done.code == 0, done.err
+        connect, *pings = done.lines
+        assert (connect["transport"], connect["server_key"]) == ("udp", said["key"])
+        assert [ping["number"] for ping in pings] == [1, 2]
+        assert all(0 < ping["seconds"] < PATIENCE for ping in pings)
+        assert server.wait("connect")["tag"] == "desk-7"
+        server.wait("disconnect")
+        assert server.stop() == 0
+        assert server.events[-1]["event"] == "stopped"
+        assert len(server.named("connect")) == len(server.named("disconnect")) == 1
+
+
+def test_row_23_shared_memory_is_used_where_it_can_be_and_udp_where_not(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    with serving(tmp_path / "server", shared, address) as server:
+        server.wait("listening")
+        done = run("ping", address, "-n", "1", "--json", **client)
+        assert done.lines[0]["transport"] == "udp", done.err  # it does not listen there
+        only = run("ping", "ipc:", "-n", "1", **client)
+        assert only.code == 1
+        assert "fallback is unavailable" in only.err
+    with serving(tmp_path / "server", shared, address, "--ipc", "true") as server:
+        server.wait("listening", 2)
+        done = run("ping", address, "-n", "1", "--json", **client)
+        assert done.lines[0]["transport"] == "ipc", done.err
+        assert server.wait("connect")["transport"] == "ipc"
+
+
+def test_messages_of_bytes_go_through_a_server(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    lines = b"one\n\xff\xfe two\n" + b"x" * 300_000 + b"\n"
+    with serving(tmp_path / "server", shared, address) as server:
+        server.wait("listening")
+        came = tmp_path / "came"
+        with came.open("wb") as out, subprocess.Popen(
+            [sys.executable, "-m", "aeron_spark", "receive", "--server", address, "-n", "3", "--timeout", "60"],
+            env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, stdout=out,
+        ) as receiving:  # fmt: skip
+            try:
+                server.wait("connect")
+                # it may not have subscribed yet the first time
+                wait_for(lambda: _sent(lines, address, client) and receiving.poll() is not None, PATIENCE, "messages")
+            finally:
+                if receiving.poll() is None:
+                    receiving.kill()
+        assert receiving.returncode == 0
+        assert came.read_bytes() == lines
+        assert server.stop() == 0
+    assert server.events[-1]["passed_on"] >= 3
+
+
+def _sent(lines: bytes, address: str, client: dict[str, str]) -> bool:
+    done = subprocess.run(
+        [sys.executable, "-m", "aeron_spark", "send", "--server", address],
+        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, input=lines, capture_output=True, timeout=PATIENCE,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return True
+
+
+def test_row_45_only_authorised_clients_come_in(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    authorized = tmp_path / "authorized"
+    authorized.write_text("# nobody yet\n")
+    with serving(tmp_path / "server", shared, address, "--authorized-keys", str(authorized)) as server:
+        server.wait("listening")
+        refused = run("ping", address, "-n", "1", **client)
+        assert refused.code == 1
+        assert "does not know your key" in refused.err
+        shown = run("keys", "show", "--json", **client)
+        authorized.write_text(f"{shown.lines[0]['public']} the one\n")
+        assert run("ping", address, "-n", "1", **client).code == 0
+
+
+def test_row_41_a_changed_server_key_is_refused_and_told_until_it_is_forgotten(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    with serving(tmp_path / "one", shared, address) as server:
+        server.wait("listening")
+        assert run("ping", address, "-n", "1", **client).code == 0
+    known = Path(client["AERON_SPARK_CONFIG_HOME"]) / "known_servers"
+    before = known.read_bytes()
+    assert before
+    with serving(tmp_path / "other", shared, address) as server:
+        server.wait("listening")
+        refused = run("ping", address, "-n", "1", **client)
+        assert refused.code == 1
+        assert f"aeron-spark keys forget {address}" in refused.err
+        assert known.read_bytes() == before
+        assert not server.named("connect")
+        assert run("keys", "forget", address, **client).code == 0
+        assert run("ping", address, "-n", "1", **client).code == 0
+
+
+def test_row_20_ports_that_cannot_be_are_refused_before_anything_starts(shared: Path) -> None:
+    environ = {"AERON_SPARK_AERON_DIR": str(shared)}
+    for ports in ("2000,2000", "0,1", "70000,1"):
+        refused = run("server", "--ports", ports, **environ)
+        assert refused.code == 2, ports
+        assert "ports" in refused.err
+    for wrong in (("--max-conections", "3"), ("--session-timeout", "30s"), ("--mtu", "1200"), ("--idle", "spin")):
+        refused = run("server", *wrong, **environ)
+        assert refused.code == 2, wrong
+
+
+def test_a_configuration_file_says_what_flags_say(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    config = tmp_path / "server.toml"
+    config.write_text(f'[server]\nbind = "{address}"\ndeny = ["127.0.0.0/8"]\n')
+    with serving(tmp_path / "server", shared, "--config", str(config)) as server:
+        server.wait("listening")
+        refused = run("ping", address, "-n", "1", "--ipc", "never", **client)
+        assert refused.code == 1
+        assert "Connection was not permitted!" in refused.err
+    twice = run("server", "--config", str(config), "--deny", "10.0.0.0/8", **client)
+    assert twice.code == 2
+    assert "deny" in twice.err
+    config.write_text("maxConections = 3\n")
+    wrong = run("server", "--config", str(config), **client)
+    assert wrong.code == 2
+    assert "maxConnections" in wrong.err
+
+
+def test_a_server_that_can_listen_nowhere_says_so(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    host, port = address.split(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((host, int(port)))
+        refused = run("server", address, **client)
+    assert refused.code == 1
+    assert port in refused.err
+
+
+def test_nobody_there_is_said_in_time(shared: Path, address: str, client: dict[str, str]) -> None:
+    refused = run("ping", address, "--connect-timeout", "2s", **client)
+    assert refused.code == 1
+    assert address in refused.err
+    assert "answer" in refused.err

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.jvm import jclass
+from aeron_spark.errors import TransportError
+from aeron_spark.transport.waiting import wait_for
+from tests.cli.conftest import run
+
+
+@pytest.mark.parametrize("command", ["stat", "errors", "loss", "backlog"])
+def test_no_driver_is_a_failure_with_its_remedy(command: str, own: Path) -> None:
+    said = run(command, "--aeron-dir", str(own))
+    assert said.code == 1
+    assert said.out == ""
+    assert said.err.startswith(f"aeron-spark: no media driver in {own} can be read")
+    assert "aeron-spark node start" in said.err
+
+
+def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
+    where = ("--aeron-dir", str(own))
+    with node.ensure(own) as handle:
+        assert run("errors", *where).out == "no errors\n"
+        assert run("loss", *where).out == "nothing was lost\n"
+        assert run("loss", *where, "--json").lines == []
+        client = Client(str(own))
+        with pytest.raises(TransportError):
+            client.subscription("aeron:udp?endpoint=no.such.host.invalid:1", 5)
+        client.subscription("aeron:ipc", 1001)
+        publication = client.exclusive_publication("aeron:ipc", 1001)
+        value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(100))
+        # Connected is not yet room: the driver gives a publication its limit a moment later.
+        wait_for(lambda: int(publication.offer(value)) == 160, 30, "a message to be taken")
+
+        streams = {line["stream_id"]: line for line in run("backlog", *where, "--json").lines}
+        assert streams[1001]["channel"] == "aeron:ipc"
+        assert streams[1001]["subscribers"][0]["position"] == 0
+        assert "1001" in run("backlog", *where).out
+
+        counters = run("stat", *where, "--json", "--label", "Bytes").lines
+        assert [line["label"] for line in counters][:2] == ["Bytes sent", "Bytes received"]
+        table = run("stat", *where).out
+        assert f"process {handle.pid} since " in table
+        assert "heartbeat 0." in table or "heartbeat 1." in table
+
+        (error,) = run("errors", *where, "--json").lines
+        assert error["observations"] == 1
+        assert "no.such.host.invalid" in error["text"]
+        assert "no.such.host.invalid" in run("errors", *where).out
+        client.close()

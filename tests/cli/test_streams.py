@@ -1,0 +1,240 @@
+"""``streams``: what archives hold is listed and described, and room is made in them, by whole segments."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aeron_spark.cli import main as entry
+from tests.cli.conftest import Piped, begin, pipe, run
+
+SEGMENT = 65536  # bytes, as the module's node has it
+PATIENCE = 60.0  # seconds for what another process does on a slow machine
+FRAME = 1056  # bytes of the log for a message of 1,000: a header and an alignment more
+
+
+def to(stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> list[str]:
+    return ["--channel", channel, "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
+
+
+def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> None:
+    done = pipe(given, "send", *to(stream_id, aeron_dir, "--record", "--ack", "archive", *more, channel=channel))
+    assert done.code == 0, done.err
+
+
+def thousand(count: int) -> bytes:
+    return b"".join(b"%09d" % number + b"x" * 991 + b"\n" for number in range(count))
+
+
+def streams(*arguments: str) -> Piped:
+    return pipe(b"", "streams", *arguments)
+
+
+def described(stream_id: int, aeron_dir: Path) -> Any:
+    (one,) = streams("describe", *to(stream_id, aeron_dir, "--json")).lines
+    return one
+
+
+def stopped(stream_id: int, aeron_dir: Path) -> Any:
+    """What there is once the archive has noticed that the publisher of one recording has gone."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := described(stream_id, aeron_dir))["active"]:  # each look is a process of its own
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def wait_for_two_segments(stream_id: int, aeron_dir: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        done = streams("describe", *to(stream_id, aeron_dir, "--json"))
+        if done.code == 0 and done.lines[0]["details"][0]["end"] > 2 * SEGMENT:
+            return
+        assert time.monotonic() < deadline, done
+
+
+def test_all_streams_are_listed_and_those_of_a_channel_or_an_id(shared: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        udp = f"aeron:udp?endpoint=localhost:{free.getsockname()[1]}"
+    send(b"1\n2\n", 1001, shared)
+    send(b"3\n", 1001, shared)
+    send(b"4\n", 1002, shared)
+    send(b"5\n", 1001, shared, channel=udp)
+    listed = streams("list", "--aeron-dir", str(shared), "--json")
+    assert listed.code == 0, listed.err
+    found = {(one["channel"], one["stream_id"]): one for one in listed.lines}
+    assert found.keys() >= {("aeron:ipc", 1001), ("aeron:ipc", 1002), (udp, 1001)}
+    one = found["aeron:ipc", 1001]
+    assert (one["archive"], one["recordings"], one["bytes"]) == ("embedded", 2, 3 * 64)
+    assert one["newest"] is None or one["oldest"] < one["newest"]
+    by_id = streams("list", "--aeron-dir", str(shared), "--stream-id", "1001", "--json").lines
+    assert sorted(one["channel"] for one in by_id) == ["aeron:ipc", udp]
+    same = f"{udp}|mtu=1408|alias=other"  # what only tunes a channel, or names it, makes no other stream of it
+    by_channel = streams("list", "--aeron-dir", str(shared), "--channel", same, "--json").lines
+    assert [(one["channel"], one["stream_id"]) for one in by_channel] == [(udp, 1001)]
+    table = run("streams", "list", "--aeron-dir", str(shared), "--stream-id", "1002").out
+    assert "aeron:ipc" in table
+    assert "│ 1002   │" in table
+    assert run("streams", "list", "--aeron-dir", str(shared), "--stream-id", "999").out == "no streams\n"
+
+
+def test_a_stream_is_described_with_its_recordings_and_what_it_holds(shared: Path) -> None:
+    send(thousand(100), 1003, shared)
+    found = stopped(1003, shared)
+    assert (found["payload"], found["schema"], found["retention"]) == ("raw", None, None)
+    (recording,) = found["details"]
+    assert (recording["start"], recording["active"]) == (0, False)
+    assert 0 < recording["end"] - 100 * FRAME < FRAME  # the end of the first term is padding
+    assert (recording["segments"], recording["segment_length"]) == (2, SEGMENT)
+    assert recording["began"] <= recording["ended"]
+    send(b'{"id": 1, "name": "a"}\n', 1004, shared, "--format", "json")
+    rows = described(1004, shared)
+    assert rows["payload"] == "arrow"
+    assert rows["schema"] == [
+        {"name": "id", "type": "int64", "nullable": True},
+        {"name": "name", "type": "string", "nullable": True},
+    ]
+    send(b"x\n", 1005, shared, "--payload", "framed")
+    assert described(1005, shared)["payload"] == "framed"
+    shown = run("streams", "describe", *to(1004, shared)).out
+    for text in ("stream 1004 of aeron:ipc", "payload", "arrow", "int64", "until purged", "recordings"):
+        assert text in shown
+
+
+def test_a_stream_is_found_by_the_alias_of_its_channel(shared: Path) -> None:
+    send(b"x\n", 1006, shared, channel="aeron:ipc?alias=prices")
+    (found,) = streams("describe", "prices", "--aeron-dir", str(shared), "--json").lines
+    assert (found["channel"], found["stream_id"]) == ("aeron:ipc?alias=prices", 1006)
+    wrong = streams("describe", "prises", "--aeron-dir", str(shared))
+    assert wrong.code == 2
+    assert "no stream has the name 'prises' (the alias of its channel). Did you mean 'prices'?" in wrong.err
+
+
+def test_what_is_not_recorded_cannot_be_described(shared: Path) -> None:
+    done = streams("describe", *to(1007, shared))
+    assert (done.code, done.out) == (2, b"")
+    assert "there is no recording of stream 1007 of aeron:ipc. See 'aeron-spark streams list'." in done.err
+
+
+def test_a_purge_takes_whole_segments_before_a_position_and_says_first_which(shared: Path) -> None:
+    send(thousand(300), 1008, shared)
+    end = stopped(1008, shared)["details"][0]["end"]
+    assert 4 * SEGMENT < end < 5 * SEGMENT
+    before = str(2 * SEGMENT + 100)
+    (plan,) = streams("purge", *to(1008, shared, "--before", before, "--dry-run", "--json")).lines
+    expected = {"start": 0, "new_start": 2 * SEGMENT, "segments": 2, "bytes": 2 * SEGMENT}
+    assert plan | expected | {"purged": False} == plan
+    unconfirmed = streams("purge", *to(1008, shared, "--before", before))
+    assert unconfirmed.code == 2
+    assert "nobody is there to confirm it. Give --yes" in unconfirmed.err
+    assert described(1008, shared)["details"][0]["start"] == 0
+    (done,) = streams("purge", *to(1008, shared, "--before", before, "--yes", "--json")).lines
+    assert done == plan | {"purged": True}
+    after = described(1008, shared)["details"][0]
+    assert (after["start"], after["end"], after["segments"]) == (2 * SEGMENT, end, 3)
+    numbers = [int(line[:9]) for line in pipe(b"", "receive", *to(1008, shared)).out.splitlines()]
+    assert numbers == list(range(300 - len(numbers), 300))
+    assert len(numbers) >= (end - 2 * SEGMENT) // FRAME
+    (again,) = streams("purge", *to(1008, shared, "--before", before, "--yes", "--json")).lines
+    assert (again["segments"], again["purged"]) == (0, False)
+
+
+def test_a_purge_keeps_what_was_asked_for_and_never_the_last_segment_goes(shared: Path) -> None:
+    send(thousand(200), 1009, shared)
+    end = stopped(1009, shared)["details"][0]["end"]
+    (kept,) = streams("purge", *to(1009, shared, "--keep", "100k", "--yes", "--json")).lines
+    assert kept["new_start"] == SEGMENT
+    assert end - kept["new_start"] >= 100 * 1024
+    (rest,) = streams("purge", *to(1009, shared, "--keep", "0", "--yes", "--json")).lines
+    assert rest["new_start"] == end // SEGMENT * SEGMENT
+    assert pipe(b"", "receive", *to(1009, shared)).out.splitlines()[-1].startswith(b"000000199")
+
+
+def test_a_purge_by_time_goes_by_publish_times_and_by_when_a_recording_ended(shared: Path) -> None:
+    send(thousand(150), 1010, shared)
+    stopped(1010, shared)
+    (past,) = streams("purge", *to(1010, shared, "--before", "-1h", "--yes", "--json")).lines
+    assert past["segments"] == 0
+    (future,) = streams("purge", *to(1010, shared, "--before", "2200-01-01T00:00:00Z", "--yes", "--json")).lines
+    assert future["new_start"] == 2 * SEGMENT
+    with begin("send", *to(1011, shared, "--record", "--payload", "framed")) as sender:
+        assert sender.stdin is not None
+        sender.stdin.write(thousand(150))
+        sender.stdin.flush()
+        wait_for_two_segments(1011, shared)
+        (active,) = streams("purge", *to(1011, shared, "--before", "2200-01-01T00:00:00Z", "--yes", "--json")).lines
+        assert active["segments"] >= 1
+        sender.communicate(timeout=60)
+    assert sender.returncode == 0
+
+
+def test_raw_messages_have_no_times_to_purge_by(shared: Path) -> None:
+    with begin("send", *to(1012, shared, "--record")) as sender:
+        assert sender.stdin is not None
+        sender.stdin.write(thousand(150))
+        sender.stdin.flush()
+        wait_for_two_segments(1012, shared)
+        done = streams("purge", *to(1012, shared, "--before", "2200-01-01T00:00:00Z", "--yes"))
+        assert done.code == 2
+        assert "its raw messages carry no publish times. Give a position" in done.err
+        refused = streams("delete", *to(1012, shared, "--yes"))
+        assert refused.code == 1
+        assert "of stream 1012 of aeron:ipc is still being recorded. Stop its publisher first" in refused.err
+        sender.communicate(timeout=60)
+    assert pipe(b"", "receive", *to(1012, shared)).out == thousand(150)
+
+
+def test_stopped_recordings_are_deleted_all_or_those_named(shared: Path) -> None:
+    send(b"first\n", 1013, shared)
+    send(b"second\n", 1013, shared)
+    first, second = (one["id"] for one in stopped(1013, shared)["details"])
+    wrong = streams("delete", *to(1013, shared, "--recording", "4711", "--yes"))
+    assert wrong.code == 2
+    assert f"stream 1013 of aeron:ipc has no recording 4711. It has {first}, {second}." in wrong.err
+    asked = streams("delete", *to(1013, shared))
+    assert asked.code == 2
+    assert "nobody is there to confirm it" in asked.err
+    gone = streams("delete", *to(1013, shared, "--recording", str(first), "--yes", "--json"))
+    assert gone.lines == [{"recording": first, "bytes": 64, "deleted": True}]
+    assert pipe(b"", "receive", *to(1013, shared)).out == b"second\n"
+    assert streams("delete", *to(1013, shared, "--yes")).out == b"deleted 1 recording of stream 1013 of aeron:ipc\n"
+    assert streams("describe", *to(1013, shared)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["streems"], "There is no command 'streems'. Did you mean 'streams'?"),
+        (["streams", "lits"], "There is no command 'lits'. Did you mean 'list'?"),
+        (["streams", "describe", "--chanel", "x"], "--channel"),
+        (["streams", "describe"], "--channel is required"),
+        (["streams", "purge", "--before", "1"], "--channel is required"),
+        (["streams", "purge", *to(1, Path("/x"))], "one of --before and --keep says what goes"),
+        (["streams", "purge", *to(1, Path("/x")), "--keep", "much"], "--keep must be a size in bytes such as"),
+        (["streams", "purge", *to(1, Path("/x")), "--before", "noon"], "--before must be a position, an ISO time"),
+        (["streams", "list", "--stream-id", "one"], "option 'streamId' must be a whole number"),
+        (["streams", "list", "--option", "archvie=x"], "there is no option 'archvie'. Did you mean 'archive'?"),
+        (
+            ["streams", "create", "flights", "--partitions", "4", "--retention", "10g"],
+            "stream 'flights' cannot be created without a server: named streams live on one",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_2_and_starts_nothing(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.out == ""
+
+
+def test_json_is_one_object_a_line(shared: Path) -> None:
+    send(b"x\n", 1014, shared)
+    for line in streams("list", "--aeron-dir", str(shared), "--json").out.splitlines():
+        assert isinstance(json.loads(line), dict)

@@ -1,0 +1,198 @@
+"""A server's named streams on the command line: made, listed, written from files, received into files, unmade."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from aeron_spark.transport.waiting import wait_for
+from tests.cli.conftest import CONNECTOR, Piped, Said, run
+from tests.cli.test_server_cli import PATIENCE, Serving, free_ports, serving
+
+ROWS = pa.table({"city": ["Oslo", "Bergen", None], "n": [1, 2, 3], "x": [0.5, 1.5, -2.0]})
+
+
+class OnServer:
+    """Commands with --server, in a client's own home."""
+
+    def __init__(self, address: str, environ: dict[str, str]) -> None:
+        self.address = address
+        self.environ = environ
+
+    def __call__(self, *arguments: str) -> Said:
+        return run(*arguments, "--server", self.address, **self.environ)
+
+    def done(self, *arguments: str) -> list[Any]:
+        """Run it with --json; it has to succeed."""
+        said = self(*arguments, "--json")
+        assert said.code == 0, said.err
+        return said.lines
+
+    def piped(self, given: bytes, *arguments: str) -> Piped:
+        with self.begin(*arguments) as process:
+            out, err = process.communicate(given, timeout=PATIENCE)
+        return Piped(process.returncode, out, err.decode())
+
+    def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments, "--server", self.address],
+            env={**os.environ, "PYTHONPATH": str(CONNECTOR), **self.environ}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def on_server(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnServer]:
+    home = tmp_path_factory.mktemp("homes")
+    address = f"127.0.0.1:{free_ports()[0]}"
+    client = {"AERON_SPARK_CONFIG_HOME": str(home / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    with serving(home / "server", shared, address, "--handshakes-per-second", "0") as server:
+        server.wait("listening")
+        yield OnServer(address, client)
+        assert isinstance(server, Serving)
+        assert server.stop() == 0
+
+
+def test_streams_are_created_listed_described_and_deleted(on_server: OnServer) -> None:
+    (made,) = on_server.done("streams", "create", "made", "--partitions", "3", "--retention", "1g,7d")
+    assert (made["name"], made["partitions"], made["retention_bytes"]) == ("made", 3, 1 << 30)
+    assert made in on_server.done("streams", "list")
+    shown = on_server("streams", "list")
+    assert "made" in shown.out
+    assert "1.0 GiB of each partition and 7 d" in shown.out
+    (described,) = on_server.done("streams", "describe", "made")
+    assert [part["start"] for part in described["details"]] == [0, 0, 0]
+    assert "retention" in on_server("streams", "describe", "made").out
+    wrong = on_server("streams", "describe", "mdae")
+    assert wrong.code == 2
+    assert "Did you mean 'made'?" in wrong.err
+    again = on_server("streams", "create", "made")
+    assert again.code == 2
+    unsure = on_server("streams", "delete", "made")
+    assert unsure.code == 2
+    assert "--yes" in unsure.err
+    assert on_server.done("streams", "delete", "made", "--yes") == [{"name": "made", "bytes": 0, "deleted": True}]
+    assert "made" not in [one["name"] for one in on_server.done("streams", "list")]
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "jsonl"])
+def test_files_go_in_and_come_out(on_server: OnServer, tmp_path: Path, form: str) -> None:
+    stream = f"files-{form}"
+    on_server.done("streams", "create", stream)
+    given, copy = tmp_path / f"given.{form}", tmp_path / f"copy.{form}"
+    write(ROWS, given)
+    (sent,) = on_server.done("send", str(given), str(given), "--stream", stream)
+    assert (sent["rows"], sent["transactions"]) == (6, 2)
+    assert on_server("receive", "--stream", stream, "--output", str(copy)).code == 0
+    assert read(copy) == ROWS.to_pylist() * 2
+    if form == "parquet":
+        (described,) = on_server.done("streams", "describe", stream)
+        assert described["payload"] == "arrow"
+        assert [column["name"] for column in described["schema"]] == ROWS.schema.names
+
+
+def write(table: pa.Table, path: Path) -> None:
+    match path.suffix:
+        case ".parquet":
+            pyarrow.parquet.write_table(table, path)
+        case ".csv":
+            pyarrow.csv.write_csv(table, path)
+        case ".arrow":
+            with pa.ipc.new_file(str(path), table.schema) as file:
+                file.write_table(table)
+        case _:
+            path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+
+
+def read(path: Path) -> list[Any]:
+    match path.suffix:
+        case ".parquet":
+            return pyarrow.parquet.read_table(path).to_pylist()
+        case ".csv":
+            options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+            return pyarrow.csv.read_csv(path, convert_options=options).to_pylist()
+        case ".arrow":
+            with pa.ipc.open_file(str(path)) as file:
+                return file.read_all().to_pylist()
+        case _:
+            return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_lines_are_messages_and_a_transaction_may_be_shorter_than_the_input(on_server: OnServer) -> None:
+    on_server.done("streams", "create", "lines")
+    lines = b"".join(b"line %d\n" % number for number in range(10)) + b"\xff\xfe\n"
+    sent = on_server.piped(lines, "send", "--stream", "lines", "--commit-rows", "4", "--writer-id", "w", "--json")
+    assert sent.code == 0, sent.err
+    assert (sent.lines[0]["rows"], sent.lines[0]["transactions"]) == (11, 3)
+    came = on_server.piped(b"", "receive", "--stream", "lines")
+    assert came.out == lines
+    few = on_server.piped(b"", "receive", "--stream", "lines", "-n", "2", "--json")
+    assert few.lines == [{"value": "line 0"}, {"value": "line 1"}]
+    later = on_server.piped(b"", "receive", "--stream", "lines", "--start", "-1h", "--metadata", "--json", "-n", "1")
+    assert later.lines[0]["_aeron_writer"] == "w"
+
+
+def test_following_gives_what_comes_and_ends_by_a_signal(on_server: OnServer) -> None:
+    on_server.done("streams", "create", "followed")
+    with on_server.begin("receive", "--stream", "followed", "--follow", "--start", "earliest", "--json") as following:
+        assert following.stdout is not None
+        for text in (b"one", b"two"):
+            assert on_server.piped(text, "send", "--stream", "followed").code == 0
+            assert json.loads(following.stdout.readline()) == {"value": text.decode()}
+        following.send_signal(signal.SIGINT)
+        assert wait_for(lambda: following.poll() is not None, PATIENCE, "the end of receive")
+        assert following.returncode == 0, following.stderr.read() if following.stderr else ""
+    early = on_server("receive", "--stream", "followed", "--follow", "-n", "1", "--timeout", "0.5")
+    assert early.code == 1
+    assert "0 of 1 rows came" in early.err
+
+
+def test_what_is_before_a_position_is_purged(on_server: OnServer) -> None:
+    on_server.done("streams", "create", "purged")
+    rows = b"x" * 1000 + b"\n"
+    assert on_server.piped(rows * 200_000, "send", "--stream", "purged", "--payload", "raw").code == 0
+    (cut,) = on_server.done("streams", "purge", "purged", "--keep", "1m", "--yes")
+    assert cut["partition"] == 0
+    assert cut["new_start"] > cut["start"] == 0
+    lost = on_server("receive", "--stream", "purged", "--start", "0")
+    assert lost.code == 1
+    assert "was purged" in lost.err
+
+
+def test_wrong_command_lines_are_refused_before_anything_is_done(on_server: OnServer, tmp_path: Path) -> None:
+    on_server.done("streams", "create", "wrong")
+    given = tmp_path / "given.csv"
+    given.write_text("a,b\n1,2\n")
+    for wrong, said in (
+        (["send", str(given), "--stream", "nowhere"], "there is no stream 'nowhere'"),
+        (["send", str(given), "--stream", "wrong", "--ack", "archive"], "direct way"),
+        (["send", str(given), "--commit-rows", "3"], "--stream"),
+        (["send", str(tmp_path / "none.csv"), "--stream", "wrong"], "cannot be read"),
+        (["receive", "--stream", "wrong", "--payload", "raw"], "--payload"),
+        (["receive", "--stream", "wrong", "--start", "latest"], "--follow"),
+        (["receive", "--stream", "wrong", "--start", "yesterday"], "start cannot be 'yesterday'"),
+        (["receive", "--stream", "wrong", "--timeout", "3"], "--follow"),
+        (["receive", "--stream", "wrong", "--channel", "aeron:ipc"], "two ways"),
+        (["streams", "create", "x", "--retention", "64m"], "may be a size or a time"),
+        (["streams", "create", "no/name"], "cannot be called"),
+        (["streams", "describe"], "has a name"),
+        (["streams", "purge", "wrong", "--keep", "x", "--yes"], "--keep"),
+        (["streams", "creat", "x"], "Did you mean 'create'?"),
+    ):
+        refused = on_server(*wrong)
+        assert refused.code == 2, (wrong, refused.out, refused.err)
+        assert said in refused.err
+    alone = run("send", str(given), "--stream", "wrong", **on_server.environ)
+    assert alone.code == 2
+    assert "--server" in alone.err

@@ -1,0 +1,103 @@
+"""A producer as a process of its own, that keeps a ledger: what it is about to publish, and what was acknowledged.
+
+    python -m tests.e2e.producer AERON_DIR STREAM_ID LEDGER FIRST_ID SEED PAUSE
+
+It publishes rows with ids that are never used again until its standard input ends. Each line of the ledger is
+
+    offered FIRST COUNT          written before anything of it is published
+    acked FIRST COUNT            the archive has recorded all of it
+    failed FIRST COUNT ERROR     it may be recorded, in whole, in part, or not at all; it is not published again
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.log.appender import Appender, Source
+from aeron_spark.options import WriteOptions
+
+LARGEST: Final = 16  # rows acknowledged at once
+LONGEST: Final = 2500  # bytes of padding: some rows are longer than a frame
+
+
+def value_of(row: int) -> bytes:
+    """Return the bytes of a row: its number, then as much as only that number says."""
+    mixed = zlib.crc32(row.to_bytes(8, "little"))
+    length = mixed % 100 if mixed % 7 else mixed % LONGEST
+    return f"{row}:".encode() + bytes([97 + mixed % 26]) * length
+
+
+def row_of(value: bytes) -> int:
+    """Return the number of a row; every byte of it is looked at."""
+    row = int(value.partition(b":")[0])
+    assert value == value_of(row), f"row {row} was changed on its way"
+    return row
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a producer wrote down."""
+
+    offered: frozenset[int]
+    acked: frozenset[int]
+    failures: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """Read what is there now; a last line that is not whole yet is not there."""
+        offered: set[int] = set()
+        acked: set[int] = set()
+        failures = []
+        text = path.read_text() if path.exists() else ""
+        for line in text[: text.rfind("\n") + 1].splitlines():
+            what, first, count, *rest = line.split(" ", 3)
+            rows = range(int(first), int(first) + int(count))
+            if what == "offered":
+                offered.update(rows)
+            elif what == "acked":
+                acked.update(rows)
+            else:
+                failures.append(rest[0])
+        return cls(frozenset(offered), frozenset(acked), tuple(failures))
+
+
+def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pause: str) -> None:
+    """Publish until standard input ends."""
+    rng = random.Random(int(seed))
+    options = WriteOptions.parse(
+        {
+            "channel": "aeron:ipc",
+            "streamId": stream_id,
+            "aeronDir": aeron_dir,
+            "ack": "archive",
+            "record": "auto",
+            "offerTimeout": "10s",
+        },
+        streaming=False,
+    )
+    row = int(first)
+    with open(ledger, "a", buffering=1, encoding="utf-8") as out:
+        while not select.select([sys.stdin], [], [], rng.uniform(0, 2 * float(pause)))[0]:
+            count = rng.randint(1, LARGEST)
+            print(f"offered {row} {count}", file=out)
+            try:
+                appender = Appender(options, Source("producer"))
+                appender.raw(pa.array([value_of(one) for one in range(row, row + count)], pa.binary()))
+                appender.finish()
+                print(f"acked {row} {count}", file=out)
+            except AeronSparkError as error:
+                print(f"failed {row} {count} {type(error).__name__}: {' '.join(str(error).split())}", file=out)
+            row += count
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,39 @@
+"""What an archive holds of a stream, message by message, read without Spark and without its planning.
+
+    python -m tests.e2e.recorded AERON_DIR STREAM_ID FILE
+
+writes an Arrow file of (recording, position, value): in a process of its own, so that a test needs no JVM.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+
+from aeron_spark.log.api import Range
+from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.log.content import last_message
+from aeron_spark.log.reach import embedded, hold
+
+SCHEMA = pa.schema([("recording", pa.int64()), ("position", pa.int64()), ("value", pa.binary())])
+
+
+def main(aeron_dir: str, stream_id: str, path: str) -> None:
+    """Write the file."""
+    log = ArchiveLog(StreamAddress("aeron:ipc", int(stream_id), (embedded(hold(aeron_dir)),)))
+    batches = []
+    for state in log.states():
+        end = last_message(log, state)
+        if end > state.start:
+            wanted = Range(state.key, state.fingerprint, state.start, end, end, state.term_length)
+            for rows in log.read(wanted):
+                ids = pa.array([state.recording_id] * len(rows), pa.int64())
+                batches.append(pa.RecordBatch.from_arrays([ids, rows.positions, rows.values], schema=SCHEMA))
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, SCHEMA) as out:
+        for batch in batches:
+            out.write_batch(batch)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

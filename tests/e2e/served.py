@@ -1,0 +1,158 @@
+"""A server with named streams as a process of its own, its producer, and what its streams hold, seen from the test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.endpoint.drivers import free_ports
+from tests.e2e.processes import PATIENCE, environment
+
+READER: Final = "tests.e2e.stream_program"
+
+
+class ServerProgram:
+    """``aeron-spark server`` on the node of ``aeron_dir``; killed and started again it has the same ports and key."""
+
+    def __init__(self, aeron_dir: Path, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.aeron_dir = aeron_dir
+        self.folder = folder
+        data, control = free_ports()
+        self.address = f"127.0.0.1:{data}:{control}"
+        self.identity = folder / "server.key"
+        self.key = public_text(ensure_identity(self.identity).public)
+        ensure_identity(folder / "client.key")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        log = self.folder / "server.log"
+        before = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", str(self.aeron_dir),
+                    "--identity", str(self.identity), "--handshakes-per-second", "0",
+                ],
+                env=environment(), stdout=out, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+        def listens() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, log.read_text()[-4000:]
+            return b"listening" in log.read_bytes()[before:]
+
+        wait_for(listens, PATIENCE, "the server to listen")
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        """End it in order."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(PATIENCE)
+        if self.process.poll() is None:
+            self.kill()
+
+    def options(self, stream: str) -> dict[str, str]:
+        """The options by which Spark reaches a stream."""
+        return {
+            "server": self.address,
+            "stream": stream,
+            "identity": str(self.folder / "client.key"),
+            "serverKey": self.key,
+            "aeronDir": str(self.aeron_dir),
+        }
+
+    def create(self, stream: str, partitions: int) -> None:
+        """Make a stream."""
+        self._ask("create", stream, str(partitions))
+
+    def rows(self, stream: str) -> dict[int, list[int]]:
+        """Return the ids that a stream holds, by partition and in order."""
+        found: dict[str, list[int]] = json.loads(self._ask("rows", stream))
+        return {int(partition): ids for partition, ids in found.items()}
+
+    def _ask(self, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", READER, json.dumps(self.options("")), *words],
+            env=environment(), capture_output=True, text=True, timeout=PATIENCE,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+
+class StreamProducer:
+    """A producer in a process of its own: it commits rows with rising ids, and writes down what was committed."""
+
+    def __init__(self, server: ServerProgram, stream: str, ledger: Path, seed: int) -> None:
+        self.ledger = ledger
+        with ledger.with_suffix(".log").open("ab") as log:
+            words = ("produce", stream, str(ledger), str(seed))
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", READER, json.dumps(server.options("")), *words],
+                env=environment(), stdin=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+
+    def committed(self) -> int:
+        """How many rows are committed, as far as it knows."""
+        lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
+        return int(lines[-1]) if lines else 0
+
+    def await_more(self, rows: int) -> None:
+        """Wait until so many more rows are committed."""
+        wanted = self.committed() + rows
+
+        def there() -> bool:
+            assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
+            return self.committed() >= wanted
+
+        wait_for(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
+
+    def finish(self) -> int:
+        """Let it end in order; return how many rows it committed."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(PATIENCE) == 0, self.ledger.with_suffix(".log").read_text()[-4000:]
+        return self.committed()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, 9)
+        self.process.wait(PATIENCE)
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+
+
+def same(found: dict[int, list[int]], wanted: dict[int, list[int]]) -> None:
+    """Compare two streams: nothing lost, nothing twice, and the rows of a partition in their order."""
+    all_found = [one for ids in found.values() for one in ids]
+    all_wanted = [one for ids in wanted.values() for one in ids]
+    assert len(all_wanted) == len(set(all_wanted)) > 0
+    lost, more = set(all_wanted) - set(all_found), len(all_found) - len(set(all_found))
+    assert not lost, f"{len(lost)} rows lost, such as {min(lost)}"
+    assert not more, f"{more} rows twice"
+    assert set(all_found) == set(all_wanted)
+    for ids in found.values():
+        for source in wanted.values():
+            mine: Any = set(source)
+            order = [one for one in ids if one in mine]
+            assert order == sorted(order, key={one: at for at, one in enumerate(source)}.__getitem__)

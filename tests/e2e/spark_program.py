@@ -1,0 +1,245 @@
+"""A Spark driver as a process of its own, that tests may kill: it takes orders as lines of JSON, and answers so.
+
+python -m tests.e2e.spark_program '{"master": "local[2,4]", "place": "/tmp/...", "conf": {}}'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+
+ANSWER: Final = "@@"  # what else stands on standard output is Spark's own
+DELTA: Final = Path(__file__).resolve().parents[2] / "jars" / "target" / "delta"
+HELD: Final = 120.0  # seconds that a held task waits for its end
+
+ROWS: Final = StructType(
+    [
+        StructField("value", BinaryType()),
+        StructField("recordingId", LongType()),
+        StructField("position", LongType()),
+        StructField("attempt", IntegerType()),
+    ]
+)
+EVENTS: Final = StructType([StructField("id", LongType()), StructField("text", BinaryType())])
+
+
+def session(order: dict[str, Any]) -> SparkSession:
+    """Start Spark as ``order`` says."""
+    place = order["place"]
+    conf = {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": f"{DELTA}/*",
+        "spark.executor.extraClassPath": f"{DELTA}/*",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place} -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": f"{place}/warehouse",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # a worker that was killed is to be missed soon, and no wait is to be longer than a test's patience
+        "spark.network.timeout": "60s",
+        **order.get("conf", {}),
+    }
+    builder = SparkSession.builder.master(order["master"]).appName("aeron-spark end to end")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def mapper(
+    pause: float, hold: str | None, busy: str | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step that takes its time, and adds the task's attempt to its rows.
+
+    In the folder ``busy`` it has a file named by its process while it runs. With ``hold``, a file's name, the first
+    attempt of partition 0 waits while the file is there, as on a sick machine.
+    """
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        attempt = context.attemptNumber()
+        mark = None if busy is None else Path(busy, str(os.getpid()))
+        if mark is not None:
+            mark.touch()
+        if hold is not None and attempt == 0 and context.partitionId() == 0:
+            end = time.monotonic() + HELD
+            while os.path.exists(hold) and time.monotonic() < end:
+                time.sleep(0.02)
+        time.sleep(pause)
+        for batch in batches:
+            attempts = pa.array([attempt] * batch.num_rows, pa.int32())
+            yield pa.RecordBatch.from_arrays(
+                [batch.column("value"), batch.column("recordingId"), batch.column("position"), attempts],
+                names=["value", "recordingId", "position", "attempt"],
+            )
+        if mark is not None:
+            mark.unlink(missing_ok=True)
+
+    return step
+
+
+def failing(rows: int, length: int, go: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step that makes rows of each partition's number, and whose first attempt fails after all of them.
+
+    It fails once the file ``go`` is there: whoever makes it has seen that rows went out.
+    """
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            for seed in batch.column("id").to_pylist():
+                first = seed * rows
+                for at in range(first, first + rows, 100):
+                    ids = list(range(at, min(at + 100, first + rows)))
+                    texts = [str(one).encode().ljust(length, b".") for one in ids]
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(ids, pa.int64()), pa.array(texts, pa.binary())], names=["id", "text"]
+                    )
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
+            end = time.monotonic() + HELD
+            while not os.path.exists(go) and time.monotonic() < end:
+                time.sleep(0.02)
+            raise RuntimeError(f"this task fails on purpose, after its {rows} rows")
+
+    return step
+
+
+class Program:
+    """The orders; each is a method, named by ``do``."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.queries: dict[str, StreamingQuery] = {}
+
+    def start(self, name: str, options: dict[str, str], table: str, checkpoint: str, **more: Any) -> dict[str, Any]:
+        """Start a query from Aeron into a Delta table."""
+        read = self.spark.readStream.format("aeron").options(payload="raw", **options).load()
+        rows = read.select("value", "recordingId", "position")
+        step = mapper(float(more.get("pause", 0)), more.get("hold"), more.get("busy"))
+        return self._run(name, rows.mapInArrow(step, ROWS), table, checkpoint)
+
+    def distinct(self, name: str, options: dict[str, str], table: str, checkpoint: str) -> dict[str, Any]:
+        """Start a query that drops the repeats of an at-least-once writer, as docs/exactly-once.md says."""
+        read = self.spark.readStream.format("aeron").options(includeMetadata="true", **options).load()
+        once = read.withWatermark("_aeron_timestamp", "10 minutes").dropDuplicatesWithinWatermark(
+            ["_aeron_writer", "_aeron_batch", "_aeron_partition", "_aeron_row"]
+        )
+        return self._run(name, once.select("id", "text"), table, checkpoint, availableNow=True)
+
+    def publish(self, name: str, options: dict[str, str], checkpoint: str, **more: Any) -> dict[str, Any]:
+        """Start a query into Aeron, whose first task fails once after its rows went out."""
+        seeds = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", more["partitions"])
+        read = seeds.option("numPartitions", more["partitions"]).load().selectExpr("value AS id")
+        rows = read.mapInArrow(failing(more["rows"], more["length"], more["go"]), EVENTS)
+        writer = rows.writeStream.format("aeron").options(**options).option("checkpointLocation", checkpoint)
+        self.queries[name] = writer.queryName(name).trigger(processingTime="1 hour").start()
+        return {}
+
+    def copy(self, name: str, source: dict[str, str], target: dict[str, str], checkpoint: str) -> dict[str, Any]:
+        """Start a query from one stream of a server to another."""
+        if name in self.queries:
+            self.queries.pop(name).stop()
+        read = self.spark.readStream.format("aeron").options(startingOffsets="earliest", **source).load()
+        writer = read.writeStream.format("aeron").options(**target).option("checkpointLocation", checkpoint)
+        self.queries[name] = writer.queryName(name).start()
+        return {}
+
+    def _run(self, name: str, rows: DataFrame, table: str, checkpoint: str, **trigger: Any) -> dict[str, Any]:
+        if name in self.queries:  # one that failed, or that a failed test left
+            self.queries.pop(name).stop()
+        writer = rows.writeStream.format("delta").option("checkpointLocation", checkpoint).queryName(name)
+        self.queries[name] = (writer.trigger(**trigger) if trigger else writer).start(table)
+        return {}
+
+    def stop(self, name: str) -> dict[str, Any]:
+        """Stop a query, in whatever it is at."""
+        self.queries.pop(name).stop()
+        return {}
+
+    def state(self, name: str) -> dict[str, Any]:
+        """Say how a query is."""
+        query = self.queries[name]
+        failure = query.exception()
+        progress = query.lastProgress
+        return {
+            "active": query.isActive,
+            "failure": None if failure is None else str(failure),
+            "message": query.status["message"],
+            "batch": -1 if progress is None else progress["batchId"],
+        }
+
+    def batch(self, options: dict[str, str]) -> dict[str, Any]:
+        """Read what is recorded of a stream, as a batch."""
+        rows = self.spark.read.format("aeron").options(includeMetadata="true", **options).load()
+        found = rows.selectExpr("id", "_aeron_writer", "_aeron_batch", "_aeron_partition", "_aeron_row").collect()
+        return {"rows": [list(row) for row in found]}
+
+    def table(self, path: str) -> dict[str, Any]:
+        """Count a Delta table's rows as Spark sees them."""
+        rows = self.spark.read.format("delta").load(path)
+        return {"rows": rows.count(), "distinct": rows.dropDuplicates().count()}
+
+    def tasks(self) -> dict[str, Any]:
+        """Give every task that Spark started: its stage, partition, attempt, and how it ended."""
+        store = self.spark.sparkContext._jsc.sc().statusStore()
+        nothing = self.spark.sparkContext._jvm.java.util.ArrayList()
+        quantiles = getattr(store, "stageList$default$4")()
+        found = []
+        stages = store.stageList(nothing, False, False, quantiles, nothing)
+        for index in range(stages.size()):
+            stage = stages.apply(index)
+            tasks = store.taskList(stage.stageId(), stage.attemptId(), 10_000)
+            for at in range(tasks.size()):
+                task = tasks.apply(at)
+                found.append(
+                    {
+                        "stage": stage.stageId(),
+                        "partition": task.partitionId(),
+                        "attempt": task.attempt(),
+                        "speculative": task.speculative(),
+                        "status": task.status(),
+                        "executor": task.executorId(),
+                    }
+                )
+        return {"tasks": found}
+
+
+def main(order: dict[str, Any]) -> None:
+    """Serve orders until standard input ends."""
+    program = Program(session(order))
+    print(ANSWER + json.dumps({"jvm": program.spark.sparkContext._gateway.proc.pid}), flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = getattr(program, asked.pop("do"))(**asked)
+        except Exception as error:  # the test is told, and goes on
+            answer = {"raised": f"{type(error).__name__}: {error}"}
+        print(ANSWER + json.dumps(answer), flush=True)
+    for query in program.queries.values():
+        query.stop()
+    program.spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,97 @@
+"""The wheel carries what an installation needs: jars, types, the entrance for Spark and the console command."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: a build writes beside its sources."""
+    copy = tmp_path_factory.mktemp("project")
+    for name in SOURCES:
+        shutil.copy(ROOT / name, copy)
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "connector", copy / "connector", ignore=ignore)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", cwd=copy)
+    (built,) = (copy / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", target, wheel, cwd=target)
+    return target
+
+
+def names(wheel: Path) -> Sequence[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_is_named_after_the_distribution_and_runs_anywhere(wheel: Path) -> None:
+    assert wheel.name == "aeron_spark-0.1.0-py3-none-any.whl"
+
+
+def test_the_wheel_carries_its_jars_and_no_other(wheel: Path) -> None:
+    jars = sorted(name for name in names(wheel) if name.endswith(".jar"))
+    assert jars == ["aeron_spark/jars/aeron-all-1.51.0.jar", "aeron_spark/jars/aeron-spark-helper.jar"]
+
+
+def test_the_helper_in_the_wheel_has_its_classes(installed: Path) -> None:
+    with zipfile.ZipFile(installed / "aeron_spark" / "jars" / "aeron-spark-helper.jar") as helper:
+        classes = {name for name in helper.namelist() if name.endswith(".class")}
+    sources = ROOT / "jars" / "src" / "main" / "java"
+    expected = {str(source.relative_to(sources).with_suffix(".class")) for source in sources.rglob("*.java")}
+    assert expected
+    assert expected <= classes
+
+
+def test_every_module_of_the_source_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
+    sources = {str(path.relative_to(ROOT / "connector")) for path in (ROOT / "connector").rglob("*.py")}
+    assert {name for name in names(wheel) if name.endswith(".py")} == sources
+    assert {"aeron_spark/py.typed", "pyspark_aeron/__init__.py"} <= set(names(wheel))
+
+
+def test_the_console_command_is_declared(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        entries = ConfigParser()
+        entries.read_string(archive.read(name).decode())
+    assert entries["console_scripts"]["aeron-spark"] == "aeron_spark.cli.main:main"
+
+
+def test_an_installation_finds_its_own_jars(installed: Path) -> None:
+    code = "from aeron_spark.aeron.jars import classpath; print(*classpath(), sep='\\n')"
+    found = run(sys.executable, "-c", code, cwd=installed).split()
+    assert [Path(jar).parent for jar in found] == [installed / "aeron_spark" / "jars"] * 2
+
+
+def test_spark_finds_the_source_without_a_registration(installed: Path) -> None:
+    code = """
+import pkgutil, sys
+import pyspark_aeron
+assert "aeron_spark" not in sys.modules, "the entrance loaded the package"
+assert [m.name for m in pkgutil.iter_modules() if m.name == "pyspark_aeron"] == ["pyspark_aeron"]
+from pyspark.sql.datasource import DataSource
+print(pyspark_aeron.DefaultSource.name(), issubclass(pyspark_aeron.DefaultSource, DataSource), "jpype" in sys.modules)
+"""
+    assert run(sys.executable, "-c", code, cwd=installed).split() == ["aeron", "True", "False"]

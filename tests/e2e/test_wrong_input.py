@@ -1,0 +1,244 @@
+"""Machines and directories on which it cannot work: each has its sentence and its exit code, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from tests.cli.conftest import Piped, pipe, run
+
+NOBODY = 12345  # a user id that nobody has
+MIB = 1 << 20
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away or mount a file system")
+
+
+@pytest.fixture
+def own(aeron_dir: Path) -> Iterator[Path]:
+    """The directory of a node that the test may start and forget."""
+    yield aeron_dir
+    node.stop(aeron_dir, force=True, timeout=10)
+    shutil.rmtree(aeron_dir, ignore_errors=True)
+    shutil.rmtree(node.places_here(aeron_dir).folder, ignore_errors=True)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes file systems of so many MiB, in memory."""
+    with ExitStack() as mounted:
+
+        def mount(mib: int) -> Path:
+            place = tmp_path / f"small-{mib}"
+            place.mkdir()
+            done = subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(place)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode and os.environ.get("CI") != "true":
+                pytest.skip(f"root may not mount here: {done.stderr.strip()}")
+            assert done.returncode == 0, done.stderr
+            mounted.callback(subprocess.run, ["umount", str(place)], check=True)
+            return place
+
+        yield mount
+
+
+def to(aeron_dir: Path, stream_id: int = 1001, *more: str) -> list[str]:
+    return ["--channel", "aeron:ipc", "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
+
+
+def send(given: bytes, aeron_dir: Path, stream_id: int = 1001, *more: str) -> Piped:
+    return pipe(given, "send", *to(aeron_dir, stream_id, "--record", "--ack", "archive", *more))
+
+
+def received(aeron_dir: Path, stream_id: int = 1001) -> list[bytes]:
+    done = pipe(b"", "receive", *to(aeron_dir, stream_id))
+    assert done.code == 0, done.err
+    return done.out.splitlines()
+
+
+# JPype also looks where Linux distributions put Java, which a test cannot empty.
+NO_JAVA = """
+import jpype._jvmfinder as finder
+def nowhere(self):
+    raise finder.JVMNotFoundException("none")
+finder.JVMFinder.get_jvm_path = nowhere
+"""
+
+
+def test_without_java_every_command_that_needs_it_says_so(own: Path, tmp_path: Path) -> None:
+    empty, site = tmp_path / "empty", tmp_path / "site"
+    empty.mkdir()
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(NO_JAVA)
+    connector = Path(__file__).resolve().parents[2] / "connector"
+    environ = {
+        "JAVA_HOME": str(empty),
+        "PATH": str(empty),
+        "PYTHONPATH": os.pathsep.join([str(site), str(connector)]),
+    }
+    sentence = "Aeron needs Java 17 or newer, and no Java was found. Install one"
+    for arguments in (["receive", *to(own)], ["streams", "list", "--aeron-dir", str(own)], ["node", "start"]):
+        said = run(*arguments, **environ)
+        assert (said.code, said.out) == (1, ""), arguments
+        assert said.err.startswith(f"aeron-spark: {sentence}"), arguments
+        assert said.err.count("\n") == 1, arguments
+    assert run("doctor", **environ).code == 1
+    assert node.status(own).state == "absent"
+
+
+def test_java_11_is_too_old_and_named(own: Path, tmp_path: Path) -> None:
+    java = shutil.which("java")
+    assert java is not None
+    real = next(Path(java).resolve().parents[1].rglob("libjvm.so"))
+    server = tmp_path / "java-11" / "lib" / "server"
+    server.mkdir(parents=True)
+    # What is installed beside the library says which Java it is: a copy, because a link leads back to a newer one.
+    shutil.copy(real, server / "libjvm.so")
+    (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
+    said = run("receive", *to(own), JAVA_HOME=str(tmp_path / "java-11"))
+    assert (said.code, said.out) == (1, "")
+    assert "Aeron needs Java 17 or newer, and " in said.err
+    assert "libjvm.so is Java 11. Set JAVA_HOME to a newer Java" in said.err
+    assert node.status(own).state == "absent"
+
+
+def test_an_archive_that_is_not_there_is_named_in_time(own: Path) -> None:
+    with node.ensure(own), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        assert send(b"kept\n", own).code == 0
+        silent.bind(("127.0.0.1", 0))
+        archive = f"aeron:udp?endpoint=localhost:{silent.getsockname()[1]}"
+        more = ["--archive", archive, "--option", "connectTimeout=1s"]
+        began = time.monotonic()
+        for done in (pipe(b"", "receive", *to(own, 1001, *more)), send(b"x\n", own, 1001, *more)):
+            assert (done.code, done.out) == (1, b"")
+            assert f"connecting to the archive at {archive} stream 10 failed: TimeoutException" in done.err
+        assert time.monotonic() - began < 40
+        assert received(own) == [b"kept"]
+
+
+def test_a_stream_id_of_the_archives_control_is_refused_and_the_archive_lives_on(own: Path) -> None:
+    with node.ensure(own):
+        assert send(b"kept\n", own).code == 0
+        for stream_id in (10, 20):
+            done = send(b"x\n", own, stream_id)
+            assert done.code == 2
+            assert f"stream {stream_id} of aeron:ipc is a control stream of an Aeron Archive" in done.err
+        assert received(own) == [b"kept"]
+
+
+def test_a_directory_that_is_a_file_or_holds_other_things_is_left_alone(own: Path, tmp_path: Path) -> None:
+    file, full = tmp_path / "file", tmp_path / "full"
+    file.write_text("mine")
+    full.mkdir()
+    (full / "thesis.tex").write_text("years of work")
+    for place, says in ((file, f"{file} is not a directory"), (full, "such as thesis.tex")):
+        done = send(b"x\n", place)
+        assert (done.code, done.out) == (1, b"")
+        assert says in done.err
+    assert file.read_text() == "mine"
+    assert [path.name for path in full.iterdir()] == ["thesis.tex"]
+
+
+@needs_root
+def test_a_directory_of_another_user_is_refused(own: Path) -> None:
+    own.mkdir(mode=0o700)
+    os.chown(own, NOBODY, NOBODY)
+    done = send(b"x\n", own)
+    assert (done.code, done.out) == (1, b"")
+    assert f"the directory {own} belongs to user {NOBODY}, not to user 0. Name a directory of your own" in done.err
+    assert list(own.iterdir()) == []
+
+
+@needs_root
+def test_a_directory_that_cannot_be_written_is_refused(own: Path, small: Callable[[int], Path]) -> None:
+    # Root may write wherever something can be written at all.
+    place = small(300)
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    done = send(b"x\n", place / "aeron")
+    assert (done.code, done.out) == (1, b"")
+    assert f"{place / 'aeron'} cannot be written: {place} does not allow it. Name another place" in done.err
+    with node.ensure(own):
+        refused = run("node", "start", "--aeron-dir", f"{own}-2", "--archive-dir", str(place / "archive"))
+        assert refused.code == 1
+        assert f"{place / 'archive'} cannot be created (Read-only file system)" in refused.err
+        assert send(b"kept\n", own).code == 0
+        assert received(own) == [b"kept"]
+    shutil.rmtree(node.places_here(f"{own}-2").folder, ignore_errors=True)
+
+
+@needs_root
+def test_shared_memory_that_is_too_small_is_told_before_anything_is_mapped(small: Callable[[int], Path]) -> None:
+    place = small(48) / "aeron"
+    done = send(b"x\n", place)
+    assert (done.code, done.out) == (1, b"")
+    assert f"the media driver's directory {place} has 48 MiB free, and 240 MiB are needed. Enlarge it" in done.err
+    assert not place.exists()
+
+
+@needs_root
+def test_shared_memory_that_fills_up_refuses_new_streams_and_loses_none(small: Callable[[int], Path]) -> None:
+    place = small(80) / "aeron"
+    settings = {"term_length": "1m", "ipc_term_length": "1m"}
+    try:
+        with node.ensure(place, **settings):
+            assert send(b"kept\n", place).code == 0
+            filler = place.parent / "filler"
+            with filler.open("wb") as file:
+                free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+                file.write(bytes(free - MIB))
+            done = send(b"x\n", place, 1002)
+            assert (done.code, done.out) == (1, b""), done.err
+            assert "nsufficient usable storage" in done.err
+            filler.unlink()
+            assert send(b"again\n", place, 1002).code == 0
+            assert (received(place), received(place, 1002)) == ([b"kept"], [b"again"])
+    finally:
+        node.stop(place, force=True, timeout=30)
+        shutil.rmtree(node.places_here(place).folder, ignore_errors=True)
+
+
+@needs_root
+def test_a_disk_that_fills_up_while_recording_fails_the_writer_and_keeps_what_was_acknowledged(
+    own: Path, small: Callable[[int], Path]
+) -> None:
+    archive_dir = small(24) / "archive"
+    settings = {"segment_length": "1m", "term_length": "256k", "ipc_term_length": "256k"}
+    with node.ensure(own, archive_dir=archive_dir, **settings) as handle:
+        acknowledged: list[bytes] = []
+        while True:  # 1 MiB and a receipt each time, until there is no room for more
+            lines = [b"%09d" % (len(acknowledged) + index) + b"x" * 1_000 for index in range(3_000)]
+            done = send(b"\n".join(lines), own)
+            if done.code:
+                break
+            acknowledged += lines
+            assert len(acknowledged) < 40_000, "24 MiB never fill up"
+        assert done.code == 1
+        assert "o space left on device" in done.err or "low storage" in done.err, done.err
+        assert "its disk may be full" in done.err or "Free space on the archive's disk" in done.err
+        found = received(own)
+        assert found[: len(acknowledged)] == acknowledged
+        # The archive lives: with room again it records, and what was there stays.
+        ids = [one["recording"] for one in streams_purged(own)]
+        assert ids
+        assert send(b"after\n", own).code == 0
+        assert received(own)[-1] == b"after"
+        assert node.status(own).pid == handle.pid
+    node.stop(own, force=True, timeout=30)
+
+
+def streams_purged(aeron_dir: Path) -> list[dict[str, object]]:
+    done = pipe(b"", "streams", "purge", *to(aeron_dir, 1001, "--keep", "1m", "--yes", "--json"))
+    assert done.code == 0, done.err
+    return done.lines

@@ -1,0 +1,137 @@
+"""What a test left behind: processes, directories of Aeron, ports and threads.
+
+Everything this test run starts inherits ``AERON_SPARK_TEST_RUN``, so that a process is known as ours even when it
+moved into a session of its own and its parent has gone. Many test runs may share a machine: what belongs to
+another living one is none of our business.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
+RUN_PREFIX: Final = "aeron-spark-test-"  # then the pid of the run's pytest, then a random part
+SHARED_MEMORY: Final = Path("/dev/shm")
+POLL: Final = 0.05  # seconds between two looks while something is given time to go
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there at one moment."""
+
+    processes: frozenset[int]
+    directories: frozenset[str]
+    ports: frozenset[tuple[str, int]]
+    threads: frozenset[int]
+
+
+def look() -> Left:
+    """Return what is there now, of the whole machine: whose it is costs time, and is asked only of what is new."""
+    return Left(
+        processes=frozenset(psutil.pids()),
+        directories=frozenset(str(path) for path in SHARED_MEMORY.glob("aeron*")),
+        ports=frozenset(_open_ports()),
+        threads=frozenset(thread.ident or 0 for thread in threading.enumerate() if not thread.daemon),
+    )
+
+
+def left_since(before: Left, run: str, *, patience: float, strict: bool = False) -> list[str]:
+    """Describe what this run made since ``before`` and what is still there after ``patience`` seconds.
+
+    Something a wider fixture keeps running (a Spark session, a node) may start children of its own during a test: they
+    belong to that fixture, and are allowed while it lives. ``strict``, for the end of the run, allows nothing.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        found = _new_since(before, run, strict=strict)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(POLL)
+
+
+def _new_since(before: Left, run: str, *, strict: bool) -> list[str]:
+    now = look()
+    ours = {pid for pid in now.processes - before.processes if _is_of_run(pid, run)}
+    allowed = set() if strict else {pid for pid in ours if _belongs_to_a_fixture(pid, before.processes)}
+    found = [f"process {about}" for pid in sorted(ours - allowed) if (about := _describe(pid)) is not None]
+    fresh = now.directories - before.directories
+    users = _users_of(fresh)
+    for directory in sorted(fresh):
+        if not _is_of_another_run(directory, users[directory], run) and not users[directory] & allowed:
+            found.append(f"directory {directory}")
+    found += [f"port {kind} {number}, open in this process" for kind, number in sorted(now.ports - before.ports)]
+    fresh_threads = now.threads - before.threads
+    found += [
+        f"non-daemon thread {t.name!r}" for t in threading.enumerate() if t.ident in fresh_threads and not t.daemon
+    ]
+    return found
+
+
+def _is_of_run(pid: int, run: str) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and process.environ().get(RUN_VARIABLE) == run
+    except psutil.Error:  # gone meanwhile, or another user's
+        return False
+
+
+def _belongs_to_a_fixture(pid: int, before: Iterable[int]) -> bool:
+    """Tell whether a process comes from one that is neither new nor this pytest itself."""
+    try:
+        parents = {parent.pid for parent in psutil.Process(pid).parents()}
+    except psutil.Error:
+        return False
+    me = psutil.Process()
+    above_us = {me.pid, *(parent.pid for parent in me.parents())}
+    return bool((parents & set(before)) - above_us - {0, 1})
+
+
+def _users_of(directories: Iterable[str]) -> dict[str, set[int]]:
+    """Return for each directory the processes that have a file of it mapped, as Aeron's drivers and clients do."""
+    users: dict[str, set[int]] = {directory: set() for directory in directories}
+    if not users:
+        return users
+    for pid in psutil.pids():
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        for directory, pids in users.items():
+            if f"{directory}/" in maps:
+                pids.add(pid)
+    return users
+
+
+def _is_of_another_run(directory: str, users: set[int], run: str) -> bool:
+    name = Path(directory).name
+    if name.startswith(run):
+        return False
+    if name.startswith(RUN_PREFIX):
+        owner = name.removeprefix(RUN_PREFIX).split("-")[0]
+        return owner.isdigit() and psutil.pid_exists(int(owner))
+    return bool(users) and not any(_is_of_run(pid, run) or pid == os.getpid() for pid in users)
+
+
+def _open_ports() -> Iterable[tuple[str, int]]:
+    for connection in psutil.Process().net_connections(kind="inet"):
+        if connection.status == psutil.CONN_LISTEN:
+            yield "tcp", connection.laddr.port
+        elif connection.status == psutil.CONN_NONE and connection.laddr and not connection.raddr:
+            yield "udp", connection.laddr.port
+
+
+def _describe(pid: int) -> str | None:
+    """Say what a process is, or None where it has gone meanwhile: then it is not left behind."""
+    try:
+        command = " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return None
+    return f"{pid}: {command[:200]}"

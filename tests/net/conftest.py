@@ -1,0 +1,91 @@
+"""Namespaces for every test here, and a look that none is left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.net import namespaces
+from tests.net.namespaces import Site
+from tests.net.programs import Program, Programs, await_received
+
+
+@pytest.fixture(scope="session")
+def namespaces_work() -> None:
+    """Skip on a machine that has no namespaces; in CI that is a failure: there these tests must have run."""
+    reason = namespaces.why_not()
+    if not reason:
+        namespaces.sweep()
+    elif os.environ.get("CI", "").lower() not in ("", "0", "false"):
+        pytest.fail(f"CI must run the tests in network namespaces: {reason}")
+    else:
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def no_namespace_is_left(namespaces_work: None) -> Iterator[None]:
+    before = namespaces.remains(os.getpid())
+    yield
+    left = set(namespaces.remains(os.getpid())) - set(before)
+    assert not left, f"namespaces left behind by this test: {sorted(left)}"
+
+
+@pytest.fixture
+def site(namespaces_work: None) -> Iterator[Site]:
+    """A server's namespace, a router's and two clients'; gone after the test."""
+    made = Site()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def programs(site: Site, tmp_path: Path, run_name: str) -> Iterator[Programs]:
+    """Programs in these namespaces; all ended after the test."""
+    running = Programs(site, tmp_path, run_name)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A connection over which nobody says anything since a moment of ``time.monotonic``."""
+
+    server: Program
+    client: Program
+    tag: str
+    since: float
+
+
+@pytest.fixture(scope="session")
+def silence(namespaces_work: None, tmp_path_factory: pytest.TempPathFactory, run_name: str) -> Iterator[Silence]:
+    site = Site()
+    try:
+        running = Programs(site, tmp_path_factory.mktemp("silence"), run_name)
+        try:
+            server, client = running.pair("quiet")
+            client.ask("connect")
+            client.ask("send", count=100)
+            await_received(server, "quiet", 100)
+            server.ask("send", tag="quiet", count=100)
+            await_received(client, "quiet", 100)
+            yield Silence(server, client, "quiet", time.monotonic())
+        finally:
+            running.close()
+    finally:
+        site.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def silence_begins_early(request: pytest.FixtureRequest) -> None:
+    """A minute's silence passes while other tests run."""
+    if any("silence" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("silence")

@@ -1,0 +1,112 @@
+"""What somebody can do who sits on the way: read Aeron's frames, and put others into the same stream."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.net.capture import Capture
+from tests.net.namespaces import Namespace
+
+ETHERNET: Final = struct.Struct("!12sH")
+IPV4, IPV6, UDP = 0x0800, 0x86DD, 17
+EXPERIMENTAL: Final = 0x88B5  # what IEEE leaves to whoever tries something
+DATAGRAM: Final = struct.Struct("!HHHH")  # ports, length, checksum
+FRAME: Final = struct.Struct("<iBBHiiii")  # length, version, flags, type, term offset, session, stream, term
+HEADER_BYTES: Final = 32  # of a data frame
+ALIGNMENT: Final = 32
+DATA: Final = 1
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A data frame that is alone in its packet."""
+
+    headers: bytes  # of Ethernet, IP and UDP
+    port_from: int
+    port_to: int
+    session: int
+    stream: int
+    term: int
+    offset: int
+    frame: bytes
+
+    @property
+    def payload(self) -> bytes:
+        """What it carries; empty for a heartbeat."""
+        return self.frame[HEADER_BYTES:]
+
+    @property
+    def padded(self) -> bytes:
+        """As it is sent."""
+        return self.frame.ljust(aligned(len(self.frame)), b"\0")
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + aligned(len(self.frame))
+
+    def at(self, offset: int) -> Seen:
+        """The same, as if it stood elsewhere in its term."""
+        moved = bytearray(self.frame)
+        struct.pack_into("<i", moved, 8, offset)
+        return replace(self, offset=offset, frame=bytes(moved))
+
+    def packet(self, like: Seen) -> bytes:
+        """Itself with the headers of another one of its length; IPv4 needs no checksum of UDP."""
+        assert len(like.frame) == len(self.frame)
+        return like.headers[:-2] + bytes(2) + self.padded
+
+
+def aligned(length: int) -> int:
+    """The bytes that a frame of this length takes."""
+    return (length + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def frames(capture: Capture, *, port_from: int = 0, port_to: int = 0) -> list[Seen]:
+    """The data frames, without heartbeats, that went from one of these ports, or to it."""
+    found = (one for packet in capture.packets.copy() if (one := _seen(packet)) is not None)
+    return [one for one in found if port_from in {0, one.port_from} and port_to in {0, one.port_to}]
+
+
+def ether(headers: bytes, mark: bytes) -> bytes:
+    """A packet that a capture sees and nobody else, from and to the devices of these headers."""
+    return headers[:12] + EXPERIMENTAL.to_bytes(2, "big") + mark.rjust(46, b"\0")
+
+
+def inject(namespace: Namespace, device: str, *packets: bytes) -> None:
+    """Send packets as they are from a device of a namespace, whoever they say that they come from."""
+
+    def send() -> None:
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as opened:
+            opened.bind((device, 0))
+            for packet in packets:
+                opened.send(packet)
+
+    namespace.run(send)
+
+
+def _seen(packet: bytes) -> Seen | None:
+    at = _datagram(packet)
+    if at is None:
+        return None
+    port_from, port_to, _, _ = DATAGRAM.unpack_from(packet, at)
+    headers, frame = packet[: at + DATAGRAM.size], packet[at + DATAGRAM.size :]
+    if len(frame) < HEADER_BYTES:
+        return None
+    length, _, _, kind, offset, session, stream, term = FRAME.unpack_from(frame)
+    if kind != DATA or length <= HEADER_BYTES or aligned(length) != len(frame):
+        return None
+    return Seen(headers, port_from, port_to, session, stream, term, offset, frame[:length])
+
+
+def _datagram(packet: bytes) -> int | None:
+    """Where the header of UDP begins."""
+    _, kind = ETHERNET.unpack_from(packet)
+    if kind == IPV4 and packet[ETHERNET.size + 9] == UDP:
+        return ETHERNET.size + 4 * (packet[ETHERNET.size] & 15)
+    if kind == IPV6 and packet[ETHERNET.size + 6] == UDP:
+        return ETHERNET.size + 40
+    return None

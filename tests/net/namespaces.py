@@ -1,0 +1,300 @@
+"""Network namespaces of one test: a server, a router with NAT and a firewall, and clients behind it.
+
+    server  s0  203.0.113.1, 2001:db8:1::1
+    router  r0  203.0.113.254, 2001:db8:1::fe     what leaves over IPv4 has r0's address, over IPv6 its own
+            r1  10.77.1.254, 2001:db8:77:1::fe     nothing comes in that nobody within asked for
+            r2  10.77.2.254, 2001:db8:77:2::fe
+    client1 c1  10.77.1.1, 2001:db8:77:1::1
+    client2 c2  10.77.2.1, 2001:db8:77:2::1
+
+Namespaces have no network but each other, so that every test can have the same addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psutil
+
+from aeron_spark.transport.waiting import wait_for
+from tests.net import netfilter as nf
+
+T = TypeVar("T")
+
+PREFIX: Final = "aeron-spark-test-"  # then the pid of the pytest that made it, as of directories in /dev/shm
+NAMED: Final = Path("/run/netns")
+CLONE_NEWNET: Final = 0x40000000
+
+SERVER, SERVER6 = "203.0.113.1", "2001:db8:1::1"
+ROUTER, OTHER_ROUTER, ROUTER6 = "203.0.113.254", "203.0.113.253", "2001:db8:1::fe"
+OUTSIDE: Final = "r0"
+FIRST_PORTS, OTHER_PORTS = (20_000, 29_999), (30_000, 39_999)
+UDP_TIMEOUT: Final = 30  # seconds a mapping lives in silence: RFC 4787 allows no less than 120, many do it all the same
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Namespace:
+    """A network namespace of this test run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = NAMED / name
+        ip("netns", "add", name)
+        try:
+            self.set("net/ipv6/conf/default/accept_dad", 0)  # nobody else is here to have an address, too
+            self.ip("link", "set", "lo", "up")
+        except BaseException:
+            self.close()
+            raise
+
+    def ip(self, *arguments: str) -> None:
+        """Run ``ip`` in it."""
+        ip("-netns", self.name, *arguments)
+
+    def command(self, *arguments: str) -> list[str]:
+        """What runs a program in it; the process is the program's own."""
+        return ["ip", "netns", "exec", self.name, *arguments]
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do ``work`` in it, on a thread that ends with it; sockets opened there stay in the namespace."""
+        result: list[T] = []
+        raised: list[BaseException] = []
+
+        def enter() -> None:
+            try:
+                with self.path.open("rb") as file:
+                    enter_namespace(file.fileno())
+                result.append(work())
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=enter, name=f"in {self.name}")
+        thread.start()
+        thread.join()
+        if raised:
+            raise raised[0]
+        return result[0]
+
+    def set(self, key: str, value: object) -> None:
+        """Set a sysctl of it, such as ``net/ipv4/ip_forward``."""
+        self.run(lambda: Path("/proc/sys", key).write_text(str(value)))
+
+    def is_up(self) -> bool:
+        """Whether every device of it has noticed that it is connected."""
+        links = json.loads(ip("-netns", self.name, "-json", "link"))
+        return all(link["operstate"] == "UP" for link in links if link["ifname"] != "lo")
+
+    def received_bytes(self, device: str) -> int:
+        """Bytes that its device has received, headers included."""
+
+        def read() -> int:
+            for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
+                name, _, numbers = line.partition(":")
+                if name.strip() == device:
+                    return int(numbers.split()[0])
+            raise LookupError(device)
+
+        return self.run(read)
+
+    def processes(self) -> list[int]:
+        """Who runs in it."""
+        found = []
+        mine = os.stat(self.path)
+        for pid in psutil.pids():
+            try:
+                theirs = os.stat(f"/proc/{pid}/ns/net")
+            except OSError:  # gone meanwhile
+                continue
+            if (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino):
+                found.append(pid)
+        return found
+
+    def close(self) -> None:
+        """Remove it, and its devices with it."""
+        ip("netns", "delete", self.name)
+
+
+class Site:
+    """The four namespaces of a test, wired."""
+
+    def __init__(self) -> None:
+        self._made: list[Namespace] = []
+        stem = f"{PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
+        try:
+            self.server, self.router = self._make(f"{stem}-server"), self._make(f"{stem}-router")
+            self.clients = (self._make(f"{stem}-client1"), self._make(f"{stem}-client2"))
+            self._wire()
+            self.translate(*FIRST_PORTS)
+            wait_for(lambda: all(one.is_up() for one in self._made), 10, "the namespaces' devices")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def namespaces(self) -> tuple[Namespace, ...]:
+        """All of them."""
+        return tuple(self._made)
+
+    def translate(self, first_port: int, last_port: int) -> None:
+        """Let what leaves have ports of this range from now on; mappings in use stay as they are."""
+        change = nf.Change()
+        change.no_table(nf.IPV4, "translation")
+        change.table(nf.IPV4, "translation")
+        change.chain(nf.IPV4, "translation", "out", nf.POSTROUTING, "nat", 100, nf.ACCEPT)
+        change.rule(
+            nf.IPV4,
+            "translation",
+            "out",
+            nf.interface(nf.OUTPUT_NAME, OUTSIDE),
+            nf.masquerade(first_port, last_port),
+        )
+        change.make(self.router.run)
+
+    def change_mappings(self) -> None:
+        """Do what a router does that was started anew: every client is at another port of its address from now on."""
+        self.translate(*OTHER_PORTS)
+        self.router.run(nf.forget_connections)
+
+    def change_address(self) -> None:
+        """Give the router another address on its outside, as a provider does overnight."""
+        self.router.ip("addr", "add", f"{OTHER_ROUTER}/24", "dev", OUTSIDE)
+        self.router.ip("addr", "del", f"{ROUTER}/24", "dev", OUTSIDE)
+        # the last address of the network is gone for a moment, and with it the kernel's promotion of the next one
+        self.router.ip("addr", "replace", f"{OTHER_ROUTER}/24", "dev", OUTSIDE)
+        self.router.run(nf.forget_connections)
+
+    def cut(self, *clients: int) -> None:
+        """Drop everything to and from these clients (numbers from 1), silently; all clients where none is named."""
+        change = nf.Change()
+        change.no_table(nf.INET, "cut")
+        change.table(nf.INET, "cut")
+        change.chain(nf.INET, "cut", "through", nf.FORWARD, "filter", -10, nf.ACCEPT)
+        for client in clients or (1, 2):
+            for which in (nf.INPUT_NAME, nf.OUTPUT_NAME):
+                change.rule(nf.INET, "cut", "through", nf.interface(which, f"r{client}"), nf.verdict(nf.DROP))
+        change.make(self.router.run)
+
+    def heal(self) -> None:
+        """End every cut."""
+        change = nf.Change()
+        change.no_table(nf.INET, "cut")
+        change.make(self.router.run)
+
+    def close(self) -> None:
+        """Remove the namespaces. The processes in them have ended, or this fails after removing all."""
+        left: list[str] = []
+        for namespace in reversed(self._made):
+            left += [f"{pid} in {namespace.name}" for pid in namespace.processes()]
+            namespace.close()
+        self._made.clear()
+        assert not left, f"processes were left: {left}"
+
+    def _make(self, name: str) -> Namespace:
+        namespace = Namespace(name)
+        self._made.append(namespace)
+        return namespace
+
+    def _wire(self) -> None:
+        self._join("s0", self.server, SERVER, SERVER6, OUTSIDE, ROUTER, ROUTER6)
+        for number, client in enumerate(self.clients, 1):
+            near, near6 = f"10.77.{number}.1", f"2001:db8:77:{number}::1"
+            far, far6 = f"10.77.{number}.254", f"2001:db8:77:{number}::fe"
+            self._join(f"c{number}", client, near, near6, f"r{number}", far, far6)
+            client.ip("route", "add", "default", "via", far)
+            client.ip("-6", "route", "add", "default", "via", far6)
+        self.server.ip("-6", "route", "add", "2001:db8:77::/48", "via", ROUTER6)
+        self.router.set("net/ipv4/ip_forward", 1)
+        self.router.set("net/ipv6/conf/all/forwarding", 1)
+        change = nf.Change()
+        change.table(nf.INET, "firewall")
+        change.chain(nf.INET, "firewall", "through", nf.FORWARD, "filter", 0, nf.DROP)
+        change.rule(nf.INET, "firewall", "through", nf.asked_for(), nf.verdict(nf.ACCEPT))
+        from_within = nf.interface(nf.INPUT_NAME, OUTSIDE, nf.DIFFERENT)
+        change.rule(nf.INET, "firewall", "through", from_within, nf.verdict(nf.ACCEPT))
+        change.make(self.router.run)
+        for name in ("nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"):
+            self.router.set(f"net/netfilter/{name}", UDP_TIMEOUT)
+
+    def _join(self, device: str, namespace: Namespace, v4: str, v6: str, other: str, other4: str, other6: str) -> None:
+        namespace.ip("link", "add", device, "type", "veth", "peer", "name", other, "netns", self.router.name)
+        for where, name, address, address6 in (
+            (namespace, device, v4, v6),
+            (self.router, other, other4, other6),
+        ):
+            where.ip("addr", "add", f"{address}/24", "dev", name)
+            where.ip("addr", "add", f"{address6}/64", "dev", name, "nodad")
+            where.ip("link", "set", name, "up")
+
+
+def ip(*arguments: str) -> str:
+    """Run ``ip`` and return what it says; what it complains of is raised."""
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode:
+        raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def enter_namespace(descriptor: int) -> None:
+    """Move this thread into a network namespace."""
+    if _libc.setns(descriptor, CLONE_NEWNET):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def why_not() -> str:
+    """Why this machine can make no such namespaces, or an empty text."""
+    if not hasattr(_libc, "setns") or not Path("/proc/self/ns/net").exists():
+        return "this system has no network namespaces"
+    if os.geteuid():
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "there is no ip (Debian: apt-get install iproute2)"
+    reason: list[str] = []
+
+    def attempt() -> None:
+        if _libc.unshare(CLONE_NEWNET):
+            reason.append(f"no network namespace can be made: {os.strerror(ctypes.get_errno())}")
+        elif not nf.supported():
+            reason.append("this kernel has no nftables with masquerade")
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    return "".join(reason)
+
+
+def remains(pid: int) -> list[str]:
+    """Namespaces of the pytest of this number."""
+    return sorted(path.name for path in NAMED.glob(f"{PREFIX}{pid}-*"))
+
+
+def sweep() -> None:
+    """Remove namespaces of test runs that were killed: their pytest is no more."""
+    for path in NAMED.glob(f"{PREFIX}*"):
+        owner = path.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            ip("netns", "delete", path.name)
+
+
+def udp_socket(namespace: Namespace, address: tuple[str, int]) -> socket.socket:
+    """Open a socket in a namespace."""
+
+    def open_it() -> socket.socket:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        opened = socket.socket(family, socket.SOCK_DGRAM)
+        opened.settimeout(2.0)
+        opened.bind(address)
+        return opened
+
+    return namespace.run(open_it)

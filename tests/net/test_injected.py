@@ -1,0 +1,148 @@
+"""Frames of a duologue that somebody on the way repeats or reorders: right ids, right addresses, right place."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
+from tests.net.capture import Capture
+from tests.net.injection import Seen, ether, frames, inject
+from tests.net.namespaces import SERVER, Site, udp_socket
+from tests.net.programs import Program, Programs, await_received, events, eventually
+
+TAG = "victim"
+DATA_PORT, CONTROL_PORT = 20121, 20122
+SOON = 10.0
+APART = 100  # messages a second: each in a packet of its own
+SIZE = 300  # bytes of a message; no other frame of a duologue is as long
+
+
+@dataclass
+class Way:
+    """One direction, as the router sees it: a packet leaves on ``near``, and arrives on ``far`` from ``device``."""
+
+    site: Site
+    sender: Program
+    receiver: Program
+    near: Capture
+    far: Capture
+    device: str
+    ports: dict[str, int]
+    sent: int = 0
+
+    def send(self, count: int) -> None:
+        """Messages one by one."""
+        self.sender.ask("send", tag=TAG, first=self.sent, count=count, rate=APART, size=SIZE)
+        self.sent += count
+
+    def arrived(self) -> None:
+        """All messages, each once, in order."""
+        await_received(self.receiver, TAG, self.sent)
+
+    def seen(self, capture: Capture) -> list[Seen]:
+        """The frames of the duologue there is."""
+        found = [one for one in frames(capture, **self.ports) if one.stream != HANDSHAKE_STREAM_ID]
+        return [one for one in found if one.session == found[-1].session]
+
+    def messages(self, capture: Capture) -> list[Seen]:
+        """Those with one message in them."""
+        return [one for one in self.seen(capture) if SIZE < len(one.payload) < 2 * SIZE]
+
+    @property
+    def end(self) -> int:
+        """Where the next frame is awaited."""
+        return max(one.end for one in self.seen(self.far))
+
+    def settle(self) -> None:
+        """Say something, and return when it was captured where it arrives, and nothing more is on its way."""
+        self.send(5)
+        self.arrived()
+        mark = secrets.token_bytes(16)
+        like = eventually(lambda: self.messages(self.far), bool, SOON)[-1]
+        inject(self.site.router, self.device, ether(like.headers, mark))
+        assert self.far.wait_for(lambda packet: packet.endswith(mark), SOON)
+
+    def inject(self, *some: Seen) -> None:
+        """Put them on the last piece of the way, as if the sender had sent them."""
+        like = self.messages(self.far)[-1]
+        inject(self.site.router, self.device, *(one.packet(like) for one in some))
+
+    def noticed(self, what: str, before: int) -> None:
+        """The receiver has refused a frame for this reason."""
+        errors = eventually(self.errors, lambda errors: len(errors) > before, SOON)
+        assert len(errors) == before + 1, errors
+        assert "TamperedError" in errors[-1]
+        assert what in errors[-1]
+
+    def errors(self) -> list[str]:
+        found: list[str] = self.receiver.ask("statistics")["errors"]
+        return found
+
+
+def test_row_40_frames_that_are_repeated_or_reordered_on_the_way_are_not_delivered(programs: Programs) -> None:
+    server, client = programs.pair(TAG)
+    site = programs.site
+    with Capture(site.clients[0], "c1") as at_client, Capture(site.server, "s0") as at_server:
+        client.ask("connect")
+        to_server = Way(site, client, server, at_client, at_server, "r0", {"port_to": DATA_PORT})
+        to_client = Way(site, server, client, at_server, at_client, "r1", {"port_from": CONTROL_PORT})
+        _from_another_address(programs, to_server)
+        for number, way in enumerate((to_server, to_client)):
+            _repeated(way)
+            _resumed(server, client, 2 * number + 1)
+            _reordered(way)
+            _resumed(server, client, 2 * number + 2)
+    for side in (server, client):
+        told = events(side, TAG)
+        assert [name for name in told if name != "resume"] == ["init", "connect"], told
+
+
+def _from_another_address(programs: Programs, way: Way) -> None:
+    """The driver's guard does not even let it through."""
+    way.settle()
+    driver = programs.driver_of(way.receiver)
+    before = driver.ask("counters")["drops"].get("receiving: foreign", 0)
+    old = way.messages(way.far)[0].at(way.end)
+    with udp_socket(programs.site.clients[1], ("10.77.2.1", 0)) as elsewhere:
+        elsewhere.sendto(old.padded, (SERVER, DATA_PORT))
+        drops = eventually(
+            lambda: driver.ask("counters")["drops"], lambda drops: drops["receiving: foreign"] > before, SOON
+        )
+    assert drops["receiving: foreign"] == before + 1
+    way.send(5)
+    way.arrived()
+    assert way.errors() == []
+
+
+def _repeated(way: Way) -> None:
+    """An old frame comes once more, where the next one is awaited."""
+    before = len(way.errors())
+    way.settle()
+    way.inject(way.messages(way.far)[0].at(way.end))
+    way.noticed("sent again", before)
+    way.send(20)
+    way.arrived()
+
+
+def _reordered(way: Way) -> None:
+    """The sender's next two frames are held up, and come in each other's place."""
+    before = len(way.errors())
+    way.settle()
+    way.site.cut(1)
+    begin = way.end
+    way.send(2)
+    first, second = eventually(
+        lambda: [one for one in way.messages(way.near) if one.offset >= begin], lambda some: len(some) >= 2, SOON
+    )
+    assert (first.offset, second.offset) == (begin, first.end)
+    way.inject(second.at(first.offset), first.at(second.offset))
+    way.noticed("frames before it are missing", before)
+    way.site.heal()
+    way.arrived()
+
+
+def _resumed(server: Program, client: Program, times: int) -> None:
+    for side in (server, client):
+        told = eventually(lambda side=side: events(side, TAG), lambda told: told.count("resume") >= times, SOON)  # type: ignore[misc]
+        assert told.count("resume") == times

@@ -1,0 +1,28 @@
+"""A network that loses every tenth packet, in both directions."""
+
+from __future__ import annotations
+
+from tests.net.programs import Programs, await_received
+
+LOSS = {
+    "aeron.ReceiveChannelEndpoint.supplier": "io.aeron.driver.ext.DebugReceiveChannelEndpointSupplier",
+    "aeron.SendChannelEndpoint.supplier": "io.aeron.driver.ext.DebugSendChannelEndpointSupplier",
+    "aeron.debug.receive.data.loss.rate": "0.10",
+    "aeron.debug.receive.data.loss.seed": "20260101",
+    "aeron.debug.receive.control.loss.rate": "0.10",
+    "aeron.debug.receive.control.loss.seed": "20260102",
+}
+MESSAGES = 20_000
+
+
+def test_with_ten_per_cent_loss_every_message_arrives_once_and_in_order(programs: Programs) -> None:
+    server, client = programs.pair("lossy", properties=LOSS)
+    client.ask("connect", timeout=60)
+    client.tell("send", count=MESSAGES, size=200, timeout=60)
+    server.tell("send", tag="lossy", count=MESSAGES, size=200, timeout=60)
+    client.answer()
+    server.answer()
+    await_received(server, "lossy", MESSAGES)
+    await_received(client, "lossy", MESSAGES)
+    for side in (server, client):
+        assert programs.driver_of(side).ask("counters")["retransmits"] > 100  # packets were lost

@@ -1,0 +1,124 @@
+"""One receiver that takes nothing stalls nobody else, whether it sleeps or lies."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
+from tests.aeron.guard.frames import status_message
+from tests.net.capture import Capture
+from tests.net.injection import Seen, frames
+from tests.net.namespaces import SERVER, SERVER6, udp_socket
+from tests.net.programs import ADDRESS, ADDRESS6, Program, Programs, await_received, percentile
+
+GOOD, BAD = "good", "bad"
+CONTROL_PORT: Final = 20122
+MDC_PORTS: Final = range(20_200, 20_210)
+LOAD: Final = {"count": 1_000, "size": 20_000}  # more than what every buffer on the way holds together
+TIMES_QUIET: Final = 3  # of its quiet value a round trip may take
+LEAST_SECONDS: Final = 1.0  # less is noise where others work; a sender that is stalled waits for seconds
+MEASURED_SECONDS: Final = 4.0
+RECEIVER: Final = 7  # an id like any other
+
+
+def test_a_frozen_receiver_stalls_nobody(programs: Programs) -> None:
+    server, good, bad = programs.pair(GOOD, BAD)
+    for client in (good, bad):
+        client.ask("connect")
+    quiet = _p99(good)
+    bad.freeze()
+    server.ask("begin_send", tag=BAD, **LOAD)
+    program_frozen = _p99(good)
+    driver = programs.driver_of(bad)
+    driver.freeze()
+    everything_frozen = _p99(good)
+    server.ask("send", tag=GOOD, count=200)
+    await_received(good, GOOD, 200)
+    driver.thaw()
+    bad.thaw()
+    server.ask("end_send")
+    await_received(bad, BAD, LOAD["count"])
+    for slowest in (program_frozen, everything_frozen):
+        assert slowest < max(TIMES_QUIET * quiet, LEAST_SECONDS), (quiet, program_frozen, everything_frozen)
+
+
+BEHIND_NAT, OVER_IPV6 = ("10.77.2.1", ADDRESS, SERVER), ("2001:db8:77:2::1", ADDRESS6, SERVER6)
+
+
+@pytest.mark.parametrize(
+    ("source", "address", "host", "duologue"),
+    [(*BEHIND_NAT, "response"), (*BEHIND_NAT, "mdc"), (*OVER_IPV6, "response")],
+    ids=["behind one NAT", "behind one NAT with mdc", "over IPv6"],
+)
+def test_status_messages_of_another_client_that_say_window_0_stall_nobody(
+    programs: Programs, source: str, address: str, host: str, duologue: str
+) -> None:
+    """Behind the NAT the liar has the good client's address, and its own port there."""
+    more = {"duologue": "mdc", "mdcPorts": f"{MDC_PORTS[0]}-{MDC_PORTS[-1]}"} if duologue == "mdc" else {}
+    ports = MDC_PORTS if more else [CONTROL_PORT]
+    serving, *dialling = (programs.driver(place) for place in (programs.site.server, *programs.site.clients))
+    server = programs.server(serving, address, **more)
+    good, bad = (programs.clients(one, tag, address=address) for one, tag in zip(dialling, (GOOD, BAD), strict=True))
+    with Capture(programs.site.clients[0], "c1") as near, Capture(programs.site.clients[1], "c2") as far:
+        for tag, client in ((GOOD, good), (BAD, bad)):
+            client.ask("connect")
+            server.ask("send", tag=tag, count=10)
+            await_received(client, tag, 10)
+        seen = server.ask("statistics")["addresses"]
+        assert (seen[GOOD][0] == seen[BAD][0]) == (address is ADDRESS)
+        quiet = _p99(good)
+        with (
+            udp_socket(programs.site.clients[1], (source, 0)) as hostile,
+            _lying(hostile, host, ports, near, far) as said,
+        ):
+            lied_to = _p99(good)
+            server.ask("send", tag=GOOD, first=10, count=2_000, size=1_000)
+            await_received(good, GOOD, 2_010)
+    assert said[0] > 100
+    drops = serving.ask("counters")["drops"]
+    # by dynamic MDC everybody of the owner's address is a receiver, and the slowest one does not count
+    assert (drops["sending: foreign"] > 100) == (duologue == "response"), drops
+    assert lied_to < max(TIMES_QUIET * quiet, LEAST_SECONDS), (quiet, lied_to)
+
+
+def _last_of(capture: Capture, ports: Sequence[int]) -> Seen:
+    """Return the last data frame of a duologue that the server has sent."""
+    found = [one for port in ports for one in frames(capture, port_from=port)]
+    return [one for one in found if one.stream != HANDSHAKE_STREAM_ID][-1]
+
+
+@contextmanager
+def _lying(hostile: socket.socket, host: str, ports: Sequence[int], *captures: Capture) -> Iterator[list[int]]:
+    """Say of each captured stream, all the time, that its receiver has no room; yield how often it was said."""
+    stop, said = threading.Event(), [0]
+
+    def lie() -> None:
+        while not stop.wait(0.005):
+            for capture in captures:
+                last = _last_of(capture, ports)
+                frame = status_message(
+                    last.session, last.stream, RECEIVER, term=last.term, offset=last.offset, window=0
+                )
+                hostile.sendto(frame, (host, last.port_from))
+                said[0] += 1
+
+    thread = threading.Thread(target=lie)
+    thread.start()
+    try:
+        yield said
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _p99(client: Program) -> float:
+    client.ask("begin_pings")
+    time.sleep(MEASURED_SECONDS)
+    return percentile(client.ask("end_pings")["seconds"], 0.99)

@@ -1,0 +1,87 @@
+"""A server with named streams in the tests' own process, and the options by which Spark reaches it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from aeron_spark import opening
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.program import Server
+from aeron_spark.streams.stream import Stream
+from tests.aeron.endpoint.drivers import free_ports
+
+
+class Served:
+    """A running server: its streams, the keys of its clients, and how many handshakes there were."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.handshakes: list[bytes] = []  # the client's key of each
+        server.on_connect(self._connected)
+
+    def _connected(self, connection: Connection) -> None:
+        self.handshakes.append(connection.key)
+
+    @property
+    def name(self) -> str:
+        """The server as keys of offsets name it."""
+        return ":".join(self.server.addresses[0].split(":")[:2])
+
+    def key(self, name: str = "me") -> Path:
+        """The file of a client's key."""
+        path = self.folder / f"{name}.key"
+        ensure_identity(path)
+        return path
+
+    def stream(self, partitions: int = 1, **more: Any) -> Stream:
+        """Make a stream that no other test has."""
+        return self.server.streams.create(f"s-{secrets.token_hex(4)}", partitions, **more)
+
+    def options(self, stream: Stream | str, **more: object) -> dict[str, str]:
+        """The options that lead to a stream."""
+        given = {
+            "server": self.server.addresses[0],
+            "stream": stream if isinstance(stream, str) else stream.definition.name,
+            "identity": self.key(),
+            "serverKey": public_text(self.server.public_key),
+            "aeronDir": self.server.aeron_dir,
+            **more,
+        }
+        return {name: str(value) for name, value in given.items()}
+
+
+@contextmanager
+def serving(node: NodeHandle, folder: Path, **options: Any) -> Iterator[Served]:
+    """Run a server on a node while the block lasts; this process's own connections end first."""
+    data, control = free_ports()
+    given = {"ipc": True, "handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
+    with Server(f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, **given) as server:
+        yield Served(server, folder)
+        opening.close_all()
+
+
+def read(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:
+    """Read what is committed now."""
+    texts = {name: str(value) for name, value in more.items()}
+    return spark.read.format("aeron").options(**options, **texts).load()
+
+
+def write(rows: DataFrame, options: Mapping[str, str], **more: object) -> None:
+    """Write all rows at once."""
+    texts = {name: str(value) for name, value in more.items()}
+    rows.write.format("aeron").mode("append").options(**options, **texts).save()
+
+
+def numbered_rows(spark: SparkSession, count: int, tasks: int, *, first: int = 0, length: int = 50) -> DataFrame:
+    """Values that say their number (see ``tests.aeron.streams.numbered``), in so many tasks, in order."""
+    return spark.range(first, first + count, 1, tasks).selectExpr(f"rpad(concat(id, '.'), {length}, '-') as value")

@@ -1,0 +1,140 @@
+"""Handshakes, places and permissions: what a server sees of Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from aeron_spark import opening
+from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.node import NodeHandle
+from aeron_spark.options import ReadOptions, Through
+from tests.aeron.streams import number, own_node
+from tests.spark.served import Served, numbered_rows, read, serving, write
+
+TASKS = 8
+
+
+@pytest.fixture
+def fresh(served: Served, request: pytest.FixtureRequest) -> str:
+    """The name of a key that nobody has come with yet, so that its handshakes can be counted."""
+    return str(request.node.name).replace("[", "-").strip("]")
+
+
+def handshakes(served: Served, name: str) -> int:
+    public = ensure_identity(served.key(name)).public
+    return served.handshakes.count(public)
+
+
+def test_a_worker_has_one_handshake_for_all_its_tasks(spark: SparkSession, served: Served, fresh: str) -> None:
+    stream = served.stream(TASKS)
+    options = served.options(stream, identity=served.key(fresh))
+    for turn in range(3):
+        write(numbered_rows(spark, 400, TASKS, first=400 * turn), options)
+        assert len(read(spark, options).collect()) == 400 * (turn + 1)
+        if turn == 0:
+            # two task slots, each with a worker that reads and one that writes; what plans and commits has its own
+            assert 2 <= (first := handshakes(served, fresh)) <= 4 + 4
+    assert handshakes(served, fresh) <= first + 2  # another of those may have been chosen
+
+
+def test_a_partition_has_a_handshake_of_its_own_where_that_is_wanted(
+    spark: SparkSession, served: Served, fresh: str
+) -> None:
+    stream = served.stream(TASKS)
+    writer, reader = (
+        served.options(stream, identity=served.key(f"{fresh}-{name}"), handshake="partition")
+        for name in ("writer", "reader")
+    )
+    write(numbered_rows(spark, 400, TASKS), writer)
+    # each task's, and what commits; a task that comes to another worker than before makes another
+    assert TASKS <= handshakes(served, f"{fresh}-writer") <= TASKS + 2
+    for _ in range(2):
+        assert len(read(spark, reader).collect()) == 400
+    assert TASKS <= handshakes(served, f"{fresh}-reader") <= 2 * TASKS + 2
+
+
+@pytest.fixture(scope="module")
+def other_node(run_name: str) -> Iterator[NodeHandle]:
+    """For servers beside the module's own: one server a media driver listens over its shared memory."""
+    with own_node(run_name) as handle:
+        yield handle
+
+
+@pytest.mark.parametrize("handshake", ["worker", "partition"])
+def test_64_tasks_queue_for_a_server_with_few_places(
+    spark: SparkSession, other_node: NodeHandle, tmp_path: Path, handshake: str
+) -> None:
+    with serving(other_node, tmp_path, max_connections=6, streams_dir=str(tmp_path / "streams")) as few:
+        stream = few.stream(64)
+        options = few.options(stream, handshake=handshake)
+        write(numbered_rows(spark, 6_400, 64), options)
+        rows = read(spark, options)
+        assert rows.rdd.getNumPartitions() == 64
+        assert sorted(number(row.value) for row in rows.collect()) == list(range(6_400))
+
+
+def test_threads_at_once_wait_for_a_place_too(other_node: NodeHandle, tmp_path: Path) -> None:
+    with serving(other_node, tmp_path, max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
+        stream = few.stream()
+        options = ReadOptions.parse(few.options(stream, handshake="partition"), streaming=False)
+        way = cast("Through", options.way)
+        most = [0]
+        lock = threading.Lock()
+
+        def task(partition: int) -> int:
+            with opening.lent(way, partition) as hosts:
+                found = opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()
+                with lock:
+                    most[0] = max(most[0], few.server.statistics["connections"])
+            return len(found)
+
+        with ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(task, range(16))) == [1] * 16
+        assert 1 <= most[0] <= 4
+
+
+@pytest.fixture(scope="module")
+def strict(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that lets only keys of its list come: ``owner`` may do everything, ``reader`` read ``open-*``."""
+    folder = tmp_path_factory.mktemp("strict")
+    owner, reader = (public_text(ensure_identity(folder / f"{name}.key").public) for name in ("owner", "reader"))
+    (folder / "clients").write_text(f"{owner} the owner\nstreams=open-*:read {reader} a reader\n")
+    (folder / "clients").chmod(0o600)
+    given = {"authorized_keys": str(folder / "clients"), "streams_dir": str(folder / "streams")}
+    with serving(node, folder, **given) as one:
+        yield one
+
+
+def test_a_key_may_do_what_it_may_and_no_more(spark: SparkSession, strict: Served) -> None:
+    shown, hidden = strict.server.streams.create("open-1", 1), strict.server.streams.create("hidden", 1)
+    for stream in (shown, hidden):
+        write(numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key("owner")))
+    reader = strict.key("reader")
+    assert len(read(spark, strict.options(shown, identity=reader)).collect()) == 3
+    with pytest.raises(PySparkException, match="your key may not read"):
+        read(spark, strict.options(hidden, identity=reader), payload="raw").collect()
+    for stream in (shown, hidden):
+        with pytest.raises(PySparkException, match=r"your key may not .*write"):
+            write(numbered_rows(spark, 3, 1), strict.options(stream, identity=reader))
+    with pytest.raises(PySparkException, match="This server does not know your key"):
+        read(spark, strict.options(shown, identity=strict.key("stranger")), payload="raw").collect()
+    assert [stream.states()[0].end for stream in (shown, hidden)] == [288, 288]
+
+
+def test_a_connection_that_ended_is_made_anew(served: Served) -> None:
+    stream = served.stream()
+    way = cast("Through", ReadOptions.parse(served.options(stream, identity=served.key("again")), streaming=False).way)
+    for turn in (1, 2):
+        with opening.lent(way) as hosts:
+            assert len(opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1
+        assert handshakes(served, "again") == turn
+        opening.close_all()

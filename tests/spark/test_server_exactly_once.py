@@ -1,0 +1,178 @@
+"""From a stream to a stream through Spark, exactly once, whatever is repeated, lost or left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from aeron_spark.errors import RefusedError, TransportError
+from aeron_spark.streams.stream import Stream
+from tests.aeron.streams import number
+from tests.spark.queries import FINISH, await_that, read_stream
+from tests.spark.served import Served, numbered_rows, read, write
+
+
+def start(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
+    """Start to write the stream ``frame``; ``trigger`` among ``more`` is Spark's, the rest are options."""
+    trigger = more.pop("trigger", {"availableNow": True})
+    writer = frame.writeStream.format("aeron").options(**options, **more).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**trigger).start()
+
+
+def copy(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
+    """Write what there is now, and raise what that failed with."""
+    query = start(frame, options, checkpoint, **more)
+    try:
+        assert query.awaitTermination(FINISH), f"still running after {FINISH} s: {query.status}"
+    finally:
+        query.stop()
+    return query
+
+
+def values(spark: SparkSession, served: Served, stream: Stream) -> list[int]:
+    return [number(row.value) for row in read(spark, served.options(stream), payload="raw").collect()]
+
+
+def forget_last_commit(checkpoint: Path) -> int:
+    """Take the last batch's commit out of a checkpoint, as if Spark had died before it wrote that; return the batch."""
+    commits = checkpoint / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last
+
+
+@pytest.fixture
+def source(spark: SparkSession, served: Served) -> Stream:
+    made = served.stream(2)
+    write(numbered_rows(spark, 200, 2), served.options(made))
+    return made
+
+
+@pytest.fixture
+def target(served: Served) -> Stream:
+    return served.stream(2)
+
+
+def rows_of(spark: SparkSession, served: Served, source: Stream, **more: object) -> DataFrame:
+    return read_stream(spark, served.options(source), **more).select("value")
+
+
+def test_a_copy_is_equal_partition_by_partition_over_restarts(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+) -> None:
+    frame = rows_of(spark, served, source, maxRowsPerTrigger=60)
+    query = copy(frame, served.options(target), tmp_path / "c")
+    write(numbered_rows(spark, 100, 2, first=200), served.options(source))
+    copy(frame, served.options(target), tmp_path / "c")
+    for partition in (0, 1):
+        first, second = (
+            [number(row.value) for row in read(spark, served.options(one)).collect() if row.recordingId == partition]
+            for one in (source, target)
+        )
+        assert first == second
+    assert target.last(str(query.id)) == int(max(path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*")))
+
+
+@pytest.mark.parametrize("partitions", [2, 3], ids=["as it was", "in other partitions"])
+def test_a_batch_whose_commit_spark_forgot_is_dropped_when_it_comes_again(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path, partitions: int
+) -> None:
+    frame = rows_of(spark, served, source)
+    copy(frame, served.options(target), tmp_path / "c")
+    before = target.states()
+    assert forget_last_commit(tmp_path / "c") == 0
+    again = frame if partitions == 2 else frame.repartition(partitions)
+    copy(again, served.options(target), tmp_path / "c")
+    assert target.states() == before
+    assert sorted(values(spark, served, target)) == list(range(200))
+
+
+class Failing:
+    """A stream's ``commit`` that fails once, before or after it is done."""
+
+    def __init__(self, real: Callable[..., Any], *, done: bool) -> None:
+        self.real, self.done = real, done
+        self.failed = False
+
+    def __call__(self, *given: Any) -> Any:
+        if self.failed:
+            return self.real(*given)
+        self.failed = True
+        if self.done:
+            self.real(*given)
+        raise TransportError("the commit failed, for a test")
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before it was done", "after it was done"])
+def test_a_commit_that_fails_fails_the_query_and_its_rows_come_once(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, done: bool,
+) -> None:  # fmt: skip
+    failing = Failing(target.commit, done=done)
+    monkeypatch.setattr(target, "commit", failing)
+    with pytest.raises(PySparkException, match="the commit failed, for a test"):
+        copy(rows_of(spark, served, source), served.options(target), tmp_path / "c")
+    assert failing.failed
+    assert len(values(spark, served, target)) == (200 if done else 0)  # what was aborted after its commit stays
+    copy(rows_of(spark, served, source), served.options(target), tmp_path / "c")
+    assert sorted(values(spark, served, target)) == list(range(200))
+
+
+def test_a_batch_without_rows_is_a_transaction(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+) -> None:
+    frame = rows_of(spark, served, source).where("value is null")
+    copy(frame, served.options(target), tmp_path / "c", writerId="empty")
+    assert target.last("empty") == 0
+    assert [state.end for state in target.states()] == [0, 0]
+
+
+def test_a_later_run_fences_off_the_earlier_one(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+) -> None:
+    options, frame = served.options(target), rows_of(spark, served, source)
+    older = start(frame, options, tmp_path / "c", trigger={"processingTime": "0 seconds"}, writerId="w")
+    try:
+        await_that(older, "its first batch", lambda: target.last("w") == 0)
+        target.enter("w", "the later run", 1)  # as another cluster would that was given the checkpoint
+        write(numbered_rows(spark, 50, 1, first=200), served.options(source))
+        with pytest.raises(PySparkException, match="the later run"):
+            older.awaitTermination(FINISH)
+    finally:
+        older.stop()
+    assert len(values(spark, served, target)) == 200
+    copy(frame, options, tmp_path / "c", writerId="w")
+    assert sorted(values(spark, served, target)) == list(range(250))
+    with pytest.raises(RefusedError, match="fenced"):
+        target.enter("w", "the later run", 2)
+
+
+def test_another_query_of_the_same_name_is_refused_and_not_swallowed(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+) -> None:
+    frame = rows_of(spark, served, source, maxRowsPerTrigger=100)
+    copy(frame, served.options(target), tmp_path / "one", writerId="shared")
+    assert target.last("shared") >= 1
+    with pytest.raises(PySparkException, match="Give each query a writerId of its own"):
+        copy(frame, served.options(target), tmp_path / "two", writerId="shared")
+    assert sorted(values(spark, served, target)) == list(range(200))
+
+
+def test_arrow_rows_are_aggregated_and_written_back_once(spark: SparkSession, served: Served, tmp_path: Path) -> None:
+    source, target = served.stream(2), served.stream()
+    write(spark.range(0, 1_000, 1, 4).selectExpr("id % 3 as plane", "id"), served.options(source))
+    flights = spark.readStream.format("aeron").options(**served.options(source), startingOffsets="earliest").load()
+    counted = flights.groupBy("plane").count()
+    query = counted.writeStream.format("aeron").outputMode("complete").options(**served.options(target))
+    running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    assert running.awaitTermination(FINISH)
+    running.stop()
+    found = read(spark, served.options(target)).collect()
+    assert sorted((row.plane, row["count"]) for row in found) == [(0, 334), (1, 333), (2, 333)]

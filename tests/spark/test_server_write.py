@@ -1,0 +1,148 @@
+"""Writing a DataFrame through a server: once, all of it or nothing; and everything that is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.keys.identity import ensure_identity
+from tests.spark.served import Served, numbered_rows, read, write
+
+
+def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkSession, served: Served) -> None:
+    stream = served.stream(3)
+    write(
+        spark.range(0, 70, 1, 7).selectExpr("cast(id as string) as value", "id as reservedValue"),
+        served.options(stream),
+    )
+    found = read(spark, served.options(stream)).collect()
+    tasks = {
+        partition: [row.reservedValue // 10 for row in found if row.recordingId == partition] for partition in range(3)
+    }
+    assert tasks == {0: [0] * 10 + [3] * 10 + [6] * 10, 1: [1] * 10 + [4] * 10, 2: [2] * 10 + [5] * 10}
+    assert all(row.value == str(row.reservedValue).encode() for row in found)
+
+
+def test_each_save_is_a_transaction_of_its_own_and_named_in_the_metadata(spark: SparkSession, served: Served) -> None:
+    stream = served.stream()
+    for _ in range(2):
+        write(numbered_rows(spark, 5, 2), served.options(stream), payload="framed", writerId="desk")
+    found = read(spark, served.options(stream), includeMetadata=True).collect()
+    assert len(found) == 10
+    assert {row._aeron_writer for row in found} == {"desk"}
+
+
+def test_values_of_any_size_are_framed_and_rows_keep_their_nulls(spark: SparkSession, served: Served) -> None:
+    stream, rows = served.stream(term_bytes=1 << 16), served.stream(term_bytes=1 << 16)
+    large = spark.range(3).selectExpr("repeat(char(65 + id), 300000 * cast(id as int)) as value").coalesce(1)
+    write(large, served.options(stream), payload="framed")
+    assert [len(row.value) for row in read(spark, served.options(stream)).collect()] == [0, 300_000, 600_000]
+    with pytest.raises(PySparkException, match=r"the longest message of stream .* has 8192.*Write with payload=framed"):
+        write(large, served.options(served.stream(term_bytes=1 << 16)), payload="raw")
+    table = spark.createDataFrame([(1, None), (None, "x")], "a int, b string").coalesce(1)
+    write(table, served.options(rows))
+    assert sorted(map(tuple, read(spark, served.options(rows)).collect()), key=str) == [(1, None), (None, "x")]
+
+
+def test_of_a_save_that_fails_nothing_is_there(spark: SparkSession, served: Served) -> None:
+    stream = served.stream(2)
+    rows = spark.range(0, 1_000, 1, 4).selectExpr("if(id = 999, raise_error('broken'), cast(id as string)) as value")
+    with pytest.raises(PySparkException, match="broken"):
+        write(rows, served.options(stream), payload="raw")
+    assert [state.end for state in stream.states()] == [0, 0]
+    write(spark.range(0, 0, 1, 2).selectExpr("cast(id as string) as value"), served.options(stream))
+    assert read(spark, served.options(stream)).collect() == []
+
+
+def test_what_a_stream_does_not_hold_is_refused_with_both_sides(spark: SparkSession, served: Served) -> None:
+    stream = served.stream()
+    write(spark.range(3).coalesce(1), served.options(stream))
+    with pytest.raises(PySparkException, match="the stream holds arrow, and the rows are raw"):
+        write(numbered_rows(spark, 1, 1), served.options(stream))
+    with pytest.raises(PySparkException, match=r"(?s)id.*string"):
+        write(spark.range(3).selectExpr("cast(id as string) as id"), served.options(stream))
+    # Spark's literals and ids are never null, which says nothing of the column
+    write(spark.range(3, 4).selectExpr("id", "'new' as more", "array(struct(1 as x)) as a"), served.options(stream))
+    write(spark.createDataFrame([(None,)], "id bigint"), served.options(stream))
+    found = read(spark, served.options(stream)).select("id", "more", "a").collect()
+    assert [row.id for row in found] == [0, 1, 2, 3, None]
+    assert [(row.more, row.a) for row in found if row.id == 3] == [("new", [Row(x=1)])]
+
+
+def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, served: Served, tmp_path: Path) -> None:
+    stream = served.stream()
+    key = tmp_path / f"{served.name.replace(':', '-')}-brought.key"
+    ensure_identity(key)
+    spark.sparkContext.addFile(str(key))
+    write(numbered_rows(spark, 3, 1), served.options(stream, identity=key.name))
+    assert ensure_identity(key).public in served.handshakes
+    assert len(read(spark, served.options(stream, identity=key.name)).collect()) == 3
+    with pytest.raises(PySparkException, match="the environment variable NOT_SET of the identity 'env:NOT_SET' is not"):
+        write(numbered_rows(spark, 3, 1), served.options(stream, identity="env:NOT_SET"))
+    with pytest.raises(
+        PySparkException, match=r"there is no file missing\.key in .* and Spark brought none of that name"
+    ):
+        read(spark, served.options(stream, identity="missing.key")).collect()
+
+
+WRONG_READS = [
+    ({"record": "never"}, "option 'record' belongs to the direct way"),
+    ({"channel": "aeron:ipc"}, "are two ways to reach a stream, and only one can be taken"),
+    ({"serverKey": ""}, "option 'serverKey' has no value"),
+    ({"mtu": "1200"}, "option 'mtu' is 1200, not a multiple of 32"),
+    ({"pingTimeout": "soon"}, "option 'pingTimeout' must be a duration above zero"),
+    ({"validate": "false"}, "contradict"),
+    ({"maxConections": "1"}, "there is no option 'maxconections'. Did you mean"),
+    ({"maxConnections": "1"}, "option 'maxConnections' is a server's; a client does not know it"),
+    ({"identity": "Q0FGRUJBQkVDQUZFQkFCRUNBRkVCQUJFQ0FGRUJBQkU="}, "looks like a key itself"),
+    ({"stream": "nothing-like-it"}, "nothing-like-it"),
+]
+
+
+@pytest.mark.parametrize(("more", "says"), WRONG_READS, ids=[says for _, says in WRONG_READS])
+def test_a_wrong_read_is_refused(spark: SparkSession, served: Served, more: dict[str, str], says: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        read(spark, served.options(more.pop("stream", "none"), **more), payload="raw").collect()
+    assert says in str(caught.value)
+    assert "Q0FGRUJB" not in str(caught.value)
+
+
+WRONG_WRITES = [
+    ({"ack": "driver"}, "option 'ack' belongs to the direct way"),
+    ({"offerTimeout": "1s"}, "option 'offerTimeout' belongs to the direct way"),
+    ({"whenUnconnected": "drop"}, "option 'whenUnconnected' belongs to the direct way"),
+    ({"maxMessageBytes": "8m"}, "option 'maxMessageBytes' is 8388608, and the longest message of stream"),
+    ({"stream": "none"}, "none"),
+]
+
+
+@pytest.mark.parametrize(("more", "says"), WRONG_WRITES, ids=[says for _, says in WRONG_WRITES])
+def test_a_wrong_write_is_refused(spark: SparkSession, served: Served, more: dict[str, str], says: str) -> None:
+    stream = more.pop("stream", None) or served.stream()
+    with pytest.raises(PySparkException) as caught:
+        write(numbered_rows(spark, 1, 1), served.options(stream, **more), payload="framed")
+    assert says in str(caught.value)
+
+
+def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, served: Served) -> None:
+    stream = served.stream()
+    rows = spark.createDataFrame([(b"x", 7)], "value binary, streamId int")
+    for payload in ("auto", "raw", "framed"):
+        with pytest.raises(PySparkException, match="the column 'streamId' names a row's own stream of the direct way"):
+            write(rows, served.options(stream), payload=payload)
+    with pytest.raises(PySparkException, match="overwrite"):
+        rows.write.format("aeron").mode("overwrite").options(**served.options(stream)).save()
+    assert stream.states()[0].end == 0
+
+
+def test_a_server_that_is_another_or_not_there_is_named(spark: SparkSession, served: Served, tmp_path: Path) -> None:
+    stream = served.stream()
+    other = public_text(ensure_identity(tmp_path / "other.key").public)
+    with pytest.raises(PySparkException, match="ServerKeyChanged"):
+        read(spark, served.options(stream, serverKey=other), payload="raw").collect()
+    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9 to answer at all"):
+        read(spark, served.options(stream, server="127.0.0.1:9", connectTimeout="2s", ipc="never")).collect()

@@ -1,0 +1,133 @@
+"""What a worker keeps from task to task: its publications, and a client that it makes anew where it has to."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from aeron_spark import node as nodes
+from aeron_spark.aeron.counters import read_backlog, read_counters
+from aeron_spark.node import NodeHandle
+from aeron_spark.transport.waiting import wait_for
+from tests.leaks import SHARED_MEMORY
+
+BATCHES = 100
+PATIENCE = 180.0  # seconds, for a slow machine
+STREAMS = (1101, 1102)
+
+
+def options(handle: NodeHandle, **more: str) -> dict[str, str]:
+    """Return the options of a sink on the node of ``handle``."""
+    return {"channel": "aeron:ipc", "streamId": str(STREAMS[0]), "aeronDir": handle.aeron_dir, "record": "auto", **more}
+
+
+def workers(aeron_dir: str) -> list[psutil.Process]:
+    """Return the Python workers of this session that are clients of the driver in ``aeron_dir``."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    found = []
+    for process in psutil.Process(gateway.proc.pid).children(recursive=True):
+        try:
+            maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
+        except OSError:  # gone meanwhile
+            continue
+        if f"{aeron_dir}/cnc.dat" in maps:
+            found.append(process)
+    return found
+
+
+def publishing_sessions(aeron_dir: str) -> list[tuple[int, int]]:
+    """Return stream and session of every publication there is on the test's streams, by the driver's counters."""
+    return [
+        (backlog.stream_id, backlog.session_id)
+        for backlog in read_backlog(aeron_dir)
+        if backlog.stream_id in STREAMS and backlog.publisher_position is not None
+    ]
+
+
+def test_after_100_micro_batches_there_is_one_publication_a_worker_and_stream(
+    spark: SparkSession, node: NodeHandle, tmp_path: Path
+) -> None:
+    rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="4", numPartitions="2").load()
+    rows = rate.selectExpr("cast(value AS string) AS value", f"cast(value % 2 + {STREAMS[0]} AS int) AS streamId")
+    writer = rows.writeStream.format("aeron").options(**options(node, payload="raw"))
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="0 seconds").start()
+    try:
+
+        def done() -> bool:
+            failure = query.exception()
+            if failure is not None:
+                raise failure
+            progress = query.lastProgress
+            return progress is not None and progress["batchId"] >= BATCHES
+
+        wait_for(done, PATIENCE, f"{BATCHES} micro-batches", state=lambda: str(query.status))
+        sessions = publishing_sessions(node.aeron_dir)
+        used = len(workers(node.aeron_dir))
+    finally:
+        query.stop()
+    assert len(set(sessions)) == len(sessions)
+    assert {stream for stream, _ in sessions} == set(STREAMS)
+    assert 0 < used <= 2 * 2  # two slots; Spark keeps processes of its own for other kinds of work
+    assert len(sessions) <= used * len(STREAMS), (sessions, used)
+    for stream in STREAMS:
+        read = spark.read.format("aeron").options(**options(node, streamId=str(stream), payload="raw")).load()
+        found = read.selectExpr("count(*)", "count(DISTINCT sessionId)", "count(DISTINCT value)").first()
+        assert found is not None
+        count, recorded_sessions, distinct = found
+        assert count >= BATCHES * 2
+        assert recorded_sessions <= used
+        assert distinct <= count  # a stopped batch may have been written in part, never twice by one attempt
+
+
+@pytest.fixture
+def impatient(run_name: str) -> Iterator[NodeHandle]:
+    """A node that gives a silent client up after two seconds instead of ten."""
+    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
+    properties = {"aeron.client.liveness.timeout": "2s"}
+    with nodes.ensure(aeron_dir, ipc_term_length="256k", term_length="256k", properties=properties) as handle:
+        yield handle
+    nodes.stop(aeron_dir, force=True, timeout=30)
+
+
+def test_a_worker_that_was_stopped_longer_than_aeron_waits_gets_a_new_client(
+    spark: SparkSession, impatient: NodeHandle
+) -> None:
+    def write(first: int) -> None:
+        rows = spark.range(first, first + 100, numPartitions=2).selectExpr("cast(id AS string) AS value")
+        rows.write.format("aeron").mode("append").options(**options(impatient, payload="raw", ack="archive")).save()
+
+    def clients() -> int:
+        return sum(
+            counter.label.startswith("client-heartbeat") and "aeron-spark" in counter.label
+            for counter in read_counters(impatient.aeron_dir)
+        )
+
+    write(0)
+    before = publishing_sessions(impatient.aeron_dir)
+    stopped = workers(impatient.aeron_dir)
+    assert stopped
+    # A client writes its name on its counter some time after it has begun.
+    wait_for(lambda: clients() >= len(stopped), 30, "the name of every worker's client", state=lambda: str(clients()))
+    for process in stopped:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: not publishing_sessions(impatient.aeron_dir), 30, "the driver to give the stopped clients up")
+    finally:
+        for process in stopped:
+            os.kill(process.pid, signal.SIGCONT)
+    write(100)  # no task of it fails: with one attempt each, that would fail the write
+    after = publishing_sessions(impatient.aeron_dir)
+    assert after
+    assert not set(before) & set(after)
+    assert any(process.is_running() for process in stopped)  # recovered, not replaced
+    read = spark.read.format("aeron").options(**options(impatient, payload="raw")).load()
+    assert sorted(int(bytes(row.value)) for row in read.select("value").collect()) == list(range(200))

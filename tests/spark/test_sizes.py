@@ -1,0 +1,86 @@
+"""Messages of every size: whole, fragmented, in chunks, refused; and those whose publisher was killed on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from aeron_spark.node import NodeHandle
+from tests.aeron.streams import Stream, streams_of
+
+HEADER: Final = 32
+MTU_PAYLOAD: Final = 1408 - HEADER
+LONGEST: Final = (256 << 10) // 8  # an eighth of the term of this module's node
+LARGE: Final = 64 << 20
+SIZES: Final = (0, 1, MTU_PAYLOAD, MTU_PAYLOAD + 1, LONGEST)
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    yield from streams_of(node)
+
+
+def value_of(size: int) -> bytes:
+    return random.Random(size).randbytes(size)
+
+
+def values(spark: SparkSession, *sizes: int) -> DataFrame:
+    """One row a size, in one partition; the bytes are made where they are written."""
+
+    def make(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for size in sizes:
+            yield pa.record_batch({"value": pa.array([random.Random(size).randbytes(size)], pa.binary())})
+
+    return spark.range(0, 1, 1, 1).mapInArrow(make, "value binary")
+
+
+def write(frame: DataFrame, stream: Stream, payload: str) -> None:
+    options = {**stream.options, "record": "auto", "payload": payload}
+    frame.write.format("aeron").mode("append").options(**options).save()
+
+
+def digests(spark: SparkSession, stream: Stream) -> set[tuple[int, str]]:
+    """Length and SHA-256 of each value; the values themselves stay in the tasks."""
+    found = spark.read.format("aeron").options(**stream.options).load()
+    rows = found.selectExpr("length(value) as length", "sha2(value, 256) as digest").collect()
+    assert len(rows) == len(set(rows))
+    return {(row.length, row.digest) for row in rows}
+
+
+def expected(*sizes: int) -> set[tuple[int, str]]:
+    return {(size, hashlib.sha256(value_of(size)).hexdigest()) for size in sizes}
+
+
+@pytest.mark.parametrize("payload", ["raw", "framed", "arrow"])
+def test_sizes_around_the_limits_of_a_frame_and_a_message_arrive_as_they_were(
+    spark: SparkSession, stream: Stream, payload: str
+) -> None:
+    more = () if payload == "raw" else (LONGEST + 1,)
+    write(values(spark, *SIZES, *more), stream, payload)
+    assert digests(spark, stream) == expected(*SIZES, *more)
+
+
+@pytest.mark.parametrize("size", [LONGEST + 1, LARGE])
+def test_raw_refuses_what_is_longer_than_a_message_with_the_remedy(
+    spark: SparkSession, stream: Stream, size: int
+) -> None:
+    with pytest.raises(Exception, match="DataFormatError") as refused:
+        write(values(spark, size), stream, "raw")
+    text = str(refused.value)
+    assert f"a value has {size} bytes, and the longest message of this channel has {LONGEST}" in text
+    assert "Write with payload=framed, which sends it in chunks, or raise the channel's term-length" in text
+
+
+@pytest.mark.parametrize("payload", ["framed", "arrow"])
+def test_64_mib_travel_through_spark_in_chunks(spark: SparkSession, stream: Stream, payload: str) -> None:
+    write(values(spark, 1, LARGE, 2), stream, payload)
+    assert digests(spark, stream) == expected(1, LARGE, 2)
+    raw = spark.read.format("aeron").options(**{**stream.options, "payload": "raw"}).load()
+    assert raw.count() > LARGE // LONGEST
+    assert raw.selectExpr("max(length(value)) as longest").collect()[0].longest == LONGEST

@@ -1,0 +1,162 @@
+"""Recordings that appear, stop and go on while a query runs, and more of them than an archive replays at once."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from aeron_spark.aeron.replay import replay
+from aeron_spark.node import NodeHandle
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.node.programs import python
+from tests.aeron.streams import PATIENCE, Stream, number, numbered, own_node, streams_of
+from tests.spark.byhand import Query
+from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
+
+# Publishes numbers from argv[3] to argv[4] on a stream that is recorded, waits until they are, and for a line to end.
+PUBLISHER: Final = """
+import sys
+from aeron_spark import node
+from tests.aeron.streams import Stream, numbered
+with node.ensure(sys.argv[1]) as handle:
+    stream = Stream(handle)
+    stream.id = int(sys.argv[2])
+    stream.publisher().send(numbered(int(sys.argv[3]), int(sys.argv[4])))
+    print("recorded", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node whose archive replays one recording at a time."""
+    with own_node(run_name, max_replays=1, term_length="64k", ipc_term_length="64k") as handle:
+        yield handle
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream of the test's own."""
+    for one in streams_of(node):
+        yield one.record()
+
+
+def publisher_process(stream: Stream, first: int, last: int) -> subprocess.Popen[str]:
+    """Start a publisher of its own and return once all it publishes is recorded."""
+    arguments = (stream.handle.aeron_dir, str(stream.id), str(first), str(last))
+    process = python(PUBLISHER, *arguments)
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    assert said == "recorded\n", said + process.stdout.read()
+    return process
+
+
+def test_recordings_that_appear_stop_and_are_extended_while_the_query_runs_are_all_read_once(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    seen = Collected()
+    with running(read_stream(spark, stream.options, record="never", maxRowsPerTrigger=40), tmp_path, seen) as query:
+        await_that(query, "the first trigger", lambda: query.status["message"] == "Waiting for data to arrive")
+        first = stream.publisher()
+        first.send(numbered(0, 100))
+        second = stream.publisher()
+        second.send(numbered(100, 150))
+        await_that(query, "both recordings", lambda: len(seen.numbers) >= 150)
+        first.stop()
+        with publisher_process(stream, 150, 200) as process:
+            process.kill()
+        await_that(query, "that of a publisher that was killed", lambda: len(seen.numbers) >= 200)
+        second.send(numbered(200, 210))
+        extended = stream.extend(first)
+        extended.send(numbered(210, 260))
+        await_that(query, "the extension", lambda: len(seen.numbers) >= 260)
+        end = query.recentProgress[-1].sources[0].endOffset
+    assert seen.numbers == list(range(260))
+    assert max(seen.sizes) <= 40
+    assert first.key in end
+
+
+def test_each_run_reads_what_was_extended_since_the_last_one(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    seen = Collected()
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 10))
+    for turn in (1, 2, 3):
+        publisher.stop()
+        finish(read_stream(spark, stream.options, record="never"), tmp_path, seen)
+        assert seen.numbers == list(range(10 * turn))
+        if turn < 3:
+            publisher = stream.extend(publisher)
+            publisher.send(numbered(10 * turn, 10 * turn + 10))
+
+
+def test_a_finished_recording_leaves_the_offset_and_comes_back_when_it_is_extended(stream: Stream) -> None:
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 3))
+    query = Query(stream.options, record="never")
+    assert query.batch() == [0, 1, 2]
+    assert publisher.key in query.offset["recordings"]
+    publisher.stop()
+    other = stream.publisher()
+    other.send(numbered(3, 4))
+    assert query.batch() == [3]
+    assert set(query.offset["recordings"]) == {other.key}
+    assert query.offset["done"]
+    again = stream.extend(publisher)
+    again.send(numbered(4, 6))
+    assert query.batch() == [4, 5]
+    assert publisher.key in query.offset["recordings"]
+    again.stop()
+    query.restart()
+    assert query.batch() is None
+
+
+def test_recordings_that_appear_after_its_beginning_are_left_to_the_next_run(stream: Stream) -> None:
+    stream.publisher().send(numbered(0, 10))
+    query = Query(stream.options, maxRowsPerTrigger=4)
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.batch() == [0, 1, 2, 3]
+    late = stream.publisher()
+    late.send(numbered(100, 103))
+    assert list(query.batches()) == [[4, 5, 6, 7], [8, 9]]
+    assert query.available_now() == [[100, 101, 102]]
+
+
+def test_50_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_time(
+    spark: SparkSession, stream: Stream
+) -> None:
+    publishers = [stream.publisher(**{"term-length": "64k", "sparse": "true"}) for _ in range(50)]
+    for index, publisher in enumerate(publishers):
+        # more than a replay's window, so that the one held below cannot end by itself
+        publisher.send(numbered(100 * index, 100 * index + 20, 100 if index else 5_000))
+    # files need no place of the archive's
+    frame = read_batch(spark, stream.options, minPartitions=50, readPath="replay")
+    assert frame.rdd.getNumPartitions() >= 50
+    found: list[int] = []
+    tracker = spark.sparkContext.statusTracker()
+    first = publishers[0]
+    with replay(stream.archive, first.descriptor, 0, first.position, timeout=PATIENCE):  # the only place is taken
+        reading = threading.Thread(target=lambda: found.extend(_numbers(frame)), daemon=True)
+        reading.start()
+        wait_for(
+            lambda: any(
+                (stage := tracker.getStageInfo(active)) is not None and stage.numActiveTasks == 2
+                for active in tracker.getActiveStageIds()
+            ),
+            PATIENCE,
+            "two tasks in the queue",
+        )
+        assert not found
+    reading.join(PATIENCE)
+    assert sorted(found) == [100 * index + n for index in range(50) for n in range(20)]
+
+
+def _numbers(frame: DataFrame) -> list[int]:
+    return [number(row.value) for row in frame.select("value").collect()]

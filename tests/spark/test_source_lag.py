@@ -1,0 +1,155 @@
+"""How far behind: offsets in the progress, and the listener that makes a lag of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+import aeron_spark.spark
+from aeron_spark.node import NodeHandle
+from aeron_spark.spark import LagListener, QueryLag
+from aeron_spark.spark.listener import lag_of
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.streams import PATIENCE, Stream, frame, numbered, streams_of
+from tests.spark.byhand import Query
+from tests.spark.queries import FINISH, Collected, finish, read_stream
+
+MESSAGE = frame(100)
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream of the test's own."""
+    for one in streams_of(node):
+        yield one.record()
+
+
+def progress(*sources: tuple[object, object], name: str | None = None, query: str = "q") -> StreamingQueryProgress:
+    """Return a progress with (latest offset, end offset) of its sources, which are texts there."""
+    texts = [SimpleNamespace(latestOffset=_text(latest), endOffset=_text(end)) for latest, end in sources]
+    found = SimpleNamespace(id=query, name=name, batchId=3, timestamp="2026-03-01T09:00:00Z", sources=texts)
+    return cast(StreamingQueryProgress, found)
+
+
+def _text(offset: object) -> str:
+    return offset if isinstance(offset, str) else json.dumps(offset)
+
+
+def lags(query: Query) -> dict[str, int]:
+    """Return the lag that a query driven by hand would show."""
+    lag = lag_of(progress((query.reader.reportLatestOffset(), query.offset)))
+    assert lag is not None
+    return dict(lag.recordings)
+
+
+def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+    one, other = stream.publisher(), stream.publisher()
+    one.send(numbered(0, 9))
+    other.send(numbered(9, 15))
+    told: list[QueryLag] = []
+    listener = LagListener(told.append)
+    spark.streams.addListener(listener)
+    try:
+        frame = read_stream(spark, stream.options, maxRowsPerTrigger=5)
+        writer = frame.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path))
+        query = writer.queryName("lagging").trigger(availableNow=True).start()
+        assert query.awaitTermination(FINISH)
+        wait_for(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, PATIENCE, "the listener to be told")
+    finally:
+        spark.streams.removeListener(listener)
+    by_batch = {lag.batch_id: lag.total for lag in told}
+    assert (by_batch[0], by_batch[1], by_batch[2]) == (10 * MESSAGE, 5 * MESSAGE, 0)
+    assert set(told[0].recordings) == {one.key, other.key}
+    last = listener.of("lagging")
+    assert last is not None
+    assert last == listener.of(str(query.id)) == listener.all()[str(query.id)] == told[-1]
+    latest = json.loads(query.lastProgress.sources[0].latestOffset)
+    assert latest == {"recordings": {one.key: one.position, other.key: other.position}, "v": 1}
+
+
+def test_the_latest_offset_in_the_progress_runs_ahead_of_the_end_of_a_limited_batch(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 12))
+    query = finish(read_stream(spark, stream.options, maxRowsPerTrigger=5), tmp_path, Collected())
+    ends = [json.loads(told.sources[0].endOffset)["recordings"] for told in query.recentProgress if told.numInputRows]
+    assert [end[publisher.key] for end in ends] == [5 * MESSAGE, 10 * MESSAGE, 12 * MESSAGE]
+    for told in query.recentProgress:
+        assert json.loads(told.sources[0].latestOffset)["recordings"] == {publisher.key: 12 * MESSAGE}
+
+
+def test_finished_recordings_count_until_they_are_read(stream: Stream) -> None:
+    done, active = stream.publisher(), stream.publisher()
+    done.send(numbered(0, 10))
+    done.stop()
+    active.send(numbered(10, 20))
+    query = Query(stream.options, maxRowsPerTrigger=10)
+    query.batch()
+    assert lags(query) == {done.key: 5 * MESSAGE, active.key: 5 * MESSAGE}
+    query.batch()
+    assert lags(query) == {done.key: 0, active.key: 0}
+    active.send(numbered(20, 23))
+    assert query.plan()
+    assert lags(query) == {done.key: 0, active.key: 3 * MESSAGE}
+
+
+def test_an_unfinished_tail_that_nobody_will_finish_is_no_lag() -> None:
+    from aeron_spark.log.compaction import Finished
+    from aeron_spark.log.offsets import Offset
+
+    end = Offset({}, {}, {"embedded/1": Finished(640, 96, "00000001")}).to_dict()
+    for recorded, behind in ((736, 0), (1_056, 416)):
+        lag = lag_of(progress(({"recordings": {"embedded/1": recorded}, "v": 1}, end)))
+        assert lag is not None
+        assert lag.recordings == {"embedded/1": behind}
+
+
+def test_other_sources_have_no_lag_and_the_slower_of_two_that_read_the_same_counts() -> None:
+    kafka = ({"prices": {"0": 9}}, {"prices": {"0": 7}})
+    assert lag_of(progress(kafka)) is None
+    assert lag_of(progress(("None", "None"))) is None
+    latest = {"recordings": {"a/1": 320, "a/2": 64}, "v": 1}
+    ends = [
+        {"done": "", "fingerprints": {"a/1": "00000001"}, "recordings": {"a/1": position}, "v": 1}
+        for position in (320, 96)
+    ]
+    lag = lag_of(progress(kafka, (latest, ends[0]), (latest, ends[1])))
+    assert lag is not None
+    assert (lag.recordings, lag.total) == ({"a/1": 224, "a/2": 64}, 288)
+    nothing = lag_of(progress(("None", ends[0])))
+    assert nothing is not None
+    assert nothing.total == 0
+
+
+def test_a_listener_keeps_the_last_lag_of_each_query_and_the_newest_of_a_name() -> None:
+    listener = LagListener()
+    end = {"done": "", "fingerprints": {"a/1": "00000001"}, "recordings": {"a/1": 0}, "v": 1}
+
+    def tell(query: str, name: str | None, recorded: int) -> None:
+        told: Any = SimpleNamespace(
+            progress=progress(({"recordings": {"a/1": recorded}, "v": 1}, end), name=name, query=query)
+        )
+        listener.onQueryProgress(told)
+
+    tell("1", "prices", 32)
+    tell("2", "prices", 64)
+    tell("3", None, 96)
+    assert [lag.total for lag in listener.all().values()] == [32, 64, 96]
+    assert [found.total for query in ("prices", "1", "3") if (found := listener.of(query))] == [64, 32, 96]
+    tell("1", "prices", 128)
+    assert listener.of("prices") == listener.of("1")
+    assert listener.of("nobody") is None
+
+
+def test_the_package_names_the_listener_and_nothing_that_is_not_there() -> None:
+    assert aeron_spark.spark.LagListener is LagListener
+    with pytest.raises(AttributeError, match="has no attribute 'LagListner'"):
+        aeron_spark.spark.LagListner  # noqa: B018

@@ -1,0 +1,257 @@
+"""What is lost under a query: purged, truncated, deleted, replaced; and checkpoints that are not this query's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from aeron_spark import node as nodes
+from aeron_spark.errors import DataFormatError, DataLossError, TransportError
+from aeron_spark.log.stream import DataLossWarning
+from aeron_spark.node import NodeHandle
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.streams import PATIENCE, Publishing, Stream, close_everything, numbered, own_node, streams_of
+from tests.spark.byhand import Query
+from tests.spark.queries import Collected, await_that, finish, read_stream, running
+
+SEGMENT = 64 * 1024
+COUNT = 300  # of 1,000 bytes: five segments
+EACH = 30
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    """A node with segments so small that they can be purged."""
+    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
+        yield handle
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    """A recorded stream of the test's own."""
+    for one in streams_of(node):
+        yield one.record()
+
+
+def once_no_replay_is_left(change: Callable[[], object]) -> None:
+    """Change a recording; a replay that has just ended may hold it for a moment."""
+
+    def done() -> bool:
+        try:
+            change()
+        except TransportError as error:
+            if "replay" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for(done, PATIENCE, "the last replay to end")
+
+
+def purge(publishing: Publishing, position: int) -> None:
+    """Purge below ``position``."""
+    archive, recording = publishing.stream.archive, publishing.recording_id
+    once_no_replay_is_left(lambda: archive.purge_segments(recording, position))
+    assert publishing.descriptor.start_position == position
+
+
+def delete(publishing: Publishing) -> None:
+    """Delete a recording that has stopped."""
+    once_no_replay_is_left(lambda: publishing.stream.archive.delete(publishing.recording_id))
+
+
+@pytest.mark.parametrize("fail", [True, False], ids=["fails", "goes on"])
+def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_path: Path, fail: bool) -> None:
+    publisher = stream.publisher()
+    positions = publisher.send(numbered(0, COUNT, 1_000))
+    arrived, purged = threading.Event(), threading.Event()
+
+    def wait_in_the_first_batch(batch: int) -> None:
+        if batch == 0:
+            arrived.set()
+            assert purged.wait(PATIENCE)
+
+    seen = Collected(before=wait_in_the_first_batch)
+    frame = read_stream(spark, stream.options, maxRowsPerTrigger=EACH, failOnDataLoss=fail)
+    start = 2 * SEGMENT
+    with running(frame, tmp_path, seen) as query:
+        await_that(query, "the first batch", arrived.is_set)
+        purge(publisher, start)
+        purged.set()
+        if fail:
+            with pytest.raises(StreamingQueryException) as raised:
+                query.awaitTermination(PATIENCE)
+        else:
+            await_that(query, "the last row", lambda: COUNT - 1 in seen.numbers)
+    kept = [number for number, position in enumerate(positions) if position >= start]
+    if fail:
+        text = str(raised.value)
+        assert f"recording {publisher.recording_id} of archive embedded was purged: position" in text
+        assert f"it begins at {start} now" in text
+        assert "set failOnDataLoss=false" in text
+        assert seen.numbers == list(range(EACH))
+    else:
+        assert seen.numbers == [*range(EACH), *kept]
+        assert kept[0] > EACH
+
+
+def test_a_purge_of_what_was_planned_and_not_yet_read(stream: Stream) -> None:
+    publisher = stream.publisher()
+    positions = publisher.send(numbered(0, COUNT, 1_000))
+    query = Query(stream.options, maxRowsPerTrigger=100)
+    assert query.batch() == list(range(100))
+    assert query.plan()
+    start = 2 * SEGMENT
+    purge(publisher, start)
+    query.restart()
+    with pytest.raises(DataLossError, match=r"was purged: position \d+ was to be read next, and it begins at 131072"):
+        query.batch()
+    query.restart(failOnDataLoss=False)
+    with pytest.warns(DataLossWarning, match="was purged"):
+        found = query.batch()
+    kept = [number for number, position in enumerate(positions) if position >= start]
+    assert found == [number for number in kept if number < 200]
+    assert query.available_now() == [list(range(200, 300))], "the rest is there, and nothing is said about it twice"
+
+
+def test_a_purge_of_what_was_read_is_none_of_the_query_s_business(stream: Stream) -> None:
+    publisher = stream.publisher()
+    publisher.send(numbered(0, COUNT, 1_000))
+    query = Query(stream.options)
+    assert query.batch() == list(range(COUNT))
+    purge(publisher, 3 * SEGMENT)
+    publisher.send(numbered(COUNT, COUNT + 5))
+    query.restart()
+    assert query.batch() == list(range(COUNT, COUNT + 5))
+    assert Query(stream.options).batch()[-5:] == list(range(COUNT, COUNT + 5)), "a new query begins at what there is"
+
+
+def test_a_truncation_below_the_query_s_position(stream: Stream) -> None:
+    publisher = stream.publisher()
+    positions = publisher.send(numbered(0, 20))
+    query = Query(stream.options, record="never")
+    assert query.batch() == list(range(20))
+    end = publisher.stop()
+    once_no_replay_is_left(lambda: stream.archive.truncate(publisher.recording_id, positions[10]))
+    query.restart()
+    said = rf"was truncated: the query is at position {end}, and it ends at {positions[10]} now"
+    with pytest.raises(DataLossError, match=said):
+        query.batch()
+    query.restart(failOnDataLoss=False)
+    with pytest.warns(DataLossWarning, match="was truncated"):
+        assert (query.batch() or []) == []
+    extended = stream.extend(publisher)
+    extended.send(numbered(100, 105))
+    assert list(query.batches()) == [list(range(100, 105))]
+
+
+def test_a_recording_deleted_before_it_was_read_to_its_end(stream: Stream) -> None:
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 20))
+    query = Query(stream.options, maxRowsPerTrigger=5)
+    read_whole = Query(stream.options)
+    assert query.batch() == list(range(5))
+    assert read_whole.batch() == list(range(20))
+    publisher.stop()
+    assert read_whole.batch() is None
+    delete(publisher)
+    query.restart()
+    with pytest.raises(DataLossError, match=r"was deleted: position \d+ was to be read next.*Check that 'archive'"):
+        query.batch()
+    again = stream.publisher()
+    again.send(numbered(50, 53))
+    query.restart(failOnDataLoss=False)
+    with pytest.warns(DataLossWarning, match="was deleted"):
+        assert query.batch() == [50, 51, 52]
+
+
+def test_a_recording_deleted_after_it_was_read_to_its_end_and_made_again(stream: Stream) -> None:
+    publisher, other = stream.publisher(), stream.publisher()
+    publisher.send(numbered(0, 20))
+    publisher.stop()
+    other.send(numbered(20, 22))
+    query = Query(stream.options)
+    assert sorted(query.batch() or []) == list(range(22))
+    delete(publisher)
+    again = stream.publisher()
+    again.send(numbered(22, 25))
+    query.restart()
+    assert query.batch() == [22, 23, 24]
+
+
+def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(run_name: str) -> None:
+    with own_node(run_name) as first:
+        stream = Stream(first).record()
+        publisher = stream.publisher()
+        publisher.send(numbered(0, 20))
+        query = Query(stream.options, maxRowsPerTrigger=15)
+        assert query.batch() == list(range(15))
+        stream.close()
+        close_everything()
+        assert nodes.stop(first.aeron_dir, force=True)
+        shutil.rmtree(first.archive_dir)
+        with nodes.ensure(first.aeron_dir) as second:
+            stream.handle = second
+            stream.record()
+            replaced = stream.publisher()
+            replaced.send(numbered(100, 120))
+            assert replaced.key == publisher.key
+            query.restart()
+            with pytest.raises(DataLossError, match=r"was replaced: up to position \d+ the query read the recording"):
+                query.batch()
+            query.restart(failOnDataLoss=False)
+            with pytest.warns(DataLossWarning, match="was replaced"):
+                assert query.batch() == list(range(100, 115))
+            assert query.batch() == list(range(115, 120))
+            stream.close()
+            close_everything()
+            nodes.stop(first.aeron_dir, force=True)
+
+
+OTHERS = {
+    "another version": (
+        lambda offset: {**offset, "v": 99},
+        "offset of version 99, and this aeron-spark knows up to 1.*Run the query with the newer aeron-spark",
+    ),
+    "another archive": (
+        lambda offset: json.loads(json.dumps(offset).replace("embedded/", "archive-host:8010/")),
+        "of archive archive-host:8010 was deleted.*Check that 'archive' and its directory are those of the checkpoint",
+    ),
+    "another source": (lambda offset: {"prices": {"0": 7}}, "not one of format.'aeron'.*or a new checkpointLocation"),
+    "garbage": (lambda offset: {**offset, "recordings": 7}, "is damaged: 'recordings' is 7"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_checkpoint_that_is_not_this_query_s_is_refused_with_what_to_do(stream: Stream, kind: str) -> None:
+    change, said = OTHERS[kind]
+    stream.publisher().send(numbered(0, 5))
+    query = Query(stream.options)
+    assert query.batch() == list(range(5))
+    query.ends = [json.dumps(change(json.loads(end))) for end in query.ends]
+    query.restart()
+    with pytest.raises((DataFormatError, DataLossError), match=f"(?s){said}"):
+        query.batch()
+
+
+def test_spark_shows_what_is_wrong_with_a_checkpoint(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 5))
+    seen = Collected()
+    finish(read_stream(spark, stream.options), tmp_path, seen)
+    publisher.send(numbered(5, 10))
+    written = tmp_path / "offsets" / "0"
+    lines = written.read_text().splitlines()
+    lines[-1] = json.dumps({**json.loads(lines[-1]), "v": 99})
+    written.write_text("\n".join(lines))
+    (tmp_path / "offsets" / ".0.crc").unlink()
+    with pytest.raises(StreamingQueryException, match="offset of version 99, and this aeron-spark knows up to 1"):
+        finish(read_stream(spark, stream.options), tmp_path, seen)
+    assert seen.numbers == list(range(5))

@@ -1,0 +1,200 @@
+"""Where reading begins and ends: offsets, positions, sessions, filters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+from aeron_spark.errors import OptionError
+from aeron_spark.node import NodeHandle
+from tests.aeron.streams import Publishing, Stream, number, numbered, streams_of
+from tests.spark.byhand import Query, numbers, opened, table
+from tests.spark.queries import Collected, finish, read_batch, read_stream
+
+
+@dataclass(frozen=True)
+class Two:
+    """A stream with two recordings: numbers 0 to 19, and 100 to 104; number 10 is fragmented."""
+
+    stream: Stream
+    first: Publishing
+    second: Publishing
+    at: dict[int, int]  # where each number begins
+
+    @property
+    def options(self) -> dict[str, str]:
+        return self.stream.options
+
+
+@pytest.fixture(scope="module")
+def two(node: NodeHandle) -> Iterator[Two]:
+    """Recordings that no test here changes."""
+    for stream in streams_of(node):
+        stream.record()
+        first, second = stream.publisher(), stream.publisher()
+        values = [*numbered(0, 10), *numbered(10, 11, 5_000), *numbered(11, 20)]
+        at = dict(enumerate(first.send(values))) | dict(enumerate(second.send(numbered(100, 105)), 100))
+        yield Two(stream, first, second, at)
+
+
+ALL = [*range(20), *range(100, 105)]
+
+
+def offsets(**named: object) -> str:
+    return json.dumps(named)
+
+
+def test_a_batch_begins_at_the_earliest_and_ends_at_the_latest(two: Two) -> None:
+    assert numbers(two.options) == ALL
+    assert numbers(two.options, startingOffsets="earliest", endingOffsets="latest") == ALL
+
+
+def test_offsets_are_named_by_id_or_by_archive_and_id(two: Two) -> None:
+    short, full = str(two.first.recording_id), two.second.key
+    assert numbers(two.options, startingOffsets=offsets(**{short: two.at[7], full: two.at[103]})) == [
+        *range(7, 20),
+        103,
+        104,
+    ]
+    assert numbers(two.options, startingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 103, 104]
+    assert numbers(two.options, endingOffsets=offsets(**{full: two.at[103]})) == [*range(20), 100, 101, 102]
+    assert numbers(
+        two.options,
+        startingOffsets=offsets(**{short: two.at[10], full: "earliest"}),
+        endingOffsets=offsets(**{short: two.at[11], full: two.at[100]}),
+    ) == [10]
+
+
+def test_a_stream_begins_at_named_offsets_the_latest_or_the_earliest(two: Two) -> None:
+    named = offsets(**{str(two.first.recording_id): two.at[18], two.second.key: "latest"})
+    assert Query(two.options, startingOffsets=named).batch() == [18, 19]
+    assert Query(two.options, startingOffsets="latest").batch() == []
+    assert Query(two.options, startingOffsets="earliest").batch() == ALL
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (
+            {"first": 33},
+            r"option 'startingOffsets' must be JSON whose positions are .* multiples of 32, which 33 .* not",
+        ),
+        ({"first": 32}, r"option 'startingOffsets': position 32 of recording \S+ is inside a message.*begins at 160"),
+        ({"first": "a fragment"}, r"is inside a message"),
+        ({"first": 1 << 30}, r"position 1073741824 is outside of recording \S+, which has 0 to \d+"),
+        ({"9999": 0}, r"names recording 9999, and the stream has no such recording. Its recordings are: embedded/"),
+        ({"elsewhere/1": 0}, r"names recording elsewhere/1, and the stream has no such recording"),
+    ],
+)
+def test_positions_that_are_none_are_refused(two: Two, wanted: dict[str, object], said: str) -> None:
+    named = {}
+    for name, value in wanted.items():
+        # the second of the frames that message 10 is made of
+        position = two.at[10] + 1_408 if value == "a fragment" else value
+        named[str(two.first.recording_id) if name == "first" else name] = position
+    with pytest.raises(OptionError, match=said):
+        numbers(two.options, startingOffsets=json.dumps(named))
+    with pytest.raises(OptionError, match=said):
+        Query(two.options, startingOffsets=json.dumps(named)).batch()
+    with pytest.raises(OptionError, match=said.replace("startingOffsets", "endingOffsets")):
+        numbers(two.options, endingOffsets=json.dumps(named))
+
+
+def test_bounds_hold_the_messages_that_begin_within_them(two: Two) -> None:
+    at = two.at
+    assert numbers(two.options, startPosition=at[7]) == [n for n in ALL if at[n] >= at[7]]
+    assert numbers(two.options, startPosition=at[7] + 1) == [n for n in ALL if at[n] > at[7]]
+    assert numbers(two.options, endPosition=at[3]) == [n for n in ALL if at[n] < at[3]]
+    assert numbers(two.options, endPosition=at[3] + 1) == [n for n in ALL if at[n] <= at[3]]
+    inside = two.at[10] + 2_000
+    assert numbers(two.options, startPosition=at[9], endPosition=inside) == [9, 10]
+    assert numbers(two.options, startPosition=inside) == list(range(11, 20))
+    assert numbers(two.options, startPosition=1 << 40) == []
+
+
+def test_sessions_are_chosen_by_id(two: Two) -> None:
+    one, other = two.first.offering.session_id, two.second.offering.session_id
+    assert numbers(two.options, sessionIds=other) == list(range(100, 105))
+    assert numbers(two.options, sessionIds=f"{other}, {one}") == ALL
+    assert numbers(two.options, sessionIds=one ^ other ^ 1, startPosition=0) == []
+
+
+def test_columns_say_where_a_message_was(two: Two) -> None:
+    rows = table(two.options).to_pylist()
+    for row in rows:
+        publishing = two.first if number(row["value"]) < 100 else two.second
+        assert row["position"] == two.at[number(row["value"])]
+        assert row["recordingId"] == publishing.recording_id
+        assert row["sessionId"] == publishing.offering.session_id
+        assert (row["streamId"], row["channel"]) == (two.stream.id, "aeron:ipc")
+        assert (row["reservedValue"], row["timestamp"]) == (0, None)
+
+
+def planned(two: Two, *filters: Filter) -> tuple[list[int], int]:
+    """Return the numbers and the bytes of the log that a batch with these filters reads, before Spark filters rows."""
+    source = opened(two.options, pushdown=True)
+    reader = source.reader(source.schema())
+    assert list(reader.pushFilters(list(filters))) == list(filters), "Spark must still apply every filter"
+    partitions = reader.partitions()
+    found = [
+        number(value) for one in partitions for batch in reader.read(one) for value in batch.column("value").to_pylist()
+    ]
+    return found, sum(range.length for one in partitions for range in one.ranges)
+
+
+def test_filters_on_positions_and_sessions_bound_what_is_read(two: Two) -> None:
+    at, position, session = two.at, ("position",), ("sessionId",)
+    everything, whole = planned(two)
+    assert everything == ALL
+    assert whole == two.first.position + two.second.position
+    assert planned(two, EqualTo(position, at[11])) == ([11], 160)
+    assert planned(two, GreaterThanOrEqual(position, at[18]))[0] == [18, 19]
+    assert planned(two, GreaterThan(position, at[18]))[0][-1] == 19
+    assert planned(two, LessThan(position, at[2])) == ([0, 1, 100, 101], 4 * 160)
+    assert planned(two, LessThanOrEqual(position, at[2]))[0] == [0, 1, 2, 100, 101, 102]
+    assert planned(two, GreaterThanOrEqual(position, at[2]), LessThan(position, at[4]))[0] == [2, 3, 102, 103]
+    assert planned(two, GreaterThan(position, at[4]), LessThan(position, at[2])) == ([], 0)
+    other = two.second.offering.session_id
+    assert planned(two, EqualTo(session, other)) == (list(range(100, 105)), two.second.position)
+    assert planned(two, In(session, (other, 1, None)))[0] == list(range(100, 105))
+    assert planned(two, EqualTo(session, other), EqualTo(session, two.first.offering.session_id)) == ([], 0)
+    assert planned(two, EqualTo(("streamId",), 7), GreaterThan(("reservedValue",), 7))[1] == whole
+
+
+def test_spark_hands_its_filters_over_with_pushdown(spark: SparkSession, two: Two) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        bounds = f"position >= {two.at[3]} and sessionId = {two.second.offering.session_id}"
+
+        def loaded() -> DataFrame:
+            # Anew for each query: Spark keeps what one filter left for the other queries of the same DataFrame.
+            return read_batch(spark, two.options, pushdown=True, minPartitions=2)
+
+        assert sorted(number(row.value) for row in loaded().where(bounds).collect()) == [103, 104]
+        # two recordings are two partitions; of the filtered ones only one is left
+        assert (loaded().rdd.getNumPartitions(), loaded().where(bounds).rdd.getNumPartitions()) == (2, 1)
+        assert loaded().where(f"position > {1 << 40}").count() == 0
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_without_pushdown_the_same_filters_give_the_same_rows(spark: SparkSession, two: Two) -> None:
+    frame = read_batch(spark, two.options)
+    wanted = frame.where(f"position >= {two.at[3]} and sessionId = {two.second.offering.session_id}")
+    assert sorted(number(row.value) for row in wanted.collect()) == [103, 104]
+
+
+def test_spark_reads_between_offsets(spark: SparkSession, two: Two, tmp_path: Path) -> None:
+    start = offsets(**{str(two.first.recording_id): two.at[17], two.second.key: two.at[102]})
+    end = offsets(**{two.second.key: two.at[104]})
+    rows = read_batch(spark, two.options, startingOffsets=start, endingOffsets=end).collect()
+    assert sorted(number(row.value) for row in rows) == [17, 18, 19, 102, 103]
+    seen = Collected()
+    finish(read_stream(spark, two.options, startingOffsets=start), tmp_path, seen)
+    assert seen.numbers == [17, 18, 19, 102, 103, 104]

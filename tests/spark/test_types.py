@@ -1,0 +1,245 @@
+"""What Arrow carries survives Spark → Aeron → Spark; what has changed is told apart from what is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from aeron_spark.node import NodeHandle
+from aeron_spark.wire import Content, Header, encode, encode_batch
+from tests.aeron.streams import Stream, streams_of
+
+# Each column: an ordinary value, an extreme one, and a null.
+SCALARS: Final = {
+    "boolean": ("true", "false"),
+    "byte": ("cast(1 as tinyint)", "cast(-128 as tinyint)"),
+    "short": ("cast(1 as smallint)", "cast(-32768 as smallint)"),
+    "integer": ("1", "cast(-2147483648 as int)"),
+    "long": ("1L", "-9223372036854775808"),
+    "float": ("cast(1.5 as float)", "cast('-0.0' as float)"),
+    "float_nan": ("cast('NaN' as float)", "cast('-Infinity' as float)"),
+    "double": ("double('1.5')", "double('-0.0')"),
+    "double_nan": ("double('NaN')", "double('Infinity')"),
+    "double_small": ("double('4.9E-324')", "double('1.7976931348623157E308')"),
+    "decimal_small": ("cast(1.50 as decimal(5, 2))", "cast(-999.99 as decimal(5, 2))"),
+    "decimal_large": (
+        "cast('1.5' as decimal(38, 18))",
+        "cast('-99999999999999999999.999999999999999999' as decimal(38, 18))",
+    ),
+    "string": ("'Grüße, \\u4e16\\u754c'", "''"),
+    "binary": ("X'00FF7F80'", "X''"),
+    "date": ("date'2024-02-29'", "date'0001-01-01'"),
+    "timestamp": ("timestamp'2024-02-29 12:34:56.123456'", "timestamp'1900-01-01 00:00:00.000001'"),
+    "timestamp_ntz": ("timestamp_ntz'2024-02-29 12:34:56.123456'", "timestamp_ntz'9999-12-31 23:59:59.999999'"),
+    "time": ("time'12:34:56.123456'", "time'23:59:59.999999'"),
+    "interval": ("interval '1 02:03:04.000005' day to second", "interval '-106751990 00:00:00' day to second"),
+    "nothing": ("null", "null"),
+    "variant": ('parse_json(\'{"a": [1, "x", null]}\')', "parse_json('null')"),
+    "geometry": ("st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')", "null"),
+}
+NESTED: Final = {
+    "array": ("array(1, null, 3)", "cast(array() as array<int>)"),
+    "array_of_arrays": ("array(array('a', null), null)", "array(cast(array() as array<string>))"),
+    "map": ("map('a', 1, 'b', null)", "cast(map() as map<string, int>)"),
+    "map_of_arrays": ("map(1, array(1.5d, null))", "map(2, cast(null as array<double>))"),
+    "struct": ("named_struct('x', 1, 'y', 'z')", "named_struct('x', cast(null as int), 'y', cast(null as string))"),
+    "deep": (
+        "named_struct('m', map('k', array(named_struct('t', timestamp'2024-01-01 00:00:00', 'b', X'01'))))",
+        "named_struct('m', map('k', array(cast(null as struct<t: timestamp, b: binary>))))",
+    ),
+    "array_of_variants": ("array(parse_json('1'), null)", "array(parse_json('[true]'))"),
+}
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    yield from streams_of(node)
+
+
+def write(frame: DataFrame, stream: Stream, **options: str) -> None:
+    everything = {"record": "auto", "payload": "arrow", **stream.options, **options}
+    frame.write.format("aeron").mode("append").options(**everything).save()
+
+
+def read(spark: SparkSession, stream: Stream, schema: StructType | str | None = None, **options: str) -> DataFrame:
+    reader = spark.read.format("aeron").options(**{**stream.options, **options})
+    return (reader if schema is None else reader.schema(schema)).load()
+
+
+def shown(frame: DataFrame) -> list[str]:
+    """The rows as Python prints them: the bits of NaN, -0.0 and variants are in there, which `==` does not see."""
+    return sorted(repr(row) for row in frame.collect())
+
+
+def of_values(spark: SparkSession, columns: dict[str, tuple[str, str]]) -> DataFrame:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    rows = [", ".join(f"{values[n]} as {name}" for name, values in columns.items()) for n in range(2)]
+    nulls = ", ".join(f"null as {name}" for name in columns)
+    return spark.sql(" union all ".join(f"select {n} as id, {row}" for n, row in enumerate([*rows, nulls])))
+
+
+@pytest.mark.parametrize("columns", [SCALARS, NESTED], ids=["scalars", "nested"])
+def test_every_type_that_arrow_carries_survives_with_its_nulls(
+    spark: SparkSession, stream: Stream, columns: dict[str, tuple[str, str]]
+) -> None:
+    frame = of_values(spark, columns)
+    write(frame, stream)
+    found = read(spark, stream)
+    assert found.schema.simpleString() == frame.schema.simpleString()
+    assert shown(found) == shown(frame)
+    assert len(shown(found)) == 3
+
+
+def test_a_discovered_schema_is_nullable_all_through(spark: SparkSession, stream: Stream) -> None:
+    frame = spark.range(2).selectExpr(
+        "id", "array(id) as a", "map('k', id) as m", "named_struct('x', id, 'y', array(named_struct('z', id))) as s"
+    )
+    assert '"nullable":false' in frame.schema.json()
+    write(frame, stream)
+    found = read(spark, stream)
+    assert '"nullable":false' not in found.schema.json()
+    assert "False" not in str(found.schema["a"].dataType.jsonValue()["containsNull"])
+    assert found.schema["m"].dataType.jsonValue()["valueContainsNull"] is True
+    assert shown(found) == shown(frame)
+    given = read(spark, stream, frame.schema)  # which is then taken as it is
+    assert given.schema["id"].nullable is False
+    assert shown(given) == shown(frame)
+
+
+def test_many_rows_in_many_batches_and_partitions_come_back_once_each(spark: SparkSession, stream: Stream) -> None:
+    frame = spark.range(0, 20_000, 1, 3).selectExpr("id", "if(id % 3 = 0, null, concat('row ', id)) as text")
+    write(frame, stream)
+    assert read(spark, stream).exceptAll(frame).count() == 0
+    assert read(spark, stream).count() == 20_000
+
+
+def test_partitions_and_batches_without_rows_write_and_read_nothing(spark: SparkSession, stream: Stream) -> None:
+    write(spark.range(4).where("id < 0"), stream)
+    write(spark.range(0, 4, 1, 4).where("id = 3").selectExpr("id", "cast(id as string) as text"), stream)
+    assert [tuple(row) for row in read(spark, stream).collect()] == [(3, "3")]
+    assert read(spark, stream).where("id < 0").count() == 0
+
+
+def test_a_group_without_rows_of_a_foreign_writer_is_read_as_none(spark: SparkSession, stream: Stream) -> None:
+    stream.record()
+    full = pa.record_batch({"id": pa.array([7], pa.int64())})
+    messages = []
+    for batch in (full.slice(0, 0), full, full.slice(0, 0)):
+        payload = encode_batch(batch)
+        messages.append(encode(Header(Content.ARROW, payload.size, rows=batch.num_rows), payload))
+    stream.publisher().send(messages)
+    found = read(spark, stream)
+    assert found.schema.simpleString() == "struct<id:bigint>"
+    assert [row.id for row in found.collect()] == [7]
+
+
+def test_a_frame_without_columns_is_refused(spark: SparkSession, stream: Stream) -> None:
+    with pytest.raises(Exception, match="has no columns"):
+        write(spark.range(3).select(), stream)
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        ("interval '1-2' year to month as wait", "the column 'wait' is INTERVAL YEAR TO MONTH, which Arrow batches"),
+        ("array(interval '1' month) as waits", "the column 'waits' is ARRAY<INTERVAL MONTH>, which Arrow batches"),
+        ("1 as _aeron_position", "the column '_aeron_position' begins with '_aeron_'"),
+    ],
+)
+def test_a_column_that_would_not_come_back_is_refused_by_its_name(
+    spark: SparkSession, stream: Stream, column: str, sentence: str
+) -> None:
+    with pytest.raises(Exception, match="OptionError") as refused:
+        write(spark.range(1).selectExpr("id", column), stream)
+    assert sentence in str(refused.value)
+
+
+def test_columns_missing_in_older_rows_are_null_and_newer_nullable_ones_are_dropped(
+    spark: SparkSession, stream: Stream
+) -> None:
+    write(spark.range(1).selectExpr("id", "nullif(id, -1) as old"), stream)
+    write(
+        spark.range(1, 2).selectExpr("id", "if(id < 0, null, array(nullif(id, -1))) as new", "nullif(id, -1) as old"),
+        stream,
+    )
+    both = read(spark, stream, "id bigint, old bigint, new array<bigint>")
+    assert shown(both) == ["Row(id=0, old=0, new=None)", "Row(id=1, old=1, new=[1])"]
+    assert shown(read(spark, stream, "old bigint, id bigint")) == ["Row(old=0, id=0)", "Row(old=1, id=1)"]
+
+
+def test_an_incompatible_schema_fails_with_both_and_says_where(spark: SparkSession, stream: Stream) -> None:
+    write(spark.range(1).selectExpr("id", "cast(id as string) as what"), stream)
+    with pytest.raises(Exception, match="DataFormatError") as failed:
+        read(spark, stream, "id bigint, what int").collect()
+    text = str(failed.value)
+    assert "recording embedded/" in text
+    assert "the group at position 0: the data's schema does not go with the wanted one" in text
+    assert "what: string" in text
+    assert "what: int32" in text
+    with pytest.raises(Exception, match="column 'id' is not nullable and not wanted"):
+        read(spark, stream, "what string").collect()
+
+
+def test_a_schema_for_fixed_columns_is_refused(spark: SparkSession, stream: Stream) -> None:
+    stream.record().publisher().send([b"x"])
+    with pytest.raises(Exception, match="payload=raw are fixed"):
+        read(spark, stream, "value string", payload="raw").collect()
+
+
+@pytest.mark.parametrize("payload", ["framed", "arrow"])
+def test_a_flipped_bit_in_a_message_is_told_as_such_with_its_place(
+    spark: SparkSession, stream: Stream, payload: str
+) -> None:
+    content, data = (Content.BYTES, b"value" * 20) if payload == "framed" else _arrow_of(["value" * 20])
+    good = encode(Header(content, len(data)), data)
+    bad = bytearray(good)
+    bad[len(bad) // 2] ^= 0x10
+    publisher = stream.record().publisher()
+    position = publisher.send([good, bytes(bad)])[1]
+    with pytest.raises(Exception, match="DataFormatError") as failed:
+        read(spark, stream, payload=payload).collect()
+    text = str(failed.value)
+    assert f"recording {publisher.key}: at position {position}: " in text
+    assert "it was changed on its way" in text
+    assert "schema" not in text.rpartition("DataFormatError")[2]
+
+
+def test_a_flipped_bit_in_the_first_message_is_told_when_the_stream_is_looked_at(
+    spark: SparkSession, stream: Stream
+) -> None:
+    bad = bytearray(encode(Header(Content.BYTES, 8), b"12345678"))
+    bad[-1] ^= 1
+    publisher = stream.record().publisher()
+    publisher.send([bytes(bad)])
+    with pytest.raises(Exception, match="DataFormatError") as failed:
+        read(spark, stream)
+    assert f"recording {publisher.key} at position 0: " in str(failed.value)
+
+
+def test_a_bit_flipped_in_the_archive_is_told_with_its_place(
+    spark: SparkSession, stream: Stream, node: NodeHandle
+) -> None:
+    publisher = stream.record().publisher()
+    positions = publisher.send([bytes([n]) * 100 for n in range(10)])
+    publisher.stop()
+    segment = Path(node.archive_dir) / f"{publisher.recording_id}-0.rec"
+    with segment.open("r+b") as file:
+        file.seek(positions[6] + 32 + 50)
+        file.write(b"\xff")
+    frame = read(spark, stream, payload="raw", idleTimeout="10s")
+    with pytest.raises(Exception, match="DataFormatError") as failed:
+        frame.collect()
+    text = str(failed.value)
+    assert "checksum" in text.lower()
+    assert f"recording {publisher.recording_id} " in text
+    assert f"{positions[6]}" in text
+
+
+def _arrow_of(texts: list[str]) -> tuple[Content, bytes]:
+    return Content.ARROW, encode_batch(pa.record_batch({"text": pa.array(texts)})).to_pybytes()

@@ -1,0 +1,103 @@
+"""Wrong input through Spark itself: the sentence reaches the user, and nothing that was accepted before is lost."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from aeron_spark.node import NodeHandle
+
+
+def stream(node: NodeHandle, **more: str) -> dict[str, str]:
+    return {"channel": "aeron:ipc", "streamId": "1001", "aeronDir": node.aeron_dir, **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"streamID ": "1"}, "there is no option 'streamid '. Did you mean 'streamId'?"),
+        ({"stratingOffsets": "earliest"}, "Did you mean 'startingOffsets'?"),
+        ({"startPosition": "64", "endPosition": "32"}, "option 'startPosition' (64) is not before 'endPosition' (32)"),
+        ({"streamId": "10"}, "stream 10 of aeron:ipc is a control stream of an Aeron Archive"),
+        ({"server": "feeds:20121"}, "are two ways to reach a stream, and only one can be taken"),
+        ({"ack": "archive"}, "option 'ack' is for writing; a reader does not know it"),
+        ({"startingOffsets": "latest"}, "option 'startingOffsets' is 'latest' in a batch, which would read nothing"),
+        ({"readPath": "file"}, "option 'readPath' must be auto, files or replay"),
+    ],
+)
+def test_a_batch_read_is_refused(spark: SparkSession, node: NodeHandle, more: dict[str, str], says: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("aeron").options(**stream(node, **more)).load().collect()
+    assert says.lower() in str(caught.value).lower()
+
+
+def test_a_stream_read_is_refused_before_it_starts(spark: SparkSession, node: NodeHandle) -> None:
+    with pytest.raises(PySparkException, match="Did you mean 'maxRowsPerTrigger'"):
+        spark.readStream.format("aeron").options(**stream(node, maxRowPerTrigger="5")).load()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"offerTimout": "3s"}, "Did you mean 'offerTimeout'?"),
+        ({"ack": "archive", "whenUnconnected": "drop"}, "contradict"),
+        ({"maxMessageBytes": "32m"}, "option 'maxMessageBytes' must be a size from 512 to 16777216 bytes"),
+        ({"idleTimeout": "3s"}, "option 'idleTimeout' is for reading; a writer does not know it"),
+        ({"streamId": "20"}, "stream 20 of aeron:ipc is a control stream of an Aeron Archive"),
+        (
+            {"ack": "archive", "streamId": "1003"},
+            "option 'ack' is 'archive', and stream 1003 of aeron:ipc is not recorded",
+        ),
+    ],
+)
+def test_a_write_is_refused(spark: SparkSession, node: NodeHandle, more: dict[str, str], says: str) -> None:
+    rows = spark.createDataFrame([(b"x",)], "value binary")
+    with pytest.raises(PySparkException) as caught:
+        rows.write.format("aeron").mode("append").options(**stream(node, **more)).save()
+    assert says in str(caught.value)
+
+
+def test_an_archive_that_is_not_there_is_named_within_the_connect_timeout(
+    spark: SparkSession, node: NodeHandle
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        archive = f"aeron:udp?endpoint=localhost:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(PySparkException, match="ConnectError") as caught:
+            spark.read.format("aeron").options(
+                **stream(node, archive=archive, connectTimeout="2s", payload="raw")
+            ).load().collect()
+        took = time.monotonic() - began
+    assert f"connecting to the archive at {archive} stream 10 failed" in str(caught.value)
+    assert took < 30  # the wait itself is 2 s; the rest is Spark on a slow machine
+
+
+def test_a_directory_that_is_a_file_is_refused_and_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("mine")
+    with pytest.raises(PySparkException, match=f"{place} is not a directory"):
+        spark.read.format("aeron").options(
+            channel="aeron:ipc", streamId="1001", aeronDir=str(place), payload="raw"
+        ).load().collect()
+    assert place.read_text() == "mine"
+
+
+def test_after_all_that_what_was_written_before_is_there(spark: SparkSession, node: NodeHandle) -> None:
+    options = stream(node, streamId="1002")
+    rows = spark.createDataFrame([(b"kept",)], "value binary")
+    rows.write.format("aeron").mode("append").options(**options, record="auto", ack="archive").save()
+    with pytest.raises(PySparkException, match="Did you mean"):
+        rows.write.format("aeron").mode("append").options(**options, rekord="auto").save()
+    with pytest.raises(PySparkException, match="overwrite"):
+        rows.write.format("aeron").mode("overwrite").options(**options).save()
+
+    with pytest.raises(PySparkException, match="is a relative path"):
+        rows.write.format("aeron").mode("append").options(**(options | {"aeronDir": "here"})).save()
+    found = spark.read.format("aeron").options(**options).load().collect()
+    assert [row.value for row in found] == [b"kept"]

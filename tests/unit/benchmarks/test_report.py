@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report
+from benchmarks.measure import Figure
+
+FIGURES = (
+    Figure("read", 0.9, "of a peer", ">= 0.85", "5 Mrows/s", {"own": [9.0], "peer": [10.0]}),
+    Figure("write", 0.5, "of a peer", ">= 0.7"),
+    Figure("shown", 3.0, "s"),
+)
+
+
+def test_a_line_says_whether_the_target_is_met() -> None:
+    assert report.line(FIGURES[0]) == "read: 0.9 of a peer  (5 Mrows/s)  [target >= 0.85: met]"
+    assert report.line(FIGURES[1]).endswith("[target >= 0.7: MISSED]")
+    assert report.line(FIGURES[2]) == "shown: 3 s"
+
+
+def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document, results = tmp_path / "performance.md", tmp_path / "results" / "latest.json"
+    monkeypatch.setattr(report, "DOCUMENT", document)
+    monkeypatch.setattr(report, "RESULTS", results)
+    document.write_text(f"before\n{report.BEGIN}\nold figures\n{report.END}\nafter\n")
+    for _ in range(2):
+        report.write_document({"cores": 2}, FIGURES)
+    text = document.read_text()
+    assert text.startswith(f"before\n{report.BEGIN}\n")
+    assert text.endswith(f"{report.END}\nafter\n")
+    assert "old figures" not in text
+    assert text.count("| read | 0.9 of a peer | >= 0.85 | met | 5 Mrows/s |") == 1
+    assert "| write | 0.5 of a peer | >= 0.7 | **missed** |" in text
+    written = json.loads(results.read_text())
+    assert written["machine"] == {"cores": 2}
+    assert [one["met"] for one in written["figures"]] == [True, False, None]
+
+
+def test_the_document_has_a_place_for_the_figures() -> None:
+    before, begin, rest = report.DOCUMENT.read_text().partition(report.BEGIN)
+    assert before.startswith("# Performance")
+    assert begin
+    assert report.END in rest

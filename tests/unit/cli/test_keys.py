@@ -1,0 +1,167 @@
+"""``keys``: what is printed, what is refused, and what the files say afterwards."""
+
+from __future__ import annotations
+
+import json
+import random
+import stat
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from aeron_spark.cli.main import cli
+from aeron_spark.endpoint.keypair import fingerprint, keypair_from, new_keypair, public_text
+from aeron_spark.errors import OptionError, ServerKeyChanged, SetupError, UsageError
+from aeron_spark.keys import network_server, read_identity
+
+
+def key(number: int) -> bytes:
+    return new_keypair(random.Random(number).randbytes).public
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+def run(*arguments: str) -> str:
+    """Run a command and return its output; raise what it raises."""
+    result = CliRunner().invoke(cli, ["keys", *arguments], standalone_mode=False, catch_exceptions=False)
+    return result.output
+
+
+def lines(*arguments: str) -> list[Any]:
+    return [json.loads(line) for line in run(*arguments, "--json").splitlines()]
+
+
+def test_row_44_a_new_identity_is_shown_the_same_each_time(home: Path) -> None:
+    (made,) = lines("new")
+    pair = read_identity(home / "identity")
+    assert made == {
+        "public": public_text(pair.public),
+        "fingerprint": fingerprint(pair.public),
+        "identity": str(home / "identity"),
+    }
+    assert stat.S_IMODE((home / "identity").stat().st_mode) == 0o600
+    assert lines("show") == lines("show") == [made]
+    shown = run("show")
+    assert made["public"] in shown
+    assert made["fingerprint"] in shown
+
+
+def test_the_default_place_is_below_xdg_config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AERON_SPARK_CONFIG_HOME")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    run("new")
+    assert (tmp_path / "xdg" / "aeron-spark" / "identity").exists()
+
+
+def test_an_identity_is_replaced_by_force_only(home: Path) -> None:
+    first = lines("new")
+    with pytest.raises(UsageError, match="--force"):
+        run("new")
+    assert lines("show") == first
+    assert lines("new", "--force") != first
+
+
+def test_an_identity_can_be_elsewhere(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "other"
+    (made,) = lines("new", "--identity", str(path))
+    assert lines("show", "--identity", str(path)) == [made]
+    assert not home.exists()
+    monkeypatch.setenv("MINE", "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=")
+    (shown,) = lines("show", "--identity", "env:MINE")
+    assert shown["public"] == public_text(keypair_from(bytes(range(1, 33))).public)
+
+
+def test_no_command_ever_prints_a_private_key(home: Path) -> None:
+    said = run("new") + run("new", "--force") + run("new", "--force", "--json") + run("show") + run("show", "--json")
+    private = (home / "identity").read_text().splitlines()[1].removeprefix("private: ")
+    assert len(private) == 44
+    assert private not in said
+
+
+def test_without_an_identity_show_names_new() -> None:
+    with pytest.raises(SetupError, match="aeron-spark keys new"):
+        run("show")
+
+
+def test_servers_are_trusted_listed_and_forgotten(home: Path) -> None:
+    assert "no known servers" in run("list")
+    assert lines("trust", "LocalHost:4000", public_text(key(1)), "--comment", "my own") == [
+        {"server": "127.0.0.1:4000", "key": public_text(key(1)), "added": True}
+    ]
+    assert run("trust", "127.0.0.1:4000", public_text(key(1))).endswith("already\n")
+    run("trust", "[::1]:4000", public_text(key(2)))
+    assert lines("list") == [
+        {
+            "server": "127.0.0.1:4000",
+            "host": "127.0.0.1",
+            "port": 4000,
+            "key": public_text(key(1)),
+            "fingerprint": fingerprint(key(1)),
+            "comment": "my own",
+        },
+        {
+            "server": "[::1]:4000",
+            "host": "::1",
+            "port": 4000,
+            "key": public_text(key(2)),
+            "fingerprint": fingerprint(key(2)),
+            "comment": "",
+        },
+    ]
+    table = run("list")
+    for expected in (str(home / "known_servers"), "[::1]:4000", fingerprint(key(1)), public_text(key(2)), "my own"):
+        assert expected in table
+    assert run("forget", "localhost:4000") == "forgot 127.0.0.1:4000\n"
+    assert lines("forget", "[::1]:4000") == [{"server": "[::1]:4000", "forgotten": True}]
+    assert lines("list") == []
+
+
+def test_row_41_another_key_is_not_trusted_over_a_known_one(home: Path) -> None:
+    run("trust", "host:4000", public_text(key(1)))
+    before = (home / "known_servers").read_bytes()
+    with pytest.raises(ServerKeyChanged, match="keys forget host:4000"):
+        run("trust", "host:4000", public_text(key(2)))
+    assert (home / "known_servers").read_bytes() == before
+
+
+def test_the_remedy_of_a_changed_key_is_a_command_that_works() -> None:
+    server = network_server("fe80::1%eth0", 4000)
+    run("trust", str(server), public_text(key(1)))
+    with pytest.raises(ServerKeyChanged) as raised:
+        run("trust", str(server), public_text(key(2)))
+    run(*raised.value.remedy.rpartition("aeron-spark keys ")[2].split())
+    run("trust", str(server), public_text(key(2)))
+
+
+def test_a_server_that_is_not_known_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="'aeron-spark keys list' shows them"):
+        run("forget", "host:4000")
+    file = str(tmp_path / "servers")
+    run("trust", "prices.example:4000", public_text(key(1)), "--known-servers", file)
+    with pytest.raises(OptionError, match=r"Did you mean prices\.example:4000\?"):
+        run("forget", "price.example:4000", "--known-servers", file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("trust", "host", public_text(key(1))), "is not host:port"),
+        (("trust", "host:4000", "AAAA"), "is not a public key"),
+        (("forget", "host:99999"), "above 65535"),
+    ],
+)
+def test_a_wrong_argument_is_the_callers_fault(arguments: tuple[str, ...], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        run(*arguments)
+
+
+def test_an_unknown_command_is_answered_with_the_nearest() -> None:
+    with pytest.raises(click.UsageError, match="Did you mean 'forget'"):
+        run("forgot", "host:4000")

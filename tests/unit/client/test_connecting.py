@@ -1,0 +1,337 @@
+"""Connecting: deadlines, refusals, keys, and every way to give up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.filters import Filters
+from aeron_spark.endpoint.handshake_client import ClientTiming
+from aeron_spark.endpoint.hints import RefusalHint, encode_hint
+from aeron_spark.endpoint.keypair import keypair_from
+from aeron_spark.endpoint.limits import Limits
+from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    RefusedError,
+    ServerKeyChanged,
+    TamperedError,
+    UsageError,
+    WaitTimeout,
+)
+from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.server.server import ServerCore
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.memory_network import MemoryOutgoing
+from aeron_spark.transport.port import Place, Rejected
+from tests.unit.duologue.ends import FREE, LINK, PLACE, World, link, wait_for
+
+
+def test_row_01_a_connection_is_there_once_the_first_frames_crossed(world: World) -> None:
+    server, client = world.pair()
+    assert client.connected
+    (there,) = server.connections
+    assert there.id == client.connection.id
+    assert there.label == client.connection.label
+    assert there.tag == "desk-7"
+    assert client.connection.key == server.public_key == client.server_key
+    assert list(server) == [there]
+
+
+def test_row_11_the_time_for_connecting_is_kept(world: World) -> None:
+    client = world.client(connect=False)
+    begun = time.monotonic()
+    with pytest.raises(WaitTimeout, match=r"10\.0\.0\.1:20121"):
+        client.connect(0.3)
+    assert 0.25 < time.monotonic() - begun < 5
+    world.server()
+    client.connect(10)
+
+
+def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
+    client = world.client(ClientSettings(link=link(times=LINK.times), first_pause=0.01), connect=False)
+    raised: list[BaseException] = []
+
+    def connect() -> None:
+        try:
+            client.connect(0)
+        except AeronSparkError as error:
+            raised.append(error)
+
+    waiting = threading.Thread(target=connect)
+    waiting.start()
+    wait_for(lambda: client._attempt)
+    begun = time.monotonic()
+    client.close()
+    waiting.join(5)
+    assert time.monotonic() - begun < 2
+    assert isinstance(raised[0], UsageError)
+
+
+def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
+    client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
+    waiting = threading.Thread(target=lambda: client.connect(0))
+    waiting.start()
+    wait_for(lambda: client._attempt)
+    world.server()
+    waiting.join(20)
+    assert client.connected
+
+
+def test_row_79_closing_while_connecting_and_before_is_quick(world: World) -> None:
+    before = world.client(connect=False)
+    begun = time.monotonic()
+    before.close()
+    unstarted = world.server(start=False)
+    unstarted.close()
+    assert time.monotonic() - begun < 3
+    with pytest.raises(UsageError):
+        unstarted.start([PLACE])
+
+
+def test_row_36_an_answer_with_a_flipped_bit_is_an_authentication_error_and_no_timeout(world: World) -> None:
+    server = world.server()
+
+    def flip(outgoing: object, message: bytes) -> tuple[bytes]:
+        if outgoing.inbox is server._transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
+            return (message[:-5] + bytes([message[-5] ^ 4]) + message[-4:],)
+        return (message,)
+
+    world.network.change = flip
+    client = world.client(connect=False)
+    begun = time.monotonic()
+    with pytest.raises(TamperedError):
+        client.connect(10)
+    assert time.monotonic() - begun < 1.5
+
+
+def test_row_41_the_first_use_stores_the_key_and_a_changed_one_is_refused(world: World, tmp_path: Path) -> None:
+    places = KeyPlaces.below(tmp_path)
+    store = FilePeerStore(places)
+    first = world.server(store=MemoryPeerStore(keypair_from(b"1" * 32)))
+    client = world.client(store=store)
+    wait_for(lambda: store.servers())
+    before = places.known_servers.read_bytes()
+    client.close()
+    first.close()
+    world.server(store=MemoryPeerStore(keypair_from(b"2" * 32)))
+    again = world.client(store=store, connect=False)
+    with pytest.raises(ServerKeyChanged):
+        again.connect(10)
+    assert places.known_servers.read_bytes() == before
+
+
+def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World) -> None:
+    other = Place("udp", "10.0.0.1", 20131, 20132)
+    world.server()
+    world.server(places=[other])
+    store = MemoryPeerStore()
+    world.client(store=store)
+    world.client(store=store, place=other, source="192.0.2.7:4001")
+    wait_for(lambda: len(store.servers()) == 2)
+    assert len(set(store.servers().values())) == 2
+
+
+def test_a_refusal_is_final_for_a_connect(world: World) -> None:
+    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(deny=["0.0.0.0/0"])))
+    client = world.client(connect=False)
+    begun = time.monotonic()
+    with pytest.raises(RefusedError, match="Connection was not permitted!"):
+        client.connect(10)
+    assert time.monotonic() - begun < 5
+
+
+def limited(world: World, **limits: float) -> ServerCore:
+    """A server that lets in few handshakes of an address at once."""
+    return world.server(ServerSettings(link=LINK, limits=Limits(pending_per_address=0, **limits)))  # type: ignore[arg-type]
+
+
+QUICK = ClientSettings(link=LINK, timing=ClientTiming(put_off=0.05), first_pause=0.02, longest_pause=0.1)
+
+
+def test_a_refusal_for_a_while_is_told_at_the_deadline_with_its_reason(world: World) -> None:
+    server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
+    world.client(QUICK)
+    late = world.client(QUICK, connect=False)
+    begun = time.monotonic()
+    with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes.*\(rate\)") as told:
+        late.connect(0.6)
+    assert 0.4 < time.monotonic() - begun < 5
+    assert told.value.remedy == "Try again later"
+    assert server.statistics["refused-rate"] >= 3  # it went on trying
+    assert server.statistics["places"] == 1
+
+
+def test_a_refusal_for_a_while_is_told_though_no_other_attempt_came_to_its_end(world: World) -> None:
+    limited(world, handshakes_per_second=0.001, handshake_burst=1)
+    world.client(QUICK)
+    patient = world.client(ClientSettings(link=LINK), connect=False)  # hears of it in the midst of its first attempt
+    with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
+        patient.connect(0.3)
+    pausing = replace(QUICK, first_pause=5.0, longest_pause=5.0)
+    waiting = world.client(pausing, connect=False)
+    begun = time.monotonic()
+    with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
+        waiting.connect(1.0)
+    assert time.monotonic() - begun < 0.9  # another attempt would come too late
+
+
+def test_a_crowd_gets_in_as_the_rate_allows(world: World) -> None:
+    server = limited(world, handshakes_per_second=20, handshake_burst=4)
+    clients = [world.client(QUICK, connect=False) for _ in range(16)]
+    begun = time.monotonic()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        list(pool.map(lambda client: client.connect(20), clients))
+    assert time.monotonic() - begun > 12 / 20 - 0.1
+    assert server.statistics["refused-rate"]
+    wait_for(lambda: len(server.connections) == len(clients))
+    assert server.statistics["session_ids"] == 2 * len(clients)
+
+
+def test_too_many_at_the_same_time_come_one_after_the_other(world: World) -> None:
+    server = world.server(
+        ServerSettings(link=LINK, limits=Limits(handshakes_per_second=0, pending=1, pending_per_address=1))
+    )
+    clients = [world.client(QUICK, connect=False) for _ in range(8)]
+    with ThreadPoolExecutor(len(clients)) as pool:
+        list(pool.map(lambda client: client.connect(20), clients))
+    wait_for(lambda: len(server.connections) == len(clients))
+
+
+def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
+    """It comes after each HELLO, before the server's answer."""
+    server = world.server()
+    forged: list[int] = []
+
+    def forge(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
+        if message[:2] == b"AS" and message[3] == 1:
+            way = next(one for one in world.network.ways if one.token == outgoing.token)
+            for code in ("rate", "version"):
+                hint = encode_hint(RefusalHint(Refusal(code, "forged")))
+                world.network._send(way, Rejected(outgoing.token, outgoing.session_id, hint))
+            forged.append(outgoing.session_id)
+        return (message,)
+
+    world.network.change = forge
+    client = world.client(ClientSettings(link=LINK))
+    assert len(forged) == 2  # without the cookie and with it: one attempt
+    assert client.connected
+    wait_for(lambda: server.connections)
+
+
+def test_a_refusal_for_a_while_does_not_end_a_session_that_somebody_waits_for(world: World) -> None:
+    server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
+    client = world.client(replace(QUICK, link=link(times=replace(LINK.times, expiry_seconds=20.0))))
+    world.network.cut()
+    wait_for(lambda: not client.connected)
+    world.network.heal()
+    with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
+        client.connect(0.3)
+    assert not client.connection.closed
+    before = server.statistics["refused-rate"]
+    wait_for(lambda: server.statistics["refused-rate"] > before, "the client to go on trying")
+
+
+def test_connecting_twice_is_connecting_once(world: World) -> None:
+    server = world.server()
+    client = world.client(connect=False)
+    found: list[Connection] = []
+    several = [threading.Thread(target=lambda: found.append(client.connect(10))) for _ in range(8)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join(20)
+    assert found == [client.connection] * 8
+    assert client.connect(1) is client.connection
+    assert server.statistics["connections"] == 1
+
+
+def test_an_open_that_is_lost_is_not_waited_for_without_end(world: World) -> None:
+    """The duologue is there, and the server's first frame never comes."""
+    server = world.server()
+    lost = [1]
+
+    def lose(outgoing: object, message: bytes) -> tuple[bytes, ...]:
+        if outgoing.key[0] == "out" and lost[0]:  # type: ignore[attr-defined]
+            lost[0] -= 1
+            return ()
+        return (message,)
+
+    world.network.change = lose
+    quick = link(
+        times=LINK.times.__class__(setup_seconds=0.3, expiry_seconds=0.3, linger_seconds=0.1, retention_seconds=60)
+    )
+    client = world.client(ClientSettings(link=quick, first_pause=0.01), connect=False)
+    client.connect(10)
+    heard = world.heard[client]
+    wait_for(lambda: "connect" in heard.names)
+    client.ping()
+    assert "disconnect" not in heard.names
+    assert not heard.errors
+    wait_for(lambda: server.statistics["sessions"] == 1)
+
+
+class Broken(Connection):
+    def __init__(self, *given: object) -> None:
+        raise ValueError("no connection today")
+
+
+def test_a_connection_class_that_raises_is_an_error_and_no_hang(world: World) -> None:
+    world.server()
+    client = world.client(connection_class=Broken, connect=False)
+    with pytest.raises(UsageError, match="no connection today"):
+        client.connect(10)
+
+
+def test_a_store_that_raises_is_an_error_and_no_hang(world: World) -> None:
+    class Odd(MemoryPeerStore):
+        def server_key(self, server: object) -> bytes | None:
+            raise OSError("the disk is gone")
+
+    world.server()
+    client = world.client(store=Odd(), connect=False)
+    with pytest.raises(AeronSparkError, match="disk is gone"):
+        client.connect(0.3)
+
+
+def test_a_slow_store_does_not_hold_up_the_polling_thread(world: World) -> None:
+    go = threading.Event()
+
+    class Slow(MemoryPeerStore):
+        def server_key(self, server: object) -> bytes | None:
+            go.wait(10)
+            return None
+
+    world.server()
+    client = world.client(store=Slow(), connect=False)
+    with pytest.raises(WaitTimeout):
+        client.connect(0.2)
+    go.set()
+    client.connect(10)
+
+
+def test_over_shared_memory_it_is_the_same(world: World) -> None:
+    ipc = Place("ipc")
+    server = world.server(places=[PLACE, ipc])
+    client = world.client(place=ipc)
+    wait_for(lambda: server.connections)
+    (there,) = server.connections
+    assert there.is_ipc
+    assert client.connection.is_ipc
+    assert (there.remote_address, there.remote_port, client.connection.remote_port) == ("", 0, 0)
+    client.reconnect(10)
+    client.ping()
+
+
+def test_nobody_there_is_said_by_what_needs_a_connection(world: World) -> None:
+    client = world.client(connect=False)
+    with pytest.raises(ConnectError, match="no connection"):
+        client.send(1)

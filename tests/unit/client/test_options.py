@@ -1,0 +1,106 @@
+"""A client's options and the address of its server."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.client.options import client_options, client_settings
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.endpoint.keypair import keypair_from, public_text
+from aeron_spark.errors import OptionError
+from aeron_spark.transport.port import Place
+from aeron_spark.transport.wiring import ClientPorts
+
+KEY = keypair_from(b"k" * 32).public
+
+
+def refused(address: str = "feeds.example:20121", **options: object) -> str:
+    with pytest.raises(OptionError) as caught:
+        client_options(address, options)
+    return str(caught.value)
+
+
+def test_the_tables_defaults_are_those_of_the_code() -> None:
+    assert client_settings({}) == ClientSettings()
+    options = client_options("feeds.example:20121")
+    assert options.place == Place("udp", "feeds.example", 20121, 20122)
+    assert (options.ipc, options.idle, options.ports, options.aeron_dir) == ("auto", "backoff", None, None)
+    assert (options.identity, options.known_servers) == (None, None)
+
+
+def test_every_option_reaches_its_setting() -> None:
+    settings = client_settings(
+        {
+            "tag": "desk-7", "step_timeout": "4s", "connect_timeout": "5s", "first_pause": "1s",
+            "longest_pause": "2s", "server_key": public_text(KEY), "trust_first_use": False, "reconnect": False,
+        }
+    )  # fmt: skip
+    assert (settings.tag, settings.connect_seconds, settings.server_key) == ("desk-7", 5, KEY)
+    assert (settings.timing.hello_ack, settings.timing.done_ack) == (4, 4)
+    assert (settings.first_pause, settings.longest_pause) == (1, 2)
+    assert not settings.trust_first_use
+    assert not settings.reconnect
+    assert not client_settings({"validate": False}).validate
+
+
+def test_a_key_may_be_its_bytes() -> None:
+    assert client_settings({"server_key": KEY}).server_key == KEY
+
+
+@pytest.mark.parametrize("key", ["nonsense", "aeron-spark:short", bytes(32)])
+def test_a_key_that_is_none_is_refused(key: object) -> None:
+    assert "option 'serverKey'" in refused(server_key=key)
+
+
+@pytest.mark.parametrize("timeout", [0, "0", 0.0, "0s"])
+def test_row_12_a_connect_timeout_of_zero_is_until_closed(timeout: object) -> None:
+    assert client_settings({"connect_timeout": timeout}).connect_seconds == 0
+
+
+def test_row_29_a_tag_has_32_characters_at_most() -> None:
+    assert client_settings({"tag": "x" * 32}).tag == "x" * 32
+    assert "longer than 32 characters" in refused(tag="x" * 33)
+
+
+def test_contradictions_are_refused() -> None:
+    assert "'serverKey'" in refused(server_key=KEY, validate=False)
+    assert "'firstPause' (9 s) is longer" in refused(first_pause="9s", longest_pause="8s")
+    assert "'ipc' is 'never'" in refused("ipc:", ipc="never")
+    assert "'aeronDir' is /dev/shm/a" in refused("ipc:/dev/shm/b", aeron_dir="/dev/shm/a")
+
+
+def test_without_an_address_only_shared_memory_is_left() -> None:
+    for address in ("", "ipc:", "ipc:/dev/shm/x"):
+        options = client_options(address)
+        assert (options.ipc, options.place.media, options.may_be_ipc) == ("only", "ipc", True)
+    assert client_options("ipc:/dev/shm/x").aeron_dir == "/dev/shm/x"
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [
+        ("localhost:1", True),
+        ("127.0.0.9:1", True),
+        ("[::1]:1", True),
+        ("10.0.0.7:1", False),
+        ("feeds.example:1", False),
+    ],
+)
+def test_row_22_a_server_on_this_machine_may_share_its_memory(address: str, here: bool) -> None:
+    assert client_options(address).may_be_ipc is here
+    assert client_options(address, {"ipc": "only"}).may_be_ipc
+
+
+def test_row_21_a_clients_own_ports() -> None:
+    assert client_options("h:1", {"bind": "127.0.0.1:2400"}).ports == ClientPorts(2400, 2401, "127.0.0.1")
+    assert "option 'bind': the data port 0" in refused(bind="127.0.0.1:0")
+
+
+@pytest.mark.parametrize("address", ["feeds.example", "feeds.example:0", "h:70000", "h:1:1", "0.0.0.0:20121", "*:1"])
+def test_row_20_an_address_that_cannot_be_is_refused(address: str) -> None:
+    assert refused(address)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    assert "Did you mean 'connectTimeout'?" in refused(conect_timeout=1)
+    assert "'maxConnections' is a server's" in refused(max_connections=1)

@@ -1,0 +1,78 @@
+"""Frames that somebody on the way changes, repeats, cuts or invents."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from aeron_spark.errors import TamperedError
+from tests.unit.duologue.ends import World, wait_for
+
+
+def _mangled(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:
+    match how:
+        case "tampered":
+            return (message[:-1] + bytes([message[-1] ^ 1]),)
+        case "replayed":
+            return (message, message)
+        case "reordered":
+            return (earlier[-1],) if earlier else (message,)
+        case "truncated":
+            return (message[:-3],)
+        case "lost":
+            return ()
+        case _:
+            return (bytes(len(message)), message)
+
+
+@pytest.mark.parametrize("how", ["tampered", "replayed", "truncated", "foreign"])
+def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothing_is_lost(
+    world: World, how: str
+) -> None:
+    server, client = world.pair(tampered_most=3)
+    got: list[object] = []
+    server.on_message(int, lambda c, m: got.append(m))
+    for number in range(10):
+        client.send(number, acknowledge=True)
+    done = threading.Event()
+
+    def change(outgoing: object, message: bytes) -> Iterable[bytes]:
+        if done.is_set() or outgoing.inbox is not client._dialing.inbox:  # type: ignore[attr-defined]
+            return (message,)
+        done.set()
+        return _mangled(how, message, [])
+
+    world.network.change = change
+    begun = time.monotonic()
+    client.send(10)
+    wait_for(lambda: world.heard[server].errors_of(TamperedError))
+    assert time.monotonic() - begun < 1.0 or how == "foreign"
+    for number in range(11, 20):
+        client.send(number, acknowledge=True)
+    assert got == list(range(20))
+    assert server.statistics["tampered"] >= 1
+    assert world.heard[client].count("disconnect") == 0
+
+
+def test_too_many_mangled_frames_end_the_connection_for_good(world: World) -> None:
+    server, client = world.pair(tampered_most=3)
+
+    def change(outgoing: object, message: bytes) -> Iterable[bytes]:
+        to_client = outgoing.inbox is server._transport.inbox  # type: ignore[attr-defined]
+        if to_client and outgoing.key[0] == "out" and int.from_bytes(message[8:16], "big") > 1:  # type: ignore[attr-defined]
+            return (message[:-1] + bytes([message[-1] ^ 1]),)
+        return (message,)
+
+    world.network.change = change
+    server.on_message(object, lambda c, m: c.send(m))
+    connection = client.connection
+    client.send(1)
+    wait_for(lambda: connection.closed)
+    wait_for(lambda: len(world.heard[client].errors_of(TamperedError)) == 3)
+    wait_for(lambda: world.heard[client].count("disconnect") == 1)
+    assert world.heard[client].count("connect") == 1
+    with pytest.raises(TamperedError):
+        connection.send(1)

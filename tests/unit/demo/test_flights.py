@@ -1,0 +1,44 @@
+"""The demo's data: as it is in the package, and what is to be known of each day."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from demo.flights import SCHEMA, TOTAL, Day, by_day, load
+
+
+@pytest.fixture(scope="module")
+def flights() -> pa.Table:
+    return load()
+
+
+def test_all_flights_are_there_with_their_types(flights: pa.Table) -> None:
+    assert flights.num_rows == TOTAL == 336_776
+    assert flights.schema == SCHEMA
+
+
+def test_nan_stays_nan_and_a_missing_text_is_null(flights: pa.Table) -> None:
+    assert flights["dep_time"].null_count == 0
+    assert pc.sum(pc.is_nan(flights["dep_time"])).as_py() == 8_255
+    assert pc.sum(pc.is_nan(flights["arr_delay"])).as_py() == 9_430
+    assert flights["tailnum"].null_count == 2_512
+
+
+def test_flights_come_in_the_order_of_their_scheduled_hour(flights: pa.Table) -> None:
+    hours = flights["time_hour"].to_numpy()
+    assert (hours[1:] >= hours[:-1]).all()
+
+
+def test_fewer_flights_are_spread_over_the_year() -> None:
+    some = load(1000)
+    assert some.num_rows == 1000
+    assert len(by_day(some)) > 300
+
+
+def test_days_add_up_to_the_whole_and_leave_cancelled_flights_out_of_the_delay(flights: pa.Table) -> None:
+    days = by_day(flights)
+    assert sum(day.flights for day in days.values()) == TOTAL
+    assert sum(day.departed for day in days.values()) == TOTAL - 8_255
+    assert days["2013-01-01"] == Day(709, 706, 7912.0)

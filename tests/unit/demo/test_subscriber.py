@@ -1,0 +1,24 @@
+"""What the demo makes of what Aeron's own subscriber prints."""
+
+from __future__ import annotations
+
+from demo.flights import Day
+from demo.subscriber import latest_days, messages
+
+PRINTED = """\
+Subscribing to aeron:ipc on stream id 1002
+Available image on aeron:ipc streamId=1002 sessionId=-42 from aeron:ipc
+Message to stream 1002 from session -42 (57@32) <<{"day":"2013-01-01","flights":2,"departed":1,"delay":3.0}>>
+Message to stream 1002 from session 7 (57@32) <<{"day":"2013-01-01","flights":9,"departed":8,"delay":-1.5}>>
+Message to stream 1002 from session -42 (57@96) <<{"day":"2013-01-01","flights":2,"departed":1,"delay":3.0}>>
+Message to stream 1002 from session -42 (57@128) <<{"day":"2013-01-02","flights":1,"departed":0,"delay":0.0}>>
+Unavailable image on aeron:ipc streamId=1002 sessionId=-42"""
+
+
+def test_messages_are_told_from_what_it_says_of_itself() -> None:
+    assert len(messages(PRINTED.splitlines())) == 4
+
+
+def test_the_newest_result_of_a_day_counts_however_often_an_older_one_comes() -> None:
+    days = latest_days(messages(PRINTED.splitlines()))
+    assert days == {"2013-01-01": Day(9, 8, -1.5), "2013-01-02": Day(1, 0, 0.0)}

@@ -1,0 +1,40 @@
+"""The channels as Aeron gets them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from aeron_spark.echo import channels
+from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.channel import ChannelUri
+
+PUBLICATION = "term-length=65536|mtu=1184|sparse=true|linger=500000000"
+
+
+def test_the_channels_are_literally_these() -> None:
+    here = Endpoint("127.0.0.1", 9000)
+    assert channels.receiving(here) == "aeron:udp?endpoint=127.0.0.1:9000|reliable=true"
+    assert channels.receiving(here, 5) == "aeron:udp?endpoint=127.0.0.1:9000|reliable=true|session-id=5"
+    assert channels.sending(here, 5) == f"aeron:udp?endpoint=127.0.0.1:9000|reliable=true|session-id=5|{PUBLICATION}"
+    assert channels.joining(here) == "aeron:udp?control=127.0.0.1:9000|control-mode=dynamic|reliable=true"
+    assert channels.fanning_out(here, 5) == (
+        f"aeron:udp?control=127.0.0.1:9000|control-mode=dynamic|fc=max|reliable=true|session-id=5|{PUBLICATION}"
+    )
+
+
+@pytest.mark.parametrize("host", ["::1", "2001:db8::7", "fe80::1%eth0"])
+def test_ipv6_stands_in_brackets(host: str) -> None:
+    for uri in (channels.sending(Endpoint(host, 9), 1), channels.fanning_out(Endpoint(host, 9), 1)):
+        assert f"=[{host}]:9|" in uri
+        assert ChannelUri.parse(uri)
+
+
+def test_session_ids_are_31_bits_and_never_0(rng: random.Random) -> None:
+    drawn = {channels.random_session(rng.randbytes) for _ in range(10_000)}
+    assert len(drawn) > 9_990
+    assert min(drawn) > 0
+    assert max(drawn) < 2**31 - 1
+    assert channels.random_session(lambda count: bytes(count)) == 1
+    assert 1 <= channels.random_session(lambda count: b"\xff" * count) <= 2**31 - 2

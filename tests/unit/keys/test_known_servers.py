@@ -1,0 +1,265 @@
+"""The servers a client knows: first use, a changed key, several writers, and lines left as they were."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.endpoint.keypair import new_keypair, public_text
+from aeron_spark.endpoint.peers import ServerName
+from aeron_spark.errors import DataFormatError, OptionError, ServerKeyChanged, SetupError
+from aeron_spark.keys.known_servers import KnownServer, KnownServers, ipc_server, network_server, parse_server
+
+CONNECTOR = Path(__file__).resolve().parents[3] / "connector"
+
+
+def key(number: int) -> bytes:
+    return new_keypair(random.Random(number).randbytes).public
+
+
+def text(number: int) -> str:
+    return public_text(key(number))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys" / "known_servers"
+
+
+@pytest.fixture
+def known(path: Path) -> KnownServers:
+    return KnownServers(path)
+
+
+def test_row_41_a_changed_key_is_refused_and_the_file_untouched(known: KnownServers, path: Path) -> None:
+    server = network_server("10.0.0.1", 4000)
+    assert known.key(server) is None
+    assert known.trust(server, key(1))
+    before, inode = path.read_bytes(), path.stat().st_ino
+    assert before == f"10.0.0.1 4000 {text(1)}\n".encode()
+    assert not known.trust(server, key(1)), "known already"
+    with pytest.raises(ServerKeyChanged, match=r"aeron-spark keys forget 10\.0\.0\.1:4000"):
+        known.trust(server, key(2))
+    assert (path.read_bytes(), path.stat().st_ino) == (before, inode)
+    assert known.key(server) == key(1)
+
+
+def test_row_42_a_key_can_be_removed_and_another_then_be_known(known: KnownServers) -> None:
+    server = network_server("10.0.0.1", 4000)
+    known.trust(server, key(1))
+    assert known.forget(server)
+    assert not known.forget(server)
+    assert known.key(server) is None
+    assert known.trust(server, key(2))
+    assert known.key(server) == key(2)
+
+
+def test_row_43_two_servers_of_one_host_do_not_collide(known: KnownServers) -> None:
+    first, second = network_server("127.0.0.1", 20000), network_server("127.0.0.1", 21000)
+    known.trust(first, key(1))
+    known.trust(second, key(2))
+    assert (known.key(first), known.key(second)) == (key(1), key(2))
+    known.forget(first)
+    assert (known.key(first), known.key(second)) == (None, key(2))
+
+
+def test_two_drivers_of_one_machine_have_two_servers(known: KnownServers) -> None:
+    first, second = ipc_server(Path("/dev/shm/aeron one")), ipc_server(Path("/dev/shm/aeron+two"))
+    known.trust(first, key(1))
+    known.trust(second, key(2), "over there")
+    assert (known.key(first), known.key(second)) == (key(1), key(2))
+    assert parse_server("ipc:/dev/shm/aeron one") == parse_server(str(first)) == first
+    assert parse_server("ipc:/dev/shm/aeron+two") == parse_server(str(second)) == second
+
+
+def test_row_44_the_file_is_this_users_alone(known: KnownServers, path: Path) -> None:
+    known.trust(network_server("host", 1), key(1))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert {one.name for one in path.parent.iterdir()} == {path.name, f"{path.name}.lock"}
+    path.chmod(0o666)
+    for use in (known.all, lambda: known.trust(network_server("host", 2), key(2))):
+        with pytest.raises(SetupError, match="chmod 600"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "server"),
+    [
+        ("LOCALHOST:4000", ServerName("127.0.0.1", 4000)),
+        ("[::FFFF:127.0.0.1]:4000", ServerName("127.0.0.1", 4000)),
+        ("[0:0:0:0:0:0:0:1]:4000", ServerName("::1", 4000)),
+        ("Prices.Example.:4000", ServerName("prices.example", 4000)),
+        ("[fe80::1%eth0]:4000", ServerName("fe80::1%eth0", 4000)),
+    ],
+)
+def test_a_server_has_one_name_in_every_spelling(spelling: str, server: ServerName, known: KnownServers) -> None:
+    assert parse_server(spelling) == server
+    assert parse_server(str(server)) == server
+    host, _, port = spelling.rpartition(":")
+    assert network_server(host, int(port)) == server
+    known.path.parent.mkdir()
+    known.path.write_text(f"{host.strip('[]')} {port} {text(1)}\n")  # by hand
+    known.path.chmod(0o600)
+    assert known.key(server) == key(1)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "",
+        "host",
+        "host:",
+        "host:0",
+        "host:65536",
+        "::1:4000",
+        "a b:1",
+        "[fe80::1%a b]:1",
+        "[fe80::1%a\nb]:1",
+        "ipc:here",
+    ],
+)
+def test_what_is_no_server_is_refused(spelling: str) -> None:
+    with pytest.raises(OptionError, match="the server"):
+        parse_server(spelling)
+
+
+def test_lines_of_others_stay_byte_for_byte(known: KnownServers, path: Path) -> None:
+    head = f"# mine\r\n\r\n  10.0.0.1   4000\t{text(1)}   the   old one \n".encode()
+    middle = f"HOST.example 4000 {text(2)}\n".encode()
+    tail = f"# no line end {text(3)}".encode()
+    path.parent.mkdir()
+    path.write_bytes(head + middle + tail)
+    path.chmod(0o600)
+    assert known.all()[network_server("10.0.0.1", 4000)] == KnownServer(
+        ServerName("10.0.0.1", 4000), key(1), "the   old one"
+    )
+    known.trust(network_server("::1", 5), key(4), " a new one ")
+    added = f"::1 5 {text(4)} a new one\n".encode()
+    assert path.read_bytes() == head + middle + tail + b"\n" + added
+    known.forget(network_server("host.EXAMPLE", 4000))
+    assert path.read_bytes() == head + tail + b"\n" + added
+
+
+def test_a_link_to_the_file_stays_a_link(known: KnownServers, path: Path, tmp_path: Path) -> None:
+    known.trust(network_server("host", 1), key(1))
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    KnownServers(link).trust(network_server("host", 2), key(2))
+    assert link.is_symlink()
+    assert len(known.all()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"10.0.0.1 4000", "is not 'host port key"),
+        (b"10.0.0.1 4000 AAAA", "is not a public key"),
+        (b"10.0.0.1:4000 %KEY", "is not 'host port key"),
+        (b"10.0.0.1 0 %KEY", "has the port 0"),
+        (b"10.0.0.1 x %KEY", "its port is 'x'"),
+        (b"10.0.0 4000 %KEY", "not four numbers"),
+        (b"\xff 4000 %KEY", "is not UTF-8"),
+        (b"first 1 %KEY", "names first:1 again"),
+    ],
+)
+def test_a_line_nobody_can_read_is_named_and_can_be_mended(
+    line: bytes, says: str, known: KnownServers, path: Path
+) -> None:
+    path.parent.mkdir()
+    first = f"first 1 {text(1)}\n".encode()
+    path.write_bytes(first + b"# a note\n" + line.replace(b"%KEY", text(2).encode()) + b"\n")
+    path.chmod(0o600)
+    before = path.read_bytes()
+    for use in (
+        known.all,
+        lambda: known.key(parse_server("first:1")),
+        lambda: known.trust(parse_server("x:1"), key(3)),
+    ):
+        with pytest.raises(DataFormatError, match=f"line 3 of {path} .*{says}"):
+            use()
+    assert path.read_bytes() == before
+    assert known.forget(parse_server("first:1")), "what is readable can be taken out"
+    assert b"first" not in path.read_bytes()
+
+
+def test_a_comment_is_one_line(known: KnownServers, path: Path) -> None:
+    with pytest.raises(OptionError, match="comment"):
+        known.trust(network_server("host", 1), key(1), f"mine\nother 2 {text(2)}")
+    assert not path.exists()
+
+
+WRITER = f"""
+import sys
+from pathlib import Path
+from aeron_spark.endpoint.keypair import parse_public
+from aeron_spark.keys import KnownServers, network_server
+for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
+    KnownServers(Path(sys.argv[1])).trust(network_server("host", number), parse_public("{text(1)}"))
+"""
+
+
+def trust_some(path: Path, first: int) -> None:
+    known = KnownServers(path)
+    for number in range(first, first + 10):
+        known.trust(network_server("host", number), key(1))
+
+
+def test_of_many_writers_none_loses_a_line(path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), str(first)], env={**os.environ, "PYTHONPATH": str(CONNECTOR)}
+        )
+        for first in (1000, 2000)
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda first: trust_some(path, first), range(10_000, 50_000, 10_000)))
+    for process in processes:
+        assert process.wait(60) == 0
+    known = KnownServers(path).all()
+    assert len(known) == 60
+    assert {entry.key for entry in known.values()} == {key(1)}
+
+
+def test_of_two_first_uses_with_two_keys_one_is_refused(path: Path) -> None:
+    server = network_server("host", 1)
+
+    def trust(number: int) -> bool:
+        try:
+            return KnownServers(path).trust(server, key(number))
+        except ServerKeyChanged:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(trust, range(8))) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(), st.sampled_from(["10.0.0.1", "::1", "host", "ipc:/a"]), st.integers(1, 2), st.integers(1, 2)
+        )
+    )
+)
+def test_the_file_is_a_map(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, str, int, int]]) -> None:
+    known = KnownServers(tmp_path_factory.mktemp("map") / "known_servers")
+    model: dict[ServerName, bytes] = {}
+    for trust, host, port, number in steps:
+        server = parse_server(host) if host.startswith("ipc:") else network_server(host, port)
+        if not trust:
+            assert known.forget(server) == (model.pop(server, None) is not None)
+        elif model.get(server, key(number)) == key(number):
+            assert known.trust(server, key(number)) == (server not in model)
+            model[server] = key(number)
+        else:
+            with pytest.raises(ServerKeyChanged):
+                known.trust(server, key(number))
+        assert {name: entry.key for name, entry in known.all().items()} == model

@@ -1,0 +1,58 @@
+"""A log of messages of given sizes and rows, for planning: what ``Boundaries`` promises, in the plainest way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aeron_spark.log.api import Boundary, RecordingState
+
+
+@dataclass
+class FakeLog:
+    """``messages``: for each recording, (bytes, rows) of one message or group after the other."""
+
+    messages: Mapping[str, Sequence[tuple[int, int]]]
+    tails: Mapping[str, int] = field(default_factory=dict)  # bytes of an unfinished message at the end
+    stopped: frozenset[str] = frozenset()
+    asked: list[str] = field(default_factory=list)
+
+    def states(self) -> list[RecordingState]:
+        return [
+            RecordingState(
+                key,
+                "00000000",
+                0,
+                sum(size for size, _ in sizes) + self.tails.get(key, 0),
+                key not in self.stopped,
+                65536,
+            )
+            for key, sizes in self.messages.items()
+        ]
+
+    def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
+        assert start <= limit <= end
+        self.asked.append(key)
+        position = begun = rows = 0
+        for size, count in self.messages[key]:
+            position += size
+            if position <= start:
+                begun = position
+                continue
+            assert begun >= start, "asked from within a message"
+            fits = position <= limit and (max_rows is None or rows + count <= max_rows)
+            if not fits:
+                first = begun == start and position <= end
+                return Boundary(position, count) if first else Boundary(begun, rows)
+            begun, rows = position, rows + count
+        return Boundary(max(begun, start), rows)
+
+    def taken(self, key: str, start: int, end: int) -> tuple[int, int, int]:
+        """Count messages, bytes and rows between two boundaries."""
+        position = messages = size_sum = row_sum = 0
+        for size, rows in self.messages[key]:
+            if start <= position < end:
+                messages, size_sum, row_sum = messages + 1, size_sum + size, row_sum + rows
+            position += size
+        assert size_sum == end - start, "an end that is no boundary"
+        return messages, size_sum, row_sum

@@ -1,0 +1,173 @@
+"""Ranges cover what lies between two offsets, exactly, however they are laid out in partitions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import DataLossError
+from aeron_spark.log.api import Range, RecordingState
+from aeron_spark.log.compaction import Finished
+from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated
+from aeron_spark.log.offsets import Offset
+from aeron_spark.log.ranges import Batch, in_place, partition, ranges_between
+
+PRINT = "00000000"
+OTHER = "ffffffff"
+TERM = 65536
+
+
+def state(start: int, end: int, fingerprint: str = PRINT, key: str = "a/1") -> RecordingState:
+    return RecordingState(key, fingerprint, start, end, True, TERM)
+
+
+def between(start: int, end: int, *, key: str = "a/1", overrun: int | None = None) -> Range:
+    return Range(key, PRINT, start, end, end if overrun is None else overrun, TERM)
+
+
+BEGUN = Offset({"a/1": 64}, {"a/1": PRINT})
+END = Offset({"a/1": 640}, {"a/1": PRINT})
+
+
+def test_ranges_are_what_moved_in_the_order_of_recordings() -> None:
+    begun = Offset({"a/10": 64, "a/9": 0, "b/1": 32, "a/3": 0}, dict.fromkeys(("a/10", "a/9", "b/1", "a/3"), PRINT))
+    end = Offset(
+        {"a/10": 128, "a/9": 32, "b/1": 32},
+        dict.fromkeys(("a/10", "a/9", "b/1"), PRINT),
+        {"a/3": Finished(96, 32, PRINT)},
+    )
+    states = [state(0, 999, key=key) for key in ("a/10", "a/9", "a/3")]
+    batch = ranges_between(begun, end, states, fail_on_data_loss=True)
+    assert batch == Batch((between(0, 96, key="a/3"), between(0, 32, key="a/9"), between(64, 128, key="a/10")), ())
+
+
+@pytest.mark.parametrize(
+    ("states", "finding", "rest"),
+    [
+        ([], Deleted("a/1", 64), ()),
+        ([state(0, 999, OTHER)], Replaced("a/1", 64, PRINT, OTHER), ()),
+        ([state(96, 999)], Purged("a/1", 64, 96), (between(96, 640),)),
+        ([state(960, 999)], Purged("a/1", 64, 960), ()),
+        ([state(0, 320)], Truncated("a/1", 640, 320), (between(64, 320),)),
+        ([state(0, 32)], Truncated("a/1", 640, 32), ()),
+    ],
+)
+def test_what_is_gone_when_a_batch_is_planned_again(
+    states: list[RecordingState], finding: Finding, rest: tuple[Range, ...]
+) -> None:
+    assert ranges_between(BEGUN, END, states, fail_on_data_loss=False) == Batch(rest, (finding,))
+    with pytest.raises(DataLossError, match="data was lost: recording 1 of archive a was"):
+        ranges_between(BEGUN, END, states, fail_on_data_loss=True)
+
+
+def test_a_truncated_recording_that_goes_on_at_its_end_has_no_range() -> None:
+    assert ranges_between(END, BEGUN, [state(0, 64)], fail_on_data_loss=True) == Batch((), ())
+
+
+# partition
+
+
+def test_many_small_ranges_share_a_partition() -> None:
+    ranges = [between(0, 320, key=f"a/{number}") for number in range(50)]
+    assert partition(ranges) == [tuple(ranges)]
+    assert [len(one) for one in partition(ranges, pack_bytes=3200)] == [10] * 5
+
+
+def test_a_large_range_has_a_partition_of_its_own() -> None:
+    ranges = [
+        between(0, 32, key="a/1"),
+        between(0, 3200, key="a/2"),
+        between(0, 32, key="a/3"),
+        between(0, 32, key="a/4"),
+    ]
+    assert partition(ranges, pack_bytes=64) == [(ranges[0],), (ranges[1],), (ranges[2], ranges[3])]
+
+
+def test_nothing_has_no_partition() -> None:
+    assert partition([]) == []
+    assert partition([between(64, 64)]) == []
+    assert partition([], 4) == []
+
+
+def test_a_large_range_is_split_at_term_boundaries() -> None:
+    whole = between(32, 4 * TERM + 64)
+    assert partition([whole], 4) == [
+        (between(32, TERM, overrun=whole.end),),
+        (between(TERM, 2 * TERM, overrun=whole.end),),
+        (between(2 * TERM, 3 * TERM, overrun=whole.end),),
+        (between(3 * TERM, whole.end),),
+    ]
+
+
+def test_a_large_range_is_split_no_further_than_asked_for() -> None:
+    whole = between(0, 10 * TERM)
+    assert partition([whole], 2, pack_bytes=TERM) == [
+        (between(0, 5 * TERM, overrun=whole.end),),
+        (between(5 * TERM, 10 * TERM),),
+    ]
+
+
+def test_a_range_within_one_term_cannot_be_split() -> None:
+    assert partition([between(32, TERM)], 8) == [(between(32, TERM),)]
+    unknown = Range("a/1", PRINT, 0, 9 * TERM, 9 * TERM, 0)
+    assert partition([unknown], 8) == [(unknown,)]
+
+
+def test_small_ranges_are_spread_when_partitions_are_asked_for() -> None:
+    ranges = [between(0, 320, key=f"a/{number}") for number in range(8)]
+    assert [len(one) for one in partition(ranges, 4)] == [2, 2, 2, 2]
+    assert len(partition(ranges, 0)) == 1
+
+
+@pytest.mark.parametrize("wanted", range(1, 14))
+def test_there_are_as_many_partitions_as_asked_for_while_there_are_terms(wanted: int) -> None:
+    ranges = [between(TERM // 2, 3 * TERM, key="a/1"), between(0, 9 * TERM + 32, key="a/2"), between(0, 64, key="a/3")]
+    assert len(partition(ranges, wanted)) >= wanted
+    # cheap even where a term is tiny beside the range
+    assert len(partition([Range("a/1", PRINT, 0, 1 << 40, 1 << 40, 1 << 30)], wanted)) >= wanted
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 5 * TERM // 32), st.integers(0, 5 * TERM // 32)), max_size=8).map(
+    lambda pairs: [
+        between(start * 32, (start + length) * 32, key=f"a/{number}") for number, (start, length) in enumerate(pairs)
+    ]
+)
+
+
+@given(RANGES, st.none() | st.integers(1, 40), st.integers(32, 6 * TERM))
+def test_partitions_cover_exactly_what_was_given(ranges: list[Range], wanted: int | None, pack: int) -> None:
+    laid_out = partition(ranges, wanted, pack)
+    assert all(laid_out)
+    pieces: dict[str, list[Range]] = {}
+    for one in (one for packed in laid_out for one in packed):
+        pieces.setdefault(one.key, []).append(one)
+    assert pieces.keys() == {one.key for one in ranges if one.length}
+    for one in (one for one in ranges if one.length):
+        edges = [one.start, *(piece.end for piece in pieces[one.key])]
+        assert [piece.start for piece in pieces[one.key]] == edges[:-1]
+        assert edges[-1] == one.end
+        assert all(edge % TERM == 0 for edge in edges[1:-1])
+        assert all(piece.overrun == one.end and piece.length > 0 for piece in pieces[one.key])
+    if wanted is None:
+        assert all(len(packed) == 1 or sum(one.length for one in packed) <= pack for packed in laid_out)
+    elif laid_out:
+        terms = sum(-(-one.end // TERM) - one.start // TERM for one in ranges if one.length)
+        assert len(laid_out) >= min(wanted, terms)
+
+
+def test_each_key_has_the_same_partition_in_every_batch() -> None:
+    keys = ["b:1/0", "b:1/1", "a:1/0", "a:1/1"]
+
+    def one(key: str) -> Range:
+        return Range(key, "", 0, 64, 64, 65536)
+
+    assert in_place([], keys) == []
+    assert in_place([one(key) for key in keys], keys) == [(one(key),) for key in keys]
+    assert in_place([one("a:1/0")], keys) == [(), (), (one("a:1/0"),)]
+    assert in_place([one(key) for key in keys], keys, most=3) == [
+        (one("b:1/0"), one("a:1/1")),
+        (one("b:1/1"),),
+        (one("a:1/0"),),
+    ]
+    assert in_place([one("gone:1/0")], keys) == [(one("gone:1/0"),)]

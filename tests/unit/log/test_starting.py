@@ -1,0 +1,73 @@
+"""Where a query begins: edges, positions, and recordings that are not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.errors import OptionError
+from aeron_spark.log.api import RecordingState
+from aeron_spark.log.starting import resolve
+from aeron_spark.options import WantedOffsets
+
+STATES = [
+    RecordingState("embedded/7", "00000000", 64, 640, True, 65536),
+    RecordingState("embedded/8", "00000000", 0, 320, False, 65536),
+]
+ONE = ("embedded",)
+
+
+def latest(state: RecordingState) -> int:
+    return state.end - 32
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (WantedOffsets("earliest"), {"embedded/7": 64, "embedded/8": 0}),
+        (WantedOffsets("latest"), {"embedded/7": 608, "embedded/8": 288}),
+        (WantedOffsets("earliest", {"embedded/7": 128}), {"embedded/7": 128, "embedded/8": 0}),
+        (WantedOffsets("earliest", {"7": 640, "8": "latest"}), {"embedded/7": 640, "embedded/8": 288}),
+        (WantedOffsets("latest", {"7": "earliest"}), {"embedded/7": 64, "embedded/8": 288}),
+    ],
+)
+def test_positions(wanted: WantedOffsets, expected: dict[str, int]) -> None:
+    assert resolve(wanted, STATES, latest, archives=ONE) == expected
+
+
+def test_the_end_is_looked_for_only_where_it_is_wanted() -> None:
+    asked: list[str] = []
+
+    def noted(state: RecordingState) -> int:
+        asked.append(state.key)
+        return state.end
+
+    resolve(WantedOffsets("earliest", {"8": "latest"}), STATES, noted, archives=ONE)
+    assert asked == ["embedded/8"]
+
+
+@pytest.mark.parametrize(
+    ("named", "archives", "sentence"),
+    [
+        ({"9": 0}, ONE, "names recording 9, and the stream has no such recording. Its recordings are: embedded/7, emb"),
+        ({"host:1/7": 0}, ONE, "names recording host:1/7, and the stream has no such recording"),
+        ({"7": 32}, ONE, "position 32 is outside of recording embedded/7, which has 64 to 640"),
+        ({"7": 672}, ONE, "position 672 is outside of recording embedded/7"),
+        ({"7": 64, "embedded/7": 64}, ONE, "names recording embedded/7 twice"),
+        (
+            {"7": 64},
+            ("embedded", "host:1"),
+            "ids are not unique. Name it as archive/id; the archives are: embedded, host:1",
+        ),
+    ],
+)
+def test_what_is_not_there_is_refused(named: dict[str, int], archives: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        resolve(WantedOffsets("earliest", named), STATES, latest, archives=archives, option="endingOffsets")
+    assert sentence in str(caught.value)
+    assert "option 'endingOffsets'" in str(caught.value)
+
+
+def test_a_stream_without_recordings_says_so() -> None:
+    assert resolve(WantedOffsets("latest"), [], latest, archives=ONE) == {}
+    with pytest.raises(OptionError, match="none yet"):
+        resolve(WantedOffsets("latest", {"7": 64}), [], latest, archives=ONE)

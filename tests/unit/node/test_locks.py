@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import SetupError, WaitTimeout
+from aeron_spark.node.locks import FileLock, is_held, owner
+
+
+def in_child(work: object) -> int:
+    """Run ``work`` in a forked child and return its exit code: 0 for true, 1 for false."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if work() else 1)  # type: ignore[operator]
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path / "l"), FileLock(tmp_path / "l")
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    assert not second.try_acquire(shared=True)
+    first.release()
+    assert second.try_acquire()
+    second.release()
+
+
+def test_many_sharers_keep_an_exclusive_one_out(tmp_path: Path) -> None:
+    sharers = [FileLock(tmp_path / "l") for _ in range(3)]
+    assert all(lock.try_acquire(shared=True) for lock in sharers)
+    outsider = FileLock(tmp_path / "l")
+    assert not outsider.try_acquire()
+    for lock in sharers:
+        lock.release()
+    assert outsider.try_acquire()
+    outsider.release()
+
+
+def test_a_wait_ends_with_what_was_waited_for(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "l") as first:
+        first.try_acquire()
+        with pytest.raises(WaitTimeout, match=r"waited 0\.02 s for the moon .*/l\)\. Wait for night\."):
+            FileLock(tmp_path / "l").acquire(0.02, "the moon", remedy="Wait for night.")
+
+
+def test_a_forked_child_does_not_hold_its_parents_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "l")
+    assert lock.try_acquire()
+    assert in_child(lambda: not lock.held) == 0
+    assert in_child(lambda: not FileLock(tmp_path / "l").try_acquire()) == 0  # the parent's is not lost by the fork
+    assert lock.held
+    lock.release()
+
+
+def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "l")
+    assert lock.try_acquire()
+    ready, told = os.pipe()
+    go, say = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(told, b".")
+        os.read(go, 1)
+        os._exit(0)
+    os.read(ready, 1)
+    lock.release()
+    try:
+        other = FileLock(tmp_path / "l")
+        assert other.try_acquire()
+        other.release()
+    finally:
+        os.write(say, b".")
+        os.waitpid(pid, 0)
+        for fd in (ready, told, go, say):
+            os.close(fd)
+
+
+def test_a_held_lock_is_seen_and_a_dead_holders_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    assert not is_held(path)
+
+    def hold_and_die() -> bool:
+        lock = FileLock(path)
+        lock.try_acquire()
+        lock.write_owner()
+        return is_held(path)
+
+    assert in_child(hold_and_die) == 0
+    assert not is_held(path)
+    left = owner(path)
+    assert left is not None
+    assert left != os.getpid()
+
+
+def test_the_owner_is_who_wrote_last(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    path.write_text("12345678901")
+    assert owner(path) == 12345678901
+    with FileLock(path) as lock:
+        lock.try_acquire()
+        lock.write_owner()
+        assert owner(path) == os.getpid()
+    assert owner(tmp_path / "none") is None
+
+
+def test_a_lock_is_for_its_user_alone(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "l") as lock:
+        lock.try_acquire()
+    assert stat.S_IMODE((tmp_path / "l").stat().st_mode) == 0o600
+
+
+def test_a_folder_that_cannot_be_written_has_its_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*args: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr("aeron_spark.node.locks.os.open", refuse)
+    with pytest.raises(SetupError, match=r"belongs to another user.*AERON_SPARK_DATA_HOME"):
+        FileLock(tmp_path / "l").try_acquire()
+
+
+def test_release_twice_is_harmless(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "l")
+    lock.try_acquire()
+    assert lock.try_acquire()  # held already
+    lock.release()
+    lock.release()
+    assert not lock.held

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aeron_spark.errors import OptionError
+from aeron_spark.node.settings import (
+    MIB,
+    NodeSettings,
+    archive_context,
+    differences,
+    driver_context,
+    parse_settings,
+    parse_size,
+    settings_from_json,
+)
+
+
+def test_a_small_machine_shares_one_thread() -> None:
+    assert parse_settings({}, cores=2) == NodeSettings()
+    assert parse_settings({}, cores=2).threading == "shared"
+    assert parse_settings({}, cores=4).threading == "dedicated"
+    assert parse_settings({"threading": "DEDICATED"}, cores=1).threading == "dedicated"
+
+
+def test_texts_and_values_are_the_same() -> None:
+    texts = {"term_length": "1m", "max_replays": "20", "linger": "2.5", "sparse": "false", "sync_level": "1"}
+    values = {"term_length": MIB, "max_replays": 20, "linger": 2.5, "sparse": False, "sync_level": 1}
+    assert parse_settings(texts, 2) == parse_settings(values, 2)
+    assert parse_settings(texts, 2).max_replays == 20
+
+
+def test_settings_survive_json() -> None:
+    settings = parse_settings({"properties": {"aeron.b": "2", "aeron.a": "1"}, "control": "[::1]:8010"}, 8)
+    assert settings_from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    assert settings.properties == (("aeron.a", "1"), ("aeron.b", "2"))
+
+
+@pytest.mark.parametrize(("text", "size"), [("1", 1), ("64k", 65536), ("16M", 16 * MIB), (" 1g ", 1024 * MIB), (7, 7)])
+def test_sizes(text: object, size: int) -> None:
+    assert parse_size("term_length", text) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("term_length", "16x", "is not a size"),
+        ("term_length", True, "is not a size"),
+        ("term_length", "3m", "power of two from 64k to 1g"),
+        ("ipc_term_length", "32k", "power of two"),
+        ("segment_length", "2g", "power of two"),
+        ("mtu", "100", "multiple of 32 from 1408"),
+        ("ipc_mtu", 1409, "multiple of 32"),
+        ("threading", "many", "One of shared"),
+        ("linger", "-1", "number of seconds"),
+        ("linger", "soon", "number of seconds"),
+        ("linger", "nan", "number of seconds"),
+        ("max_replays", 0, "above 0"),
+        ("max_recordings", "1.5", "above 0"),
+        ("sync_level", 3, "0, 1 or 2"),
+        ("archive", "perhaps", "neither true nor false"),
+        ("control", "localhost", "host:port"),
+        ("control", "localhost:1|mtu=9", "host:port"),
+        ("properties", {"java.home": "/x"}, "not a property of Aeron"),
+        ("properties", {"aeron.dir": "/x"}, "Use aeron_dir instead"),
+        ("properties", {"aeron.archive.max.concurrent.replays": "3"}, "Use max_replays instead"),
+        ("max_replay", 3, "Did you mean 'max_replays'"),
+        ("zzz", 3, "Known: archive"),
+    ],
+)
+def test_wrong_settings_have_a_sentence(name: str, value: object, says: str) -> None:
+    with pytest.raises(OptionError, match=says.replace("(", r"\(")):
+        parse_settings({name: value}, 2)
+
+
+def test_a_segment_holds_a_term() -> None:
+    with pytest.raises(OptionError, match="smaller than a term"):
+        parse_settings({"segment_length": "1m"}, 2)
+
+
+def test_only_what_was_asked_is_compared() -> None:
+    running = parse_settings({"max_replays": 20, "linger": 2}, 2)
+    assert differences({}, running) == []
+    assert differences({"max_replays": "20", "threading": None}, running) == []
+    assert differences({"max_replays": 30, "mtu": 8192}, running) == [
+        "max_replays is 20, not 30",
+        "mtu is 1408, not 8192",
+    ]
+
+
+def test_properties_that_were_asked_must_be_among_those_that_run() -> None:
+    running = parse_settings({"properties": {"aeron.a": "1", "aeron.b": "2"}}, 2)
+    assert differences({"properties": {"aeron.a": "1"}}, running) == []
+    (found,) = differences({"properties": {"aeron.a": "9"}}, running)
+    assert found.startswith("properties is {'aeron.a': '1', 'aeron.b': '2'}")
+
+
+def test_aeron_is_told_what_was_settled() -> None:
+    settings = parse_settings({"max_replays": 20, "threading": "shared_network", "term_length": "1m"}, 2)
+    driver = driver_context(settings, "/dev/shm/x")
+    assert driver["threadingMode"] == "SHARED_NETWORK"
+    assert driver["publicationTermBufferLength"] == MIB
+    archive = archive_context(settings, "/a", 7)
+    assert archive is not None
+    assert (archive["maxConcurrentReplays"], archive["archiveId"], archive["threadingMode"]) == (20, 7, "SHARED")
+    assert archive["controlChannelEnabled"] is False
+    assert "controlChannel" not in archive
+
+
+def test_a_control_endpoint_opens_a_control_channel() -> None:
+    archive = archive_context(parse_settings({"control": "localhost:8010"}, 2), "/a", 7)
+    assert archive is not None
+    assert archive["controlChannel"] == "aeron:udp?endpoint=localhost:8010"
+    assert archive["controlChannelEnabled"] is True
+
+
+def test_a_node_without_an_archive_has_none() -> None:
+    assert archive_context(parse_settings({"archive": False}, 2), "/a", 7) is None

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import SetupError
+from aeron_spark.node import space
+from aeron_spark.node.settings import MIB, NodeSettings
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """What is free below each path, by the test's word."""
+    table: dict[str, int] = {}
+    monkeypatch.setattr(space, "space_of", lambda path: space.Space(str(path), table[str(path)], 10**12))
+    return table
+
+
+SHM, DISK = Path("/dev/shm/node"), Path("/home/node/aeron")
+
+
+def test_shared_memory_is_taken_where_it_is_large_enough(free: dict[str, int]) -> None:
+    free[str(SHM)] = space.driver_needs(NodeSettings())
+    assert space.choose_aeron_dir(SHM, DISK, False, NodeSettings()) == (SHM, "")
+
+
+def test_the_default_falls_back_to_disk_with_a_warning(free: dict[str, int]) -> None:
+    free |= {str(SHM): 64 * MIB, str(DISK): 10**10}
+    chosen, warning = space.choose_aeron_dir(SHM, DISK, False, NodeSettings())
+    assert chosen == DISK
+    assert "/dev/shm/node has 64 MiB free, and 240 MiB are needed" in warning
+    assert "--shm-size" in warning
+
+
+def test_a_chosen_directory_does_not_fall_back(free: dict[str, int]) -> None:
+    free |= {str(SHM): 64 * MIB, str(DISK): 10**10}
+    with pytest.raises(SetupError, match=r"64 MiB free, and 240 MiB are needed\. Enlarge it"):
+        space.choose_aeron_dir(SHM, DISK, True, NodeSettings())
+
+
+def test_no_room_anywhere_names_both(free: dict[str, int]) -> None:
+    free |= {str(SHM): 1 * MIB, str(DISK): 2 * MIB}
+    with pytest.raises(SetupError, match=r"/dev/shm/node has 1 MiB.*/home/node/aeron has 2 MiB"):
+        space.choose_aeron_dir(SHM, DISK, False, NodeSettings())
+
+
+def test_smaller_terms_need_less() -> None:
+    small = NodeSettings(term_length=MIB, ipc_term_length=MIB)
+    assert space.driver_needs(small) == 60 * MIB
+
+
+def test_an_archive_needs_room_for_a_segment_and_as_much_again(free: dict[str, int]) -> None:
+    free["/a"] = 2 * 128 * MIB + MIB
+    space.check_archive_space(Path("/a"), NodeSettings())
+    free["/a"] -= 1
+    with pytest.raises(SetupError, match=r"archive's directory /a has 25\d MiB free, and 257 MiB are needed"):
+        space.check_archive_space(Path("/a"), NodeSettings())
+    space.check_archive_space(Path("/a"), NodeSettings(archive=False))
+
+
+def test_the_space_of_a_directory_to_come_is_that_of_its_parent(tmp_path: Path) -> None:
+    found = space.space_of(tmp_path / "not" / "there" / "yet")
+    assert found.free > 0
+    assert found.path == str(tmp_path / "not" / "there" / "yet")

@@ -1,0 +1,215 @@
+"""The texts options may have: what each gives, and what each expects instead."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.options import values
+from aeron_spark.options.values import INT32_MAX, INT32_MIN, INT64_MAX, Moment, TimestampFrom, WantedOffsets
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "nanos"),
+    [
+        ("30s", 30 * SECOND),
+        ("15m", 900 * SECOND),
+        ("15min", 900 * SECOND),
+        ("100ms", SECOND // 10),
+        ("1h", 3600 * SECOND),
+        ("2D", 172_800 * SECOND),
+        ("10", 10 * SECOND),
+        ("0.5", SECOND // 2),
+        ("1.5 s", 3 * SECOND // 2),
+        ("250us", 250_000),
+        ("1ns", 1),
+    ],
+)
+def test_durations(text: str, nanos: int) -> None:
+    assert values.duration_ns(text) == nanos
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "0", "0s", "-1s", "1 week", "1e3", "nan", "٣s", "0.1ns", "9" * 18 + "d", "1..5s"]
+)
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="a duration above zero such as 100ms, 30s"):
+        values.duration_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512", 512), ("512b", 512), ("1k", 1024), ("1KB", 1024), ("64m", 64 << 20), ("1g", 1 << 30), ("2 tb", 2 << 40)],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert values.size(text, 1, INT64_MAX) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("big", "a size in bytes such as 512k"),
+        ("1.5g", "a size in bytes such as 512k"),
+        ("-1", "a size in bytes such as 512k"),
+        ("0", "a size of at least 1 bytes"),
+    ],
+)
+def test_what_is_no_size(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        values.size(text, 1, INT64_MAX)
+
+
+@given(st.integers(INT32_MIN, INT32_MAX))
+def test_whole_numbers(number: int) -> None:
+    assert values.whole(str(number), INT32_MIN, INT32_MAX) == number
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.0", "1_000", "0x10", "2147483648", "-2147483649", "9" * 30, "٣"])
+def test_what_is_no_whole_number_of_32_bits(text: str) -> None:
+    with pytest.raises(ValueError, match="a whole number from -2147483648 to 2147483647"):
+        values.whole(text, INT32_MIN, INT32_MAX)
+
+
+def test_positions_have_up_to_nineteen_digits() -> None:
+    assert values.whole(str(INT64_MAX), 0, INT64_MAX) == INT64_MAX
+    with pytest.raises(ValueError, match="a whole number of at least 0"):
+        values.whole(str(INT64_MAX + 1), 0, INT64_MAX)
+
+
+def test_flags() -> None:
+    assert values.flag("TRUE")
+    assert not values.flag("false")
+    with pytest.raises(ValueError, match="true or false"):
+        values.flag("yes")
+
+
+def test_choices() -> None:
+    assert values.choice("RAW", ("auto", "raw", "arrow")) == "raw"
+    with pytest.raises(ValueError, match="auto, raw or arrow"):
+        values.choice("json", ("auto", "raw", "arrow"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:01Z", Moment(fixed_ns=SECOND)),
+        ("1970-01-01T01:00:01+01:00", Moment(fixed_ns=SECOND)),
+        ("1970-01-01 00:00:01.000002", Moment(fixed_ns=SECOND + 2000)),
+        ("1970-01-02", Moment(fixed_ns=86_400 * SECOND)),
+        ("1969-12-31T23:59:59.999999z", Moment(fixed_ns=-1000)),
+        ("-10m", Moment(ago_ns=600 * SECOND)),
+        ("- 90", Moment(ago_ns=90 * SECOND)),
+    ],
+)
+def test_moments(text: str, expected: Moment) -> None:
+    assert values.moment(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "now", "10m", "-", "-soon", "2026-13-01", "2026-03-01T25:00"])
+def test_what_is_no_moment(text: str) -> None:
+    with pytest.raises(ValueError, match="an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10m"):
+        values.moment(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "9999-12-31"])
+def test_a_moment_that_nanoseconds_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="between the years 1678 and 2261"):
+        values.moment(text)
+
+
+def test_a_relative_moment_depends_on_now_and_a_fixed_one_does_not() -> None:
+    assert values.moment("-10m").at(601 * SECOND) == SECOND
+    assert values.moment("1970-01-01T00:00:02Z").at(601 * SECOND) == 2 * SECOND
+
+
+def test_places_of_a_timestamp() -> None:
+    assert values.timestamp_from("Reserved-ns") == TimestampFrom("reserved-ns")
+    assert values.timestamp_from("reserved-ms") == TimestampFrom("reserved-ms")
+    assert values.timestamp_from("16") == TimestampFrom("payload", 16)
+    for text in ("header", "-8", "reserved"):
+        with pytest.raises(ValueError, match="reserved-ns, reserved-ms, or the byte offset"):
+            values.timestamp_from(text)
+
+
+def test_sessions() -> None:
+    assert values.sessions("17, -4242,17") == (17, -4242)
+    for text in ("", "17,", "a", "2147483648"):
+        with pytest.raises(ValueError, match="session ids"):
+            values.sessions(text)
+
+
+def test_archives_are_separated_by_commas_between_uris_only() -> None:
+    assert values.archives("embedded") == ("embedded",)
+    assert values.archives("aeron:udp?endpoint=a:1, aeron:udp?endpoint=b:2|alias=x,y ,embedded") == (
+        "aeron:udp?endpoint=a:1",
+        "aeron:udp?endpoint=b:2|alias=x,y",
+        "embedded",
+    )
+    for text in ("", "embedded,", "embedded,,aeron:ipc"):
+        with pytest.raises(ValueError, match="control channel URIs separated by commas"):
+            values.archives(text)
+    with pytest.raises(ValueError, match="each named once"):
+        values.archives("embedded,embedded")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Earliest", WantedOffsets("earliest")),
+        ("latest", WantedOffsets("latest")),
+        ("{}", WantedOffsets("earliest")),
+        (
+            '{"embedded/7": 4096, "8": "latest", "host:8010/9": "earliest"}',
+            WantedOffsets("earliest", {"embedded/7": 4096, "8": "latest", "host:8010/9": "earliest"}),
+        ),
+    ],
+)
+def test_offsets(text: str, expected: WantedOffsets) -> None:
+    assert values.offsets(text, "earliest") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("first", "earliest, latest, or JSON"),
+        ("[1]", "earliest, latest, or JSON"),
+        ("7", "earliest, latest, or JSON"),
+        ('{"7": NaN}', "earliest, latest, or JSON"),
+        ("[" * 100_000, "earliest, latest, or JSON"),
+        ('{"7": 32, "7": 64}', "names each recording once, not '7' twice"),
+        ('{"seven": 32}', "not 'seven'"),
+        ('{"7": -32}', "-32 of '7' is not"),
+        ('{"7": true}', "True of '7' is not"),
+        ('{"7": 32.0}', "32.0 of '7' is not"),
+        ('{"7": {"0": 32}}', "an object of '7' is not"),
+        ('{"7": 9223372036854775808}', "9223372036854775808 of '7' is not"),
+        ('{"7": 33}', "multiples of 32, which 33 of '7' is not"),
+    ],
+)
+def test_what_are_no_offsets(text: str, expected: str) -> None:
+    with pytest.raises(ValueError, match="JSON") as caught:
+        values.offsets(text, "earliest")
+    assert expected in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_no_text_makes_a_parser_fail_in_any_other_way(text: str) -> None:
+    for parse in (
+        values.duration_ns,
+        values.flag,
+        values.moment,
+        values.timestamp_from,
+        values.sessions,
+        values.archives,
+        lambda one: values.size(one, 1, 99),
+        lambda one: values.whole(one, 1, 99),
+        lambda one: values.choice(one, ("a", "b")),
+        lambda one: values.offsets(one, "latest"),
+    ):
+        try:
+            parse(text)
+        except ValueError as error:
+            assert str(error)  # noqa: PT017 - both outcomes are right, only another exception is not

@@ -1,0 +1,81 @@
+"""What a writer is given: defaults, values, and what contradicts."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aeron_spark.errors import OptionError
+from aeron_spark.options import Direct, WriteOptions
+
+GOOD = {"channel": "aeron:ipc", "streamId": "1001"}
+
+
+def parse(streaming: bool = True, **options: object) -> WriteOptions:
+    return WriteOptions.parse({**GOOD, **options}, streaming=streaming)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_the_defaults(streaming: bool) -> None:
+    assert parse(streaming) == WriteOptions(
+        streaming=streaming,
+        way=Direct("aeron:ipc", 1001),
+        payload="auto",
+        ack="auto",
+        offer_timeout_s=30.0,
+        when_unconnected="fail",
+        max_message_bytes=None,
+        writer_id=None,
+        record="never",
+    )
+
+
+def test_everything_a_writer_may_be_given() -> None:
+    options = parse(
+        payload="framed",
+        ack="driver",
+        offerTimeout="100ms",
+        whenUnconnected="drop",
+        maxMessageBytes="64k",
+        writerId="ü" * 127,
+        record="auto",
+        checkpointLocation="/tmp/x",
+    )
+    assert options.payload == "framed"
+    assert options.ack == "driver"
+    assert options.offer_timeout_s == 0.1
+    assert options.when_unconnected == "drop"
+    assert options.max_message_bytes == 65536
+    assert options.writer_id == "ü" * 127
+    assert options.record == "auto"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"ack": "archive", "whenUnconnected": "drop"},
+            "options 'ack' ('archive': done when recorded) and 'whenUnconnected'",
+        ),
+        ({"ack": "all"}, "option 'ack' must be auto, archive or driver, not 'all'"),
+        ({"whenUnconnected": "wait"}, "option 'whenUnconnected' must be fail or drop, not 'wait'"),
+        ({"maxMessageBytes": "17m"}, "option 'maxMessageBytes' must be a size from 512 to 16777216 bytes, not '17m'"),
+        ({"maxMessageBytes": "511"}, "option 'maxMessageBytes' must be a size from 512 to 16777216 bytes"),
+        ({"writerId": "ü" * 128}, "option 'writerId' is longer than 255 bytes of UTF-8"),
+        ({"offerTimeout": "-1s"}, "option 'offerTimeout' must be a duration above zero"),
+        ({"replayChannel": "response"}, "option 'replayChannel' is for reading; a writer does not know it"),
+        ({"ackk": "driver"}, "there is no option 'ackk'. Did you mean 'ack'?"),
+    ],
+)
+def test_what_contradicts_or_is_out_of_range_has_its_own_sentence(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(**options)
+    assert sentence in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_options_travel_to_executors() -> None:
+    options = parse(credentialsFile="/etc/secret")
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "secret" not in repr(options)

@@ -1,0 +1,74 @@
+"""A server's TOML file: the names of the table, at its top or in [server]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
+from aeron_spark.server.configuration import read_configuration
+from aeron_spark.server.options import server_options
+from aeron_spark.transport.port import Place
+
+WHOLE = """
+# a comment
+bind = ["10.0.0.7:20121", "[::1]:20121"]
+maxConnections = 100
+handshakesPerSecond = 0.5
+exemptLoopback = true
+allow = ["10.0.0.0/8"]
+deny = []
+sessionTimeout = "5m"
+"""
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "server.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize("head", ["", "[server]\n"])
+def test_a_file_is_a_servers_options(tmp_path: Path, head: str) -> None:
+    options = server_options("", read_configuration(written(tmp_path, head + WHOLE)))
+    assert options.places == (Place("udp", "10.0.0.7", 20121, 20122), Place("udp", "::1", 20121, 20122))
+    limits = options.settings.limits
+    assert (limits.connections, limits.handshakes_per_second, limits.exempt_loopback) == (100, 0.5, True)
+    assert options.settings.link.times.retention_seconds == 300
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    assert read_configuration(written(tmp_path, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        ("maxConnections = ", DataFormatError, "is not TOML"),
+        ("a = 1\na = 2", DataFormatError, "is not TOML"),
+        (b"\xff", DataFormatError, "is not UTF-8"),
+        ("server = 1", OptionError, "server is no table"),
+        ("[client]\ntag = 'x'", OptionError, r"a table \[client\]"),
+        ("[server.limits]\nmaxConnections = 1", OptionError, r"a table \[limits\]"),
+        ("mtu = 1184\n[server]\nmtu = 8192", OptionError, "mtu stands at the top and in"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(
+    tmp_path: Path, text: str | bytes, error: type[AeronSparkError], why: str
+) -> None:
+    with pytest.raises(error, match=why) as caught:
+        read_configuration(written(tmp_path, text))
+    assert "server.toml" in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    found = read_configuration(written(tmp_path, "maxConections = 1"))
+    with pytest.raises(OptionError, match="Did you mean 'maxConnections'"):
+        server_options("", found)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"none\.toml cannot be read"):
+        read_configuration(tmp_path / "none.toml")

@@ -1,0 +1,139 @@
+"""A server's options: the one table, read from texts and from a program's own values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.endpoint.filters import Candidate, Filters
+from aeron_spark.endpoint.limits import Limits
+from aeron_spark.errors import OptionError
+from aeron_spark.server.options import server_options, server_settings
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.port import Place
+
+
+def refused(*given: str, **options: object) -> str:
+    with pytest.raises(OptionError) as caught:
+        server_options(given[0] if given else "", options)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def test_the_tables_defaults_are_those_of_the_code() -> None:
+    options, settings = server_options(), ServerSettings()
+    for name in ServerSettings.__dataclass_fields__:
+        if name != "filters":
+            assert getattr(options.settings, name) == getattr(settings, name), name
+    assert options.settings.filters.refusal(Candidate(None, "", b"")) is None
+    assert options.places == (Place("udp", "0.0.0.0", 20121, 20122),)
+    assert (options.idle, options.aeron_dir, options.identity, options.authorized_keys) == ("backoff", None, None, None)
+
+
+def test_every_option_reaches_its_setting() -> None:
+    settings = server_settings(
+        {
+            "max_connections": 1, "max_connections_per_address": 2, "max_pending": 3, "max_pending_per_address": 4,
+            "handshakes_per_second": 0.5, "handshake_burst": 6, "exempt_loopback": True, "max_sessions": 7,
+            "max_sessions_per_key": 8, "deciders": 9, "step_timeout": "4s", "session_id_range": "1000-1999",
+            "duologue": "mdc", "mdc_ports": "20200-20299",
+        }
+    )  # fmt: skip
+    assert settings.limits == Limits(1, 2, 3, 4, 0.5, 6, exempt_loopback=True)
+    assert (settings.max_sessions, settings.max_sessions_per_key, settings.deciders) == (7, 8, 9)
+    timing = settings.timing
+    assert (timing.hello, timing.admitting, timing.opening, timing.done, timing.authenticating) == (2, 2, 4, 4, 4)
+    assert settings.session_ids == (1000, 1999)
+    assert (settings.duologue, settings.mdc_ports) == ("mdc", (20200, 100))
+
+
+def test_an_address_stands_for_bind() -> None:
+    assert server_options("10.0.0.7:1").places == server_options("", {"bind": "10.0.0.7:1"}).places
+    assert "given twice" in refused("10.0.0.7:1", bind="10.0.0.8:1")
+
+
+def test_ports_are_for_addresses_without_one() -> None:
+    places = server_options("", {"bind": ["10.0.0.7", "[::1]:5"], "ports": "2000,2007"}).places
+    assert places == (Place("udp", "10.0.0.7", 2000, 2007), Place("udp", "::1", 5, 6))
+
+
+@pytest.mark.parametrize("ports", ["2000,2000", "0,1", "70000,1"])
+def test_row_20_ports_that_cannot_be_are_refused(ports: str) -> None:
+    assert refused(ports=ports).startswith("option 'ports' must be ")
+
+
+def test_shared_memory_is_listened_on_once() -> None:
+    ipc = Place("ipc")
+    assert ipc in server_options("10.0.0.7:1", {"ipc": True}).places
+    assert server_options("ipc:", {"ipc": True}).places == (ipc,)
+
+
+def test_only_one_media_driver_is_named() -> None:
+    assert server_options("ipc:/dev/shm/a").aeron_dir == "/dev/shm/a"
+    assert server_options("ipc:/dev/shm/a", {"aeronDir": "/dev/shm/a"}).aeron_dir == "/dev/shm/a"
+    assert "several media drivers" in refused("ipc:/dev/shm/a", aeronDir="/dev/shm/b")
+
+
+def test_row_26_networks_and_functions_filter_together() -> None:
+    asked: list[Candidate] = []
+
+    def is_desk(candidate: Candidate) -> bool:
+        asked.append(candidate)
+        return candidate.tag == "desk"
+
+    def refusal(filters: Filters, tag: str, address: str | None) -> str | None:
+        import ipaddress
+
+        found = filters.refusal(Candidate(ipaddress.ip_address(address) if address else None, tag, b""))
+        return None if found is None else found.code
+
+    filters = server_settings({"allow": ["10.0.0.0/8", is_desk], "deny": "10.66.0.0/16"}).filters
+    assert refusal(filters, "", "10.0.0.1") is None
+    assert refusal(filters, "", "10.66.0.1") == "not-permitted"
+    assert refusal(filters, "desk", "192.0.2.1") is None
+    assert refusal(filters, "other", "192.0.2.1") == "not-permitted"
+    assert asked
+
+
+def test_a_function_alone_is_a_filter() -> None:
+    filters = server_settings({"allow": lambda candidate: candidate.tag == "ok"}).filters
+    assert filters.refusal(Candidate(None, "ok", b"")) is None
+    assert filters.refusal(Candidate(None, "no", b"")) is not None
+
+
+def test_row_27_a_network_with_an_impossible_prefix_is_refused() -> None:
+    assert refused(allow="10.0.0.0/33").startswith("option 'allow': the rule '10.0.0.0/33'")
+    assert refused(deny=["::/129"]).startswith("option 'deny': the rule '::/129'")
+
+
+def test_authorised_keys_are_asked_for_by_either_word() -> None:
+    assert server_options("", {"authorized_keys": "clients"}).settings.authorized_only
+    assert server_options("", {"authorized_keys": "clients"}).authorized_keys == "clients"
+    assert server_options("", {}, authorized_only=True).settings.authorized_only
+    assert not server_options().settings.authorized_only
+
+
+def test_duologue_and_its_ports_agree() -> None:
+    assert "needs ports of its own" in refused(duologue="mdc")
+    assert "is for duologue 'mdc'" in refused(mdcPorts="20200-20299")
+    assert "holds the control port 20122" in refused("0.0.0.0:20121", duologue="mdc", mdcPorts="20122-20130")
+    assert "option 'mdcPorts' must be a range" in refused(duologue="mdc", mdcPorts="70000-70001")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    assert "Did you mean 'maxConnections'?" in refused(max_connectoins=1)
+    assert "'tag' is a client's" in refused(tag="x")
+
+
+def test_row_56_a_short_session_is_refused() -> None:
+    assert "less than 60 s" in refused(session_timeout="30")
+
+
+def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"0123456789abcdef")
+    path.chmod(0o600)
+    settings = server_settings({"shared_secret_file": path})
+    assert settings.psk is not None
+    assert "psk" not in repr(settings)

@@ -1,0 +1,119 @@
+"""What a stream is: names, sizes, the file; what is wrong is said before anything is created."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aeron_spark.errors import DataFormatError, DataLossError, OptionError, TransportError
+from aeron_spark.streams.definition import (
+    FILE_NAME,
+    MOST_PARTITIONS,
+    Definition,
+    check_name,
+    read_definition,
+    unknown_stream,
+    write_definition,
+)
+
+FLIGHTS = Definition("flights", 2, (101, 102), 1 << 20, 1 << 30, 3600.5, 1_700_000_000_000_000_000)
+
+
+def test_a_definition_comes_back(tmp_path: Path) -> None:
+    write_definition(tmp_path, FLIGHTS)
+    assert read_definition(tmp_path) == FLIGHTS
+    assert '"version": 1' in (tmp_path / FILE_NAME).read_text()
+    write_definition(tmp_path, msgspec.structs.replace(FLIGHTS, retention_bytes=0))
+    assert read_definition(tmp_path).retention_bytes == 0
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+@pytest.mark.parametrize("name", ["a", "9", "Flights.2013_x-y", "x" * 128])
+def test_names(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-a", "_a", "a/b", "a b", "a\n", "ä", "a\0", "x" * 129, "٣"])
+def test_names_that_could_be_something_else(name: str) -> None:
+    with pytest.raises(OptionError, match="cannot be called"):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"name": "../x"}, "cannot be called"),
+        ({"partitions": 0}, "cannot have 0 partitions"),
+        ({"partitions": MOST_PARTITIONS + 1}, "cannot have 10001 partitions"),
+        ({"stream_ids": (1,)}, "the stream ids"),
+        ({"stream_ids": (1, 1)}, "the stream ids"),
+        ({"stream_ids": (1, 2, 2)}, "the stream ids"),
+        ({"term_bytes": 3 << 16}, "terms of 196608 bytes"),
+        ({"term_bytes": 1 << 15}, "terms of"),
+        ({"term_bytes": 1 << 31}, "terms of"),
+    ],
+)
+def test_what_is_no_stream_is_refused(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        msgspec.structs.replace(FLIGHTS, **change)
+
+
+@pytest.mark.parametrize(
+    ("known", "remedy"),
+    [
+        (["flights", "weather"], "Did you mean 'flights'?"),
+        (["xyz", "abc"], "There are: abc, xyz"),
+        ([f"s{at:02}" for at in range(12)], "s09 and 2 more"),
+        ([], "There are none; create it"),
+    ],
+)
+def test_an_unknown_stream_names_the_nearest(known: list[str], remedy: str) -> None:
+    error = unknown_stream("fligths", known)
+    assert "there is no stream 'fligths'" in str(error)
+    assert remedy in error.remedy
+
+
+def test_files_that_define_no_stream(tmp_path: Path) -> None:
+    with pytest.raises(DataLossError, match="cannot be read: No such file"):
+        read_definition(tmp_path)
+    write_definition(tmp_path, FLIGHTS)
+    path = tmp_path / FILE_NAME
+    whole = path.read_text()
+    for text, why in (
+        ("", "does not define a stream"),
+        ("[]", "has the version None"),
+        ('{"version": 2}', "has the version 2"),
+        ('{"version": 1}', "missing required field"),
+        (whole.replace("1048576", "5"), "terms of 5 bytes"),
+        (whole.replace("retention_bytes", "later_field"), "unknown field"),
+        (whole.replace(": 1073741824", ": -1"), ">= 0"),
+        ("[" * 100_000, "does not define a stream"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataFormatError, match=why) as raised:
+            read_definition(tmp_path)
+        assert str(path) in raised.value.what
+    for length in range(len(whole.rstrip())):
+        path.write_text(whole[:length])
+        with pytest.raises(DataFormatError):
+            read_definition(tmp_path)
+
+
+def test_a_definition_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_definition(tmp_path, FLIGHTS)
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(TransportError, match="cannot be written: Input/output error"):
+            write_definition(tmp_path, msgspec.structs.replace(FLIGHTS, created_ns=5))
+    assert read_definition(tmp_path) == FLIGHTS
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

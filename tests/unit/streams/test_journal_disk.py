@@ -1,0 +1,215 @@
+"""The journal where the disk is full, fails, or the process is killed: a record is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import TransportError, UsageError
+from aeron_spark.streams import journal
+from aeron_spark.streams.journal import FILE_HEAD, Journal, encode_entry
+
+CONNECTOR = Path(journal.__file__).resolve().parents[2]
+PAYLOADS = [b"first", b"", bytes(40), b"the last one"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+def opened(path: Path) -> list[bytes]:
+    made, payloads = Journal.open(path)
+    made.close()
+    return payloads
+
+
+def failing(call: Callable[..., int], number: int, after: int, doing: int = 1) -> Callable[..., int]:
+    """``call``, but from the ``after``-th time on, ``doing`` times, the error ``number``."""
+    count = iter(range(10**6))
+
+    def made(*given: object) -> int:
+        if after <= next(count) < after + doing:
+            raise OSError(number, os.strerror(number))
+        return call(*given)
+
+    return made
+
+
+def test_a_full_disk_leaves_no_half_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Journal.create(path, [b"before"])
+    pwrite = os.pwrite
+    calls = iter([lambda fd, data, at: pwrite(fd, data[:5], at), failing(pwrite, errno.ENOSPC, 0)])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *given: next(calls)(*given))
+        with pytest.raises(TransportError, match="No space left") as raised:
+            made.append(b"does not fit")
+    assert "Free some space" in raised.value.remedy
+    assert (made.broken, path.read_bytes()) == ("", FILE_HEAD + encode_entry(b"before"))
+    made.append(b"now it does")
+    made.close()
+    assert opened(path) == [b"before", b"now it does"]
+
+
+def test_a_sync_without_room_takes_the_record_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Journal.create(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(os.fsync, errno.ENOSPC, 0))
+        with pytest.raises(TransportError):
+            made.append(b"x")
+    assert (made.broken, opened(path)) == ("", [])
+    made.close()
+
+
+@pytest.mark.parametrize("doing", [1, 2])
+def test_a_failed_sync_ends_the_journal_until_it_is_opened_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch, doing: int
+) -> None:
+    made = Journal.create(path, [b"before"])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(os.fsync, errno.EIO, 0, doing))
+        with pytest.raises(TransportError, match="Input/output error"):
+            made.append(b"x")
+    assert "Input/output error" in made.broken
+    for again in (lambda: made.append(b"y"), lambda: made.rewrite([])):
+        with pytest.raises(UsageError, match="what is on the disk is not known"):
+            again()
+    made.close()
+    assert opened(path) == [b"before"]
+
+
+def test_an_interrupt_before_the_sync_takes_the_record_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Journal.create(path)
+
+    calls = iter(range(9))
+
+    def interrupt(_: int) -> None:
+        if not next(calls):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.append(b"x")
+    assert opened(path) == []
+    made.append(b"y")
+    made.close()
+    assert opened(path) == [b"y"]
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_rewrite_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    made = Journal.create(path, PAYLOADS)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(os.fsync, errno.ENOSPC, after))
+        with pytest.raises(TransportError):
+            made.rewrite([b"snapshot"])
+    assert not path.with_name("journal.new").exists()
+    # Behind the rename the name itself may not last: then no record is safe in either file.
+    assert bool(made.broken) == (after == 1)
+    if not after:
+        made.append(b"goes on")
+    made.close()
+    assert opened(path) == ([*PAYLOADS, b"goes on"] if not after else [b"snapshot"])
+
+
+def test_a_device_that_is_full_and_cannot_be_cut(path: Path) -> None:
+    """/dev/full: the write fails, and so does taking it back."""
+    made = Journal(path, os.open("/dev/full", os.O_RDWR), len(FILE_HEAD))
+    with pytest.raises(TransportError, match="No space left"):
+        made.append(b"x")
+    assert "and then" in made.broken
+    made.close()
+
+
+CHILD = """
+import resource, sys
+from pathlib import Path
+from aeron_spark.errors import TransportError
+from aeron_spark.streams.journal import Journal
+made, found = Journal.open(Path(sys.argv[1]))
+if len(sys.argv) > 2:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+number = len(found)
+try:
+    while True:
+        made.append(b"record %06d" % number + b"." * (number % 50))
+        number += 1
+        print(number, flush=True)
+except TransportError as error:
+    assert error.remedy.startswith("Free some space"), error
+    assert not made.broken, made.broken
+    print("full", flush=True)
+"""
+
+
+def child(*given: object) -> list[str]:
+    return [sys.executable, "-c", CHILD, *map(str, given)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(CONNECTOR)}
+
+
+@pytest.mark.parametrize("limit", range(4096, 4096 + 40, 7))
+def test_a_file_that_may_not_grow_ends_with_a_whole_record(path: Path, limit: int) -> None:
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
+    Journal.create(path).close()
+    done = subprocess.run(child(path, limit), env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    *numbers, last = done.stdout.split()
+    assert last == "full"
+    made, payloads = Journal.open(path)
+    assert (len(payloads), made.torn) == (int(numbers[-1]), 0)
+    made.append(b"room again")
+    made.close()
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """A file system of 64 KiB, where this machine lets a user mount one."""
+    script = (
+        'mount -t tmpfs -o size=64k none "$1" && "$2" -c "from pathlib import Path; import sys\n'
+        "from aeron_spark.streams.journal import Journal\n"
+        'Journal.create(Path(sys.argv[1])).close()" "$1/journal" && "$2" -c "$3" "$1/journal" | tail -2'
+        ' && cp "$1/journal" "$4"'
+    )
+    kept = tmp_path / "kept"
+    (tmp_path / "disk").mkdir()
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-ec", script, "sh", tmp_path / "disk", sys.executable, CHILD, kept],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr) and os.environ.get("CI") != "true":
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    number, last = done.stdout.split()
+    assert last == "full"
+    made, payloads = Journal.open(kept)
+    assert (len(payloads), made.torn) == (int(number), 0)
+    made.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_killed_at_any_moment_it_has_every_acknowledged_record(path: Path, seed: int) -> None:
+    Journal.create(path).close()
+    acknowledged = 0
+    for _ in range(2):
+        with subprocess.Popen(child(path), env=environment(), stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(20 + 13 * seed):
+                acknowledged = int(process.stdout.readline())
+            process.send_signal(signal.SIGKILL)
+            acknowledged = max([acknowledged, *map(int, process.stdout.read().split()[:-1])])
+        payloads = opened(path)
+        assert len(payloads) >= acknowledged
+        assert payloads == [b"record %06d" % number + b"." * (number % 50) for number in range(len(payloads))]

@@ -1,0 +1,63 @@
+"""Leases: the lowest live position counts, and none for longer than it was held."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import RefusedError
+from aeron_spark.streams.leases import Leases
+
+
+def test_the_lowest_live_position_counts() -> None:
+    leases = Leases()
+    leases.hold("one", {0: 100, 1: 5}, 10, now=0)
+    leases.hold("two", {0: 50}, 5, now=0)
+    assert [leases.floor(0, now) for now in (0, 4.9, 5, 9.9, 10)] == [50, 50, 100, 100, None]
+    assert (leases.floor(1, 0), leases.floor(2, 0)) == (5, None)
+
+
+def test_a_lease_is_replaced_and_ended() -> None:
+    leases = Leases()
+    leases.hold("one", {0: 100}, 10, now=0)
+    leases.hold("one", {0: 200}, 10, now=8)
+    assert (leases.floor(0, 12), set(leases.live(12))) == (200, {"one"})
+    leases.hold("one", {}, 10, now=8)
+    leases.hold("two", {0: 1}, 10, now=0)
+    leases.hold("two", {0: 1}, 0, now=0)
+    leases.hold("three", {0: 1}, 10, now=0)
+    leases.release("three")
+    leases.release("three")
+    assert len(leases) == 0
+
+
+def test_the_dead_are_forgotten_first_where_there_are_too_many() -> None:
+    leases = Leases(most=2)
+    leases.hold("one", {0: 1}, 1, now=0)
+    leases.hold("two", {0: 2}, 9, now=0)
+    leases.hold("two", {0: 3}, 9, now=0)
+    with pytest.raises(RefusedError, match="2 readers hold leases"):
+        leases.hold("three", {0: 3}, 9, now=0)
+    leases.hold("three", {0: 4}, 9, now=1)
+    assert leases.expire(20) == ["two", "three"]
+
+
+holds = st.tuples(
+    st.sampled_from("abc"), st.dictionaries(st.integers(0, 1), st.integers(0, 99)), st.integers(0, 9), st.integers(0, 4)
+)
+
+
+@given(st.lists(holds, max_size=20))
+def test_against_a_list_of_all_that_was_held(steps: list[tuple[str, dict[int, int], int, int]]) -> None:
+    leases, now = Leases(), 0
+    model: dict[str, tuple[dict[int, int], int]] = {}
+    for reader, positions, seconds, passed in steps:
+        now += passed
+        leases.hold(reader, positions, seconds, now)
+        model[reader] = (positions, now + seconds)
+        for at in (0, 1):
+            held = [given[at] for given, until in model.values() if until > now and at in given]
+            assert leases.floor(at, now) == (min(held) if held else None)
+    leases.expire(now)
+    assert len(leases) == sum(until > now and bool(given) for given, until in model.values())

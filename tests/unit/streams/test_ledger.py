@@ -1,0 +1,344 @@
+"""The ledger: its rules one by one, and all of them against a dictionary, the journal read again after each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from aeron_spark.errors import DataFormatError, RefusedError, UsageError
+from aeron_spark.streams import ledger as ledger_module
+from aeron_spark.streams.ledger import FORGET_ONCE_NS, NO_TRANSACTION, AlreadyCommitted, Ledger
+from aeron_spark.streams.records import (
+    Committed,
+    Entered,
+    Record,
+    Recorded,
+    RecordingOf,
+    Retained,
+    decode_record,
+    encode_record,
+)
+from aeron_spark.streams.times import SECOND_NS
+
+NOW = 1_700_000_000 * SECOND_NS
+
+
+def commit(ledger: Ledger, transaction: int, *, run: str = "run", writer: str = "writer", **given: Any) -> Committed:
+    record = ledger.ready(writer, run, transaction, **{"now_ns": NOW, **given})
+    ledger.apply(record)
+    return record
+
+
+def test_a_new_stream_has_nothing() -> None:
+    ledger = Ledger(2)
+    assert (ledger.starts, ledger.ends, ledger.rows, ledger.position_at(0)) == ([0, 0],) * 4
+    assert (ledger.last("w"), ledger.run("w"), ledger.content, ledger.schema) == (NO_TRANSACTION, None, "", None)
+
+
+def test_a_transaction_is_in_once() -> None:
+    ledger = Ledger(2)
+    record = commit(ledger, 5, ends={0: 96, 1: 64}, rows={0: 3, 1: 2}, content="raw")
+    assert record == Committed("writer", "run", 5, NOW, {0: 96, 1: 64}, {0: 3, 1: 2}, "raw")
+    assert (ledger.ends, ledger.rows, ledger.last("writer"), ledger.transactions) == ([96, 64], [3, 2], 5, 1)
+    before = ledger.snapshot()
+    for repeated in (5, 4, 0):
+        assert ledger.is_committed("writer", repeated)
+        with pytest.raises(AlreadyCommitted, match=f"transaction {repeated} of writer 'writer' is committed"):
+            ledger.ready("writer", "run", repeated, now_ns=NOW, ends={0: 128})
+        with pytest.raises(AlreadyCommitted, match="the last one is 5"):
+            ledger.check_open("writer", "run", repeated)
+    assert ledger.snapshot() == before
+    assert not ledger.is_committed("writer", 6)
+    assert not ledger.is_committed("another", 0)
+
+
+def test_a_transaction_without_rows_is_one_too() -> None:
+    ledger = Ledger(1)
+    commit(ledger, 0)
+    assert (ledger.ends, ledger.last("writer"), ledger.indexed()) == ([0], 0, 0)
+
+
+def test_a_later_run_fences_the_earlier_ones() -> None:
+    ledger = Ledger(1)
+    for run in ("one", "two", "three"):
+        record = ledger.enter("writer", run, now_ns=NOW)
+        assert record == Entered("writer", run, NOW)
+        ledger.apply(record)
+        assert ledger.enter("writer", run, now_ns=NOW) is None
+    for run in ("one", "two"):
+        for refused in (
+            lambda run=run: ledger.enter("writer", run, now_ns=NOW),
+            lambda run=run: ledger.check_open("writer", run, 0),
+            lambda run=run: ledger.ready("writer", run, 0, now_ns=NOW),
+        ):
+            with pytest.raises(RefusedError, match=f"run '{run}' of writer 'writer' is fenced: the later run 'three'"):
+                refused()
+    assert ledger.enter("another", "one", now_ns=NOW) is not None
+
+
+def test_what_a_fenced_run_committed_is_committed() -> None:
+    """Its answer was lost, and it asks again: the truth, and not that it is fenced."""
+    ledger = Ledger(1)
+    commit(ledger, 3, run="one")
+    commit(ledger, 4, run="two")
+    assert ledger.run("writer") == "two"
+    with pytest.raises(AlreadyCommitted):
+        ledger.ready("writer", "one", 3, now_ns=NOW)
+    with pytest.raises(RefusedError, match="fenced"):
+        ledger.ready("writer", "one", 5, now_ns=NOW)
+
+
+def test_earlier_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MOST_EARLIER_RUNS", 2)
+    ledger = Ledger(1)
+    for run in "abcd":
+        ledger.apply(Entered("writer", run, NOW))
+    assert ledger.writers["writer"].earlier == ("b", "c")
+
+
+def test_times_rise_even_where_the_clock_does_not() -> None:
+    ledger = Ledger(1)
+    times = [commit(ledger, number, now_ns=now).time_ns for number, now in enumerate((100, 100, 50, 0, 200))]
+    assert times == [100, 101, 102, 103, 200]
+
+
+def test_a_time_is_found_in_each_partition() -> None:
+    ledger = Ledger(2)
+    commit(ledger, 0, now_ns=100, ends={0: 32})
+    commit(ledger, 1, now_ns=200, ends={0: 64, 1: 32})
+    commit(ledger, 2, now_ns=300, ends={1: 96})
+    assert {at: ledger.position_at(at) for at in (0, 100, 101, 200, 201, 300, 301)} == {
+        0: [0, 0],
+        100: [0, 0],
+        101: [32, 0],
+        200: [32, 0],
+        201: [64, 32],
+        300: [64, 32],
+        301: [64, 96],
+    }
+    ledger.apply(Retained({0: 32, 1: 32}))
+    assert ledger.position_at(0) == [32, 32]
+    ledger.apply(Retained({0: 64}))
+    assert (ledger.position_at(0), ledger.position_at(200)) == ([64, 32], [64, 32])
+
+
+def test_one_content_a_stream() -> None:
+    ledger = Ledger(1)
+    commit(ledger, 0, content="arrow", schema=b"s1", ends={0: 32})
+    assert commit(ledger, 1, content="arrow", schema=b"s1").schema is None
+    assert commit(ledger, 2, content="arrow", schema=b"s2").schema == b"s2"
+    assert (ledger.content, ledger.schema) == ("arrow", b"s2")
+    with pytest.raises(DataFormatError, match="the stream holds arrow, and the rows are raw"):
+        ledger.ready("writer", "run", 3, now_ns=NOW, content="raw")
+    with pytest.raises(UsageError, match="no content"):
+        ledger.check_content("csv")
+
+
+def test_starts_only_rise() -> None:
+    ledger = Ledger(2)
+    commit(ledger, 0, ends={0: 1000, 1: 1000})
+    record = ledger.retain({0: 500, 1: 0})
+    assert record == Retained({0: 500})
+    ledger.apply(record)
+    assert ledger.retain({0: 400}) is None
+    with pytest.raises(UsageError, match="behind its end"):
+        ledger.retain({1: 1001})
+    for wrong in ({0: 400}, {1: 1001}, {7: 1}):
+        with pytest.raises(DataFormatError, match="contradict"):
+            ledger.apply(Retained(wrong))
+    assert ledger.starts == [500, 0]
+
+
+def test_a_recording_is_known_for_good() -> None:
+    ledger = Ledger(2)
+    ledger.apply(Recorded(1, 77, "f00", 4096))
+    assert (ledger.recordings, ledger.starts, ledger.ends) == ({1: RecordingOf(77, "f00")}, [0, 4096], [0, 4096])
+    commit(ledger, 0, ends={1: 8192})
+    for wrong in (Recorded(1, 78, "f01", 0), Recorded(1, 78, "f01", 8192), Recorded(2, 1, "", 0)):
+        with pytest.raises(DataFormatError, match="recorded anew"):
+            ledger.apply(wrong)
+    ledger.apply(Retained({1: 8192}))
+    ledger.apply(Recorded(1, 78, "f01", 8192))
+    assert ledger.recordings[1].recording_id == 78
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (Committed("writer", "run", 5, NOW + 9), "twice"),
+        (Committed("writer", "run", 6, NOW), "is not after"),
+        (Committed("writer", "run", 6, NOW + 9, {0: 31}), "would end at 31, before 32"),
+        (Committed("writer", "run", 6, NOW + 9, {1: 31}), "no partition 1"),
+        (Committed("writer", "run", 6, NOW + 9, {}, {1: 31}), "no partition 1"),
+        (Ledger(2).snapshot(), r"a snapshot is of \[2\] partitions"),
+    ],
+)
+def test_records_that_contradict_the_state_change_nothing(record: Record, why: str) -> None:
+    ledger = Ledger(1)
+    commit(ledger, 5, ends={0: 32})
+    before = ledger.snapshot()
+    with pytest.raises(DataFormatError, match=why):
+        ledger.apply(record)
+    assert ledger.snapshot() == before
+
+
+def test_ends_that_cannot_be_are_the_servers_fault() -> None:
+    with pytest.raises(UsageError, match="no partition 3"):
+        Ledger(1).ready("writer", "run", 0, now_ns=NOW, ends={3: 32})
+    for call in (Ledger(1).is_committed, lambda writer, number: Ledger(1).ready(writer, "r", number, now_ns=NOW)):
+        with pytest.raises(UsageError, match="-1 is no transaction id"):
+            call("writer", -1)
+
+
+def test_writers_of_one_transaction_are_forgotten_after_a_day() -> None:
+    ledger = Ledger(1)
+    commit(ledger, 0, writer="once", once=True)
+    commit(ledger, 0, writer="named")
+    late = NOW + FORGET_ONCE_NS + 2
+    assert ledger.forget(late - 2) == []
+    assert ledger.forget(late) == ["once"]
+    assert set(ledger.writers) == {"named"}
+
+
+def test_a_writer_of_one_transaction_is_one_without_rows_too() -> None:
+    ledger = Ledger(1)
+    ledger.apply(Entered("once", "run", NOW, True))
+    commit(ledger, 0, writer="once")
+    assert ledger.forget(NOW + FORGET_ONCE_NS + 9) == ["once"]
+    ledger.apply(Entered("named", "run", NOW))
+    commit(ledger, 0, writer="named", once=True)
+    assert ledger.forget(NOW + FORGET_ONCE_NS + 9) == []
+
+
+def test_thinning_never_loses_what_is_asked_for() -> None:
+    ledger, step, count = Ledger(1), SECOND_NS // 4, 400
+    for number in range(count):
+        commit(ledger, number, now_ns=NOW + number * step, ends={0: 32 * (number + 1)})
+    later = NOW + 2 * 3600 * SECOND_NS
+    assert ledger.thin(later) == count - count // 4
+    for number in range(count):
+        (found,) = ledger.position_at(NOW + number * step)
+        assert 32 * (number - 3) <= found <= 32 * number
+    assert ledger.position_at(NOW + count * step) == [32 * count]
+    assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
+    assert ledger.thin(later) == 0
+
+
+class AgainstModel(RuleBasedStateMachine):
+    """Writers, runs, transactions, repeats, aborts; the model is a few dictionaries, its rules written anew."""
+
+    writers = st.sampled_from(["a", "b", "c"])
+    runs = st.sampled_from(["r1", "r2", "r3", "r4"])
+    partitions = 3
+
+    @initialize()
+    def begin(self) -> None:
+        self.ledger = Ledger(self.partitions)
+        self.journal: list[bytes] = []
+        self.now = NOW
+        self.current: dict[str, str] = {}
+        self.fenced: set[tuple[str, str]] = set()
+        self.log: list[tuple[str, int, int, dict[int, int]]] = []  # writer, transaction, time, bytes by partition
+        self.starts = [0] * self.partitions
+
+    def ends(self) -> list[int]:
+        return [sum(added.get(at, 0) for *_, added in self.log) for at in range(self.partitions)]
+
+    def last(self, writer: str) -> int:
+        return max((number for who, number, *_ in self.log if who == writer), default=-1)
+
+    def keep(self, record: Record) -> None:
+        self.journal.append(encode_record(record))
+        self.ledger.apply(record)
+
+    def take_over(self, writer: str, run: str) -> None:
+        if writer in self.current and self.current[writer] != run:
+            self.fenced.add((writer, self.current[writer]))
+        self.current[writer] = run
+
+    @rule(writer=writers, run=runs)
+    def enter(self, writer: str, run: str) -> None:
+        if (writer, run) in self.fenced:
+            with pytest.raises(RefusedError, match="fenced"):
+                self.ledger.enter(writer, run, now_ns=self.now)
+            return
+        record = self.ledger.enter(writer, run, now_ns=self.now)
+        assert (record is None) == (self.current.get(writer) == run)
+        if record is not None:
+            self.keep(record)
+        self.take_over(writer, run)
+
+    @rule(
+        writer=writers,
+        run=runs,
+        transaction=st.integers(0, 12),
+        added=st.dictionaries(st.integers(0, 2), st.integers(0, 4).map(lambda frames: 32 * frames)),
+        passed=st.integers(-5, 5 * SECOND_NS),
+        journalled=st.booleans(),
+    )
+    def commit(
+        self, writer: str, run: str, transaction: int, added: dict[int, int], passed: int, journalled: bool
+    ) -> None:
+        self.now += passed
+        ends = {at: self.ends()[at] + more for at, more in added.items()}
+        given: dict[str, Any] = {"now_ns": self.now, "ends": ends, "rows": dict.fromkeys(added, 1)}
+        if transaction <= self.last(writer):
+            with pytest.raises(AlreadyCommitted):
+                self.ledger.ready(writer, run, transaction, **given)
+        elif (writer, run) in self.fenced:
+            with pytest.raises(RefusedError, match="fenced"):
+                self.ledger.ready(writer, run, transaction, **given)
+        else:
+            record = self.ledger.ready(writer, run, transaction, **given)
+            if journalled:  # else the server was killed before, or the transaction aborted: nothing has changed
+                self.keep(record)
+                self.take_over(writer, run)
+                self.log.append((writer, transaction, record.time_ns, added))
+
+    @rule(at=st.integers(0, 2), share=st.integers(0, 10))
+    def retain(self, at: int, share: int) -> None:
+        start = self.ends()[at] * share // 10
+        record = self.ledger.retain({at: start})
+        assert (record is None) == (start <= self.starts[at])
+        if record is not None:
+            self.keep(record)
+            self.starts[at] = start
+
+    @rule()
+    def compact(self) -> None:
+        self.journal = [encode_record(self.ledger.snapshot())]
+
+    @rule()
+    def restart(self) -> None:
+        self.ledger = Ledger.replay(self.partitions, map(decode_record, self.journal))
+
+    @invariant()
+    def agrees(self) -> None:
+        ledger = self.ledger
+        assert (ledger.ends, ledger.starts) == (self.ends(), self.starts)
+        assert ledger.rows == [sum(at in added for *_, added in self.log) for at in range(self.partitions)]
+        assert ledger.transactions == len(self.log)
+        for writer in ("a", "b", "c"):
+            assert ledger.last(writer) == self.last(writer)
+            assert ledger.run(writer) == self.current.get(writer)
+        again = Ledger.replay(self.partitions, map(decode_record, self.journal))
+        assert again.snapshot() == ledger.snapshot()
+        assert Ledger.replay(self.partitions, [ledger.snapshot()]).snapshot() == ledger.snapshot()
+
+    @invariant()
+    def finds_times(self) -> None:
+        times = [time for _, _, time, _ in self.log]
+        assert times == sorted(set(times))
+        for time in (*times, *(time + 1 for time in times), 0):
+            found = self.ledger.position_at(time)
+            for at in range(self.partitions):
+                before = sum(added.get(at, 0) for _, _, when, added in self.log if when < time)
+                assert found[at] == max(self.starts[at], before)
+
+
+TestAgainstModel = AgainstModel.TestCase
+TestAgainstModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

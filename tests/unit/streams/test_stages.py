@@ -1,0 +1,382 @@
+"""Stages: whole or gone, bounded, theirs alone; found again after a restart; a full disk leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+import zlib
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, UsageError
+from aeron_spark.streams import stages as stages_module
+from aeron_spark.streams.space import Space
+from aeron_spark.streams.stages import FILE_BYTES, Stage, StageRef, Stages, by_partition
+from aeron_spark.wire.frame import Content, Header
+from aeron_spark.wire.stages import StagedGroup, StagedValues, encode_group_item, encode_values_item
+
+CONNECTOR = Path(stages_module.__file__).resolve().parents[2]
+VALUES = [b"one", b"", b"three"]
+
+
+def items_of(*values: bytes) -> bytes:
+    return b"".join(part.to_pybytes() for part in encode_values_item(pa.array(values, pa.binary())))
+
+
+DATA = items_of(*VALUES) + b"".join(
+    part.to_pybytes() for part in encode_group_item(Header(Content.ARROW, 0, rows=7), b"p" * 50)
+)
+REF_OF_DATA = (10, len(DATA), zlib.crc32(DATA))
+
+
+@pytest.fixture
+def space() -> Space:
+    return Space(1 << 20)
+
+
+@pytest.fixture
+def stages(tmp_path: Path, space: Space) -> Stages:
+    return Stages(tmp_path / "stages", space, now=0.0)
+
+
+def opened(stages: Stages, transaction: int = 0, partition: int = 0, task: int = 0, **given: Any) -> Stage:
+    return stages.open("writer", "run", transaction, partition, task, "raw", **{"now": 0.0, **given})
+
+
+def staged(stages: Stages, *given: Any) -> Stage:
+    stage = opened(stages, *given)
+    stage.append(DATA, 0.0)
+    stage.finish()
+    return stage
+
+
+def files(stages: Stages) -> list[str]:
+    return sorted(path.name for path in stages.folder.iterdir())
+
+
+def read(stage: Stage) -> list[Any]:
+    with stage.items() as items:
+        return [
+            item.values.to_pylist() if isinstance(item, StagedValues) else (item.rows, item.payload.to_pybytes())
+            for item in items
+        ]
+
+
+def test_what_was_staged_is_what_is_read(stages: Stages) -> None:
+    stage = opened(stages, schema=b"schema")
+    assert files(stages) == [f"{stage.id}.part"]
+    for at in range(0, len(DATA), 7):  # cut anywhere
+        stage.append(memoryview(DATA)[at : at + 7], 0.0)
+    ref = stage.finish()
+    assert ref == StageRef(stage.id, *REF_OF_DATA)
+    assert stage.finish() == ref
+    assert files(stages) == [f"{stage.id}.stage"]
+    assert read(stage) == [VALUES, (7, b"p" * 50)]
+    assert (stage.description.schema, stage.description.content) == (b"schema", "raw")
+    assert stages.take(ref, 5.0) is stage
+    assert stage.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_empty_stage_is_one(stages: Stages) -> None:
+    stage = opened(stages)
+    assert stage.finish() == StageRef(stage.id, 0, 0, 0)
+    assert read(stage) == []
+
+
+def test_views_outlive_the_map_and_the_file(stages: Stages) -> None:
+    stage = staged(stages)
+    items = stage.items()
+    _, group = items
+    assert isinstance(group, StagedGroup)
+    items.forget()
+    items.close()
+    items.forget()
+    stage.discard()
+    del items
+    assert group.payload.to_pybytes() == b"p" * 50
+
+
+def test_ids_are_random_and_long(stages: Stages) -> None:
+    ids = {opened(stages).id for _ in range(20)}
+    assert len(ids) == 20
+    assert all(len(one) == 32 for one in ids)
+
+
+def test_a_stage_that_is_not_whole_is_no_stage(stages: Stages) -> None:
+    stage = opened(stages)
+    stage.append(DATA, 0.0)
+    for early in (stage.items, lambda: stage.ref, lambda: stages.take(StageRef(stage.id, *REF_OF_DATA), 0.0)):
+        with pytest.raises(UsageError, match="is not finished"):
+            early()
+    stage.finish()
+    with pytest.raises(UsageError, match="takes no more rows"):
+        stage.append(b"x", 0.0)
+
+
+def test_a_discarded_stage_is_gone(stages: Stages, space: Space) -> None:
+    for stage in (opened(stages), staged(stages)):
+        stage.discard()
+        stage.discard()
+        with pytest.raises(UsageError):
+            stage.append(b"x", 0.0)
+        with pytest.raises(RefusedError, match="is not there: it expired"):
+            stages.get(stage.id)
+    gone = opened(stages)
+    gone.discard()
+    with pytest.raises(UsageError, match="is gone"):
+        gone.finish()
+    assert (files(stages), space.taken, len(stages)) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("change", [{"rows": 9}, {"bytes": 1}, {"crc": 0}])
+def test_a_commit_names_exactly_what_was_staged(stages: Stages, change: dict[str, int]) -> None:
+    ref = staged(stages).ref
+    stages.take(ref, 0.0)
+    with pytest.raises(DataFormatError, match="the commit names"):
+        stages.take(replace(ref, **change), 0.0)  # type: ignore[arg-type]
+
+
+def test_what_is_not_right_is_refused_when_it_is_finished(stages: Stages, space: Space) -> None:
+    for length in range(1, len(DATA)):
+        if length == len(items_of(*VALUES)):
+            continue
+        stage = opened(stages)
+        stage.append(DATA[:length], 0.0)
+        with pytest.raises(DataFormatError, match="begins at byte"):
+            stage.finish()
+    assert (files(stages), space.taken) == ([], 0)
+
+
+def test_a_value_no_message_can_hold_is_refused_before_the_commit(tmp_path: Path) -> None:
+    stages = Stages(tmp_path / "s", Space(0), now=0.0, most_value_bytes=5)
+    staged(stages)
+    stage = opened(stages)
+    stage.append(items_of(b"123456"), 0.0)
+    with pytest.raises(DataFormatError, match="a value has 6 bytes, and a message of this stream at most 5"):
+        stage.finish()
+
+
+def test_the_room_for_stages_is_bounded(tmp_path: Path) -> None:
+    space = Space(2 * FILE_BYTES + 1000)
+    one, two = Stages(tmp_path / "a", space, now=0.0), Stages(tmp_path / "b", space, now=0.0)
+    first, second = opened(one), opened(two)
+    second.append(bytes(400), 0.0)
+    with pytest.raises(RefusedError, match="room for rows that are not committed is full") as raised:
+        opened(one)
+    assert "raise the server's stage limit" in raised.value.remedy
+    with pytest.raises(RefusedError):
+        first.append(bytes(400), 0.0)
+    assert files(one) == []
+    second.append(bytes(400), 0.0)
+    second.discard()
+    assert space.taken == 0
+
+
+def test_abandoned_stages_expire_and_free_their_space(stages: Stages, space: Space) -> None:
+    abandoned, growing, whole = opened(stages), opened(stages), staged(stages)
+    growing.append(DATA, 3000.0)
+    stages.take(whole.ref, 3000.0)
+    assert stages.expire(3600.0) == [abandoned.id]
+    assert stages.expire(6599.0) == []
+    assert sorted(stages.expire(6600.0)) == sorted([growing.id, whole.id])
+    assert (files(stages), space.taken) == ([], 0)
+
+
+def test_stages_of_a_writer_and_of_its_transaction(stages: Stages) -> None:
+    first, second = opened(stages, 0), opened(stages, 1)
+    other = stages.open("other", "run", 0, 0, 0, "raw", now=0.0)
+    assert stages.of("writer") == [first, second]
+    assert stages.of("writer", 1) == [second]
+    assert stages.of("other") == [other]
+
+
+def test_the_order_of_a_commit_is_partition_and_task(stages: Stages) -> None:
+    made = [staged(stages, 0, partition, task) for partition, task in ((1, 2), (0, 10), (1, 0), (0, 9), (1, 2))]
+    found = by_partition(made)
+    assert list(found) == [0, 1]
+    assert found == {0: [made[3], made[1]], 1: [made[2], made[0], made[4]]}
+
+
+def test_whole_stages_are_found_after_a_restart(tmp_path: Path, space: Space) -> None:
+    folder = tmp_path / "stages"
+    before = Stages(folder, space, now=0.0)
+    whole, half = staged(before, 4, 2, 3), opened(before)
+    half.append(DATA, 0.0)
+    ref, taken = whole.ref, space.taken
+    (folder / "not.a.stage").write_bytes(b"x")
+    before.close()
+    assert space.taken == 0
+    after = Stages(folder, space, now=50.0)
+    assert files(after) == [f"{whole.id}.stage"]
+    found = after.take(ref, 60.0)
+    assert (found.description, found.ref, read(found)) == (whole.description, ref, read(found))
+    assert 0 < space.taken < taken
+    with pytest.raises(DataFormatError, match="the commit names"):
+        after.take(replace(ref, crc=ref.crc ^ 1), 60.0)
+    assert after.expire(3659.0) == []
+    assert after.expire(3660.0) == [whole.id]
+    assert space.taken == 0
+
+
+def test_a_file_under_another_stages_name_is_removed(stages: Stages) -> None:
+    stage = staged(stages)
+    stage.path.rename(stage.path.with_stem("0" * 32))
+    stages.close()
+    assert len(Stages(stages.folder, Space(0), now=0.0)) == 0
+    assert files(stages) == []
+
+
+def test_a_stage_changed_on_the_disk_is_noticed_after_a_restart(stages: Stages, tmp_path: Path) -> None:
+    stage = staged(stages)
+    data, ref, path = stage.path.read_bytes(), stage.ref, stage.path
+    stages.close()
+    for bit in range(0, 8 * len(data), 3):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        again = Stages(stages.folder, Space(0), now=0.0)
+        zeros = stage.begin - 1 - len(bytes(data[: stage.begin]).rstrip(b"\0"))
+        if stage.begin - 1 - zeros <= bit // 8 < stage.begin:
+            continue  # padding before the items
+        with pytest.raises((RefusedError, DataFormatError)):
+            again.take(ref, 0.0)
+    path.write_bytes(data)
+    assert read(Stages(stages.folder, Space(0), now=0.0).take(ref, 0.0)) == [VALUES, (7, b"p" * 50)]
+
+
+def test_a_stage_cut_short_on_the_disk_is_never_committed(stages: Stages) -> None:
+    stage = staged(stages)
+    data, ref, path = stage.path.read_bytes(), stage.ref, stage.path
+    stages.close()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises((RefusedError, DataFormatError)):
+            Stages(stages.folder, Space(0), now=0.0).take(ref, 0.0)
+
+
+def test_a_full_disk_fails_the_stage_and_removes_it(
+    stages: Stages, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = opened(stages)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(TransportError, match="No space left") as raised:
+            stage.append(DATA, 0.0)
+        with pytest.raises(TransportError, match="No space left"):
+            opened(stages)
+    assert raised.value.remedy.startswith("Free some space")
+    stage = opened(stages)
+    stage.append(DATA, 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        with pytest.raises(TransportError):
+            stage.finish()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        with pytest.raises(TransportError):
+            opened(stages)
+    assert (files(stages), space.taken, len(stages)) == ([], 0, 0)
+
+
+CHILD = """
+import resource, sys
+from pathlib import Path
+from aeron_spark.errors import TransportError
+from aeron_spark.streams.space import Space
+from aeron_spark.streams.stages import Stages
+folder, limit = Path(sys.argv[1]), int(sys.argv[2])
+space = Space(0)
+stages = Stages(folder, space, now=0.0)
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+kept = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+kept.finish()
+stage = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+count = 0
+try:
+    while True:
+        stage.append(b"x" * 1000, 0.0)
+        count += 1
+except TransportError as error:
+    assert error.remedy.startswith("Free some space"), error
+assert [path.name for path in folder.iterdir()] == [kept.path.name]
+assert len(stages) == 1 and space.taken < 5000, space.taken
+again = stages.open("w", "r", 0, 0, 0, "raw", now=0.0)
+again.append(b"x" * 1000, 0.0)
+print(count)
+"""
+
+
+def run(command: list[Any]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(CONNECTOR)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+    done = run([sys.executable, "-c", CHILD, tmp_path / "stages", "20000"])
+    assert (done.returncode, done.stdout) == (0, "19\n"), done.stderr
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """A file system of 64 KiB, where this machine lets a user mount one."""
+    (tmp_path / "disk").mkdir()
+    script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1/stages" 0'
+    done = run(["unshare", "-rm", "sh", "-ec", script, "sh", tmp_path / "disk", sys.executable, CHILD])
+    if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr) and os.environ.get("CI") != "true":
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert 40 < int(done.stdout) < 66
+
+
+def test_synced_where_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    fsync, rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda *given: (calls.append("sync"), fsync(*given))[1])
+    monkeypatch.setattr(Path, "rename", lambda *given: (calls.append("rename"), rename(*given))[1])
+    staged(Stages(tmp_path / "synced", Space(0), now=0.0, sync=True))
+    assert calls == ["sync", "rename", "sync"]
+    staged(Stages(tmp_path / "not", Space(0), now=0.0))
+    assert calls == ["sync", "rename", "sync", "rename"]
+
+
+def test_a_stage_that_expires_while_it_is_written_to(tmp_path: Path) -> None:
+    """Whatever comes first, nothing is written to a file that is closed, and all room comes back."""
+    space = Space(0)
+    stages = Stages(tmp_path / "stages", space, now=0.0)
+
+    def write(stage: Stage) -> None:
+        with suppress(AeronSparkError):
+            for _ in range(50):
+                stage.append(DATA, 0.0)
+
+    for _ in range(20):
+        stage = opened(stages)
+        writing = threading.Thread(target=write, args=(stage,))
+        writing.start()
+        stages.expire(1e9)
+        writing.join()
+        stage.discard()
+    assert (files(stages), space.taken) == ([], 0)
+
+
+def test_where_no_stage_can_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(TransportError, match="cannot be written"):
+        Stages(tmp_path / "file", Space(0), now=0.0)
+    stages = Stages(tmp_path / "stages", Space(0), now=0.0)
+    stage = staged(stages)
+    stage.path.unlink()
+    with pytest.raises(TransportError, match="cannot be read"):
+        stage.items()

@@ -1,0 +1,87 @@
+"""The public names of the package: what a user may import, and what that costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import aeron_spark
+from aeron_spark import errors
+
+CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
+
+# Users type these: they are a contract.
+ERRORS = {
+    *("AeronSparkError", "ConnectError", "DataFormatError", "DataLossError", "IdentityError", "OptionError"),
+    *("RefusedError", "RemoteError", "ServerKeyChanged", "SessionLost", "SetupError", "TamperedError"),
+    *("TransportError", "UsageError", "WaitTimeout"),
+}
+LAZY = {"__version__", "node", "spark"}
+ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "connect"}
+HEAVY = ("pyspark", "jpype", "pyarrow", "numpy", "click", "rich", "aeron_spark.node", "aeron_spark.options")
+
+
+def said_by(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={"PYTHONPATH": str(CONNECTOR)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert set(aeron_spark.__all__) == ERRORS | LAZY | ENDPOINT
+    assert set(aeron_spark.__all__) <= set(dir(aeron_spark))
+
+
+def test_every_error_of_the_tree_is_public_and_the_same_class() -> None:
+    tree = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert tree == ERRORS
+    for name in ERRORS:
+        assert getattr(aeron_spark, name) is getattr(errors, name)
+        assert issubclass(getattr(aeron_spark, name), aeron_spark.AeronSparkError)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert aeron_spark.__version__ == metadata.version("aeron-spark")
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = f"import sys, aeron_spark; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert said_by(code) == "[]"
+
+
+@pytest.mark.parametrize("name", sorted(LAZY - {"__version__"}))
+def test_what_is_lazy_comes_when_it_is_used_and_starts_no_java(name: str) -> None:
+    code = (
+        f"import sys, aeron_spark; before = 'aeron_spark.{name}' in sys.modules; part = aeron_spark.{name}; "
+        "print(before, part.__name__, 'jpype' in sys.modules)"
+    )
+    assert said_by(code) == f"False aeron_spark.{name} False"
+
+
+@pytest.mark.parametrize("name", sorted(ENDPOINT))
+def test_what_the_endpoint_has_comes_when_it_is_used_and_starts_no_java(name: str) -> None:
+    code = (
+        f"import sys, aeron_spark; before = 'aeron_spark.endpoint' in sys.modules; part = aeron_spark.{name}; "
+        "print(before, part.__name__, 'jpype._core' in sys.modules and __import__('jpype').isJVMStarted())"
+    )
+    assert said_by(code) == f"False {name} False"
+
+
+def test_the_version_alone_loads_neither_spark_nor_java() -> None:
+    code = "import sys, aeron_spark; aeron_spark.__version__; print('pyspark' in sys.modules, 'jpype' in sys.modules)"
+    assert said_by(code) == "False False"
+
+
+def test_a_name_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(AttributeError, match="module 'aeron_spark' has no attribute 'conect'"):
+        getattr(aeron_spark, "conect")  # noqa: B009  (a constant name would not pass the type checker)

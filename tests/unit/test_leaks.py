@@ -1,0 +1,165 @@
+"""The look at what a test left behind sees what is planted, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, Left, left_since, look
+
+SLEEP = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def plant(run_name: str) -> Iterator[Callable[[str], Path]]:
+    """Make a directory of this name in /dev/shm, and remove it whatever the test finds."""
+    planted: list[Path] = []
+
+    def plant(name: str) -> Path:
+        planted.append(SHARED_MEMORY / name)
+        planted[-1].mkdir()
+        return planted[-1]
+
+    yield plant
+    for path in planted:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def started(code: str, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | environment, start_new_session=True, stdout=subprocess.PIPE
+    )
+
+
+def seen_since(before: Left, run_name: str) -> list[str]:
+    """What is left, once there is something: a process that was just started cannot be looked into for a moment."""
+    deadline = time.monotonic() + 10
+    while not (found := left_since(before, run_name, patience=0)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
+def test_nothing_new_is_nothing_left(run_name: str) -> None:
+    assert left_since(look(), run_name, patience=0) == []
+
+
+def test_a_process_is_seen_until_it_ends(run_name: str) -> None:
+    before = look()
+    with started(SLEEP) as process:
+        (found,) = seen_since(before, run_name)
+        assert found.startswith(f"process {process.pid}: ")
+        process.kill()
+        process.wait()
+        assert left_since(before, run_name, patience=0) == []
+
+
+def test_a_process_whose_parent_has_gone_is_seen(run_name: str) -> None:
+    before = look()
+    code = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}], stdout=-3).pid)"
+    with started(code) as parent:
+        assert parent.stdout is not None
+        orphan = psutil.Process(int(parent.stdout.read()))
+    (found,) = seen_since(before, run_name)
+    assert found.startswith(f"process {orphan.pid}: ")
+    orphan.kill()
+    assert left_since(before, run_name, patience=5) == []
+
+
+def test_a_child_of_what_a_wider_fixture_runs_is_allowed_until_the_end(run_name: str) -> None:
+    spawn = f"c = subprocess.Popen([sys.executable, '-c', {SLEEP!r}])"
+    code = f"import subprocess, sys; input(); {spawn}; print(c.pid, flush=True); c.wait()"
+    fixture = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    before = look()
+    with fixture:
+        assert fixture.stdin is not None
+        assert fixture.stdout is not None
+        fixture.stdin.write(b"\n")
+        fixture.stdin.flush()
+        child = psutil.Process(int(fixture.stdout.readline()))
+        assert left_since(before, run_name, patience=0) == []
+        (found,) = left_since(before, run_name, patience=0, strict=True)
+        assert found.startswith(f"process {child.pid}: ")
+        child.kill()
+
+
+def test_a_process_of_another_run_is_not_ours(run_name: str) -> None:
+    before = look()
+    with started(SLEEP, **{RUN_VARIABLE: "another"}) as process:
+        assert left_since(before, run_name, patience=0) == []
+        process.kill()
+
+
+@pytest.mark.parametrize("name", ["{run}-driver", "aeron-of-nobody-{run}"])
+def test_a_directory_is_seen_until_it_is_removed(run_name: str, plant: Callable[[str], Path], name: str) -> None:
+    before = look()
+    path = plant(name.format(run=run_name))
+    assert left_since(before, run_name, patience=0) == [f"directory {path}"]
+    path.rmdir()
+    assert left_since(before, run_name, patience=0) == []
+
+
+def test_a_directory_of_another_living_run_is_not_ours(run_name: str, plant: Callable[[str], Path]) -> None:
+    before = look()
+    plant(f"{RUN_PREFIX}{os.getppid()}-{run_name}")
+    assert left_since(before, run_name, patience=0) == []
+
+
+@pytest.mark.parametrize("user", ["ours", "another"])
+def test_a_directory_belongs_to_who_uses_it(run_name: str, plant: Callable[[str], Path], user: str) -> None:
+    before = look()
+    path = plant(f"aeron-in-use-{run_name}")
+    file = path / "cnc.dat"
+    file.write_bytes(bytes(4096))
+    use = f"import mmap; f = open({str(file)!r}, 'r+b'); m = mmap.mmap(f.fileno(), 0); print(flush=True); {SLEEP}"
+    with started(use, **{RUN_VARIABLE: run_name if user == "ours" else user}) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = left_since(before, run_name, patience=0)
+        process.kill()
+    directories = [line for line in found if line.startswith("directory")]
+    assert directories == ([f"directory {path}"] if user == "ours" else [])
+
+
+def test_a_port_is_seen_until_it_is_closed(run_name: str) -> None:
+    before = look()
+    with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+        tcp.bind(("127.0.0.1", 0))
+        tcp.listen()
+        udp.bind(("127.0.0.1", 0))
+        assert left_since(before, run_name, patience=0) == [
+            f"port tcp {tcp.getsockname()[1]}, open in this process",
+            f"port udp {udp.getsockname()[1]}, open in this process",
+        ]
+    assert left_since(before, run_name, patience=0) == []
+
+
+def test_a_thread_that_holds_up_the_exit_is_seen_and_a_daemon_is_not(run_name: str) -> None:
+    before = look()
+    release = threading.Event()
+    daemon = threading.Thread(target=release.wait, daemon=True)
+    holding = threading.Thread(target=release.wait, name="holding")
+    daemon.start()
+    holding.start()
+    assert left_since(before, run_name, patience=0) == ["non-daemon thread 'holding'"]
+    release.set()
+    holding.join()
+    daemon.join()
+    assert left_since(before, run_name, patience=0) == []
+
+
+def test_the_places_are_the_runs_own(run_name: str) -> None:
+    for name in ("AERON_SPARK_AERON_DIR", "AERON_SPARK_DATA_HOME", "AERON_SPARK_CONFIG_HOME", "XDG_DATA_HOME"):
+        assert run_name in os.environ[name]
+        assert not Path(os.environ[name]).is_relative_to(Path.home())

@@ -1,0 +1,54 @@
+"""docs/endpoint-protocol.md has the channels that the code writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.transport import wiring
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, DuologueIds, Place, Wishes
+
+PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
+PLACE, WISHES = Place("udp", "192.0.2.1", 20121, 20122), Wishes()
+IDS = DuologueIds(1610612737, 1_000_001, 1610612738, 1_000_002)
+MDC = DuologueIds(1610612737, 1_000_001, 1610612738, 1_000_002, 20200)
+WAYS = {
+    "handshake, to the server": (
+        wiring.handshake_out(PLACE, None, 17, 4242, WISHES), wiring.handshake_in(PLACE, WISHES)),
+    "handshake, to the client": (
+        wiring.response_out(PLACE, 35, 4343, WISHES), wiring.response_in(PLACE, None, WISHES)),
+    "duologue, to the server": (
+        wiring.dialed_out(PLACE, None, IDS, WISHES, 18), wiring.duologue_in(PLACE, IDS, WISHES)),
+    "duologue, to the client": (
+        wiring.duologue_out(PLACE, IDS, 35, WISHES), wiring.dialed_in(PLACE, None, IDS, WISHES)),
+    "the same with `duologue=mdc`": (
+        wiring.duologue_out(PLACE, MDC, 35, WISHES), wiring.dialed_in(PLACE, None, MDC, WISHES)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_has_the_channels_on_the_page(way: str) -> None:
+    (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {way} |")]
+    cells = [cell.strip().strip("`").replace("\\|", "|") for cell in line.replace("\\|", "\0").split("|")]
+    publication, subscription = (cell.replace("\0", "|") for cell in cells[2:4])
+    assert (publication, subscription) == WAYS[way]
+
+
+def test_the_handshakes_stream_is_on_the_page() -> None:
+    assert f"`{HANDSHAKE_STREAM_ID:#010x}`" in PAGE.read_text()
+    assert f"it has the stream `{wiring.answers_stream(Place('ipc')):#010x}`" in PAGE.read_text()
+    assert wiring.answers_stream(PLACE) == HANDSHAKE_STREAM_ID
+
+
+def test_over_ipc_only_the_handshakes_way_to_the_client_has_a_mode() -> None:
+    ipc = Place("ipc")
+    with_mode = [wiring.response_out(ipc, 35, 4343, WISHES), wiring.response_in(ipc, None, WISHES)]
+    without = [
+        wiring.handshake_out(ipc, None, 17, 4242, WISHES), wiring.handshake_in(ipc, WISHES),
+        wiring.dialed_out(ipc, None, IDS, WISHES, 18), wiring.duologue_in(ipc, IDS, WISHES),
+        wiring.duologue_out(ipc, IDS, 35, WISHES), wiring.dialed_in(ipc, None, IDS, WISHES),
+    ]  # fmt: skip
+    assert all("control-mode=response" in channel for channel in with_mode)
+    assert not any("control-mode" in channel for channel in without)
+    assert all(channel.startswith("aeron:ipc") for channel in (*with_mode, *without))

@@ -1,0 +1,97 @@
+"""The golden vectors of docs/wire-format.md, made by an encoder of its own that shares nothing with aeron_spark.wire.
+
+``python -m tests.unit.wire.golden`` writes tests/golden/wire/vectors.json and the list in the document anew. Do that
+only to add vectors: those that are there are what version 1 is.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+VECTORS = ROOT / "tests" / "golden" / "wire" / "vectors.json"
+DOCUMENT = ROOT / "docs" / "wire-format.md"
+BEGIN, END = "<!-- vectors: begin -->\n", "<!-- vectors: end -->\n"
+
+_DEFAULTS: dict[str, Any] = {
+    "content": 1, "flags": 3, "rows": 1, "group_position": -1, "offset": 0, "published": 0, "batch": -1, "row": 0,
+    "partition": -1, "writer": "",
+}  # fmt: skip
+_LARGE = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20"
+
+CASES: tuple[dict[str, Any], ...] = (
+    {"name": "empty value", "total": 0, "payload": ""},
+    {"name": "one byte", "total": 1, "payload": "41", "published": 1_700_000_000_123_456_789},
+    {
+        "name": "writer, batch, partition and row", "total": 5, "payload": b"hello".hex(), "writer": "query-7f3a2c",
+        "published": 1_700_000_000_000_000_000, "batch": 7, "row": 41, "partition": 2,
+    },
+    {"name": "writer of exactly 8 bytes", "total": 3, "payload": "ff00ff", "writer": "8 bytes!"},
+    {"name": "writer in UTF-8", "total": 2, "payload": "0000", "writer": "Wörter→流"},
+    {"name": "first of three chunks", "flags": 1, "total": 32, "payload": _LARGE[:24], "writer": "w", "batch": 3},
+    {
+        "name": "second of three chunks", "flags": 0, "total": 32, "payload": _LARGE[24:48], "writer": "w", "batch": 3,
+        "offset": 12, "group_position": 4096,
+    },
+    {
+        "name": "last of three chunks", "flags": 2, "total": 32, "payload": _LARGE[48:], "writer": "w", "batch": 3,
+        "offset": 24, "group_position": 4096,
+    },
+    {
+        "name": "extreme numbers", "content": 2, "flags": 0, "rows": 2**32 - 1, "total": 2**64 - 1, "payload": "aa",
+        "offset": 2**63, "group_position": 2**63 - 1, "published": -(2**63), "batch": 2**63 - 1, "row": 2**63 - 1,
+        "partition": 2**31 - 1,
+    },
+)  # fmt: skip
+
+
+def encode(case: dict[str, Any]) -> bytes:
+    """Encode by the document alone: one number after the other, and a checksum by another implementation."""
+    case = {**_DEFAULTS, **case}
+    writer = case["writer"].encode()
+
+    def number(value: int, width: int) -> bytes:
+        return value.to_bytes(width, "little", signed=value < 0)
+
+    before = b"AsF1" + bytes([1, case["content"], case["flags"], len(writer)])
+    after = b"".join(
+        number(case[name], width)
+        for name, width in (
+            ("rows", 4), ("group_position", 8), ("total", 8), ("offset", 8), ("published", 8), ("batch", 8),
+            ("row", 8), ("partition", 4),
+        )
+    ) + bytes(4)  # fmt: skip
+    after += writer + bytes(-len(writer) % 8) + bytes.fromhex(case["payload"])
+    return before + number(binascii.crc32(before + after), 4) + after
+
+
+def vectors() -> list[dict[str, Any]]:
+    """Each case with all its fields and its message in hexadecimal."""
+    return [{**_DEFAULTS, **case, "message": encode(case).hex()} for case in CASES]
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """The document's list of vectors."""
+    lines = []
+    for vector in found:
+        said = [f"{name} {vector[name]}" for name in ("total", *_DEFAULTS) if vector[name] != _DEFAULTS.get(name)]
+        lines += [f"**{vector['name']}**: {', '.join(said)}", "", "```text"]
+        lines += [" ".join(re.findall("..", line)) for line in re.findall(".{1,64}", vector["message"])]
+        lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def document(text: str, found: list[dict[str, Any]]) -> str:
+    """``text`` with its list of vectors replaced."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(found)}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    VECTORS.write_text(json.dumps(vectors(), indent=1, ensure_ascii=False) + "\n")
+    DOCUMENT.write_text(document(DOCUMENT.read_text(), vectors()))
