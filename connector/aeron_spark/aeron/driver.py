@@ -27,7 +27,6 @@ HEARTBEAT_TYPE: Final = 11
 RECEIVE_CHANNEL_TYPE: Final = 7
 RECORDING_POSITION_TYPE: Final = 100
 MAPPED_FILES: Final = ("archive-mark.dat", "archive.catalog")
-TORN: Final = "ArchiveTool verify"  # the archive's own words when the last fragment may be incomplete
 
 # Where Aeron declares the names of its properties, as constants that end in PROP_NAME.
 CONFIGURATIONS: Final = (
@@ -145,25 +144,11 @@ class EmbeddedDriver:
         return found
 
 
-def is_torn(error: BaseException) -> bool:
-    """Whether the archive refused to start because its last fragment may be incomplete."""
-    return TORN in str(error)
-
-
-def verify_archive(archive_dir: Path) -> str:
-    """Let the archive's own tool cut incomplete last fragments off; return its report."""
-    yes = jpype.JProxy("io.aeron.archive.ArchiveTool$ActionConfirmation", dict={"confirm": lambda file: True})
-    report = jvm.jclass("java.io.ByteArrayOutputStream")()
-    options = jvm.jclass("java.util.Collections").emptySet()
-    with java_errors(f"verifying the archive in {archive_dir}"):
-        jvm.jclass("io.aeron.archive.ArchiveTool").verify(
-            jvm.jclass("java.io.PrintStream")(report),
-            jvm.jclass("java.io.File")(str(archive_dir)),
-            options,
-            CHECKSUM,
-            yes,
-        )
-    return str(report.toString())
+def crc32c(content: bytes) -> int:
+    """Return the checksum the archive keeps with every frame, as Java's int."""
+    sum_ = jvm.jclass("java.util.zip.CRC32C")()
+    sum_.update(jpype.JArray(jpype.JByte)(content))
+    return int.from_bytes(int(sum_.getValue()).to_bytes(4, "little"), "little", signed=True)
 
 
 def _allocate(archive_dir: Path) -> None:

@@ -28,6 +28,7 @@ from aeron_spark.node import directories, locks, record
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.places import NodePlaces
 from aeron_spark.node.settings import NodeSettings, archive_context, driver_context, settings_from_json
+from aeron_spark.node.tails import settle
 from aeron_spark.node.version import package_version
 
 LOOK_INTERVAL: Final = 0.5  # seconds between two looks at who uses the node
@@ -74,15 +75,10 @@ class Keeper:
             self._archive_lock = directories.take_archive(self._places.archive_dir)
             self._archive_id = archive_id(self._places.archive_dir)
         aeron.start_keeper_jvm(dict(self._settings.properties))
-        try:
-            self._driver = self._launch()
-        except TransportError as error:
-            if not aeron.is_torn(error):
-                raise
-            say(f"{error}\nverifying the archive, which cuts the incomplete end off")
-            say(aeron.verify_archive(self._places.archive_dir))
-            directories.remove_dead_driver(self._places.aeron_dir, os.getpid())
-            self._driver = self._launch()
+        if self._settings.archive:
+            for tail in settle(self._places.archive_dir, aeron.crc32c):
+                say(str(tail))
+        self._driver = self._launch()
 
     def _launch(self) -> aeron.EmbeddedDriver:
         return aeron.EmbeddedDriver(

@@ -70,9 +70,26 @@ def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | Non
 
 def archive_mark_pid(archive_dir: Path) -> int | None:
     """Return the process id in the archive's mark file, or None where there is no such file."""
+    found = _archive_mark(archive_dir)
+    return None if found is None else found[1]
+
+
+def archive_mark_age(archive_dir: Path) -> float | None:
+    """Return how long ago, in seconds, the archive last beat; infinite once closed, None without a mark file."""
+    found = _archive_mark(archive_dir)
+    if found is None:
+        return None
+    return time.time() - found[0] / 1000 if found[0] > 0 else float("inf")
+
+
+def _archive_mark(archive_dir: Path) -> tuple[int, int] | None:
+    """Return the last activity (epoch milliseconds; 0 or less once closed) and the process id."""
     try:
         with (archive_dir / MARK_FILE).open("rb") as file:
             head = file.read(MARK_HEADER.size)
     except OSError:
         return None
-    return int(MARK_HEADER.unpack(head)[3]) if len(head) == MARK_HEADER.size else None
+    if len(head) < MARK_HEADER.size:
+        return None
+    _, activity, _, pid = MARK_HEADER.unpack(head)
+    return int(activity), int(pid)

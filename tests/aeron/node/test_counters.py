@@ -15,7 +15,7 @@ from aeron_spark.aeron import counters
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.node import liveness
+from aeron_spark.node import liveness, tails
 
 
 def test_a_driver_is_known_by_its_files(own: Path) -> None:
@@ -41,6 +41,31 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
     mark = jclass("io.aeron.archive.codecs.mark.MarkFileHeaderDecoder")
     assert 8 + int(mark.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
     assert struct.calcsize("<8xi4xq") == 8 + int(mark.startTimestampEncodingOffset())
+    header = jclass("io.aeron.archive.codecs.CatalogHeaderDecoder")
+    assert int(header.BLOCK_LENGTH) == tails.CATALOG_HEADER_LENGTH
+    assert int(header.alignmentEncodingOffset()) + 4 == tails.CATALOG_HEADER.size
+    assert int(jclass("io.aeron.archive.ArchiveMarkFile").MAJOR_VERSION) == tails.CATALOG_MAJOR_VERSION
+    entry = jclass("io.aeron.archive.codecs.RecordingDescriptorHeaderDecoder")
+    assert int(entry.BLOCK_LENGTH) == tails.ENTRY_HEADER_LENGTH
+    assert [
+        int(at()) for at in (entry.lengthEncodingOffset, entry.stateEncodingOffset, entry.checksumEncodingOffset)
+    ] == [
+        0,
+        4,
+        8,
+    ]
+    assert int(jclass("io.aeron.archive.codecs.RecordingState").VALID.value()) == tails.VALID
+    descriptor = jclass("io.aeron.archive.codecs.RecordingDescriptorDecoder")
+    assert int(descriptor.recordingIdEncodingOffset()) == 16
+    assert int(descriptor.stopTimestampEncodingOffset()) == tails.STOP_TIMESTAMP_OFFSET
+    assert int(descriptor.startPositionEncodingOffset()) == tails.STOP_POSITION_OFFSET - 8
+    assert int(descriptor.stopPositionEncodingOffset()) == tails.STOP_POSITION_OFFSET
+    assert int(descriptor.segmentFileLengthEncodingOffset()) == 60
+    assert int(descriptor.termBufferLengthEncodingOffset()) + 4 == tails.DESCRIPTOR.size
+    frame = jclass("io.aeron.protocol.DataHeaderFlyweight")
+    assert int(frame.TYPE_FIELD_OFFSET) == 6
+    assert int(frame.SESSION_ID_FIELD_OFFSET) + 4 == tails.FRAME.size
+    assert int(frame.HEADER_LENGTH) == tails.FRAME_HEADER_LENGTH
 
 
 def test_backlog_is_what_a_subscriber_has_not_taken(own: Path) -> None:
