@@ -12,7 +12,7 @@ from aeron_spark.transport.waiting import wait_for
 from tests.cli.conftest import run
 
 
-@pytest.mark.parametrize("command", ["stat", "errors", "loss", "backlog"])
+@pytest.mark.parametrize("command", ["stat", "errors", "loss", "backlog", "top"])
 def test_no_driver_is_a_failure_with_its_remedy(command: str, own: Path) -> None:
     said = run(command, "--aeron-dir", str(own))
     assert said.code == 1
@@ -40,6 +40,13 @@ def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
         assert streams[1001]["channel"] == "aeron:ipc"
         assert streams[1001]["subscribers"][0]["position"] == 0
         assert "1001" in run("backlog", *where).out
+
+        (view,) = run("top", *where, "--json", "--count", "1", "--every", "0.1").lines
+        assert (view["pid"], view["alive"]) == (handle.pid, True)
+        (stream,) = [stream for stream in view["streams"] if stream["stream_id"] == 1001]
+        assert (stream["published"], stream["behind"], stream["subscribers"]) == (160, 160, 1)
+        assert stream["published_per_second"] == 0
+        assert "1001" in run("top", *where, "--count", "1", "--every", "0.1").out
 
         counters = run("stat", *where, "--json", "--label", "Bytes").lines
         assert [line["label"] for line in counters][:2] == ["Bytes sent", "Bytes received"]

@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "streams": Command(
         "streams", "streams", "List, describe, create, purge and delete streams: of archives, or of a server."
     ),
+    "top": Command("top", "top", "A live view of the media driver: how fast its streams move."),
 }
 
 

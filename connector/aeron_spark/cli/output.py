@@ -26,19 +26,30 @@ def print_json(value: object) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """Print a table, or the sentence ``empty``; columns whose name ends in ``#`` are numbers."""
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        number = column.endswith("#")
-        table.add_column(column.removesuffix("#"), justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(show(cell) for cell in row))
-    if table.row_count:
+    made = table(title, columns, rows)
+    if made.row_count:
         # A table cut to 80 columns would hide values from whoever reads it in a file or a pipe.
         console = Console(highlight=False, markup=False)
         console = console if console.is_terminal else Console(highlight=False, markup=False, width=200)
-        console.print(table)
+        console.print(made)
     else:
         click.echo(empty)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True) -> Table:
+    """Return a table; columns whose name ends in ``#`` are numbers. What is too long is folded, or cut to a line."""
+    made = Table(title=title, title_justify="left")
+    for column in columns:
+        number = column.endswith("#")
+        made.add_column(
+            column.removesuffix("#"),
+            justify="right" if number else "left",
+            overflow="fold" if fold else "ellipsis",
+            no_wrap=not fold,
+        )
+    for row in rows:
+        made.add_row(*(show(cell) for cell in row))
+    return made
 
 
 def show(cell: object) -> str:

@@ -1,0 +1,173 @@
+"""``aeron-spark top``: a live view of a media driver, how fast its streams move and who is behind."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from aeron_spark.aeron import counters
+from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, size, table
+from aeron_spark.node import status
+
+SYSTEM_TYPE: Final = 0  # of a counter that is the driver's own, not a stream's
+WATCHED: Final = ("Bytes sent", "Bytes received", "NAK", "Retransmit", "Loss", "Errors", "flow control", "exceeded")
+FRAME_LINES: Final = 5  # of a table: its title, its head, and the lines around them
+COLUMNS: Final = ("channel", "stream", "session", "published", "a second", "received", "a second", "readers#", "behind")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a driver said at one moment: ``at`` in seconds of the monotonic clock, counters by label."""
+
+    at: float
+    driver: counters.DriverInfo
+    totals: Mapping[str, int]
+    streams: Sequence[counters.StreamBacklog]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A driver's own counter: what it is, and what was added a second since the last look."""
+
+    counter: str
+    total: int
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRate:
+    """One session of a stream: positions and bytes a second; None where this driver has no such end or no speed yet."""
+
+    channel: str
+    stream_id: int
+    session_id: int
+    published: int | None
+    published_per_second: float | None
+    received: int | None
+    received_per_second: float | None
+    subscribers: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What moved between two looks."""
+
+    pid: int
+    alive: bool
+    seconds: float
+    counters: tuple[Rate, ...]
+    streams: tuple[StreamRate, ...]
+
+
+@click.command()
+@aeron_dir_option
+@click.option(
+    "--every", metavar="SECONDS", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Between two looks."
+)
+@click.option("--count", metavar="N", type=click.IntRange(1), help="End after this many.  [default: at Ctrl-C]")
+@json_option
+def top(aeron_dir: str | None, every: float, count: int | None, as_json: bool) -> None:
+    """Show what a media driver does, as it does it: streams by who is behind, then by speed."""
+    directory = status(aeron_dir).aeron_dir
+    console = Console(highlight=False, markup=False)
+    before = look(directory)
+    try:
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal and not as_json) as live:
+            for _ in range(count) if count else itertools.count():
+                time.sleep(every)
+                after = look(directory)
+                seen = view(before, after)
+                before = after
+                if as_json:
+                    print_json(seen)
+                elif console.is_terminal:
+                    live.update(shown(seen, console.height), refresh=True)
+                else:
+                    Console(highlight=False, markup=False, width=200).print(shown(seen))
+    except KeyboardInterrupt:  # the ordinary end of a view
+        pass
+
+
+def look(directory: str) -> Look:
+    """Ask the driver in ``directory``, live or dead; raise ConnectError where none was ever there."""
+    totals = {
+        counter.label: counter.value
+        for counter in counters.read_counters(directory)
+        if counter.type_id == SYSTEM_TYPE and any(word in counter.label for word in WATCHED)
+    }
+    return Look(time.monotonic(), counters.read_driver(directory), totals, counters.read_backlog(directory))
+
+
+def view(before: Look, after: Look) -> View:
+    """Return what moved from one look to the next; a stream that was not there before has no speed yet."""
+    seconds = after.at - before.at
+    known = {(x.channel, x.stream_id, x.session_id): x for x in before.streams}
+
+    def rate(then: int | None, now: int | None) -> float | None:
+        return None if then is None or now is None else (now - then) / seconds
+
+    streams = []
+    for now in after.streams:
+        then = known.get((now.channel, now.stream_id, now.session_id))
+        streams.append(
+            StreamRate(
+                now.channel,
+                now.stream_id,
+                now.session_id,
+                now.publisher_position,
+                rate(then.publisher_position if then else None, now.publisher_position),
+                now.receiver_position,
+                rate(then.receiver_position if then else None, now.receiver_position),
+                len(now.subscribers),
+                now.behind,
+            )
+        )
+    streams.sort(key=lambda x: (-x.behind, -(x.published_per_second or 0) - (x.received_per_second or 0)))
+    rates = [
+        Rate(name, total, (total - before.totals.get(name, total)) / seconds) for name, total in after.totals.items()
+    ]
+    return View(after.driver.pid, after.driver.alive, seconds, tuple(rates), tuple(streams))
+
+
+def shown(seen: View, lines: int | None = None) -> Group:
+    """Return the view for a person: what the driver counts, where it is not nothing, and its streams.
+
+    ``lines`` of a screen are not exceeded: the streams that are left out are counted.
+    """
+    title = f"media driver of process {seen.pid}{'' if seen.alive else ' (dead)'}"
+    of_driver = [(rate.counter, rate.total, f"{rate.per_second:,.0f}") for rate in seen.counters if rate.total]
+    of_streams = [
+        (
+            x.channel,
+            str(x.stream_id),
+            str(x.session_id),
+            _bytes(x.published),
+            _bytes(x.published_per_second),
+            _bytes(x.received),
+            _bytes(x.received_per_second),
+            x.subscribers,
+            size(x.behind),
+        )
+        for x in seen.streams
+    ]
+    room = len(of_streams) if lines is None else max(1, lines - len(of_driver) - 2 * FRAME_LINES - 1)
+    parts: list[RenderableType] = [
+        table(title, ("counter", "total#", "a second#"), of_driver, fold=False),
+        table("streams", COLUMNS, of_streams[:room], fold=lines is None) if of_streams else Text("no streams"),
+    ]
+    if len(of_streams) > room:
+        parts.append(Text(f"and {len(of_streams) - room} more, less behind"))
+    return Group(*parts)
+
+
+def _bytes(count: float | None) -> str:
+    return "-" if count is None else size(int(count))
