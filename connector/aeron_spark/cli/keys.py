@@ -12,7 +12,16 @@ from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.endpoint.keypair import KeyPair, fingerprint, parse_public, public_text
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.keys import KeyPlaces, KnownServers, create_identity, load_identity, parse_server, read_identity
+from aeron_spark.keys import (
+    KeyPlaces,
+    KnownServers,
+    create_identity,
+    load_identity,
+    parse_server,
+    read_identity,
+    seal_identity,
+)
+from aeron_spark.keys.identity import PASSPHRASE
 from aeron_spark.node.places import config_home
 
 _known_option = click.option(
@@ -28,11 +37,30 @@ def keys() -> None:
 @keys.command()
 @click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help="The file to make.")
 @click.option("--force", is_flag=True, help="Replace the identity that is there.")
+@click.option(
+    "--passphrase", is_flag=True, help=f"Ask for a passphrase (or take {PASSPHRASE}) and seal the key with it."
+)
 @json_option
-def new(identity: Path | None, force: bool, as_json: bool) -> None:
+def new(identity: Path | None, force: bool, passphrase: bool, as_json: bool) -> None:
     """Make a new identity, in a file that only this user can read."""
     path = identity or _places().identity
-    _show(create_identity(path, force=force), str(path), as_json)
+    chosen = (os.environ.get(PASSPHRASE) or _ask_for_new()) if passphrase else ""
+    _show(create_identity(path, force=force, passphrase=chosen), str(path), as_json)
+
+
+@keys.command("passphrase")
+@click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help="Where the identity is.")
+@click.option("--remove", is_flag=True, help="Keep the key without a passphrase.")
+@json_option
+def change_passphrase(identity: Path | None, remove: bool, as_json: bool) -> None:
+    """Put an identity under another passphrase; the one it has now is asked for first."""
+    path = identity or _places().identity
+    read_identity(path)  # nobody chooses a passphrase in vain
+    _show(seal_identity(path, "" if remove else _ask_for_new()), str(path), as_json)
+
+
+def _ask_for_new() -> str:
+    return str(click.prompt("New passphrase", hide_input=True, confirmation_prompt="Once more", err=True))
 
 
 @keys.command()

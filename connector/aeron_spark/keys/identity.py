@@ -4,6 +4,9 @@
     private: <base64 of 32 bytes>
     public: aeron-spark:<base64url of 32 bytes>
 
+Under a passphrase the second line is ``sealed: <text of keys.sealing>`` instead. It comes from the environment
+(``AERON_SPARK_PASSPHRASE``), or from whoever sits at the terminal, as with ssh.
+
 The public key is there for people; that it is the private one's is checked. No text of an error ever has a private key.
 """
 
@@ -11,8 +14,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import getpass
 import os
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -20,9 +25,11 @@ from typing import Final
 from aeron_spark.endpoint.keypair import KEY_BYTES, KeyPair, keypair_from, new_keypair, public_text
 from aeron_spark.errors import DataFormatError, SetupError, UsageError
 from aeron_spark.keys import files
+from aeron_spark.keys.sealing import seal, unseal
 
 HEADER: Final = "aeron-spark identity 1"
 ENVIRONMENT: Final = "env:"
+PASSPHRASE: Final = "AERON_SPARK_PASSPHRASE"
 
 
 def load_identity(
@@ -31,7 +38,8 @@ def load_identity(
     """Return the key pair of ``text``: ``env:NAME``, a variable that holds a private key in base64, or a file.
 
     ``find`` gives the path of a file that is named and not here, such as one that Spark brought to an executor.
-    Raises SetupError where there is none or others can read it, DataFormatError where it is no identity.
+    Raises SetupError where there is none, others can read it, or its passphrase is missing or wrong, DataFormatError
+    where it is no identity.
     """
     if not text.startswith(ENVIRONMENT):
         return read_identity(find(text) if find is not None else Path(text).expanduser())
@@ -54,13 +62,21 @@ def read_identity(path: Path) -> KeyPair:
 
 
 def create_identity(
-    path: Path, *, force: bool = False, entropy: Callable[[int], bytes] = secrets.token_bytes
+    path: Path,
+    *,
+    force: bool = False,
+    passphrase: str = "",
+    entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> KeyPair:
-    """Make a key pair and its file. Raises UsageError, and changes nothing, where a file is there, unless ``force``."""
+    """Make a key pair and its file, under ``passphrase`` unless that is empty.
+
+    Raises UsageError, and changes nothing, where a file is there, unless ``force``.
+    """
     pair = new_keypair(entropy)
+    content = _encode(pair, passphrase, entropy)
     if force:
-        files.replace(path, _encode(pair))
-    elif not files.create(path, _encode(pair)):
+        files.replace(path, content)
+    elif not files.create(path, content):
         raise UsageError(
             f"there is an identity in {path} already",
             remedy="Keep it; or with --force make another: then nobody who knows this one will recognise you.",
@@ -68,18 +84,29 @@ def create_identity(
     return pair
 
 
+def seal_identity(path: Path, passphrase: str, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> KeyPair:
+    """Put the key pair in ``path`` under another ``passphrase``, or under none where that is empty; return it."""
+    pair = read_identity(path)
+    files.replace(path, _encode(pair, passphrase, entropy))
+    return pair
+
+
 def ensure_identity(path: Path, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> KeyPair:
     """Return the key pair in ``path``, made now if there is none. Of several that make it at once, one wins for all."""
     content = files.read_secret(path)
     if content is None:
-        files.create(path, _encode(new_keypair(entropy)))
+        files.create(path, _encode(new_keypair(entropy), "", entropy))
         return read_identity(path)
     return _decode(content, path)
 
 
-def _encode(pair: KeyPair) -> bytes:
-    private = base64.b64encode(pair.private).decode()
-    return f"{HEADER}\nprivate: {private}\npublic: {public_text(pair.public)}\n".encode()
+def _encode(pair: KeyPair, passphrase: str, entropy: Callable[[int], bytes]) -> bytes:
+    public = public_text(pair.public)
+    if passphrase:
+        line = f"sealed: {seal(pair.private, passphrase, public.encode(), entropy)}"
+    else:
+        line = f"private: {base64.b64encode(pair.private).decode()}"
+    return f"{HEADER}\n{line}\npublic: {public}\n".encode()
 
 
 def _decode(content: bytes, path: Path) -> KeyPair:
@@ -90,18 +117,51 @@ def _decode(content: bytes, path: Path) -> KeyPair:
             remedy="Name the file that 'aeron-spark keys new' made.",
         )
     fields = dict(line.partition(": ")[::2] for line in lines[1:])
-    if set(fields) != {"private", "public"} or len(lines) != 3:
+    if set(fields) not in ({"private", "public"}, {"sealed", "public"}) or len(lines) != 3:
         raise DataFormatError(
-            f"{path} does not have one line 'private:' and one line 'public:'",
+            f"{path} does not have one line 'private:' (or 'sealed:') and one line 'public:'",
             remedy="Bring back the file that 'aeron-spark keys new' made, or make another.",
         )
-    pair = keypair_from(_private(fields["private"], str(path)))
+    if "sealed" in fields:
+        private = _unsealed(fields["sealed"], fields["public"], path)
+    else:
+        private = _private(fields["private"], str(path))
+    pair = keypair_from(private)
     if fields["public"] != public_text(pair.public):
         raise DataFormatError(
             f"the public key in {path} is not the one of its private key: the file was changed",
             remedy="Bring back the file that 'aeron-spark keys new' made, or make another.",
         )
     return pair
+
+
+def _unsealed(text: str, public: str, path: Path) -> bytes:
+    passphrase = os.environ.get(PASSPHRASE) or _asked(path)
+    if not passphrase:
+        raise SetupError(
+            f"the identity in {path} is under a passphrase, and nobody is there to give it",
+            remedy=f"Set {PASSPHRASE} for this process, or start it from a terminal.",
+        )
+    try:
+        private = unseal(text, passphrase, public.encode())
+    except ValueError as error:
+        raise DataFormatError(
+            f"the sealed key in {path} cannot be read: {error}",
+            remedy="Bring back the file that 'aeron-spark keys new' made, or take a newer version.",
+        ) from None
+    if private is None or len(private) != KEY_BYTES:
+        raise SetupError(
+            f"the passphrase is not that of the identity in {path}, or the file was changed",
+            remedy=f"Try again; {PASSPHRASE}, where it is set, is what is tried.",
+        )
+    return private
+
+
+def _asked(path: Path) -> str:
+    """Return what somebody types at the terminal; nothing where nobody can."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return ""
+    return getpass.getpass(f"Passphrase of {path}: ", sys.stderr)
 
 
 def _private(text: str, where: str) -> bytes:

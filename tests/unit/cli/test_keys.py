@@ -165,3 +165,27 @@ def test_a_wrong_argument_is_the_callers_fault(arguments: tuple[str, ...], says:
 def test_an_unknown_command_is_answered_with_the_nearest() -> None:
     with pytest.raises(click.UsageError, match="Did you mean 'forget'"):
         run("forgot", "host:4000")
+
+
+def test_an_identity_under_a_passphrase(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "one")
+    (made,) = lines("new", "--passphrase")
+    assert "private" not in (home / "identity").read_text()
+    assert lines("show") == [made]
+    runner = CliRunner()
+    changed = runner.invoke(cli, ["keys", "passphrase"], input="two\ntwo\n", standalone_mode=False)
+    assert changed.exception is None
+    with pytest.raises(SetupError, match="the passphrase is not that of the identity"):
+        run("show")
+    monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "two")
+    assert lines("passphrase", "--remove") == [made]
+    monkeypatch.delenv("AERON_SPARK_PASSPHRASE")
+    assert lines("show") == [made]
+
+
+def test_a_new_passphrase_is_asked_for_twice(home: Path) -> None:
+    said = CliRunner().invoke(cli, ["keys", "new", "--passphrase"], input="one\nother\none\none\n")
+    assert said.exit_code == 0, said.output
+    assert "do not match" in said.output
+    with pytest.raises(SetupError, match=r"is under a passphrase, and nobody is there.*AERON_SPARK_PASSPHRASE"):
+        run("show")

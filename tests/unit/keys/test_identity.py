@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.endpoint.keypair import keypair_from, public_text
 from aeron_spark.errors import AeronSparkError, DataFormatError, SetupError, UsageError
-from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity
+from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, seal_identity
 
 PRIVATE = bytes(range(1, 33))
 PAIR = keypair_from(PRIVATE)
@@ -135,3 +135,47 @@ def test_every_letter_of_an_identity_counts(tmp_path: Path, rng: random.Random) 
         # X25519 itself ignores five bits of a private key; the last letter before '=' carries bits of no byte
         assert found.public == PAIR.public, at
         assert FILE.index(BASE64) <= at < FILE.index(BASE64) + len(BASE64), at
+
+
+def test_a_passphrase_opens_what_it_sealed_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
+    path = tmp_path / "identity"
+    pair = create_identity(path, passphrase="correct horse")
+    text = path.read_text()
+    assert base64.b64encode(pair.private).decode() not in text
+    assert read_identity(path) == pair
+
+    monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse ")
+    with pytest.raises(SetupError, match="the passphrase is not that of"):
+        read_identity(path)
+    monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
+    other = public_text(PAIR.public)
+    with pytest.raises(SetupError, match="or the file was changed"):
+        read_identity(held(tmp_path / "swapped", text.replace(public_text(pair.public), other)))
+    assert seal_identity(path, "") == pair
+    assert path.read_text().splitlines()[1] == f"private: {base64.b64encode(pair.private).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("sealed", "why"),
+    [
+        ("scrypt 15 8 1 AAAA", "not sealed by this version"),
+        ("argon2 15 8 1 AAAA AAAA", "not sealed by this version"),
+        ("scrypt x 8 1 AAAA AAAA", "not sealed by this version"),
+        ("scrypt 15 8 1 A AAAA", "not sealed by this version"),
+        ("scrypt 15 8 1 AAAA AAAA", "not sealed by this version"),
+        ("scrypt 40 8 1 AAAA AAAA", "more work than this version"),
+        ("scrypt 0 8 1 AAAA AAAA", "more work than this version"),
+    ],
+)
+def test_a_sealed_key_of_another_form_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: str, why: str
+) -> None:
+    monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "any")
+    path = held(
+        tmp_path / "identity", f"aeron-spark identity 1\nsealed: {sealed}\npublic: {public_text(PAIR.public)}\n"
+    )
+    with pytest.raises(DataFormatError, match=why):
+        read_identity(path)
