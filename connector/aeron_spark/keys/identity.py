@@ -4,7 +4,7 @@
     private: <base64 of 32 bytes>
     public: aeron-spark:<base64url of 32 bytes>
 
-Under a passphrase the second line is ``sealed: <text of keys.sealing>`` instead. It comes from the environment
+Under a passphrase the second line is ``sealed: <text of endpoint.sealing>`` instead. It comes from the environment
 (``AERON_SPARK_PASSPHRASE``), or from whoever sits at the terminal, as with ssh.
 
 The public key is there for people; that it is the private one's is checked. No text of an error ever has a private key.
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.endpoint.keypair import KEY_BYTES, KeyPair, keypair_from, new_keypair, public_text
+from aeron_spark.endpoint.sealing import seal, unseal
 from aeron_spark.errors import DataFormatError, SetupError, UsageError
 from aeron_spark.keys import files
-from aeron_spark.keys.sealing import seal, unseal
 
 HEADER: Final = "aeron-spark identity 1"
 ENVIRONMENT: Final = "env:"
