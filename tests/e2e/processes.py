@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aeron_spark import node
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.waiting import Deadline, wait_for
 from tests.e2e.producer import Ledger, row_of
 from tests.e2e.spark_program import ANSWER
 
@@ -298,17 +298,17 @@ class Place:
         return dict(zip(_places(rows.column("recording"), rows), rows.column("value").to_pylist(), strict=True))
 
     def await_rows(self, spark: SparkProgram, wanted: Callable[[set[int]], bool], what: str) -> None:
-        """Wait until the rows in the table are as ``wanted``; a query that failed meanwhile fails the test."""
-
-        def there() -> bool:
-            if wanted(rows_in(self.table)):
-                return True
+        """Wait until the rows are as ``wanted``, as long as they grow; a query that has failed fails the test."""
+        deadline = Deadline(PATIENCE, what)
+        most = 0
+        while not wanted(rows := rows_in(self.table)):
             failure = spark.ask("state", name="q")["failure"]
             assert failure is None, failure
+            if len(rows) > most:
+                most = len(rows)
+                deadline.progress()
             time.sleep(0.1)
-            return False
-
-        wait_for(there, PATIENCE, what, state=lambda: f"{len(rows_in(self.table))} rows in the table")
+            deadline.idle(f"{len(rows)} rows in the table")
 
 
 def kill_node(aeron_dir: Path) -> int:
