@@ -71,7 +71,8 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
         Kind.TEXT,
         None,
         "Names the writer in the metadata of `framed` and `arrow`; at most 255 bytes of UTF-8. Through a server a "
-        "stream's transactions are exactly once under this name: a second query with it fences off the first one.",
+        "stream's transactions are exactly once under this name: a second query with it is refused, or fences the "
+        "first one off.",
         WRITING,
         "edge-7",
         shown_default="the query's id",

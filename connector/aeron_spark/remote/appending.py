@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aeron_spark.aeron.checksum import crc32
 from aeron_spark.duologue.branch import Branch
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, TransportError
 from aeron_spark.log.appender import Source
@@ -29,12 +29,21 @@ COMMIT_SECONDS: Final = 600.0  # of a large transaction: it is copied into the s
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Whose, of which run, and which one: ids rise from one to the next. ``once``: the writer never comes again."""
+    """Whose, of which run, and which one: ids rise from one to the next. ``once``: the writer never comes again.
+
+    ``author`` is who writes under the writer's id, the same over all of its runs; without it each run is one.
+    """
 
     writer: str
     run: str
     id: int
     once: bool = False
+    author: str = ""
+
+    @property
+    def by(self) -> str:
+        """Who may repeat this transaction: its author."""
+        return self.author or self.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +199,7 @@ class _Stage:
             request = asking.request()
             stage_id = asking.ask(
                 "open_stage", stream, transaction.writer, transaction.run, transaction.id, partition, task, payload,
-                schema, transaction.once, branch.number, request,
+                schema, transaction.once, transaction.by, branch.number, request,
             )  # fmt: skip
         except BaseException:
             branch.close()
@@ -205,7 +214,7 @@ class _Stage:
         """Send an item: small ones together, large ones in pieces."""
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
-            self._crc = zlib.crc32(view, self._crc)
+            self._crc = crc32(view, self._crc)
             while view.nbytes:
                 part = view[: self._room - self._size]
                 self._waiting.append(part)
@@ -253,14 +262,19 @@ def commit(asking: Asking, stream: str, transaction: Transaction, staged: Sequen
     """
     already, _ = asking.ask(
         "commit", stream, transaction.writer, transaction.run, transaction.id,
-        [(one.id, one.rows, one.bytes, one.crc) for one in staged], seconds=COMMIT_SECONDS,
+        [(one.id, one.rows, one.bytes, one.crc) for one in staged], transaction.by, seconds=COMMIT_SECONDS,
     )  # fmt: skip
     return bool(already)
 
 
 def enter(asking: Asking, stream: str, transaction: Transaction) -> int:
-    """Begin a transaction, and fence off earlier runs; return the last one that is committed, or -1."""
-    return int(asking.ask("enter", stream, transaction.writer, transaction.run, transaction.id, transaction.once))
+    """Begin a transaction, and fence off earlier runs; return the writer's last one that is committed, or -1.
+
+    With the id -1 it is whichever comes next. Raises RefusedError where a later run has fenced this one, or another
+    author has committed in this transaction's place.
+    """
+    one = transaction
+    return int(asking.ask("enter", stream, one.writer, one.run, one.id, one.once, one.by))
 
 
 def abort(asking: Asking, stream: str, transaction: Transaction) -> None:

@@ -245,7 +245,7 @@ class BufferedWriter(Writer):
     def _enter(self, first: Waiting) -> None:
         """Fence off earlier runs, and see that nobody else used the writer's numbers."""
         try:
-            last = enter(self._asking, self.stream, Transaction(self.writer_id, self._run, 0))
+            last = enter(self._asking, self.stream, self._transaction(-1))
         except SessionLost:
             raise
         except RefusedError as error:
@@ -268,7 +268,7 @@ class BufferedWriter(Writer):
     def _send(self, one: Waiting) -> None:
         base = self._unsent.base
         assert base is not None
-        staging = Staging(self._asking, self.stream, Transaction(self.writer_id, self._run, base + one.number))
+        staging = Staging(self._asking, self.stream, self._transaction(base + one.number))
         try:
             for piece in self._unsent.read(one):
                 staging.put(piece)
@@ -286,6 +286,9 @@ class BufferedWriter(Writer):
             self._unsent.sent(one)
             self._trouble = None
             self._changed.notify_all()
+
+    def _transaction(self, number: int) -> Transaction:
+        return Transaction(self.writer_id, self._run, number, author=self._unsent.author)
 
     def _fail(self, error: AeronSparkError) -> None:
         with self._changed:

@@ -38,6 +38,7 @@ class EndpointLog:
         self.framed = framed
         self.idle_timeout = idle_timeout
         self._known: dict[str, RecordingState] = {}
+        self._recorded: dict[str, int] = {}  # by key: the recording of the server's archive that holds the partition
 
     @property
     def archives(self) -> tuple[str, ...]:
@@ -62,12 +63,14 @@ class EndpointLog:
 
     def states(self) -> list[RecordingState]:
         """Return every partition, with how far it is committed; those of one server at one moment."""
-        found = [
-            _state(server, self.name, fields)
+        said = [
+            (_state(server, self.name, fields), fields["recording_id"])
             for server, asking in self.hosts.items()
             for fields in asking.ask("states", self.name)
         ]
+        found = [state for state, _ in said]
         self._known = {state.key: state for state in found}
+        self._recorded = {state.key: recording for state, recording in said}
         return found
 
     def state(self, key: str) -> RecordingState:
@@ -118,7 +121,7 @@ class EndpointLog:
         if wanted.start >= end:
             return
         reading = _Reading(self._asking(server), self.name, partition, wanted.start, end, self.idle_timeout)
-        name = f"partition {partition} of stream {self.name!r}"
+        name = f"partition {partition} of stream {self.name!r} (recording {self._recorded[wanted.key]})"
         source = ReceivedRange(name, wanted.start, end, reading.next_piece)
         try:
             yield from drain(source, _recording(state))

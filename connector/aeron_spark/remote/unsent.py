@@ -1,7 +1,7 @@
 """A folder of transactions that wait to be sent: each a file, whole or not there, in the order they were committed.
 
     lock                    held by the one process that uses the folder
-    buffer.json             stream, writer, and ``base``: transaction <base + n> of the writer is number n here
+    buffer.json             stream, writer, author, and ``base``: transaction <base + n> of the writer is number n here
     <n>.draft               being written; what a crash leaves of it was never committed
     <n>.unsent              committed here; the server cannot have committed it
     <n>.sending             its commit was sent: the server may have it
@@ -85,6 +85,9 @@ class Unsent:
         self._draft: io.FileIO | None = None
         self._crc = 0
         self._written = 0
+        self.author = (
+            f"buffer-{uuid.uuid4()}"  # of a new folder: who its transactions are, whichever process sends them
+        )
         try:
             self.writer, self.base = self._settings(stream, writer)
             self._stream = stream
@@ -212,6 +215,7 @@ class Unsent:
         try:
             known: dict[str, Any] = json.loads(path.read_bytes())
             found = known["version"], known["stream"], known["writer"], known["base"]
+            self.author = known.get("author", f"buffer of {found[2]}")  # folders were once without
         except FileNotFoundError:
             self.writer, self.base, self._stream = writer or f"buffer-{uuid.uuid4()}", None, stream
             self._write_settings()
@@ -230,7 +234,13 @@ class Unsent:
 
     def _write_settings(self) -> None:
         path, draft = self.folder / SETTINGS, self.folder / f"{SETTINGS}.new"
-        said = {"version": VERSION, "stream": self._stream, "writer": self.writer, "base": self.base}
+        said = {
+            "version": VERSION,
+            "stream": self._stream,
+            "writer": self.writer,
+            "author": self.author,
+            "base": self.base,
+        }
         try:
             with draft.open("w") as file:
                 json.dump(said, file)

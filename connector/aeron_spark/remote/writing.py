@@ -88,7 +88,7 @@ class StreamWriter(Writer):
         self._partitions = len(describe_stream(asking, stream).partitions)
         if partition is not None:
             check_partition(stream, partition, self._partitions)
-        self._last = -1 if self._once else enter(asking, stream, self._transaction(0))
+        self._last = -1 if self._once else enter(asking, stream, self._transaction(-1))
         self._staging: Staging | None = None
         self._kept: list[Piece] | None = []
         self._size = 0

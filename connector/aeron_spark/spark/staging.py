@@ -72,7 +72,7 @@ class StagingTask:
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make what the tasks staged visible, all at once; what had been committed before stays as it is.
 
-        Raises RefusedError where a later run fenced this one, or the writer is another query's.
+        Raises RefusedError where a later run fenced this one, or another query has used the writer's id.
         """
         from aeron_spark.remote.appending import commit, enter
 
@@ -125,7 +125,7 @@ class StagingTask:
                 "written twice",
                 remedy="Write with a streaming query of Spark 4.2 or newer.",
             )
-        return Transaction(named or query, run, int(batch))
+        return Transaction(named or query, run, int(batch), author=query)
 
     def _appender(self, asking: Asking, transaction: Transaction, partition: int) -> StagedAppender:
         from aeron_spark.remote.appending import StagedAppender
@@ -157,18 +157,17 @@ class StagingTask:
         )
 
     def _refuse_passed(self, hosts: dict[str, Asking], transaction: Transaction) -> None:
-        """Raise where a writer that is committed further than this repeats nothing: its rows would be dropped."""
+        """Raise where the query is committed further than this: it repeats nothing, and its rows would be dropped."""
         last = max(self._last(asking, transaction) for asking in hosts.values())
         if last > transaction.id:
             raise RefusedError(
                 f"micro-batch {transaction.id} of writer {transaction.writer!r} was not written to {self.way.label}: "
-                f"micro-batch {last} of that writer is committed, so that this is another query, or one without its "
-                "checkpoint",
-                remedy="Give each query a writerId of its own, or go on from the checkpoint there was.",
+                f"micro-batch {last} of that query is committed, so that this is an older copy of its checkpoint",
+                remedy="Go on from the checkpoint there was, or begin with a new one and a writerId of its own.",
             )
 
     def _last(self, asking: Asking, transaction: Transaction) -> int:
-        return int(asking.ask("last", self.way.stream, transaction.writer))
+        return int(asking.ask("last", self.way.stream, transaction.writer, transaction.by))
 
 
 def server_of(transaction: Transaction, names: Sequence[str]) -> str:

@@ -5,7 +5,9 @@ make it true, or raise; whoever asked writes that record to the journal and only
 between the two leaves what the journal says, and reading the journal gives the same state again.
 
 Rules, for each writer:
-* Its transactions have rising ids (gaps are allowed). One at or below its last committed one is committed already.
+* Its transactions have rising ids (gaps are allowed). One at or below the last one that the same author committed is
+  committed already. One above that, and at or below the writer's last one, is in the place of another author's: two
+  programs write under one id, and the rows of the second one are refused, never dropped as a repeat.
 * It has one current run. A run that was never seen becomes the current one and fences the one before, for good.
 """
 
@@ -13,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
 from aeron_spark.streams.records import (
@@ -29,6 +33,8 @@ from aeron_spark.streams.times import SECOND_NS, TimeIndex
 
 NO_TRANSACTION: Final = -1
 MOST_EARLIER_RUNS: Final = 128  # of a writer; a task that is still alive after so many restarts of its query is a ghost
+MOST_AUTHORS: Final = 128  # of a writer; one that is forgotten is refused where it repeats itself
+ANYBODY: Final = ""  # the author that did not say who it is: what it committed counts as everybody's
 FORGET_ONCE_NS: Final = 86_400 * SECOND_NS  # after its last record a writer of one transaction is forgotten
 CONTENTS: Final = ("raw", "framed", "arrow")
 
@@ -65,10 +71,14 @@ class Ledger:
 
     # What is known
 
-    def last(self, writer: str) -> int:
-        """Return the writer's last committed transaction, NO_TRANSACTION where there is none."""
+    def last(self, writer: str, author: str = ANYBODY) -> int:
+        """Return the writer's last committed transaction, of one author or of all; NO_TRANSACTION for none."""
         known = self._writers.get(writer)
-        return NO_TRANSACTION if known is None else known.last
+        if known is None:
+            return NO_TRANSACTION
+        if author == ANYBODY or known.authors is None:
+            return known.last
+        return max((last for one, last in known.authors if one in (author, ANYBODY)), default=NO_TRANSACTION)
 
     def run(self, writer: str) -> str | None:
         """Return the writer's current run, None where the writer is not known."""
@@ -95,31 +105,36 @@ class Ledger:
 
     # Decisions: nothing changes
 
-    def enter(self, writer: str, run: str, *, now_ns: int, once: bool = False) -> Entered | None:
+    def enter(
+        self, writer: str, run: str, *, now_ns: int, once: bool = False, transaction: int | None = None,
+        author: str = ANYBODY,
+    ) -> Entered | None:  # fmt: skip
         """Return the record that makes ``run`` the writer's current one, None where it is.
 
-        Raises RefusedError where a later run has fenced it.
+        Raises RefusedError where a later run has fenced it, and where it begins a ``transaction`` in the place of
+        another author's: that one goes on.
         """
-        known = self._writers.get(writer)
-        if known is not None and known.run == run:
-            return None
         self._check_not_fenced(writer, run)
-        return Entered(writer, run, max(now_ns, 0), once)
+        if transaction is not None and not self.is_committed(writer, transaction, author):
+            self._check_own(writer, run, transaction)
+        known = self._writers.get(writer)
+        return None if known is not None and known.run == run else Entered(writer, run, max(now_ns, 0), once)
 
-    def check_open(self, writer: str, run: str, transaction: int) -> None:
+    def check_open(self, writer: str, run: str, transaction: int, author: str = ANYBODY) -> None:
         """Raise unless rows may be staged for this transaction, after ``enter``: RefusedError, AlreadyCommitted."""
         self._check_not_fenced(writer, run)
-        if self.is_committed(writer, transaction):
+        if self.is_committed(writer, transaction, author):
             raise AlreadyCommitted(
                 f"transaction {transaction} of writer {writer!r} is committed; the last one is {self.last(writer)}",
                 remedy="Nothing is left to do; new rows need a higher transaction id",
             )
+        self._check_own(writer, run, transaction)
 
-    def is_committed(self, writer: str, transaction: int) -> bool:
-        """Whether the transaction is in; UsageError for an id that is none."""
+    def is_committed(self, writer: str, transaction: int, author: str = ANYBODY) -> bool:
+        """Whether the author's transaction is in; UsageError for an id that is none."""
         if transaction < 0:
             raise UsageError(f"{transaction} is no transaction id", remedy="Transaction ids are 0 or more and rise")
-        return transaction <= self.last(writer)
+        return transaction <= self.last(writer, author)
 
     def check_content(self, content: str) -> None:
         """Raise DataFormatError where the stream's content is another, UsageError where ``content`` is none."""
@@ -143,17 +158,18 @@ class Ledger:
         content: str = "",
         schema: bytes | None = None,
         once: bool = False,
+        author: str = ANYBODY,
     ) -> Committed:
         """Return the record that commits the transaction.
 
         ``ends`` and ``rows`` are of the partitions it touched: behind its last message, and how many rows it added. A
         ``content`` and a ``schema`` (already merged) that the stream has stay out of the record. Its time is ``now_ns``
-        or just behind the last transaction's. Raises AlreadyCommitted, RefusedError where the run is fenced,
-        DataFormatError for another content, UsageError for ends that cannot be.
+        or just behind the last transaction's. Raises AlreadyCommitted, RefusedError where the run is fenced or the
+        transaction is another author's, DataFormatError for another content, UsageError for ends that cannot be.
         """
-        if self.is_committed(writer, transaction):
-            self.check_open(writer, self._writers[writer].run, transaction)
-        self._check_not_fenced(writer, run)
+        if self.is_committed(writer, transaction, author):
+            self.check_open(writer, self._writers[writer].run, transaction, author)
+        self.check_open(writer, run, transaction, author)
         if content:
             self.check_content(content)
         record = Committed(
@@ -166,6 +182,7 @@ class Ledger:
             "" if content == self.content else content,
             None if schema == self.schema else schema,
             once,
+            author,
         )
         if fault := self._fault_of_ends(record):
             raise UsageError(f"a transaction cannot be committed: {fault}", remedy="This is a fault of the server")
@@ -238,11 +255,9 @@ class Ledger:
         before = self._writers.get(writer)
         if before is None:
             now = Writer(run, time_ns=time_ns, once=once)
-        elif before.run == run:
-            now = Writer(run, before.last, before.earlier, time_ns, before.once and once)
         else:
-            earlier = (*before.earlier, before.run)[-MOST_EARLIER_RUNS:]
-            now = Writer(run, before.last, earlier, time_ns, before.once and once)
+            earlier = before.earlier if before.run == run else (*before.earlier, before.run)[-MOST_EARLIER_RUNS:]
+            now = replace(before, run=run, earlier=earlier, time_ns=time_ns, once=before.once and once)
         self._writers[writer] = now
         return now
 
@@ -258,7 +273,12 @@ class Ledger:
         # A commit without stages does not say that its writer has one transaction only; its beginning did.
         once = record.once if before is None else before.once
         known = self._known(record.writer, record.run, record.time_ns, once)
-        self._writers[record.writer] = Writer(known.run, record.transaction, known.earlier, known.time_ns, known.once)
+        self._writers[record.writer] = replace(
+            known,
+            last=record.transaction,
+            authors=_with(record.author, record.transaction, known),
+            committed_by=record.run,
+        )
         for at, end in record.ends.items():
             if end > self.ends[at]:
                 self._times[at].add(record.time_ns, self.ends[at])
@@ -304,6 +324,24 @@ class Ledger:
                 f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
                 remedy="Let one query at a time write with a writerId, or give each its own",
             )
+
+    def _check_own(self, writer: str, run: str, transaction: int) -> None:
+        known = self._writers.get(writer)
+        if known is not None and transaction <= known.last:
+            raise RefusedError(
+                f"transaction {transaction} of run {run!r} is not written: transaction {known.last} of writer "
+                f"{writer!r} is committed by another author's run {known.committed_by or known.run!r}",
+                remedy="Give each query or program a writerId of its own, or go on from the checkpoint there was",
+            )
+
+
+def _with(author: str, transaction: int, known: Writer) -> tuple[tuple[str, int], ...]:
+    """The authors of a writer after a commit. What was committed before anybody said who it was is everybody's."""
+    before = known.authors
+    if before is None:
+        before = () if known.last == NO_TRANSACTION else ((ANYBODY, known.last),)
+    others = [one for one in before if one[0] != author]
+    return (*others[1 - MOST_AUTHORS :], (author, transaction))
 
 
 def _contradiction(fault: str) -> DataFormatError:

@@ -111,14 +111,32 @@ class Recordings:
     def publish(self, stages: Mapping[int, Iterable[Stage]], ends: Sequence[int]) -> dict[int, int]:
         """Publish these stages behind the committed ends; return where each partition ends once all is recorded.
 
-        Raises what :class:`Partition` raises; what was published is then cut off before the next time.
+        Where they touch more partitions than the archive records at once, those that are recorded make room for the
+        next ones. Raises what :class:`Partition` raises; what was published is then cut off before the next time.
         """
+        reached: dict[int, int] = {}
+        published: list[int] = []  # and open still
+
+        def end_wave() -> bool:
+            for done in published:
+                reached[done] = self.partitions[done].await_recorded()
+                self.partitions[done].rest()
+            ended = len(published)
+            published.clear()
+            # Of partitions that come later in this transaction some may be open from the one before.
+            return ended > 0 or self.rest(0.0) > 0
+
+        def make_room() -> bool:
+            return self.rest(0.0, stages.keys()) > 0 or self._make_room() or end_wave()
+
         try:
             for index, of_partition in stages.items():
-                self._begin(index, ends[index], stages.keys())
+                self._begin(index, ends[index], make_room)
                 for stage in of_partition:
                     self._publish_stage(self.partitions[index], stage)
-            return {index: self.partitions[index].await_recorded() for index in stages}
+                published.append(index)
+            reached.update((index, self.partitions[index].await_recorded()) for index in published)
+            return {index: reached[index] for index in stages}
         except BaseException:
             self.spoil(stages)
             raise
@@ -141,10 +159,10 @@ class Recordings:
             for item in items:
                 partition.publish(item, forget)
 
-    def _begin(self, index: int, end: int, needed: Collection[int]) -> None:
+    def _begin(self, index: int, end: int, make_room: Callable[[], bool]) -> None:
         partition = self.partitions[index]
         partition.used_at = self._clock()
-        with_room(lambda: partition.begin(end), lambda: self.rest(0.0, needed) > 0 or self._make_room())
+        with_room(lambda: partition.begin(end), make_room)
 
     def rest(self, unused_for: float, needed: Collection[int] = ()) -> int:
         """Close the publications nobody published to for so many seconds, but those needed; return how many."""

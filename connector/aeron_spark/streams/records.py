@@ -41,6 +41,7 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     """A transaction is in: of each partition it touched the new end, and the rows it added there.
 
     ``content`` and ``schema`` (Arrow IPC) are what the stream has from now on; empty and None where unchanged.
+    ``author`` is who wrote it under the writer's id, whatever its run; empty where it did not say.
     """
 
     writer: str
@@ -52,6 +53,7 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     content: str = ""
     schema: bytes | None = None
     once: bool = False
+    author: str = ""
 
 
 class Retained(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True):
@@ -61,13 +63,19 @@ class Retained(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_field
 
 
 class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a writer: its last transaction (-1 none), its run, the runs before it (the newest last)."""
+    """What is known of a writer: its last transaction (-1 none), its run, the runs before it (the newest last).
+
+    ``authors`` are those who committed under its id, the newest last, and the last transaction of each;
+    ``committed_by`` is the run of the last transaction. Journals of earlier releases do not have the two.
+    """
 
     run: str
     last: int = -1
     earlier: tuple[str, ...] = ()
     time_ns: Time = 0  # of its last record
     once: bool = False
+    authors: tuple[tuple[str, int], ...] | None = None
+    committed_by: str = ""
 
 
 class RecordingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -102,21 +102,24 @@ class Stream(Reading):
 
     # For writers
 
-    def last(self, writer: str) -> int:
-        """Return the writer's last committed transaction, or -1."""
+    def last(self, writer: str, author: str = "") -> int:
+        """Return the writer's last committed transaction, or -1; with ``author`` that author's."""
         with self._state:
             self._refuse_closed()
-            return self._ledger.last(writer)
+            return self._ledger.last(writer, author)
 
-    def enter(self, writer: str, run: str, transaction: int, *, once: bool = False) -> int:
-        """Begin a transaction; return the writer's last committed one, or -1. A new run fences the one before.
+    def enter(
+        self, writer: str, run: str, transaction: int | None = None, *, once: bool = False, author: str = ""
+    ) -> int:
+        """Begin a transaction, or whichever comes next; return the writer's last committed one, or -1.
 
-        Raises RefusedError where a later run has fenced this one, DataLossError where nothing can be written.
+        A new run fences the one before. ``author`` is who writes under the writer's id, the same over all runs; without
+        it a transaction that anybody committed is a repeat. Raises RefusedError where a later run has fenced this one,
+        or another author has committed in the transaction's place, DataLossError where nothing can be written.
         """
         with self._state:
             self._refuse_unwritable()
-            self._enter(writer, run, once)
-            self._ledger.is_committed(writer, transaction)  # refuses what is no transaction
+            self._enter(writer, run, once, transaction, author)
             return self._ledger.last(writer)
 
     def open_stage(
@@ -130,17 +133,18 @@ class Stream(Reading):
         schema: bytes | None = None,
         *,
         once: bool = False,
+        author: str = "",
     ) -> Stage:
         """Open a stage for a task's rows of one partition.
 
-        Raises AlreadyCommitted, RefusedError (fenced; no room), DataFormatError for another content or a schema that
-        the stream's cannot become.
+        Raises AlreadyCommitted, RefusedError (fenced; another author's; no room), DataFormatError for another content
+        or a schema that the stream's cannot become.
         """
         self._check_partition(partition)
         with self._state:
             self._refuse_unwritable()
-            self._enter(writer, run, once)
-            self._ledger.check_open(writer, run, transaction)
+            self._enter(writer, run, once, transaction, author)
+            self._ledger.check_open(writer, run, transaction, author)
             self._ledger.check_content(content)
             if schema is not None:
                 merge(self._ledger.schema, schema)
@@ -153,22 +157,25 @@ class Stream(Reading):
         self._refuse_closed()
         return self._stages.get(stage_id)
 
-    def commit(self, writer: str, run: str, transaction: int, stages: Iterable[StageRef]) -> Outcome:
+    def commit(
+        self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, author: str = ""
+    ) -> Outcome:
         """Make the rows of these stages visible, all at once; a transaction that is committed is left as it is.
 
         Within a partition rows are in the order of tasks. Whatever else the writer staged for it is dropped. When this
         raises nothing of the transaction is visible, and the same commit may be tried again (unless it was refused).
-        Raises RefusedError where the run is fenced or a stage is gone, DataFormatError for a stage or schema that is
-        not right, TransportError and WaitTimeout where Aeron or the disk failed, DataLossError.
+        Raises RefusedError where the run is fenced, the transaction another author's or a stage gone, DataFormatError
+        for a stage or schema that is not right, TransportError and WaitTimeout where Aeron or the disk failed,
+        DataLossError.
         """
         with self._turn():
             with self._state:
                 self._refuse_unwritable()
-                already = self._ledger.is_committed(writer, transaction)
+                already = self._ledger.is_committed(writer, transaction, author)
                 if not already:
-                    self._ledger.check_open(writer, run, transaction)
+                    self._ledger.check_open(writer, run, transaction, author)
             if not already:
-                self._commit(writer, run, transaction, self._chosen(writer, run, transaction, stages))
+                self._commit(writer, run, transaction, self._chosen(writer, run, transaction, stages), author)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.discard()
@@ -256,7 +263,7 @@ class Stream(Reading):
 
     # What the above is made of
 
-    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage]) -> None:
+    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage], author: str) -> None:
         with_rows = [stage for stage in chosen if stage.rows]
         with self._state:
             content, schema = self._shared(with_rows)
@@ -275,6 +282,7 @@ class Stream(Reading):
                     content=content,
                     schema=schema,
                     once=any(stage.description.once for stage in chosen),
+                    author=author,
                 )
                 self._books.write(record)
                 self._show(self._recordings.view(self._ledger))
@@ -313,8 +321,10 @@ class Stream(Reading):
                 schema = merge(schema, described.schema)
         return content, schema
 
-    def _enter(self, writer: str, run: str, once: bool) -> None:
-        entered = self._ledger.enter(writer, run, now_ns=self._wall(), once=once)
+    def _enter(self, writer: str, run: str, once: bool, transaction: int | None, author: str) -> None:
+        entered = self._ledger.enter(
+            writer, run, now_ns=self._wall(), once=once, transaction=transaction, author=author
+        )
         if entered is not None:
             self._books.write(entered)
 

@@ -126,6 +126,32 @@ def test_a_newer_run_fences_the_older(streams: Streams) -> None:
     assert spare(streams) == 0
 
 
+def test_another_authors_rows_are_refused_not_dropped_and_its_run_fences_nobody(streams: Streams) -> None:
+    stream = streams.create("a", 1)
+    first = staged(stream, 0, [(0, 0, [b"A0"])], run="a1")
+    stream.commit("w", "a1", 0, first, author="A")
+    for refused in (
+        lambda: stream.open_stage("w", "b1", 0, 0, 0, "raw", author="B"),
+        lambda: stream.enter("w", "b1", 0, author="B"),
+        lambda: stream.commit("w", "b1", 0, [], author="B"),
+    ):
+        with pytest.raises(RefusedError, match=r"'b1'.*'a1'"):
+            refused()
+    assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), author="A").already
+    # a restart from A's checkpoint repeats the last batch under another run
+    assert stream.enter("w", "a2", 1, author="A") == 1
+    assert stream.commit("w", "a2", 1, [], author="A").already
+    assert (stream.last("w"), stream.last("w", "A"), stream.last("w", "B")) == (1, 1, -1)
+    # one that is further ahead takes over, and then the first one's equal batch is refused
+    assert not stream.commit("w", "b1", 2, [], author="B").already
+    with pytest.raises(RefusedError, match="fenced"):
+        stream.commit("w", "a2", 2, [], author="A")
+    with pytest.raises(RefusedError, match=r"'a3'.*'b1'"):
+        stream.commit("w", "a3", 2, [], author="A")
+    assert values(stream, 0) == [b"A0", b"A1"]
+    assert spare(streams) == 0
+
+
 def test_what_is_aborted_is_not_there_and_what_is_committed_stays(streams: Streams) -> None:
     stream = streams.create("a", 1)
     refs = staged(stream, 0, [(0, 0, [b"gone"])])

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.aeron.drain import drain
+from aeron_spark.aeron.received import ReceivedRange
 from aeron_spark.aeron.replay import replay
 from aeron_spark.aeron.segments import segment_at
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TransportError
@@ -160,3 +162,26 @@ def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, no
     found = segment_at(Path(node.archive_dir), recording, 3 * SEGMENT + 7)
     assert found is not None
     assert found[1] == 3 * SEGMENT
+
+
+@pytest.mark.parametrize("most", [128 << 10, 512 << 10, 1 << 20])
+def test_padding_longer_than_a_frame_is_passed_over_by_who_is_sent_it(
+    streams: Streams, node: NodeHandle, most: int
+) -> None:
+    stream = streams.create("a", 1, term_bytes=4 << 20)
+    rows = [bytes([n]) * (350 << 10) for n in range(25)]  # eleven in a term, and a quarter of a MiB of padding
+    write(stream, 0, {0: rows})
+    recording = archive_of(embedded(node)).recording(ids(stream)[0][0])
+    assert recording is not None
+    pieces = (memoryview(data) for _, data in stream.blocks(0, 0, ends(stream)[0], most))
+    source = ReceivedRange("a", 0, ends(stream)[0], lambda: next(pieces))
+    assert [value for found in drain(source, recording) for value in found.values.to_pylist()] == rows
+
+
+def test_blocks_are_read_into_memory_that_is_given(streams: Streams) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    write(stream, 0, {0: EDGE * 3})
+    memory = memoryview(bytearray(10_000))
+    given = b"".join(bytes(data) for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory), memory))
+    assert given == b"".join(data for _, data in stream.blocks(0, 0, ends(stream)[0], len(memory)))
+    assert len(given) == ends(stream)[0]

@@ -210,11 +210,42 @@ def test_more_partitions_than_can_be_recorded_at_once_take_turns(streams: Stream
             write(stream, transaction, {0: [b"%d" % transaction], 1: [b"%d" % transaction]})
     for stream in several:
         assert values(stream, 0) == values(stream, 1) == [b"0", b"1", b"2"]
-    wide = streams.create("wide", 4)
-    with pytest.raises(NoRoomToRecord, match="max_recordings"):
-        write(wide, 0, {partition: [b"x"] for partition in range(4)})
-    assert ends(wide) == [0, 0, 0, 0]
-    write(several[0], 3, {0: [b"3"], 1: [b"3"]})
+    whole = streams.create("whole", 3)
+    write(whole, 0, {partition: [b"x"] for partition in range(3)})
+    with whole._turn(), pytest.raises(NoRoomToRecord, match="max_recordings"):
+        write(several[0], 3, {0: [b"3"], 1: [b"3"]})  # what the other holds it needs: it is committing
+    write(several[0], 4, {0: [b"3"], 1: [b"3"]})
+
+
+def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
+    streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = streams.create("wide", 10, term_bytes=TERM)
+    identity = ids(wide)
+
+    def rows(transaction: int) -> dict[int, list[bytes]]:
+        return {partition: [b"%d/%d" % (partition, transaction)] * 100 for partition in range(10)}
+
+    write(wide, 0, rows(0))
+    write(wide, 1, {partition: [b"%d/1" % partition] for partition in (7, 8, 9)})  # which stay open
+    before = ends(wide)
+
+    def full(record: object) -> None:
+        raise TransportError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wide._books, "write", full)
+        with pytest.raises(TransportError, match="disk is full"):
+            write(wide, 2, rows(2))
+    assert ends(wide) == before
+    write(wide, 3, rows(3))
+    streams.close()
+    with Streams(streams.folder, embedded(node), SETTINGS) as again:
+        wide = again.get("wide")
+        for partition, of_first in rows(0).items():
+            one = [b"%d/1" % partition] if partition > 6 else []
+            assert values(wide, partition) == [*of_first, *one, *rows(3)[partition]]
+        assert ids(wide) == identity
 
 
 def test_abandoned_stages_expire_and_give_their_room_back(streams: Streams, clock: Clock) -> None:

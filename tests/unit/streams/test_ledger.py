@@ -242,6 +242,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.now = NOW
         self.current: dict[str, str] = {}
         self.fenced: set[tuple[str, str]] = set()
+        self.lasts: dict[tuple[str, str], int] = {}  # by writer and author
         self.log: list[tuple[str, int, int, dict[int, int]]] = []  # writer, transaction, time, bytes by partition
         self.starts = [0] * self.partitions
 
@@ -279,24 +280,30 @@ class AgainstModel(RuleBasedStateMachine):
         added=st.dictionaries(st.integers(0, 2), st.integers(0, 4).map(lambda frames: 32 * frames)),
         passed=st.integers(-5, 5 * SECOND_NS),
         journalled=st.booleans(),
+        author=st.sampled_from(["A", "B"]),
     )
     def commit(
-        self, writer: str, run: str, transaction: int, added: dict[int, int], passed: int, journalled: bool
-    ) -> None:
+        self, writer: str, run: str, transaction: int, added: dict[int, int], passed: int, journalled: bool,
+        author: str,
+    ) -> None:  # fmt: skip
         self.now += passed
         ends = {at: self.ends()[at] + more for at, more in added.items()}
-        given: dict[str, Any] = {"now_ns": self.now, "ends": ends, "rows": dict.fromkeys(added, 1)}
-        if transaction <= self.last(writer):
+        given: dict[str, Any] = {"now_ns": self.now, "ends": ends, "rows": dict.fromkeys(added, 1), "author": author}
+        if transaction <= self.lasts.get((writer, author), -1):
             with pytest.raises(AlreadyCommitted):
                 self.ledger.ready(writer, run, transaction, **given)
         elif (writer, run) in self.fenced:
             with pytest.raises(RefusedError, match="fenced"):
+                self.ledger.ready(writer, run, transaction, **given)
+        elif transaction <= self.last(writer):
+            with pytest.raises(RefusedError, match="another author"):
                 self.ledger.ready(writer, run, transaction, **given)
         else:
             record = self.ledger.ready(writer, run, transaction, **given)
             if journalled:  # else the server was killed before, or the transaction aborted: nothing has changed
                 self.keep(record)
                 self.take_over(writer, run)
+                self.lasts[writer, author] = transaction
                 self.log.append((writer, transaction, record.time_ns, added))
 
     @rule(at=st.integers(0, 2), share=st.integers(0, 10))

@@ -16,6 +16,7 @@ RECORDS: list[Record] = [
     Entered("writer", "run", 1_700_000_000_000_000_000, True),
     Committed("writer", "run", 2**63 - 1, 5, {0: 96, 9_999: 2**62}, {0: 3}, "arrow", b"\xff\0schema", True),
     Committed("w", "r", 0, 1),
+    Committed("w", "r", 0, 1, author="query"),
     Retained({0: 4096}),
     Ledger(2).snapshot(),
 ]

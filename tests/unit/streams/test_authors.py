@@ -1,0 +1,71 @@
+"""Who wrote a writer's transactions: a repeat by the same author is none, another author's equal id is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aeron_spark.errors import RefusedError
+from aeron_spark.streams import ledger as ledger_module
+from aeron_spark.streams.ledger import NO_TRANSACTION, AlreadyCommitted, Ledger
+from aeron_spark.streams.records import Committed, decode_record, encode_record
+from tests.unit.streams.test_ledger import NOW, commit
+
+
+def test_an_equal_id_of_another_author_is_refused_and_a_repeat_of_the_same_author_is_none() -> None:
+    ledger = Ledger(1)
+    commit(ledger, 0, run="a1", author="query A")
+    commit(ledger, 1, run="a1", author="query A")
+    before = ledger.snapshot()
+    # a restart of query A has another run and repeats its last batch
+    assert ledger.enter("writer", "a2", now_ns=NOW, transaction=1, author="query A") is not None
+    with pytest.raises(AlreadyCommitted):
+        ledger.check_open("writer", "a2", 1, "query A")
+    for transaction in (0, 1):
+        for refused in (
+            lambda t=transaction: ledger.enter("writer", "b1", now_ns=NOW, transaction=t, author="query B"),
+            lambda t=transaction: ledger.check_open("writer", "b1", t, "query B"),
+            lambda t=transaction: ledger.ready("writer", "b1", t, now_ns=NOW, author="query B"),
+        ):
+            with pytest.raises(RefusedError, match=r"run 'b1' is not written: transaction 1 .* run 'a1'"):
+                refused()
+    assert ledger.snapshot() == before
+    assert (ledger.last("writer", "query A"), ledger.last("writer", "query B")) == (1, NO_TRANSACTION)
+
+
+def test_of_two_diverged_authors_each_repeats_its_own_only() -> None:
+    ledger = Ledger(1)
+    for transaction, run, author in ((0, "a1", "A"), (5, "b1", "B"), (7, "a2", "A")):
+        commit(ledger, transaction, run=run, author=author)
+    assert [ledger.is_committed("writer", number, "A") for number in (0, 6, 7, 8)] == [True, True, True, False]
+    assert [ledger.is_committed("writer", number, "B") for number in (5, 6)] == [True, False]
+    with pytest.raises(RefusedError, match="run 'b2' is not written: transaction 7"):
+        ledger.check_open("writer", "b2", 6, "B")
+    assert ledger.ready("writer", "b2", 8, now_ns=NOW, author="B").author == "B"
+
+
+def test_what_was_committed_before_anybody_said_who_it_was_is_everybodys() -> None:
+    """A journal of an earlier release: a query that goes on with this one repeats its last batch."""
+    now = msgspec.msgpack.decode(encode_record(Ledger(1).snapshot()))
+    writers = {"writer": {"run": "r1", "last": 4, "earlier": [], "time_ns": NOW, "once": False}}
+    old = {**now, "transactions": 1, "time_ns": NOW, "writers": writers}
+    for begun in (
+        [decode_record(msgspec.msgpack.encode(old))],
+        [Committed("writer", "r1", 4, NOW)],
+    ):
+        ledger = Ledger.replay(1, begun)
+        assert ledger.is_committed("writer", 4, "A")
+        commit(ledger, 5, run="r2", author="A")
+        assert [ledger.is_committed("writer", number, "B") for number in (4, 5)] == [True, False]
+        with pytest.raises(RefusedError, match="'r2'"):
+            ledger.check_open("writer", "r3", 5, "B")
+
+
+def test_authors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MOST_AUTHORS", 2)
+    ledger = Ledger(1)
+    for transaction, author in enumerate("abcb"):
+        commit(ledger, transaction, author=author)
+    assert ledger.writers["writer"].authors == (("c", 2), ("b", 3))
+    with pytest.raises(RefusedError):
+        ledger.check_open("writer", "run", 0, "a")
