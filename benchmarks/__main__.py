@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks import report
 from benchmarks.measure import ROUNDS, Figure, machine
 
-NAMES: Final = ("starting", "reading", "latency", "writing", "memory", "secure", "through")
+NAMES: Final = ("starting", "reading", "latency", "writing", "memory", "secure", "crowd", "costs", "through")
 
 
 def main() -> int:

@@ -146,18 +146,18 @@ def handshakes(stage: Stage) -> Iterator[Figure]:
     failed: list[str] = []
     try:
         with node.ensure(theirs), ExitStack() as stack:
-            server = stack.enter_context(_end("server", stage.node.aeron_dir, PORTS))
-            client = stack.enter_context(_end("client", theirs, PORTS))
+            server = stack.enter_context(end_of("server", stage.node.aeron_dir, PORTS))
+            client = stack.enter_context(end_of("client", theirs, PORTS))
             driver = psutil.Process(stage.node.pid)
             client("handshakes", media="udp", count=count, at_once=AT_ONCE)  # warm
             for _ in range(stage.rounds):
                 alone += client("handshakes", media="udp", count=max(2, count // 10), at_once=1)["seconds"]
-                before, begun = (server("cpu"), _cpu(driver)), time.perf_counter()
+                before, begun = (server("cpu"), cpu_of(driver)), time.perf_counter()
                 made = client("handshakes", media="udp", count=count, at_once=AT_ONCE)
                 done = len(made["seconds"])
                 rates.append(done / (time.perf_counter() - begun))
                 used["server"].append(done / (server("cpu") - before[0]))
-                used["driver"].append(done / max(TICK, _cpu(driver) - before[1]))
+                used["driver"].append(done / max(TICK, cpu_of(driver) - before[1]))
                 failed += made["failed"]
     finally:
         node.stop(theirs, force=True)
@@ -185,7 +185,7 @@ def handshakes(stage: Stage) -> Iterator[Figure]:
     )
 
 
-def _cpu(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
 
@@ -214,12 +214,12 @@ def _plain(stage: Stage, client: Say, media: str) -> Iterator[Callable[[int, int
 def _ends(stage: Stage, idle: str = "backoff", server_idle: str = "backoff") -> Iterator[tuple[Say, Say]]:
     """A server and a client, each in a process of its own."""
     at = stage.node.aeron_dir
-    with _end("server", at, PORTS, server_idle) as server, _end("client", at, PORTS, idle) as client:
+    with end_of("server", at, PORTS, server_idle) as server, end_of("client", at, PORTS, idle) as client:
         yield server, client
 
 
 @contextmanager
-def _end(*arguments: object) -> Iterator[Say]:
+def end_of(*arguments: object) -> Iterator[Say]:
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.secure_ends", *map(str, arguments)],
         stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ BARE: Final = "bare"  # the tag of a client whose frames are copied and not seal
 HOST: Final = "127.0.0.1"
 NO_TAG: Final = bytes(TAG_BYTES)
 TIMEOUT: Final = 60.0
+CLOSERS: Final = 16  # threads
 SETTINGS: Final = ServerSettings(limits=Limits(exempt_loopback=True))  # all clients are here
 
 
@@ -208,13 +210,33 @@ class ClientEnd(End):
             thread.join()
         return found
 
+    def gather(self, count: int, at_once: int) -> list[str]:
+        """Connect ``count`` clients, some at a time, and keep them; return what failed."""
+
+        def come(number: int) -> str:
+            client = self._client("udp", f"{number}", MemoryPeerStore())  # a server takes few sessions of one key
+            self.clients[f"crowd {number}"] = client
+            try:
+                client.connect(TIMEOUT)
+            except AeronSparkError as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(at_once) as pool:
+            return [text for text in pool.map(come, range(count)) if text]
+
+    def disperse(self) -> None:
+        """Close them all."""
+        with ThreadPoolExecutor(CLOSERS) as pool:
+            list(pool.map(ClientProgram.close, self.clients.values()))
+        self.clients.clear()
+
     def close(self) -> None:
         """End."""
-        for client in self.clients.values():
-            client.close()
+        self.disperse()
         self.aeron.close()
 
-    def _client(self, media: str, tag: str) -> ClientProgram:
+    def _client(self, media: str, tag: str, store: MemoryPeerStore | None = None) -> ClientProgram:
         place = self.places[media]
         name = ServerName(HOST, place.data_port or 1)
         settings = ClientSettings(tag=tag)
@@ -222,7 +244,7 @@ class ClientEnd(End):
         def dial() -> AeronDialing:
             return AeronDialing(self.aeron, place, idle=self.idle)
 
-        return ClientProgram(dial, name, self.store, settings, is_ipc=media == "ipc")
+        return ClientProgram(dial, name, store or self.store, settings, is_ipc=media == "ipc")
 
 
 def main(kind: str, *arguments: str) -> None:

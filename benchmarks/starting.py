@@ -34,9 +34,9 @@ def run(stage: Stage) -> Iterator[Figure]:
     """Measure in processes of their own, then in Spark's workers."""
     stream = stage.filled(MESSAGES, LENGTH)
     options = stage.options(stream, payload="raw")
-    ranges = [_as_json(one) for one in _task(options).stream().whole()]
+    ranges = [as_json(one) for one in task_of(options).stream().whole()]
     later = 3 if stage.quick else LATER
-    runs = [_in_a_process(options, ranges, later) for _ in range(stage.rounds)]
+    runs = [in_a_process(options, ranges, later) for _ in range(stage.rounds)]
     yield _first("first task in a fresh process, start of the JVM included", [run[0] for run in runs])
     yield _later("a later task in the same process", [one for run in runs for one in run[1:]])
     tasks = [_in_a_worker(stage, options, ranges, keep=False) for _ in range(stage.rounds)]
@@ -52,7 +52,7 @@ def first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later: int
     found = []
     for _ in range(1 + later):
         begun = time.perf_counter()
-        batches = _task(options).read(wanted)
+        batches = task_of(options).read(wanted)
         first = next(batches)
         found.append(time.perf_counter() - begun)
         assert first.num_rows
@@ -60,7 +60,7 @@ def first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later: int
     return found
 
 
-def _in_a_process(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
+def in_a_process(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(options), json.dumps(ranges), str(later)],
         capture_output=True,
@@ -89,13 +89,13 @@ def _in_a_worker(
     return int(row["worker"]), float(row["seconds"])
 
 
-def _task(options: dict[str, str]) -> Task:
+def task_of(options: dict[str, str]) -> Task:
     from aeron_spark.log.reach import this_host
 
     return Task(ReadOptions.parse(options, streaming=False), "raw", RAW, this_host())
 
 
-def _as_json(one: Range) -> dict[str, Any]:
+def as_json(one: Range) -> dict[str, Any]:
     return {name: getattr(one, name) for name in Range.__dataclass_fields__}
 
 

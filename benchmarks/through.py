@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.opening import close_all
 from benchmarks.latency import EVERY, MESSAGES, micro_batches
 from benchmarks.measure import Figure, ratio, seconds
 from benchmarks.stage import ROOT, Stage
+from benchmarks.starting import LATER, as_json, in_a_process, task_of
 
 PORT: Final = 21590  # data port; the control port is the next one
 REPLAY_PORT: Final = 21592
@@ -38,6 +40,7 @@ def run(stage: Stage) -> Iterator[Figure]:
         yield from _writing(stage, options, frame, count)
         frame.unpersist(blocking=True)
         yield from _micro_batch(stage, options)
+        yield _set_up(stage, options)
 
 
 @contextmanager
@@ -154,8 +157,7 @@ def _figure(name: str, peer: str, target: str, rows: int, taken: dict[str, list[
 def _micro_batch(stage: Stage, options: Callable[..., dict[str, str]]) -> Iterator[Figure]:
     """A few rows from a stream of the server to another one, against a trivial source and a sink that does nothing."""
     source, target = options(), options()
-    seed = stage.spark.range(0, MESSAGES, 1, 1).selectExpr("cast(lpad(cast(id as string), 100, 'x') as binary) value")
-    _save(seed, {**source, "payload": "raw"})
+    _save(_few(stage), {**source, "payload": "raw"})
     ticks = stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", MESSAGES).load()
     feed = (
         ticks.selectExpr("cast(lpad(cast(value as string), 100, 'x') as binary) value")
@@ -187,3 +189,29 @@ def _micro_batch(stage: Stage, options: Callable[..., dict[str, str]]) -> Iterat
         f"{statistics.median(taken['through']):.0f} ms, the floor {statistics.median(taken['floor']):.0f} ms",
         taken,
     )
+
+
+def _set_up(stage: Stage, options: Callable[..., dict[str, str]]) -> Figure:
+    """How soon a task has its first rows over the connection that an earlier task of its process has made."""
+    through = {**options(), "payload": "raw"}
+    _save(_few(stage), through)
+    try:
+        ranges = [as_json(one) for one in task_of(through).stream().whole()]
+    finally:
+        close_all()
+    runs = [in_a_process(through, ranges, 3 if stage.quick else LATER) for _ in range(stage.rounds)]
+    millis = [one * 1000 for run in runs for one in run[1:]]
+    firsts = [run[0] for run in runs]
+    return Figure(
+        "through a server, a task over a connection that is there",
+        statistics.median(millis),
+        "ms",
+        "<= 20",
+        f"to its first rows, median of {len(millis)}, the longest {max(millis):.0f} ms; the first task of a process, "
+        f"with JVM and handshake, {statistics.median(firsts):.2f} s",
+        {"milliseconds": millis, "first seconds": firsts},
+    )
+
+
+def _few(stage: Stage) -> Any:
+    return stage.spark.range(0, MESSAGES, 1, 1).selectExpr("cast(lpad(cast(id as string), 100, 'x') as binary) value")

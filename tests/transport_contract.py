@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -117,6 +118,19 @@ def some_ids() -> DuologueIds:
 
 class TransportContract:
     """The tests; a module with a fixture ``world`` inherits them."""
+
+    def test_a_poll_ends_when_a_way_out_is_connected(self, world: World) -> None:
+        listening, dialing = world.listening(), world.dialing()
+        try:
+            listening.listen(world.place, WISHES)
+            begun = time.monotonic()
+            outgoing = dialing.knock().outgoing
+            while not outgoing.connected:
+                dialing.inbox.poll(PATIENCE)
+            assert time.monotonic() - begun < PATIENCE
+        finally:
+            dialing.close()
+            listening.close()
 
     def test_a_stranger_is_seen_with_its_address_and_its_packet_arrives_whole(self, world: World) -> None:
         listening, dialing = world.listening(), world.dialing()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.inbox import AeronInbox
+from aeron_spark.aeron.inbox import A_CLIENTS, AeronInbox
 from aeron_spark.aeron.outgoing import AeronOutgoing
 from aeron_spark.transport import wiring
 from aeron_spark.transport.port import (
+    BULK_MESSAGE_BYTES,
     HANDSHAKE_MAX_BYTES,
     HANDSHAKE_STREAM_ID,
-    MAX_MESSAGE_BYTES,
     DuologueIds,
     Pair,
     Place,
@@ -31,11 +31,11 @@ class AeronDialing:
         wishes: Wishes | None = None,
         ports: ClientPorts | None = None,
         idle: str = "backoff",
-        max_message: int = MAX_MESSAGE_BYTES,
+        max_message: int = BULK_MESSAGE_BYTES,
     ) -> None:
         self.client = client
         self.place = wiring.check_place(place, own=False)
-        self.inbox = AeronInbox(client, idle=idle, max_message=max_message)
+        self.inbox = AeronInbox(client, idle=idle, max_message=max_message, beside=A_CLIENTS)
         self._wishes = Wishes() if wishes is None else wishes
         self._ports = ports
         self._outgoing: set[AeronOutgoing] = set()

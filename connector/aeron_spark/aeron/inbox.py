@@ -39,6 +39,7 @@ RECORD: Final = struct.Struct(
 ARRIVED, JOINED, LEFT, REJECTED, FAILED = range(1, 6)
 
 BESIDE_MESSAGES: Final = 1 << 20  # bytes for more messages than the longest, and for news
+A_CLIENTS: Final = 1 << 18  # the same of a client, of which a process may have hundreds
 LOOK: Final = 1.0  # seconds between two looks at whether the driver is still the same
 ASK_AGAIN_NS: Final = 300_000_000  # a question for a set-up that was lost is asked again after this time
 
@@ -49,6 +50,9 @@ IDLE: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "backoff": ("BackoffIdleStrategy", (100, 20, 1_000, 200_000)),  # spins, yields, then sleeps up to 0.2 ms
     "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # 1 ms each time, next to no processor time
 }
+# After how long without anything an inbox rests, until the one lookout of its process, or `wake`, calls it. What comes
+# then is noticed up to 1 ms later. Those that take a core for the shortest latency never rest.
+PATIENCE_NS: Final = {"backoff": 20_000_000, "sleeping": 5_000_000}
 
 
 def idle_strategy(name: str) -> Any:
@@ -62,12 +66,17 @@ def idle_strategy(name: str) -> Any:
 class AeronInbox:
     """Implements ``transport.port.Inbox`` on ``client``'s driver."""
 
-    def __init__(self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
+        beside: int = BESIDE_MESSAGES,
+    ) -> None:  # fmt: skip
         self.client = client
         self.max_message = max_message
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
-            self.java = jclass("io.aeronspark.Inbox")(client.aeron, max_message + BESIDE_MESSAGES, strategy)
+            self.java = jclass("io.aeronspark.Inbox")(
+                client.aeron, max_message + beside, strategy, PATIENCE_NS.get(idle, 0)
+            )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll
         self._pid = os.getpid()
@@ -161,7 +170,7 @@ class AeronInbox:
 
     def subscription(self, token: int) -> Any:
         """Return Aeron's subscription, or None where there is none (yet)."""
-        if self.closed:
+        if self._closed or self.lost:  # not `closed`: that asks the file system, and this is asked many times a second
             return None
         try:
             return self.java.subscription(token)

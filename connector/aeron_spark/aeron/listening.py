@@ -14,11 +14,11 @@ from aeron_spark.errors import TransportError
 from aeron_spark.transport import wiring
 from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.port import (
+    BULK_MESSAGE_BYTES,
     HANDSHAKE_MAX_BYTES,
     HANDSHAKE_STREAM_ID,
     HANDSHAKE_TERM_BYTES,
     IPC,
-    MAX_MESSAGE_BYTES,
     DuologueIds,
     Event,
     ImageJoined,
@@ -54,7 +54,7 @@ RULES: Final = GuardRules(
 class AeronListening:
     """Implements ``transport.port.Listening`` on ``client``'s driver."""
 
-    def __init__(self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, client: Client, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES) -> None:
         self.client = client
         self.inbox = _ServerInbox(client, idle=idle, max_message=max_message)
         self._wishes: dict[int, Wishes] = {}

@@ -33,6 +33,7 @@ class AeronOutgoing:
         self._owners: Sequence[Ownership] = ()
         with java_errors(f"publishing on {channel} stream {stream_id}"):
             self._registration = int(self.client.aeron.asyncAddExclusivePublication(channel, stream_id))
+            inbox.java.expect(self._registration)
 
     def await_rejection(self, token: int) -> AeronOutgoing:
         """Have the first rejection told by the inbox, of its way in ``token``."""
@@ -103,6 +104,7 @@ class AeronOutgoing:
         if self._closed:
             return
         self._closed = True
+        self.inbox.java.forget(self._registration)
         if self._awaited:
             self.client.rejections.forget(self._registration)
         if bool(self.client.aeron.isClosed()):
@@ -120,7 +122,7 @@ class AeronOutgoing:
 
     def _settle(self) -> None:
         try:
-            publication = self.client.aeron.getExclusivePublication(self._registration)
+            publication = self.inbox.java.publication(self._registration)
         except jpype.JException as error:
             self._failure = describe(error)
             return

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +21,8 @@ from aeron_spark.options.row import Where
 
 if TYPE_CHECKING:
     from aeron_spark.client.load import LoadReport, Spread
+    from aeron_spark.client.options import ClientOptions
+    from aeron_spark.endpoint.peers import PeerStore
 
 
 @click.group(cls=NearestNames)
@@ -47,7 +53,8 @@ def load(
 ) -> None:  # fmt: skip
     """Open many clients to the server at HOST:PORT, with handshake and encryption; let them send, stay, and leave.
 
-    All of them are in this process, and from this address: the server's limits for one address apply.
+    All of them are in this process, and from this address: the server's limits for one address apply. Each has a key
+    of its own, made for it, unless --identity names one for all: a server has a limit for one key, too.
     """
     from aeron_spark.client.load import LoadPlan, run_load
     from aeron_spark.client.opening import connect
@@ -55,9 +62,9 @@ def load(
 
     plan = LoadPlan(clients, messages, size, hold, at_once)
     options = given_options(given)
-    client_options(address, options)  # what is wrong in them is wrong once, and not for each client
+    checked = client_options(address, options)  # what is wrong in them is wrong once, and not for each client
     with stopping() as stopped, _bars() as advance:
-        report = run_load(lambda number: connect(address, **options), plan, stopped, advance)
+        report = run_load(lambda number: connect(address, store=_store(checked), **options), plan, stopped, advance)
         interrupted = stopped()
     if as_json:
         print_json(report)
@@ -67,6 +74,20 @@ def load(
         ctx.exit(INTERRUPTED)
     if report.failures:
         ctx.exit(FAILED)
+
+
+def _store(given: ClientOptions) -> PeerStore | None:
+    """The user's own known servers, beside a key that nobody had before; None for the usual where a key is named."""
+    from aeron_spark import node
+    from aeron_spark.endpoint.keypair import new_keypair
+    from aeron_spark.keys.store import FilePeerStore, KeyPlaces
+
+    if given.identity is not None:
+        return None
+    places = KeyPlaces.below(node.config_home(os.environ))
+    if given.known_servers:
+        places = replace(places, known_servers=Path(given.known_servers))
+    return FilePeerStore(places, new_keypair(secrets.token_bytes))
 
 
 def _show(report: LoadReport) -> None:

@@ -85,10 +85,10 @@ class Attempt:
 
     @property
     def _about_to_move(self) -> bool:
-        """Whether it awaits what no event tells of: room, or somebody at the other end. An answer is an event."""
+        """Whether it awaits what does not end a poll: room. Answers do, and whoever hears us for the first time."""
         if self.link is not None:
-            return not self._said_open or self.link.blocked
-        return self._machine.state is State.NEW or bool(self._unsent)
+            return self.link.blocked
+        return bool(self._unsent) and self._knocking is not None and self._knocking.outgoing.connected
 
     def why_not(self, before: AeronSparkError | None) -> AeronSparkError:
         """Why there is no connection yet, when its time is over before the step's own.

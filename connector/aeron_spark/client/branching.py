@@ -53,8 +53,9 @@ def _begin(
 ) -> Branch:  # fmt: skip
     now = time.monotonic()
     ours, theirs = branch_keys(own, answer["part"], (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out))
-    pair = dialing.open_duologue(ids, settings.wishes)
-    most = min(settings.wishes.max_message, answer["max_message"])
+    wishes = settings.wishes.of_branch(is_ipc=connection.is_ipc)
+    pair = dialing.open_duologue(ids, wishes)
+    most = min(wishes.max_message, answer["max_message"])
     link = Link(pair, Sealing(ours, settings.keys), Opening(theirs, settings.keys), settings.times, most, now)
     label = f"branch {ids.session_in:08x} of {connection.label}"
     branch = Branch(branches, connection, link, ids.session_in, label)

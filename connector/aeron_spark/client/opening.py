@@ -79,7 +79,7 @@ class Client(StreamingClient):
             wishes=link.wishes,
             ports=self._options.ports,
             idle=self._options.idle,
-            max_message=link.wishes.max_message,
+            max_message=link.wishes.of_branch(is_ipc=self._at.media == "ipc").max_message,
         )
 
 

@@ -124,6 +124,13 @@ class Steering(Endpoint):
             return self._begin(now)
         return bool(self._closing)
 
+    def _other_calm(self) -> bool:
+        wanted = self._wanted and self._link is None
+        under_way = self._attempt is not None or self._connect_by is not None or self._away_since is not None
+        connection = self._connection
+        asks = connection is not None and connection.asks
+        return not (wanted or under_way or asks or self._closing or self._reopening.wanted)
+
     def _redial(self, now: float) -> None:
         time.sleep(WITHOUT_DRIVER)  # the inbox of a driver that has gone does not wait
         if not self._wanted and self._connection is None:

@@ -16,11 +16,14 @@ from aeron_spark.transport.port import Event, Inbox
 TICK: Final = 0.01  # seconds between two looks at the time of everything
 BUSY: Final = 0.0002  # longest wait while something is about to happen that no event tells of
 IDLE: Final = 0.01  # longest wait otherwise; what arrives ends it
+CALM: Final = 0.2  # longest wait, and time between two ticks, while nothing is under way: a keep-alive, an expiry
+CALM_AFTER: Final = 0.1  # seconds without anything until that
 
 
 class Agent:
     """``handle`` takes an event; ``work`` is called after each poll and says whether it is about to do more;
-    ``tick`` is called every TICK seconds. What they raise is logged, and the agent goes on.
+    ``tick`` is called every TICK seconds, or every CALM while ``calm`` says that nothing is under way. What they raise
+    is logged, and the agent goes on.
     """
 
     def __init__(
@@ -30,11 +33,13 @@ class Agent:
         handle: Callable[[Event, float], None],
         work: Callable[[float], bool],
         tick: Callable[[float], None],
+        calm: Callable[[], bool],
     ) -> None:
         self._inbox = inbox
         self._handle = handle
         self._work = work
         self._tick = tick
+        self._calm = calm
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.failed: BaseException | None = None
@@ -63,9 +68,9 @@ class Agent:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        next_tick, more = 0.0, True
+        next_tick, more, restless, calm = 0.0, True, time.monotonic(), False
         while not self._stopping.is_set():
-            events = self._safely(self._poll, BUSY if more else IDLE)
+            events = self._safely(self._poll, BUSY if more else CALM if calm else IDLE)
             now = time.monotonic()
             if not isinstance(events, list):
                 self._stopping.wait(IDLE)  # the inbox is broken: its driver is gone, and the next round may tell
@@ -76,6 +81,9 @@ class Agent:
             if now >= next_tick:
                 next_tick = now + TICK
                 self._safely(self._tick, now)
+            if more or not self._safely(self._calm):
+                restless = now
+            calm = now - restless >= CALM_AFTER
 
     def _poll(self, timeout: float) -> list[Event]:
         return self._inbox().poll(timeout)

@@ -78,6 +78,18 @@ class Branch:
             if not self.link.send([DATA, *parts], time.monotonic(), PATIENCE):
                 self._settle(end)
 
+    def send_from(self, memory: memoryview, *, timeout: float) -> None:
+        """Send ``memory``, behind its first byte, as one message that is not copied; see :meth:`send`.
+
+        The first byte is overwritten: it is the frame's own. All of it is free again once this returns or raises.
+        """
+        end = time.monotonic() + timeout
+        memory[:1] = DATA
+        with self._sending:
+            self._settle(end)
+            if not self.link.send([memory], time.monotonic(), PATIENCE):
+                self._settle(end)
+
     def receive(self, timeout: float) -> memoryview | None:
         """Return the next message, or None when none came within ``timeout`` seconds; raise why the branch is over."""
         with self._changed:

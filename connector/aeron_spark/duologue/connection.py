@@ -271,6 +271,11 @@ class Connection:
             waiters.fail_all(error)
 
     @property
+    def asks(self) -> bool:
+        """Whether a ping or a call waits for its answer, or its deadline."""
+        return bool(self._pings.pending or len(self._calling.calls))
+
+    @property
     def held(self) -> dict[str, int]:
         """What is in use: for statistics, and for a look that nothing leaks."""
         return {

@@ -27,7 +27,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, 
 from aeron_spark.transport.port import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox, Lost
 
 NOT_YOURS: Final = "aeron-spark/1 FAILED not-permitted This duologue is another client's"
-EVERYBODY: Final = 5  # ticks between two looks at connections from which nothing came
+EVERYBODY: Final = 0.045  # seconds between two looks at connections from which nothing came: some five ticks
 LISTENER_THREADS: Final = 4096  # at most one for each connection that has something to deliver; made when needed
 
 
@@ -48,12 +48,12 @@ class Endpoint(Events):
         self._attended: set[Connection] = set()
         self._attending = threading.Lock()
         self._jobs: list[Callable[[], None]] = []  # for the agent, from other threads
-        self._agent = Agent(name, self._inbox, self._handle, self._work, self._tick)
+        self._agent = Agent(name, self._inbox, self._handle, self._work, self._tick, self._calm)
         self._closing_begun = False
         self._closed = threading.Event()
         self._errors_lane = Lane(self._listening, settings.queue_bytes, lambda: None)  # of no connection
         self._fresh: set[Connection] = set()  # from which something came since the last tick
-        self._ticks = 0
+        self._everybody_at = 0.0  # when all of them are looked at next
         self.tampered = 0  # frames that nobody can have sent, of all connections
 
     def register(self, name: str, value: object, methods: Iterable[str]) -> None:
@@ -204,6 +204,10 @@ class Endpoint(Events):
     def _other_work(self, now: float) -> bool:
         raise NotImplementedError
 
+    def _other_calm(self) -> bool:
+        """Whether nothing is under way but what an event tells of, or what is looked at a few times a second."""
+        raise NotImplementedError
+
     def _opened(self, connection: Connection, link: Link, received: int, now: float) -> None:
         """The first frame of a duologue came: the peer has the keys, and ``received`` of our records."""
         raise NotImplementedError
@@ -348,13 +352,17 @@ class Endpoint(Events):
         opening = self.branches.work(now)
         return bool(self._other_work(now)) or bool(self._attended) or opening
 
+    def _calm(self) -> bool:
+        return not self._fresh and self._other_calm()
+
     def _tick(self, now: float) -> None:
         # acknowledgements are due within two of them, and only where something came; the rest has more time
-        self._ticks += 1
-        if self._ticks % EVERYBODY == 0:
+        everybody = now >= self._everybody_at
+        if everybody:
+            self._everybody_at = now + EVERYBODY
             self.branches.tick(now)
         fresh, self._fresh = self._fresh, set()
-        for connection in self._connections_now() if self._ticks % EVERYBODY == 0 else fresh:
+        for connection in self._connections_now() if everybody else fresh:
             try:
                 if connection.tick(now) is Liveness.EXPIRED:
                     seconds = self._settings.times.expiry_seconds

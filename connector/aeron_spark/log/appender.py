@@ -19,7 +19,7 @@ from aeron_spark.log.reach import Reach, reach
 from aeron_spark.log.recording import check_audible
 from aeron_spark.options import WriteOptions, direct_way
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
-from aeron_spark.wire.batches import encode_batch, encode_parts, split_rows
+from aeron_spark.wire.batches import BatchEncoder, encode_parts, split_rows
 from aeron_spark.wire.chunks import split
 from aeron_spark.wire.frame import Content, Header, payload_limit
 from aeron_spark.wire.values import encode_values, runs, value_at
@@ -45,6 +45,7 @@ class Appender:
         self.way = direct_way(options.way)
         self._reach = reach(self.way)
         self._publishers: dict[tuple[str, int], Publisher] = {}
+        self._encoding: BatchEncoder | None = None
 
     @property
     def dropped(self) -> int:
@@ -83,11 +84,12 @@ class Appender:
         publisher = self._publisher(at)
         limit = self._limit(publisher)
         header = self._header(Content.ARROW)
-        for first, piece in split_rows(batch, payload_limit(limit, self.source.writer)):
+        most = payload_limit(limit, self.source.writer)
+        for first, piece in split_rows(batch, most):
             if piece.num_rows:
                 one = replace(header, row=self.rows + first, rows=piece.num_rows)
                 # One row may be larger than a message, and than memory has room for a second time.
-                payload = encode_batch(piece) if piece.num_rows > 1 else encode_parts(piece)
+                payload = self._encoder(most).encode(piece) if piece.num_rows > 1 else encode_parts(piece)
                 publisher.publish_group(partial(split, payload, one, max_message_bytes=limit))
         self.rows += batch.num_rows
 
@@ -101,6 +103,11 @@ class Appender:
         return Header(
             content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
         )
+
+    def _encoder(self, most: int) -> BatchEncoder:
+        if self._encoding is None or self._encoding.most != most:
+            self._encoding = BatchEncoder(most)
+        return self._encoding
 
     def _limit(self, publisher: Publisher) -> int:
         asked, most = self.options.max_message_bytes, publisher.max_message_bytes

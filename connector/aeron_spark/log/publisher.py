@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, archive_of
+from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.offer import Offering
@@ -104,7 +105,7 @@ class Publisher:
 
     def _publish_chunk(self, chunk: Chunk, group_position: int, reserved: int, *, continues: bool) -> int | None:
         """Publish one message; return the position of the publication before it, or None where it was dropped."""
-        header = pa.py_buffer(chunk.encode_header(group_position))
+        header = pa.py_buffer(chunk.encode_header(group_position, crc32))
         begun: int | None = None
 
         def attempt() -> OfferResult | None:

@@ -69,7 +69,7 @@ class BranchDesk:
             "stream_out": ids.stream_out,
             "port": ids.mdc_port or 0,
             "part": own,
-            "max_message": settings.wishes.max_message,
+            "max_message": settings.wishes.of_branch(is_ipc=connection.is_ipc).max_message,
         }
 
     def gone(self, branch: Branch) -> None:
@@ -81,6 +81,7 @@ class BranchDesk:
     def _begin(self, connection: Connection, part: bytes, own: bytes) -> tuple[Branch, DuologueIds]:
         reception, now = self._reception, time.monotonic()
         settings, most = reception.settings.link, reception.settings.max_branches
+        wishes = settings.wishes.of_branch(is_ipc=connection.is_ipc)
         if self._branches.count(connection) >= most:
             raise RefusedError(
                 f"{connection.label} has {most} branches, and may have no more",
@@ -92,13 +93,13 @@ class BranchDesk:
             raise RefusedError(ids.text, remedy="Try again later")
         try:
             theirs, ours = branch_keys(part, own, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out))
-            pair = reception.listening.open_duologue(image, ids, settings.wishes)
+            pair = reception.listening.open_duologue(image, ids, wishes)
         except BaseException:
             reception.pools.release(ids, now)
             raise
         link = Link(
             pair, Sealing(ours, settings.keys), Opening(theirs, settings.keys), settings.times,
-            settings.wishes.max_message, now, owner=connection.who.address,
+            wishes.max_message, now, owner=connection.who.address,
         )  # fmt: skip
         label = f"branch {ids.session_in:08x} of {connection.label}"
         branch = Branch(self._branches, connection, link, ids.session_in, label)

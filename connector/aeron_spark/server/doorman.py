@@ -115,7 +115,7 @@ class Doorman:
         self._do(self._machine.close(now), now)
 
     def step(self, now: float) -> bool:
-        """Go on where something has become ready; whether something may be soon."""
+        """Go on where something has become ready; whether it awaits what does not end a poll: room for a packet."""
         if self.done:
             return False
         if self._last_word is None:
@@ -124,7 +124,7 @@ class Doorman:
         self._send()
         if self._last_word is not None and (not self._unsent or now >= self._last_word):
             self.give_back()
-        return not self.done and (self._reply is not None or self._decision is not None)
+        return not self.done and bool(self._unsent) and self._reply is not None and self._reply.connected
 
     def _look(self, now: float) -> None:
         state, reply = self._machine.state, self._reply

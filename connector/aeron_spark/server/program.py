@@ -142,6 +142,12 @@ class Server(ServerCore):
             )
         return Streams(folder, embedded(self._node), self._options.stream_settings)
 
+    @property
+    def _longest_message(self) -> int:
+        """Bytes of the longest message that comes from anybody."""
+        is_ipc = any(place.media == "ipc" for place in self._options.places)
+        return self._options.settings.link.wishes.of_branch(is_ipc=is_ipc).max_message
+
     def _listen_aeron(self) -> AeronListening:
         # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
         fresh = node.ensure(self._options.aeron_dir)
@@ -150,7 +156,7 @@ class Server(ServerCore):
         return AeronListening(
             client_of(self._node.aeron_dir),
             idle=self._options.idle,
-            max_message=self._options.settings.link.wishes.max_message,
+            max_message=self._longest_message,
         )
 
 

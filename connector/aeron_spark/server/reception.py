@@ -97,6 +97,11 @@ class Reception:
             **{f"refused-{code}": count for code, count in dict(self.refused).items()},
         }
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody knocks, or was let in and has not come yet."""
+        return bool(self.doormen or self._arriving)
+
     def joined(self, token: int, image: int, source: str, now: float) -> None:
         """Somebody knocks."""
         try:
@@ -149,7 +154,9 @@ class Reception:
 
     def decide(self, source: Source, key: bytes, done: ClientDone) -> Future[Decision]:
         """Look at the client in another thread: the store is files, and filters are the user's functions."""
-        return self._deciders.submit(self._decide, source, key, done)
+        decided = self._deciders.submit(self._decide, source, key, done)
+        decided.add_done_callback(lambda _: self.listening.inbox.wake())
+        return decided
 
     def accept(
         self, doorman: Doorman, key: bytes, done: ClientDone, grant: Grant | None, now: float

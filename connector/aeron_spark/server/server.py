@@ -233,6 +233,11 @@ class ServerCore(Endpoint):
                 self._leave_now(guest, keep, now)
         return soon or bool(self._closing)
 
+    def _other_calm(self) -> bool:
+        if self._reception.busy or self._closing or self._reopening.wanted:
+            return False
+        return not any(one.away_since is not None or one.connection.asks for one in self._guests.values())
+
     def _listen_on(self, now: float) -> None:
         time.sleep(WITHOUT_DRIVER)
         try:

@@ -29,6 +29,7 @@ from aeron_spark.wire.transfer import HEAD, Kind, Piece, decode, encode_failure,
 MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn
 SLOW_SECONDS: Final = 600.0  # without taking anything a reader has been forgotten by its program
 LOOK: Final = 1.0  # seconds between two looks at whether a request was given up
+BEFORE: Final = 1 + HEAD.size  # bytes of a message before a piece's own: the frame's, and the piece's head
 LONGEST_WAIT: Final = 20.0  # of one question for news: it holds a thread
 
 
@@ -136,23 +137,26 @@ class StreamService:
             if self._wanted.get(branch) == request:
                 del self._wanted[branch]
 
-    def last(self, name: str, writer: str) -> int:
-        """Give the writer's last committed transaction, or -1."""
-        return self._stream(name, "write").last(writer)
+    def last(self, name: str, writer: str, author: str) -> int:
+        """Give the last transaction that an author committed under the writer's id, or -1; of any for ""."""
+        return self._stream(name, "write").last(writer, author)
 
-    def enter(self, name: str, writer: str, run: str, transaction: int, once: bool) -> int:
-        """Begin a transaction; give the writer's last committed one, or -1."""
-        return self._stream(name, "write").enter(writer, run, transaction, once=once)
+    def enter(self, name: str, writer: str, run: str, transaction: int, once: bool, author: str) -> int:
+        """Begin a transaction, -1 for whichever comes next; give the writer's last committed one, or -1."""
+        begun = None if transaction < 0 else transaction
+        return self._stream(name, "write").enter(writer, run, begun, once=once, author=author)
 
     def open_stage(
         self, name: str, writer: str, run: str, transaction: int, partition: int, task: int, content: str,
-        schema: bytes, once: bool, branch: int, request: int,
+        schema: bytes, once: bool, author: str, branch: int, request: int,
     ) -> str:  # fmt: skip
         """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already."""
         stream = self._stream(name, "write")
         on = self._desk.branches.of(self._connection, branch)
         try:
-            stage = stream.open_stage(writer, run, transaction, partition, task, content, schema or None, once=once)
+            stage = stream.open_stage(
+                writer, run, transaction, partition, task, content, schema or None, once=once, author=author
+            )
         except AlreadyCommitted:
             return ""
         incoming = _Incoming(stage, branch, request)
@@ -182,11 +186,11 @@ class StreamService:
             incoming.stage.discard()
 
     def commit(
-        self, name: str, writer: str, run: str, transaction: int, stages: list[tuple[str, int, int, int]]
+        self, name: str, writer: str, run: str, transaction: int, stages: list[tuple[str, int, int, int]], author: str
     ) -> tuple[bool, list[int]]:
         """Commit; say whether it had been done before, and where each partition is committed to now."""
         refs = [StageRef(*one) for one in stages]
-        outcome = self._stream(name, "write").commit(writer, run, transaction, refs)
+        outcome = self._stream(name, "write").commit(writer, run, transaction, refs, author=author)
         return outcome.already, outcome.ends
 
     def abort(self, name: str, writer: str, run: str, transaction: int) -> None:
@@ -220,10 +224,13 @@ class StreamService:
     def _send(self, stream: Stream, partition: int, start: int, end: int, branch: Branch, request: int) -> None:
         try:
             at = start
-            for position, data in stream.blocks(partition, start, end, branch.room - HEAD.size):
+            room = branch.room - HEAD.size
+            memory = memoryview(bytearray(BEFORE + room))  # of one message, which is read to where it is sealed from
+            for position, data in stream.blocks(partition, start, end, room, memory[BEFORE:]):
                 if self._wanted.get(branch.number) != request:
                     return
-                branch.send(encode_head(request, Kind.LOG, position), data, timeout=SLOW_SECONDS)
+                memory[BEFORE - HEAD.size : BEFORE] = encode_head(request, Kind.LOG, position)
+                branch.send_from(memory[: BEFORE + len(data)], timeout=SLOW_SECONDS)
                 at = position + len(data)
             branch.send(encode_head(request, Kind.END, at), timeout=SLOW_SECONDS)
         except AeronSparkError as error:

@@ -12,10 +12,11 @@ from aeron_spark.errors import DataLossError
 
 
 def read_blocks(
-    folder: Path, recording: Recording, name: str, start: int, end: int, most: int
-) -> Iterator[tuple[int, bytes]]:
+    folder: Path, recording: Recording, name: str, start: int, end: int, most: int, into: memoryview | None = None
+) -> Iterator[tuple[int, bytes | memoryview]]:
     """Yield ``(position, log bytes)`` of ``[start, end)``, each at most ``most`` bytes and never empty.
 
+    Where memory for as many is given they are read ``into`` it, one after the other, and last until the next ones.
     Blocks follow each other without a gap and may begin and end within a frame; ``end`` must be recorded. ``name`` says
     in errors whose recording it is. Raises DataLossError where a segment was deleted or is shorter than it was.
     """
@@ -33,7 +34,12 @@ def read_blocks(
         with file:
             stop = min(end, base + recording.segment_length)
             while at < stop:
-                data = os.pread(file.fileno(), min(most, stop - at), at - base)
+                wanted = min(most, stop - at)
+                data: bytes | memoryview
+                if into is None:
+                    data = os.pread(file.fileno(), wanted, at - base)
+                else:
+                    data = into[: os.preadv(file.fileno(), [into[:wanted]], at - base)]
                 if not data:
                     raise _gone(recording, name, at, end)
                 yield at, data

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.aeron.archive import MAX_RECORDINGS, Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.offer import Offering
@@ -194,7 +195,7 @@ class Partition:
         begun = NOT_CONTINUED
         for chunk in split(item.payload, item.header, max_message_bytes=offering.max_message_bytes):
             at = offering.position
-            head = pa.py_buffer(chunk.encode_header(begun))
+            head = pa.py_buffer(chunk.encode_header(begun, crc32))
             data = chunk.payload
 
             def attempt(head: pa.Buffer = head, data: pa.Buffer = data) -> tuple[int, OfferResult | None]:

@@ -53,15 +53,18 @@ class Reading:
         )  # fmt: skip
         return Boundary(position, rows)
 
-    def blocks(self, partition: int, start: int, end: int, most: int) -> Iterator[tuple[int, bytes]]:
+    def blocks(
+        self, partition: int, start: int, end: int, most: int, into: memoryview | None = None
+    ) -> Iterator[tuple[int, bytes | memoryview]]:
         """Return the log of ``[start, end)``, as far as it is committed, as ``(position, bytes)`` of at most ``most``.
 
-        Raises DataLossError where it was purged, at once or while it is read.
+        Where memory for as many is given they are read ``into`` it, and last until the next ones. Raises DataLossError
+        where it was purged, at once or while it is read.
         """
         state = self._readable(partition, start)
         name = f"partition {partition} of stream {self.definition.name!r}"
         return read_blocks(
-            Path(self._address.archive_dir), _recording(state), name, start, min(end, state.end), max(1, most)
+            Path(self._address.archive_dir), _recording(state), name, start, min(end, state.end), max(1, most), into
         )
 
     def wait_beyond(self, ends: list[int], seconds: float) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import zlib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.streams.durable import sync_folder, write_at, write_failed
 from aeron_spark.streams.space import Space
@@ -101,7 +101,7 @@ class Stage:
             path = self.path
             self.discard()
             raise write_failed(path, error) from error
-        self._crc = zlib.crc32(view, self._crc)
+        self._crc = crc32(view, self._crc)
         self.grown_at = now
 
     def finish(self) -> StageRef:

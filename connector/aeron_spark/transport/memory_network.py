@@ -142,6 +142,7 @@ class MemoryNetwork:
                 if _hears(way, outgoing):
                     link = Image(self.number(), outgoing, way)
                     self.images[link.id] = link
+                    outgoing.inbox.wake()  # it is connected
                     self._send(way, ImageJoined(way.token, link.id, outgoing.session_id, outgoing.source))
                     break
 

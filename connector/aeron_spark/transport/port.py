@@ -9,7 +9,7 @@ A *token* names a way in, an *image* one sender of it; both are numbers the inbo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
 from aeron_spark.transport.offer import OfferResult
@@ -23,6 +23,8 @@ HANDSHAKE_MAX_BYTES: Final = 1152  # one fragment of MTU_BYTES; longer or fragme
 DUOLOGUE_TERM_BYTES: Final = 1024 * 1024
 MTU_BYTES: Final = 1184
 MAX_MESSAGE_BYTES: Final = 128 * 1024  # an eighth of DUOLOGUE_TERM_BYTES
+BULK_TERM_BYTES: Final = 4 * 1024 * 1024  # of a branch in shared memory
+BULK_MESSAGE_BYTES: Final = 512 * 1024  # an eighth of BULK_TERM_BYTES
 MAX_REASON_BYTES: Final = 1000
 
 
@@ -129,7 +131,8 @@ class Inbox(Protocol):
     def poll(self, timeout: float) -> list[Event]:
         """Return what has come, waiting at most ``timeout`` seconds for the first of it.
 
-        Messages of one image come in their order, after its ImageJoined and before its ImageLeft.
+        Messages of one image come in their order, after its ImageJoined and before its ImageLeft. It ends early, maybe
+        with nothing, when a way out opened beside it becomes ready, fails, or is connected for the first time.
         """
 
     def wake(self) -> None:
@@ -186,6 +189,19 @@ class Wishes:
     mtu_bytes: int = MTU_BYTES
     reliable: bool = True
     max_message: int = MAX_MESSAGE_BYTES  # what a way in puts together at most; longer messages are dropped, counted
+
+    def of_branch(self, *, is_ipc: bool) -> Wishes:
+        """Return the same for a branch, which carries bulk.
+
+        In shared memory it has longer terms and messages: what each message costs is then the limit, not the network.
+        """
+        if not is_ipc:
+            return self
+        return replace(
+            self,
+            term_bytes=max(self.term_bytes, BULK_TERM_BYTES),
+            max_message=max(self.max_message, BULK_MESSAGE_BYTES),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Final
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import Endpoint, canonical_host
 from aeron_spark.transport.channel import ChannelUri
+from aeron_spark.transport.parameters import MTU_MAX_BYTES
 from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, HANDSHAKE_TERM_BYTES, MTU_BYTES, DuologueIds, Place, Wishes
 
 LINGER: Final = "500ms"  # for retransmissions after the last message, such as why somebody is refused
@@ -80,7 +81,7 @@ def response_out(place: Place, image: int, session_id: int, wishes: Wishes) -> s
         control=_control(place),
         response_correlation_id=image,
         session_id=session_id,
-        **_publication(wishes, HANDSHAKE_TERM_BYTES, LINGER),
+        **_publication(place, wishes, HANDSHAKE_TERM_BYTES, LINGER),
     )
 
 
@@ -91,7 +92,7 @@ def duologue_in(place: Place, ids: DuologueIds, wishes: Wishes) -> str:
 
 def duologue_out(place: Place, ids: DuologueIds, image: int, wishes: Wishes) -> str:
     """The server's publication for one client: ``image`` is its handshake's, or another duologue's."""
-    parameters = _publication(wishes, wishes.term_bytes, LINGER)
+    parameters = _publication(place, wishes, wishes.term_bytes, LINGER)
     if place.media == "ipc":
         return _channel(place, session_id=ids.session_out, **parameters)
     if ids.mdc_port is not None:
@@ -121,7 +122,7 @@ def handshake_out(place: Place, ports: ClientPorts | None, subscription: int, se
         **_sending(place, ports),
         response_correlation_id=subscription,
         session_id=session_id,
-        **_publication(wishes, HANDSHAKE_TERM_BYTES, NO_LINGER),
+        **_publication(place, wishes, HANDSHAKE_TERM_BYTES, NO_LINGER),
     )
 
 
@@ -151,7 +152,7 @@ def dialed_out(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes
         **_sending(place, ports),
         session_id=ids.session_in,
         response_correlation_id=None if place.media == "ipc" else subscription,
-        **_publication(wishes, wishes.term_bytes, LINGER),
+        **_publication(place, wishes, wishes.term_bytes, LINGER),
     )
 
 
@@ -169,9 +170,12 @@ def _text(value: str | int | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _publication(wishes: Wishes, term_bytes: int, linger: str) -> dict[str, str | int | bool | None]:
+def _publication(place: Place, wishes: Wishes, term_bytes: int, linger: str) -> dict[str, str | int | bool | None]:
     # a handshake's packets fit the smallest MTU, and its small terms no large one
-    mtu = MTU_BYTES if term_bytes == HANDSHAKE_TERM_BYTES else wishes.mtu_bytes
+    if term_bytes == HANDSHAKE_TERM_BYTES:
+        mtu = MTU_BYTES
+    else:  # shared memory has no packets: what is cut there is cut, and put together, for nothing
+        mtu = min(MTU_MAX_BYTES, term_bytes // 8) if place.media == "ipc" else wishes.mtu_bytes
     return {"term_length": term_bytes, "mtu": mtu, "sparse": True, "linger": linger, **_reliable(wishes)}
 
 

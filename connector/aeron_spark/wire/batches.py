@@ -31,6 +31,22 @@ def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
     return buffer
 
 
+class BatchEncoder:
+    """Encodes as ``encode_batch`` does, one batch after the other into the same memory of ``most`` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._memory = pa.allocate_buffer(most)
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Buffer:
+        """Encode a batch; what is returned lasts until the next one. Raises OSError where it does not fit."""
+        with pa.FixedSizeBufferWriter(self._memory) as sink:
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch)
+            size = sink.tell()
+        return self._memory.slice(0, size)
+
+
 def encode_parts(batch: pa.RecordBatch) -> list[pa.Buffer]:
     """Encode as ``encode_batch`` does, into buffers that follow each other: mostly views of the batch's own."""
     parts = _Parts()

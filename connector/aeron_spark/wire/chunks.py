@@ -6,6 +6,7 @@ recording. docs/wire-format.md, "Groups", has the rules.
 
 from __future__ import annotations
 
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from itertools import accumulate
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.wire.frame import NOT_CONTINUED, Frame, Header, Payload, encode_header, payload_limit
+from aeron_spark.wire.frame import NOT_CONTINUED, Crc32, Frame, Header, Payload, encode_header, payload_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,15 @@ class Chunk:
     header: Header
     payload: pa.Buffer
 
-    def encode_header(self, group_position: int) -> bytes:
+    def encode_header(self, group_position: int, crc32: Crc32 = zlib.crc32) -> bytes:
         """The bytes before the payload.
 
         ``group_position`` is the stream position of the publication just before the group's first chunk was offered;
-        the first chunk itself ignores it, as it is not known before.
+        the first chunk itself ignores it, as it is not known before. ``crc32`` is as for ``frame.encode_header``.
         """
         if self.header.first:
-            return encode_header(self.header, self.payload)
-        return encode_header(replace(self.header, group_position=group_position), self.payload)
+            return encode_header(self.header, self.payload, crc32)
+        return encode_header(replace(self.header, group_position=group_position), self.payload, crc32)
 
 
 def split(payload: Payload | Sequence[pa.Buffer], header: Header, *, max_message_bytes: int) -> Iterator[Chunk]:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -37,6 +38,7 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError, OptionError
 
 Payload = bytes | bytearray | memoryview | pa.Buffer
+Crc32 = Callable[[Payload, int], int]  # of a payload, continued from what comes before it
 
 MAGIC: Final = b"AsF1"
 VERSION: Final = 1
@@ -134,10 +136,11 @@ def payload_limit(max_message_bytes: int, writer: str = "") -> int:
     return max_message_bytes - needed
 
 
-def encode_header(header: Header, payload: Payload) -> bytes:
+def encode_header(header: Header, payload: Payload, crc32: Crc32 = zlib.crc32) -> bytes:
     """Encode everything before the payload, which follows it on the wire as it is.
 
-    The payload is only read, for the checksum, so that it can be published from where it lies.
+    The payload is only read, for the checksum, so that it can be published from where it lies. ``crc32`` computes it:
+    zlib's function, or a faster one that gives the same.
     """
     writer = writer_bytes(header.writer)
     head = LAYOUT.pack(
@@ -158,7 +161,7 @@ def encode_header(header: Header, payload: Payload) -> bytes:
         0,
     )
     rest = head[CRC_END:] + writer.ljust(header_bytes(len(writer)) - FIXED_BYTES, b"\0")
-    crc = zlib.crc32(payload, zlib.crc32(rest, zlib.crc32(head[:CRC_BEGIN])))
+    crc = crc32(payload, zlib.crc32(rest, zlib.crc32(head[:CRC_BEGIN])))
     return head[:CRC_BEGIN] + crc.to_bytes(4, "little") + rest
 
 

@@ -17,6 +17,7 @@ MDC = DuologueIds(11, 12, 13, 14, mdc_port=30_000)
 WISHES = Wishes()
 PORTS = ClientPorts(2_400, 2_401)
 TUNED = "term-length=1048576|mtu=1184|sparse=true|linger=500ms"
+WHOLE = "term-length=1048576|mtu=65504|sparse=true|linger=500ms"  # in shared memory there are no packets
 SMALL = "term-length=65536|mtu=1184|sparse=true|linger="
 
 
@@ -55,8 +56,17 @@ def test_the_channels_of_shared_memory_have_no_addresses() -> None:
     )
     assert wiring.duologue_in(LOCAL, IDS, WISHES) == "aeron:ipc?session-id=11"
     assert wiring.dialed_in(LOCAL, PORTS, IDS, WISHES) == "aeron:ipc?session-id=13"
-    assert wiring.duologue_out(LOCAL, IDS, 7, WISHES) == f"aeron:ipc?session-id=13|{TUNED}"
-    assert wiring.dialed_out(LOCAL, PORTS, IDS, WISHES, 5) == f"aeron:ipc?session-id=11|{TUNED}"
+    assert wiring.duologue_out(LOCAL, IDS, 7, WISHES) == f"aeron:ipc?session-id=13|{WHOLE}"
+    assert wiring.dialed_out(LOCAL, PORTS, IDS, WISHES, 5) == f"aeron:ipc?session-id=11|{WHOLE}"
+
+
+def test_a_branch_in_shared_memory_has_longer_messages() -> None:
+    assert WISHES.of_branch(is_ipc=False) == WISHES
+    branch = WISHES.of_branch(is_ipc=True)
+    assert (branch.term_bytes, branch.max_message) == (4 << 20, 512 << 10)
+    assert "term-length=4194304|mtu=65504" in wiring.duologue_out(LOCAL, IDS, 7, branch)
+    larger = Wishes(term_bytes=16 << 20, max_message=1 << 20)
+    assert larger.of_branch(is_ipc=True) == larger
 
 
 def test_row_16_publications_on_a_control_port_always_say_their_mode() -> None:

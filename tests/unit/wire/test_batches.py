@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.wire.batches import conform, decode_batches, encode_batch, encode_parts, encoded_size, split_rows
+from aeron_spark.wire.batches import (
+    BatchEncoder,
+    conform,
+    decode_batches,
+    encode_batch,
+    encode_parts,
+    encoded_size,
+    split_rows,
+)
 
 NESTED = pa.struct([("a", pa.list_(pa.int32())), ("b", pa.map_(pa.string(), pa.float64()))])
 ALL = pa.record_batch(
@@ -53,6 +61,17 @@ def test_slices_and_batches_without_rows_survive(batch: pa.RecordBatch) -> None:
 @pytest.mark.parametrize("batch", [ALL, ALL.slice(1, 1), ALL.slice(0, 0)], ids=["all", "slice", "no rows"])
 def test_the_parts_of_an_encoding_are_its_bytes(batch: pa.RecordBatch) -> None:
     assert b"".join(part.to_pybytes() for part in encode_parts(batch)) == encode_batch(batch).to_pybytes()
+
+
+def test_an_encoder_gives_the_same_bytes_in_memory_it_uses_again() -> None:
+    encoder = BatchEncoder(64 << 10)
+    first = encoder.encode(ALL)
+    assert first == encode_batch(ALL)
+    again = encoder.encode(ALL.slice(1, 1))
+    assert again == encode_batch(ALL.slice(1, 1))
+    assert again.address == first.address
+    with pytest.raises(OSError, match="out of bounds"):
+        BatchEncoder(encoded_size(ALL) - 1).encode(ALL)
 
 
 def test_the_parts_of_an_encoding_hold_no_copy_of_a_large_value() -> None:

@@ -3,6 +3,7 @@ package io.aeronspark;
 import io.aeron.Aeron;
 import io.aeron.CncFileDescriptor;
 import io.aeron.DriverProxy;
+import io.aeron.ExclusivePublication;
 import io.aeron.Image;
 import io.aeron.Subscription;
 import java.io.File;
@@ -14,6 +15,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 import org.agrona.IoUtil;
 import org.agrona.concurrent.IdleStrategy;
 import org.agrona.concurrent.ringbuffer.ManyToOneRingBuffer;
@@ -30,12 +32,19 @@ public final class Inbox implements AutoCloseable
     private static final int NEWS_AT_ONCE = 256;
     private static final int LONGEST_TEXT = 1024;
 
+    /** Shorter waits are not worth a rest. */
+    private static final long SHORTEST_REST_NS = 1_000_000;
+
+    /** Between two looks at publications that are being opened. */
+    private static final long AWAITED_NS = 50_000;
+
     record News(int kind, InboxWay way, Image image, int sessionId, String text)
     {
     }
 
     private final Aeron aeron;
     private final IdleStrategy idle;
+    private final long patienceNs;
     private final DriverProxy driver;
     private final InboxRecords records;
     private final AtomicInteger tokens = new AtomicInteger();
@@ -44,20 +53,29 @@ public final class Inbox implements AutoCloseable
     private final ConcurrentLinkedQueue<News> news = new ConcurrentLinkedQueue<>();
     private final ConcurrentLinkedQueue<InboxWay> added = new ConcurrentLinkedQueue<>();
     private final List<InboxWay> polled = new ArrayList<>();
+    private final Map<Long, InboxOpening> openings = new ConcurrentHashMap<>();
+    private final ConcurrentLinkedQueue<InboxOpening> begun = new ConcurrentLinkedQueue<>();
+    private final List<InboxOpening> awaited = new ArrayList<>();
+    private long awaitedAt;
     private int next;
     private long lookAt;
     private volatile long dropped;
     private volatile boolean woken;
     private volatile boolean removed;
+    private volatile Thread resting;
+    private volatile boolean called;
+    private long cameAt = System.nanoTime();
 
     /**
-     * @param capacity of the memory for records in bytes: more than the longest message and 256 KiB.
-     * @param idle     how to wait for something to come.
+     * @param capacity   of the memory for records in bytes: more than the longest message and 256 KiB.
+     * @param idle       how to wait for something to come.
+     * @param patienceNs after how long without anything to leave that to the {@link Lookout} of all inboxes; 0 for never.
      */
-    public Inbox(final Aeron aeron, final int capacity, final IdleStrategy idle)
+    public Inbox(final Aeron aeron, final int capacity, final IdleStrategy idle, final long patienceNs)
     {
         this.aeron = aeron;
         this.idle = idle;
+        this.patienceNs = patienceNs;
         records = new InboxRecords(capacity);
         // Mapped by ourselves, and left to the collector: the client unmaps its own when it ends, whoever is writing then.
         final MappedByteBuffer cnc = IoUtil.mapExistingFile(new File(aeron.context().aeronDirectoryName(), "cnc.dat"), "cnc");
@@ -112,6 +130,31 @@ public final class Inbox implements AutoCloseable
         }
         way.settle(aeron); // its refusal is told by the poll, which asks again
         return way.subscription();
+    }
+
+    /** Have the poll end, with records or without, when the driver has made this publication, and when somebody hears it. */
+    public void expect(final long registrationId)
+    {
+        final InboxOpening opening = new InboxOpening(registrationId);
+        openings.put(registrationId, opening);
+        begun.add(opening);
+    }
+
+    /** A publication that is expected, or null while the driver has not made it. Throws the driver's refusal, each time. */
+    public ExclusivePublication publication(final long registrationId)
+    {
+        final InboxOpening opening = openings.get(registrationId);
+        return opening == null ? null : opening.publication(aeron);
+    }
+
+    /** Expect it no more; it is about to be closed. */
+    public void forget(final long registrationId)
+    {
+        final InboxOpening opening = openings.remove(registrationId);
+        if (opening != null)
+        {
+            opening.over = true;
+        }
     }
 
     /** Take no more messages of it, or take them again. */
@@ -178,6 +221,7 @@ public final class Inbox implements AutoCloseable
     public void wake()
     {
         woken = true;
+        LockSupport.unpark(resting);
     }
 
     /**
@@ -191,18 +235,122 @@ public final class Inbox implements AutoCloseable
         while (true)
         {
             cycle();
+            final long now = System.nanoTime();
             if (records.used() > 0)
             {
                 // not at each poll: short ones, of who waits for something else as well, would spin for ever
                 idle.reset();
+                cameAt = now;
             }
-            if (records.used() > 0 || woken || aeron.isClosed() || System.nanoTime() - deadline >= 0)
+            if (openingMoved(now))
+            {
+                idle.reset();
+                cameAt = now;
+                return records.used();
+            }
+            if (records.used() > 0 || woken || aeron.isClosed() || now - deadline >= 0)
             {
                 woken = false;
                 return records.used();
             }
-            idle.idle();
+            if (patienceNs > 0 && now - cameAt > patienceNs && deadline - now >= SHORTEST_REST_NS && settled())
+            {
+                rest(deadline);
+            }
+            else
+            {
+                idle.idle();
+            }
         }
+    }
+
+    private boolean openingMoved(final long now)
+    {
+        for (InboxOpening one = begun.poll(); one != null; one = begun.poll())
+        {
+            awaited.add(one);
+            awaitedAt = now;
+        }
+        if (awaited.isEmpty() || now - awaitedAt < 0 || aeron.isClosed())
+        {
+            return false;
+        }
+        awaitedAt = now + AWAITED_NS;
+        boolean moved = false;
+        for (int i = awaited.size() - 1; i >= 0; i--)
+        {
+            final InboxOpening one = awaited.get(i);
+            moved |= !one.over && one.moved(aeron);
+            if (one.over)
+            {
+                awaited.remove(i);
+            }
+        }
+        return moved;
+    }
+
+    /** Sleep until there is something. */
+    private void rest(final long deadline)
+    {
+        called = false;
+        resting = Thread.currentThread();
+        Lookout.OF_THIS_PROCESS.enter(this);
+        try
+        {
+            long left = deadline - System.nanoTime();
+            while (!called && !woken && left > 0)
+            {
+                LockSupport.parkNanos(this, left);
+                left = deadline - System.nanoTime();
+            }
+        }
+        finally
+        {
+            resting = null;
+            Lookout.OF_THIS_PROCESS.leave(this);
+        }
+    }
+
+    /** For the lookout: end the rest. */
+    void call()
+    {
+        called = true;
+        LockSupport.unpark(resting);
+    }
+
+    /** For the lookout, while this one rests: whether a poll would find something. */
+    boolean somethingCame()
+    {
+        if (woken || removed || !news.isEmpty() || !added.isEmpty() || !begun.isEmpty() || aeron.isClosed())
+        {
+            return true;
+        }
+        for (int i = 0, count = polled.size(); i < count; i++)
+        {
+            final InboxWay way = polled.get(i);
+            if (!way.paused && !way.closed && way.hasMore())
+            {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** Whether all that is left to wait for is seen by the lookout. */
+    private boolean settled()
+    {
+        if (!awaited.isEmpty())
+        {
+            return false;
+        }
+        for (int i = 0, count = polled.size(); i < count; i++)
+        {
+            if (!polled.get(i).settled())
+            {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void cycle()
@@ -295,6 +443,7 @@ public final class Inbox implements AutoCloseable
             remove(token);
         }
         images.clear();
+        openings.clear();
         wake();
     }
 }

@@ -47,9 +47,10 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
     private boolean full;
 
     /** An image, and its message under way: in the records' free memory while one poll lasts, kept aside from then on. */
-    private static final class Sender
+    private static final class Sender implements ControlledFragmentHandler
     {
         final Image image;
+        private boolean seen;
         UnsafeBuffer kept;
         int length;
         boolean assembling;
@@ -58,6 +59,26 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
         Sender(final Image image)
         {
             this.image = image;
+        }
+
+        boolean hasMore()
+        {
+            final long position = image.position();
+            return image.controlledPeek(position, this, Long.MAX_VALUE) != position || seen();
+        }
+
+        @Override
+        public Action onFragment(final DirectBuffer buffer, final int offset, final int length, final Header header)
+        {
+            seen = true;
+            return Action.ABORT;
+        }
+
+        private boolean seen()
+        {
+            final boolean was = seen;
+            seen = false;
+            return was;
         }
     }
 
@@ -109,6 +130,25 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
             }
         }
         return null;
+    }
+
+    /** Whether the driver has answered, and nobody need be asked again. */
+    boolean settled()
+    {
+        return subscription != null && (againNs == 0 || !senders.isEmpty());
+    }
+
+    /** Whether a poll would find something. */
+    boolean hasMore()
+    {
+        for (int i = 0, count = senders.size(); i < count; i++)
+        {
+            if (senders.get(i).hasMore())
+            {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Ask once more where the publisher was not there, or did not hear. */

@@ -13,14 +13,16 @@ import org.agrona.concurrent.status.AtomicCounter;
 /**
  * Lets rejections and response set-ups of handshakes leave at once. In Aeron 1.51 both wait for the image's next status message
  * time-out, 200 ms (aeron-io/aeron#2117 for the latter). {@link PromptHandshakes} makes that short; what would then only repeat itself is
- * held back here, to Aeron's own pace, before it reaches the socket.
+ * held back here, longer each time, before it reaches the socket.
  * <p>
  * Runs on the receiver's thread alone.
  */
 public class PromptReceiveChannelEndpoint extends ReceiveChannelEndpoint
 {
-    private static final long LONGEST_PACE_NS = TimeUnit.MILLISECONDS.toNanos(200);
+    private static final long ERROR_PACE_NS = TimeUnit.MILLISECONDS.toNanos(200);
     private static final long SETUP_PACE_NS = TimeUnit.MILLISECONDS.toNanos(20);
+    /** The driver keeps an image for seconds after its handshake, and would repeat all of this as long. */
+    private static final long LONGEST_PACE_NS = TimeUnit.SECONDS.toNanos(1);
     private static final long FORGET_AFTER_NS = TimeUnit.SECONDS.toNanos(2);
 
     /** For the driver's context, or its property {@code aeron.ReceiveChannelEndpoint.supplier}. */
@@ -48,9 +50,10 @@ public class PromptReceiveChannelEndpoint extends ReceiveChannelEndpoint
         short flags;
         long statusPace;
         long statusAt;
-        boolean errorSent;
+        long errorPace;
         long errorAt;
-        boolean setupSent;
+        int setupSessionId;
+        long setupPace;
         long setupAt;
         long usedAt;
     }
@@ -114,9 +117,9 @@ public class PromptReceiveChannelEndpoint extends ReceiveChannelEndpoint
         }
         final long now = System.nanoTime();
         final Pace pace = paceOf(sessionId, streamId, now);
-        if (!pace.errorSent || now - pace.errorAt >= LONGEST_PACE_NS)
+        if (pace.errorPace == 0 || now - pace.errorAt >= pace.errorPace)
         {
-            pace.errorSent = true;
+            pace.errorPace = pace.errorPace == 0 ? ERROR_PACE_NS : Math.min(2 * pace.errorPace, LONGEST_PACE_NS);
             pace.errorAt = now;
             super.sendErrorFrame(controlAddresses, sessionId, streamId, errorCode, errorMessage);
         }
@@ -133,9 +136,11 @@ public class PromptReceiveChannelEndpoint extends ReceiveChannelEndpoint
         }
         final long now = System.nanoTime();
         final Pace pace = paceOf(sessionId, streamId, now);
-        if (!pace.setupSent || now - pace.setupAt >= SETUP_PACE_NS)
+        final boolean same = pace.setupPace > 0 && pace.setupSessionId == responseSessionId;
+        if (!same || now - pace.setupAt >= pace.setupPace)
         {
-            pace.setupSent = true;
+            pace.setupPace = same ? Math.min(2 * pace.setupPace, LONGEST_PACE_NS) : SETUP_PACE_NS;
+            pace.setupSessionId = responseSessionId;
             pace.setupAt = now;
             super.sendResponseSetup(controlAddresses, sessionId, streamId, responseSessionId);
         }

@@ -51,6 +51,7 @@ public final class ReceivedLog extends LogBytes
      */
     public int next()
     {
+        skipPadding(); // it may be longer than all that comes in one piece
         final int left = (int)Math.max(0, end - position);
         if (left > LONGEST_FRAME)
         {

@@ -1,0 +1,32 @@
+"""CRC-32 by Java: the same as zlib's, of everything, from anywhere."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.aeron import jvm
+from aeron_spark.aeron.checksum import WORTH_A_CALL, crc32
+
+
+@pytest.mark.parametrize("size", [0, 1, WORTH_A_CALL - 1, WORTH_A_CALL, WORTH_A_CALL + 1, 100_003, 2 << 20])
+def test_it_is_zlibs(size: int, rng: random.Random) -> None:
+    jvm.start()
+    data = rng.randbytes(size + 8)
+    for value in (0, 1, 2**31 - 1, 2**31, 2**32 - 1):
+        for begin in (0, 1, 8):
+            part = data[begin : begin + size]
+            assert crc32(part, value) == crc32(memoryview(data)[begin : begin + size], value) == zlib.crc32(part, value)
+            assert crc32(pa.py_buffer(data).slice(begin, size), value) == zlib.crc32(part, value)
+
+
+def test_it_goes_on_where_it_was(rng: random.Random) -> None:
+    jvm.start()
+    data = rng.randbytes(300_000)
+    found = 0
+    for begin in range(0, len(data), 70_001):
+        found = crc32(data[begin : begin + 70_001], found)
+    assert found == zlib.crc32(data)
