@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,20 +17,51 @@ from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
+from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import PATIENCE, environment
 
 READER: Final = "tests.e2e.stream_program"
 
 
+class Address:
+    """A loopback address to which nothing gets while it is ``cut``, where this user may change routes."""
+
+    def __init__(self) -> None:
+        self.name = "127." + ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
+        self.may_cut = shutil.which("ip") is not None and not self._route("add") and not self._route("del")
+        self._cut = False
+
+    def cut(self) -> None:
+        """Lose whatever is sent to it from now on."""
+        assert self._route("add") == 0
+        self._cut = True
+
+    def heal(self) -> None:
+        """End the cut, if there is one."""
+        if self._cut:
+            assert self._route("del") == 0
+            self._cut = False
+
+    def _route(self, do: str) -> int:
+        words = ["ip", "route", do, "blackhole", f"{self.name}/32", "table", "local"]
+        return subprocess.run(words, capture_output=True, timeout=PATIENCE, check=False).returncode
+
+
 class ServerProgram:
-    """``aeron-spark server`` on the node of ``aeron_dir``; killed and started again it has the same ports and key."""
+    """``aeron-spark server`` on the node of ``aeron_dir``; killed and started again it has the same ports and key.
+
+    It is :mod:`tests.e2e.faulty_server`, and clients reach it over UDP, at an address that can be cut off.
+    """
 
     def __init__(self, aeron_dir: Path, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self.faults = folder / "faults"
+        self.faults.mkdir()
+        self.host = Address()
         self.aeron_dir = aeron_dir
         self.folder = folder
         data, control = free_ports()
-        self.address = f"127.0.0.1:{data}:{control}"
+        self.address = f"{self.host.name}:{data}:{control}"
         self.identity = folder / "server.key"
         self.key = public_text(ensure_identity(self.identity).public)
         ensure_identity(folder / "client.key")
@@ -41,8 +75,9 @@ class ServerProgram:
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "aeron_spark", "server", self.address, "--aeron-dir", str(self.aeron_dir),
-                    "--identity", str(self.identity), "--handshakes-per-second", "0",
+                    sys.executable, "-m", "tests.e2e.faulty_server", str(self.faults), self.address,
+                    "--aeron-dir", str(self.aeron_dir), "--identity", str(self.identity),
+                    "--handshakes-per-second", "0",
                 ],
                 env=environment(), stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
@@ -60,8 +95,28 @@ class ServerProgram:
         self.process.kill()
         self.process.wait(PATIENCE)
 
+    def fault(self, point: str, stream: str, meanwhile: Callable[[], str]) -> None:
+        """Wait until the server has come to a point, see :mod:`tests.e2e.faulty_server`; start it again if it died."""
+        armed = self.faults / f"{point}.{stream}"
+        armed.touch()
+
+        state = ""
+
+        def reached() -> bool:
+            nonlocal state
+            state = meanwhile()
+            return not armed.exists()
+
+        # Spark may have to be started anew first
+        wait_for(reached, 2 * PATIENCE, f"the server to come to {point} of stream {stream}", state=lambda: state)
+        if point in FATAL:
+            assert self.process is not None
+            self.process.wait(PATIENCE)
+            self.start()
+
     def close(self) -> None:
         """End it in order."""
+        self.host.heal()
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
@@ -78,6 +133,7 @@ class ServerProgram:
             "identity": str(self.folder / "client.key"),
             "serverKey": self.key,
             "aeronDir": str(self.aeron_dir),
+            "ipc": "never",
         }
 
     def create(self, stream: str, partitions: int) -> None:

@@ -98,6 +98,21 @@ def mapper(
     return step
 
 
+def holding(hold: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step whose first attempt of partition 0 has all its rows, and waits while the file is there."""
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
+            end = time.monotonic() + HELD
+            while os.path.exists(hold) and time.monotonic() < end:
+                time.sleep(0.02)
+
+    return step
+
+
 def failing(rows: int, length: int, go: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a step that makes rows of each partition's number, and whose first attempt fails after all of them.
 
@@ -156,11 +171,15 @@ class Program:
         self.queries[name] = writer.queryName(name).trigger(processingTime="1 hour").start()
         return {}
 
-    def copy(self, name: str, source: dict[str, str], target: dict[str, str], checkpoint: str) -> dict[str, Any]:
-        """Start a query from one stream of a server to another."""
+    def copy(
+        self, name: str, source: dict[str, str], target: dict[str, str], checkpoint: str, hold: str | None = None
+    ) -> dict[str, Any]:
+        """Start a query from one stream of a server to another; ``hold`` as :func:`mapper` has it."""
         if name in self.queries:
             self.queries.pop(name).stop()
         read = self.spark.readStream.format("aeron").options(startingOffsets="earliest", **source).load()
+        if hold is not None:
+            read = read.mapInArrow(holding(hold), read.schema)
         writer = read.writeStream.format("aeron").options(**target).option("checkpointLocation", checkpoint)
         self.queries[name] = writer.queryName(name).start()
         return {}

@@ -27,7 +27,7 @@ def connected(options: dict[str, str]) -> Client:
     """Connect as the options say."""
     return aeron_spark.connect(
         options["server"], identity=options["identity"], server_key=options["serverKey"],
-        aeron_dir=options["aeronDir"], timeout=60.0,
+        aeron_dir=options["aeronDir"], ipc=options["ipc"], timeout=60.0,
     )  # fmt: skip
 
 

@@ -14,39 +14,54 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.transport.waiting import wait_for
-from tests.e2e.processes import PATIENCE, SparkProgram, forget, kill_node, kill_one_of
+from tests.e2e.faulty_server import ANSWERED, DROPPED, JOURNAL, PUBLISHED, STAGED
+from tests.e2e.processes import PATIENCE, Cluster, SparkProgram, forget, kill_node, kill_one_of
 from tests.e2e.served import ServerProgram, StreamProducer, same
 
-KILLS: Final = 6
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "40"))
-VICTIMS: Final = ("worker", "spark", "server", "node")
+WORKER, SPARK, EXECUTOR, SERVER, NODE, CUT = "worker", "spark", "executor", "server", "node", "cut"
+KILLS: Final = (WORKER, SPARK, NODE, STAGED, PUBLISHED, JOURNAL, ANSWERED, DROPPED, CUT)
+SOAK: Final = (*KILLS, EXECUTOR, SERVER)
+SPECULATION: Final = {
+    "spark.executor.memory": "512m",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.2",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "500ms",
+}
+CUT_SECONDS: Final = 6.0  # longer than the expiry of a connection, 4 s, so that both sides take the other for gone
 
 
 class Copy:
     """A query from A to B that is started again whenever it has ended, in a Spark that is, too."""
 
-    def __init__(self, server: ServerProgram, folder: Path) -> None:
+    def __init__(self, server: ServerProgram, folder: Path, master: str) -> None:
         self.server = server
         self.folder = folder
         self.failures: list[str] = []
-        self.spark = SparkProgram(folder / "spark")
+        self.executors: set[str] = set()  # that had tasks
+        self._master = master
+        self.spark = SparkProgram(folder / "spark", master)
         self._begin()
 
-    def look(self) -> None:
-        """Start the query again where something has ended it."""
+    def look(self) -> str:
+        """Start the query again where something has ended it; return how it is."""
         if self.spark.process.poll() is not None:
             self.spark.kill_quietly()
-            self.spark = SparkProgram(self.folder / "spark")
+            self.spark = SparkProgram(self.folder / "spark", self._master)
             self._begin()
-            return
+            return "Spark was started again"
         state = self.spark.ask("state", name="q")
         if not state["active"]:
             self.failures.append(str(state["failure"]))
             self._begin()
+        return f"{state}; before: {self.failures[-1:]}"
 
     def close(self) -> None:
         """End it."""
         with contextlib.suppress(AssertionError):
+            self.executors |= {task["executor"] for task in self.spark.ask("tasks")["tasks"]}
             self.spark.ask("stop", name="q")
         self.spark.close()
 
@@ -67,35 +82,47 @@ def server(aeron_dir: Path, tmp_path: Path) -> Iterator[ServerProgram]:
 
 
 def kill(victim: str, copy: Copy, server: ServerProgram, rng: random.Random) -> None:
-    """kill -9 of one of them; what nobody else starts again is started here."""
-    if victim == "worker":
+    """kill -9 of one of them, or a fault at a point; what nobody else starts again is started here."""
+    if victim == WORKER:
         kill_one_of([*copy.spark.workers(), *copy.spark.planners()], rng)
-    elif victim == "spark":
+    elif victim == EXECUTOR:
+        kill_one_of(copy.spark.executors(), rng)
+    elif victim == SPARK:
         copy.spark.kill()
-    elif victim == "server":
+    elif victim == SERVER:
         server.kill()
         time.sleep(rng.uniform(0, 2))
         server.start()
-    else:
+    elif victim == NODE:
         kill_node(server.aeron_dir)
+    elif victim == CUT:
+        server.host.cut()
+        time.sleep(CUT_SECONDS)
+        server.host.heal()
+    else:
+        server.fault(victim, rng.choice("abb"), copy.look)  # a is the plain client's, b the query's
 
 
-def survived(server: ServerProgram, folder: Path, rng: random.Random, kills: int) -> Copy:
-    """Copy A to B while ``kills`` things are killed; then compare."""
+def survived(
+    server: ServerProgram, folder: Path, rng: random.Random, victims: list[str], master: str = "local[2,4]"
+) -> Copy:
+    """Copy A to B while these are killed, in a random order; then compare."""
+    if not server.host.may_cut:
+        print("the network is not cut: this user may not change routes", flush=True)
+        victims = [victim for victim in victims if victim != CUT]
     for stream in ("a", "b"):
         server.create(stream, 2)
     producer = StreamProducer(server, "a", folder / "ledger", rng.getrandbits(32))
     try:
         producer.await_more(1)
-        copy = Copy(server, folder)
+        copy = Copy(server, folder, master)
         try:
-            victims = [VICTIMS[index % len(VICTIMS)] for index in range(kills)]
             rng.shuffle(victims)
             for victim in victims:
                 producer.await_more(rng.randint(1, 200))
                 copy.look()
                 time.sleep(rng.uniform(0, 1))
-                print(f"kill -9: {victim}", flush=True)
+                print(f"{time.monotonic():.1f} s: {victim}", flush=True)
                 kill(victim, copy, server, rng)
                 copy.look()
             committed = producer.finish()
@@ -117,9 +144,60 @@ def survived(server: ServerProgram, folder: Path, rng: random.Random, kills: int
 
 
 def test_a_copy_under_kills_equals_its_source(server: ServerProgram, tmp_path: Path, rng: random.Random) -> None:
-    survived(server, tmp_path, rng, KILLS)
+    survived(server, tmp_path, rng, list(KILLS))
+
+
+def test_a_copy_on_two_executors_one_of_which_is_killed_equals_its_source(
+    server: ServerProgram, tmp_path: Path, rng: random.Random
+) -> None:
+    copy = survived(server, tmp_path, rng, [EXECUTOR], "local-cluster[2,1,1024]")
+    assert len(copy.executors) >= 2  # which had tasks
+
+
+def test_a_task_that_a_cluster_of_two_hosts_runs_twice_writes_once(
+    server: ServerProgram, tmp_path: Path, rng: random.Random
+) -> None:
+    for stream in ("a", "b"):
+        server.create(stream, 2)
+    producer = StreamProducer(server, "a", tmp_path / "ledger", rng.getrandbits(32))
+    try:
+        producer.await_more(200)
+        producer.finish()
+    finally:
+        producer.kill()
+    wanted, held = server.rows("a"), tmp_path / "held"
+    assert all(wanted.values())
+    held.touch()
+    machines = Cluster(tmp_path)
+    try:
+        spark = SparkProgram(tmp_path, machines.url, SPECULATION, machines.workers)
+        try:
+            spark.ask(
+                "copy", name="q", source=server.options("a"), target=server.options("b"),
+                checkpoint=str(tmp_path / "checkpoint"), hold=str(held),
+            )  # fmt: skip
+
+            def whole() -> bool:
+                failure = spark.ask("state", name="q")["failure"]
+                assert failure is None, failure
+                return spark.ask("state", name="q")["batch"] >= 0
+
+            wait_for(whole, PATIENCE, "the second attempt to write what the first one holds back")
+            same(server.rows("b"), wanted)
+            held.unlink()
+            spark.ask("stop", name="q")
+            tasks = spark.ask("tasks")["tasks"]
+            second = [task for task in tasks if task["speculative"] and task["status"] == "SUCCESS"]
+            assert second, "Spark started no task a second time"
+            assert len({task["executor"] for task in tasks}) == 2
+            same(server.rows("b"), wanted)  # the first attempt has staged its rows, and they are not there
+        finally:
+            spark.close()
+    finally:
+        machines.close()
 
 
 @pytest.mark.soak
 def test_a_copy_under_many_kills_equals_its_source(server: ServerProgram, tmp_path: Path, rng: random.Random) -> None:
-    survived(server, tmp_path, rng, SOAK_KILLS)
+    victims = [SOAK[index % len(SOAK)] for index in range(SOAK_KILLS)]
+    survived(server, tmp_path, rng, victims, "local-cluster[2,1,1024]")

@@ -101,12 +101,12 @@ class Failing:
         self.real, self.done = real, done
         self.failed = False
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **more: Any) -> Any:
         if self.failed:
-            return self.real(*given)
+            return self.real(*given, **more)
         self.failed = True
         if self.done:
-            self.real(*given)
+            self.real(*given, **more)
         raise TransportError("the commit failed, for a test")
 
 
@@ -154,15 +154,44 @@ def test_a_later_run_fences_off_the_earlier_one(
         target.enter("w", "the later run", 2)
 
 
-def test_another_query_of_the_same_name_is_refused_and_not_swallowed(
+def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_restart_is_a_repeat(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
-    frame = rows_of(spark, served, source, maxRowsPerTrigger=100)
-    copy(frame, served.options(target), tmp_path / "one", writerId="shared")
-    assert target.last("shared") >= 1
-    with pytest.raises(PySparkException, match="Give each query a writerId of its own"):
-        copy(frame, served.options(target), tmp_path / "two", writerId="shared")
+    """Both have batch 0 only: by writer and batch they cannot be told apart."""
+    frame, options = rows_of(spark, served, source), served.options(target)
+    first = copy(frame, options, tmp_path / "one", writerId="shared")
+    assert target.last("shared") == 0
+    with pytest.raises(PySparkException, match=rf"'shared' is committed by another author's run '{first.runId}'"):
+        copy(frame.where("value like '1%'"), options, tmp_path / "two", writerId="shared")
+    with pytest.raises(PySparkException, match="another author's run"):
+        copy(frame.where("value is null"), options, tmp_path / "three", writerId="shared")
+    assert forget_last_commit(tmp_path / "one") == 0
+    copy(frame, options, tmp_path / "one", writerId="shared")
     assert sorted(values(spark, served, target)) == list(range(200))
+
+
+def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+) -> None:
+    frame, options, again = rows_of(spark, served, source), served.options(target), {"processingTime": "0 seconds"}
+    few = rows_of(spark, served, source, maxRowsPerTrigger=60)
+    ahead = copy(few, served.options(served.stream()), tmp_path / "ahead", writerId="w")
+    older = start(frame, options, tmp_path / "older", trigger=again, writerId="w")
+    try:
+        await_that(older, "its first batch", lambda: target.last("w") == 0)
+        newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w")
+        try:
+            assert newer.id == ahead.id
+            write(numbered_rows(spark, 50, 1, first=200), served.options(source))
+            await_that(newer, "its next batch", lambda: target.last("w", str(newer.id)) > 0)
+            write(numbered_rows(spark, 50, 1, first=250), served.options(source))
+            with pytest.raises(PySparkException) as fenced:
+                older.awaitTermination(FINISH)
+            assert f"run '{older.runId}' of writer 'w' is fenced: the later run '{newer.runId}'" in str(fenced.value)
+        finally:
+            newer.stop()
+    finally:
+        older.stop()
 
 
 def test_arrow_rows_are_aggregated_and_written_back_once(spark: SparkSession, served: Served, tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""What a server reads of its disk for Spark and for a plain client: undamaged, and no more than it has to."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import aeron_spark
+from aeron_spark.aeron import walk as walking
+from aeron_spark.errors import DataFormatError
+from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams.stream import Stream
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.named.rows import messages, write
+from tests.spark.served import Served, read
+
+MIB: Final = 1 << 20
+MESSAGE: Final = 8 << 10  # an eighth of a term of 64 KiB, with its header
+FRAME_HEADER: Final = 32
+
+
+class Touched:
+    """Counts the bytes of a stream's log that are read for somebody: those sent, and those walked for their headers.
+
+    Of what was walked every byte counts, and a message more; the server looks at the headers only.
+    """
+
+    def __init__(self, stream: Stream, patch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        self._blocks, self._walk = stream.blocks, walking.walk
+        patch.setattr(stream, "blocks", self.blocks)
+        patch.setattr(walking, "walk", self.walk)
+
+    def blocks(self, *given: Any) -> Iterator[tuple[int, bytes]]:
+        for position, data in self._blocks(*given):
+            self.bytes += len(data)
+            yield position, data
+
+    def walk(self, *given: Any, **more: Any) -> Any:
+        found = self._walk(*given, **more)
+        self.bytes += max(int(found.boundary()) - more["start"], 0) + MESSAGE
+        return found
+
+
+@pytest.mark.parametrize("mib", [64, pytest.param(1024, marks=pytest.mark.soak)])
+def test_a_starting_time_is_found_without_reading_the_stream(
+    spark: SparkSession, served: Served, monkeypatch: pytest.MonkeyPatch, mib: int
+) -> None:
+    stream = served.stream(term_bytes=64 << 10)
+    filling = bytes(MESSAGE - 128)
+    for transaction in range(mib):
+        write(stream, transaction, {0: [b"%9d" % transaction + filling] * (MIB // MESSAGE)})
+    began = datetime.now(timezone.utc)
+    wait_for(lambda: datetime.now(timezone.utc) > began, 60.0, "the clock to go on")
+    for transaction in (mib, mib + 1):
+        write(stream, transaction, {0: [b"%9d" % transaction]})
+    touched, size = Touched(stream, monkeypatch), stream.states()[0].end
+    found = read(spark, served.options(stream), payload="raw", startingTimestamp=began.isoformat()).collect()
+    assert [int(row.value) for row in found] == [mib, mib + 1]
+    print(f"{touched.bytes} bytes of {size} were read")
+    assert size > 0.9 * mib * MIB
+    assert 0 < touched.bytes < size / 100
+
+
+@pytest.mark.parametrize("place", ["in a value", "in a frame's length"])
+def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_nothing_wrong_is_delivered(
+    spark: SparkSession, served: Served, node: NodeHandle, place: str
+) -> None:
+    stream = served.stream()
+    values = [secrets.token_bytes(100) for _ in range(1_000)]
+    write(stream, 0, {0: values})
+    (state,) = stream.states()
+    position = messages(stream, 0)[600][0]
+    with Path(node.archive_dir, f"{state.recording_id}-0.rec").open("r+b") as file:
+        at = position + (FRAME_HEADER + 50 if place == "in a value" else 1)
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 0x10]))
+    with pytest.raises(PySparkException, match="DataFormatError") as failed:
+        read(spark, served.options(stream), payload="raw").collect()
+    _names(str(failed.value), state.recording_id, position)
+    delivered: list[bytes] = []
+    with aeron_spark.connect(
+        served.server.addresses[0], aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
+    ) as client:
+        reader = client.reader(stream.definition.name)
+        with pytest.raises(DataFormatError) as refused:
+            delivered.extend(value for batch in reader for value in batch.column("value").to_pylist())
+    _names(str(refused.value), state.recording_id, position)
+    assert delivered == values[: len(delivered)]
+    assert len(delivered) <= 600
+
+
+def _names(text: str, recording: int, position: int) -> None:
+    assert f"recording {recording})" in text
+    assert re.search(rf"position.{position}\b", text)
