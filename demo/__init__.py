@@ -1,4 +1,4 @@
-"""Real flights through Aeron and Spark into Delta, and back: ``python -m demo``."""
+"""Real flights through Aeron and Spark into Delta, and back; then through a secure server: ``python -m demo``."""
 
 
 class Failed(Exception):

@@ -23,16 +23,28 @@ PATIENCE: Final = 15.0  # seconds for a process to end when it is told to
 def workshop() -> Iterator[tuple[Path, str]]:
     """Make a folder, run a media driver with archive for this demo alone, and yield the folder and its directory."""
     place = Path(tempfile.mkdtemp(prefix="aeron-spark-demo-"))
-    memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else place
-    aeron_dir = memory / f"aeron-spark-demo-{os.getpid()}-{secrets.token_hex(3)}"
-    os.environ["AERON_SPARK_DATA_HOME"] = str(place / "node")  # Spark's workers and the producer inherit it
+    os.environ["AERON_SPARK_DATA_HOME"] = str(place / "node")  # whatever is started later inherits it
+    os.environ["AERON_SPARK_CONFIG_HOME"] = str(place / "config")
     try:
-        with node.ensure(aeron_dir) as handle:
+        with aeron_directory("direct") as aeron_dir, node.ensure(aeron_dir) as handle:
             yield place, handle.aeron_dir
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def aeron_directory(name: str) -> Iterator[str]:
+    """Yield a new directory for a media driver in shared memory; whoever first uses it starts the driver.
+
+    In the end the driver is stopped, and the directory removed.
+    """
+    memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    aeron_dir = memory / f"aeron-spark-demo-{os.getpid()}-{secrets.token_hex(3)}-{name}"
+    try:
+        yield str(aeron_dir)
     finally:
         node.stop(aeron_dir, force=True)
         shutil.rmtree(aeron_dir, ignore_errors=True)
-        shutil.rmtree(place, ignore_errors=True)
 
 
 class Process:
@@ -64,6 +76,10 @@ class Process:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End it, if it has not ended yet."""
         self._process.terminate()
         self.go_on()
         try:

@@ -10,36 +10,24 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 
 import pyarrow as pa
 
 from aeron_spark.log.appender import Appender, Source
 from aeron_spark.options import WriteOptions
 from demo.flights import TOTAL, load
+from demo.pacing import first_rows, paced
 
 BATCHES_PER_SECOND = 20
-FIRST_SHARE = 20  # a twentieth comes before the wait
 
 
-class Publishing:
-    """Publishes parts of a table, and tells how far it is."""
-
-    def __init__(self, appender: Appender, say: Callable[[dict[str, float]], None]) -> None:
-        self._appender = appender
-        self._say = say
-
-    def publish(self, flights: pa.Table, seconds: float) -> None:
-        """Publish ``flights`` evenly over ``seconds``, and return once all of them are recorded."""
-        size = max(1, round(flights.num_rows / max(seconds * BATCHES_PER_SECOND, 1)))
-        began = time.time()
-        for first in range(0, flights.num_rows, size):
-            due = began + seconds * first / flights.num_rows
-            time.sleep(max(0.0, due - time.time()))
-            for batch in flights.slice(first, size).to_batches():
-                self._appender.arrow(batch)
-            self._say({"published": self._appender.rows})
-        self._appender.finish()
+def publish(appender: Appender, flights: pa.Table, seconds: float) -> None:
+    """Publish ``flights`` evenly over ``seconds``, and return once all of them are recorded."""
+    for part in paced(flights, seconds, BATCHES_PER_SECOND):
+        for batch in part.to_batches():
+            appender.arrow(batch)
+        say({"published": appender.rows})
+    appender.finish()
 
 
 def main() -> None:
@@ -61,13 +49,12 @@ def main() -> None:
     }
     flights = load(args.rows)
     appender = Appender(WriteOptions.parse(options, streaming=False), Source("flights"))
-    publishing = Publishing(appender, say)
-    first = -(-args.rows // FIRST_SHARE)
+    first = first_rows(args.rows)
     began = time.time()
-    publishing.publish(flights.slice(0, first), 0.0)
+    publish(appender, flights.slice(0, first), 0.0)
     sys.stdin.read()
     resumed = time.time()
-    publishing.publish(flights.slice(first), args.seconds)
+    publish(appender, flights.slice(first), args.seconds)
     say({"published": appender.rows, "began": began, "resumed": resumed, "ended": time.time()})
 
 

@@ -21,6 +21,11 @@ class Stopping:
         self._asked = False
         self._held = False
 
+    @property
+    def asked(self) -> bool:
+        """Whether a signal came: what fails after it does so because others, such as Spark's JVM, heard it, too."""
+        return self._asked
+
     def listen(self) -> None:
         """Take the signals; again where a library took them."""
         for number in SIGNALS:

@@ -4,6 +4,12 @@
         --table /lake/flights --checkpoint /lake/_checkpoints/flights \\
         --option channel=aeron:ipc --option streamId=1001 --option startingOffsets=earliest
 
+From a stream of a secure server, by other options alone; the key is in a file that Spark brings along:
+
+    spark-submit ... --files me.key spark_jobs/aeron_to_delta.py --table ... --checkpoint ... \\
+        --option server=feeds.example:20121 --option stream=flights --option identity=me.key \\
+        --option serverKey=aeron-spark:CQ... --option startingOffsets=earliest
+
 Where the driver runs in the cluster, add ``--py-files spark_jobs/session.py``.
 """
 

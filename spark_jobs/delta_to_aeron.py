@@ -1,8 +1,14 @@
-"""From a Delta table, each row that is appended to it, onto an Aeron stream, at least once.
+"""From a Delta table, each row that is appended to it, onto an Aeron stream, at least once; exactly once to a server.
 
     spark-submit --packages io.delta:delta-spark_4.2_2.13:4.4.0 spark_jobs/delta_to_aeron.py \\
         --table /lake/flights --checkpoint /lake/_checkpoints/flights-out \\
         --option channel=aeron:ipc --option streamId=1002 --option record=auto
+
+To a stream of a secure server, by other options alone; the key is in a file that Spark brings along:
+
+    spark-submit ... --files me.key spark_jobs/delta_to_aeron.py --table ... --checkpoint ... \\
+        --option server=feeds.example:20121 --option stream=flights --option identity=me.key \\
+        --option serverKey=aeron-spark:CQ...
 
 Where the driver runs in the cluster, add ``--py-files spark_jobs/session.py``.
 """

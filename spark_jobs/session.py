@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=name_and_value,
         dest="options",
         metavar="NAME=VALUE",
-        help="an option of the connector, such as channel=aeron:ipc or streamId=1001; once for each",
+        help="an option of the connector, such as streamId=1001 or stream=flights; once for each",
     )
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--available-now", action="store_true", help="end when all that is there now is done")

@@ -1,11 +1,13 @@
-"""The quickstart notebook: every cell but the first one of code runs, and the last of them shows a live stream."""
+"""The notebooks: every cell but the first one of code runs, and what they show is there."""
 
 from __future__ import annotations
 
 import base64
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import nbformat
@@ -13,10 +15,15 @@ import pytest
 from nbclient import NotebookClient
 
 from aeron_spark import node
+from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.processes import ROOT, forget
 from tests.leaks import SHARED_MEMORY
 
-NOTEBOOK: Final = ROOT / "notebooks" / "quickstart.ipynb"
+QUICKSTART: Final = ROOT / "notebooks" / "quickstart.ipynb"
+SECURE: Final = ROOT / "notebooks" / "secure_producer.ipynb"
+NOTEBOOKS: Final = (QUICKSTART, SECURE)
+SERVER: Final = 'SERVER = "127.0.0.1:20121"'
+PNG: Final = b"\x89PNG"
 CELL_TIMEOUT: Final = 300  # seconds; the slowest cell takes ten on a machine that does nothing else
 INSTALL: Final = "install"  # the tag of the cell with %pip
 
@@ -37,33 +44,68 @@ def home(run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     forget(aeron_dir)
 
 
-def test_the_notebook_is_committed_without_output() -> None:
-    cells = code_cells(nbformat.read(NOTEBOOK, as_version=4))
+def run(path: Path, place: Path, instead: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
+    """Run a notebook with some of its code replaced, and return the outputs of its cells."""
+    notebook = nbformat.read(path, as_version=4)
+    # The cell with %pip would replace the source tree that is tested here by a release from the package index.
+    notebook.cells = [cell for cell in notebook.cells if INSTALL not in cell.metadata.get("tags", [])]
+    for old, new in instead.items():
+        assert sum(old in cell.source for cell in code_cells(notebook)) == 1, f"{old} is not in one cell"
+        for cell in code_cells(notebook):
+            cell.source = cell.source.replace(old, new)
+    client = NotebookClient(
+        notebook, timeout=CELL_TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(place)}}
+    )
+    client.execute()
+    return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def pictures(outputs: list[Any]) -> list[bytes]:
+    return [base64.b64decode(one.data["image/png"]) for one in outputs if "image/png" in one.get("data", {})]
+
+
+def tables(outputs: list[Any]) -> list[str]:
+    return [one.data["text/plain"] for one in outputs if one.output_type == "execute_result"]
+
+
+def printed(outputs: list[Any]) -> str:
+    return "".join(one.text for one in outputs if one.output_type == "stream" and one.name == "stdout")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_without_output(path: Path) -> None:
+    cells = code_cells(nbformat.read(path, as_version=4))
     assert cells
     assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
 
 
-def test_the_notebook_begins_with_its_installation_and_installs_nowhere_else() -> None:
-    cells = code_cells(nbformat.read(NOTEBOOK, as_version=4))
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_begins_with_its_installation_and_installs_nowhere_else(path: Path) -> None:
+    cells = code_cells(nbformat.read(path, as_version=4))
     assert cells[0].source == "%pip install -q 'aeron-spark[spark,notebooks]'"
     assert [cell.metadata.get("tags", []) for cell in cells] == [[INSTALL], *([[]] * (len(cells) - 1))]
 
 
-def test_the_notebook_charts_a_live_stream(home: Path, tmp_path: Path) -> None:
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    # The cell with %pip would replace the source tree that is tested here by a release from the package index.
-    notebook.cells = [cell for cell in notebook.cells if INSTALL not in cell.metadata.get("tags", [])]
-    client = NotebookClient(
-        notebook, timeout=CELL_TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
-    client.execute()
-    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
-    pictures = [
-        base64.b64decode(output.data["image/png"]) for output in outputs if "image/png" in output.get("data", {})
-    ]
-    assert len(pictures) == 1
-    assert pictures[0].startswith(b"\x89PNG")
-    tables = [output.data["text/plain"] for output in outputs if output.output_type == "execute_result"]
-    assert any("JFK" in text and "delay" in text for text in tables)
-    printed = "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
-    assert all(origin in printed for origin in ("EWR", "JFK", "LGA")), "what was recorded is read again at the end"
+def test_the_quickstart_charts_a_live_stream(home: Path, tmp_path: Path) -> None:
+    outputs = run(QUICKSTART, tmp_path)
+    (picture,) = pictures(outputs)
+    assert picture.startswith(PNG)
+    assert any("JFK" in text and "delay" in text for text in tables(outputs))
+    assert all(origin in printed(outputs) for origin in ("EWR", "JFK", "LGA")), "what was recorded is read again"
+
+
+def test_the_secure_producer_loses_nothing_while_its_server_is_away(home: Path, tmp_path: Path) -> None:
+    data, control = free_ports()
+    outputs = run(SECURE, tmp_path, {SERVER: f'SERVER = "127.0.0.1:{data}:{control}"'})
+    (picture,) = pictures(outputs)
+    assert picture.startswith(PNG)
+    assert any("kitchen" in text and "temperature" in text for text in tables(outputs))
+    said = printed(outputs)
+    waited = re.search(r"(\d+) transactions wait", said)
+    assert waited is not None, said
+    assert int(waited[1]) > 0
+    compared = re.search(r"(\d+) readings written, (\d+) found, (\d+) of them twice", said)
+    assert compared is not None, said
+    written, found, twice = map(int, compared.groups())
+    assert (found, twice) == (written, 0)
+    assert written > 40

@@ -1,7 +1,7 @@
 """The kernel's packet filter, address translation and table of connections, told over netlink.
 
-It is nftables without the ``nft`` program, which few test machines have: the messages are those of
-``linux/netfilter/nf_tables.h``, for the half-dozen expressions a router of these tests needs.
+It is nftables without the ``nft`` program, which few machines have: the messages are those of
+``linux/netfilter/nf_tables.h``, for the half-dozen expressions that a router of the demo, and of tests, needs.
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""What Spark does in the second act: flights from a stream of the server to other streams of it, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from demo.flights import SCHEMA
+from demo.queries import Queries, count_by_day
+
+FLIGHTS: Final = "flights"  # the stream that is read
+COPIES, DAYS = "copies", "days"  # those that are written, and the queries that do it
+
+
+class SecureQueries(Queries):
+    """Two queries that read one stream of flights: each flight goes to ``copies``, the days to ``days``."""
+
+    def __init__(self, spark: SparkSession, place: Path, server: Mapping[str, str]) -> None:
+        super().__init__(place / "checkpoints-two", COPIES)
+        self._spark = spark
+        self._server = server
+
+    def sinks(self) -> Mapping[str, tuple[DataStreamWriter, str]]:
+        """See :meth:`Queries.sinks`."""
+        rows = (
+            self._spark.readStream.format("aeron")
+            .schema(from_arrow_schema(SCHEMA))
+            .options(stream=FLIGHTS, startingOffsets="earliest", maxBytesPerTrigger="16m", **self._server)
+            .load()
+        )
+        days = count_by_day(rows)
+        return {
+            COPIES: (rows.writeStream.format("aeron").options(stream=COPIES, **self._server), "0 seconds"),
+            DAYS: (
+                days.writeStream.format("aeron").options(stream=DAYS, **self._server).outputMode("complete"),
+                "3 seconds",
+            ),
+        }
