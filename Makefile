@@ -76,7 +76,7 @@ test: check setup  ## what CI runs: check, and the tests with real Aeron and Spa
 	@.ci/require namespaces
 	$(BIN)/python -m pytest $(JAVA_SUITES)
 
-demo: setup  ## real flights through Aeron and Spark into Delta, and back
+demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server
 	$(BIN)/python -m demo
 
 soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repeats one)
