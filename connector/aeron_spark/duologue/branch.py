@@ -102,8 +102,8 @@ class Branch:
             self._bytes -= message.nbytes
             resume = self._paused and 2 * self._bytes < WAITING_BYTES
             self._paused = self._paused and not resume
-        if resume:
-            self._home.resume(self.link.token)
+            if resume:  # under the lock: a pause that was decided before must not come after
+                self._home.resume(self.link.token)
         return message
 
     def check(self) -> None:
@@ -207,9 +207,9 @@ class Branch:
             self._bytes += message.nbytes
             full = not self._paused and self._bytes > WAITING_BYTES
             self._paused = self._paused or full
+            if full:
+                self._home.pause(self.link.token)
             self._changed.notify()
-        if full:
-            self._home.pause(self.link.token)
 
     def _settle(self, end: float) -> None:
         """Have what waits taken."""
