@@ -150,6 +150,17 @@ class SparkProgram:
         return answer
 
 
+# Of a cluster: a task that is slow is started a second time, on another executor.
+SPECULATION: Final = {
+    "spark.executor.memory": "512m",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.2",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "500ms",
+}
+
+
 class Cluster:
     """A standalone Spark cluster of one core on each of two hosts, which are addresses of this machine.
 

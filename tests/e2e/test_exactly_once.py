@@ -24,6 +24,7 @@ from aeron_spark.transport.waiting import wait_for
 from aeron_spark.wire.frame import decode
 from tests.e2e.processes import (
     PATIENCE,
+    SPECULATION,
     Cluster,
     Place,
     Producer,
@@ -60,16 +61,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProgram]:
     """Spark with two executors on two hosts, which starts a slow task a second time on the other one."""
     place = tmp_path_factory.mktemp("cluster")
     machines = Cluster(place)
-    conf = {
-        "spark.executor.memory": "512m",
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.multiplier": "1.2",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "500ms",
-    }
     try:
-        program = SparkProgram(place, machines.url, conf, machines.workers)
+        program = SparkProgram(place, machines.url, SPECULATION, machines.workers)
         yield program
         program.close()
     finally:

@@ -15,21 +15,13 @@ import pytest
 from aeron_spark import node
 from aeron_spark.transport.waiting import wait_for
 from tests.e2e.faulty_server import ANSWERED, DROPPED, JOURNAL, PUBLISHED, STAGED
-from tests.e2e.processes import PATIENCE, Cluster, SparkProgram, forget, kill_node, kill_one_of
+from tests.e2e.processes import PATIENCE, SPECULATION, Cluster, SparkProgram, forget, kill_node, kill_one_of
 from tests.e2e.served import ServerProgram, StreamProducer, same
 
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "40"))
 WORKER, SPARK, EXECUTOR, SERVER, NODE, CUT = "worker", "spark", "executor", "server", "node", "cut"
 KILLS: Final = (WORKER, SPARK, NODE, STAGED, PUBLISHED, JOURNAL, ANSWERED, DROPPED, CUT)
 SOAK: Final = (*KILLS, EXECUTOR, SERVER)
-SPECULATION: Final = {
-    "spark.executor.memory": "512m",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.multiplier": "1.2",
-    "spark.speculation.quantile": "0.5",
-    "spark.speculation.minTaskRuntime": "500ms",
-}
 CUT_SECONDS: Final = 6.0  # longer than the expiry of a connection, 4 s, so that both sides take the other for gone
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,20 @@ def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_rest
     assert forget_last_commit(tmp_path / "one") == 0
     copy(frame, options, tmp_path / "one", writerId="shared")
     assert sorted(values(spark, served, target)) == list(range(200))
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
+) -> None:
+    options, frame = served.options(target), rows_of(spark, served, source)
+    copy(frame, options, tmp_path / "c")
+    shutil.copytree(tmp_path / "c", tmp_path / "older")
+    for first in (200, 250):
+        write(numbered_rows(spark, 50, 1, first=first), served.options(source))
+        copy(frame, options, tmp_path / "c")
+    with pytest.raises(PySparkException, match="an older copy of its checkpoint"):
+        copy(frame, options, tmp_path / "older")
+    assert sorted(values(spark, served, target)) == list(range(300))
 
 
 def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(

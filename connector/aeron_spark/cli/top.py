@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -77,24 +77,32 @@ class View:
 @json_option
 def top(aeron_dir: str | None, every: float, count: int | None, as_json: bool) -> None:
     """Show what a media driver does, as it does it: streams by who is behind, then by speed."""
-    directory = status(aeron_dir).aeron_dir
+    views = _views(status(aeron_dir).aeron_dir, every, count)
     console = Console(highlight=False, markup=False)
-    before = look(directory)
     try:
-        with Live(console=console, auto_refresh=False, screen=console.is_terminal and not as_json) as live:
-            for _ in range(count) if count else itertools.count():
-                time.sleep(every)
-                after = look(directory)
-                seen = view(before, after)
-                before = after
-                if as_json:
-                    print_json(seen)
-                elif console.is_terminal:
+        if as_json:
+            for seen in views:
+                print_json(seen)
+        elif console.is_terminal:
+            with Live(console=console, auto_refresh=False, screen=True) as live:
+                for seen in views:
                     live.update(shown(seen, console.height), refresh=True)
-                else:
-                    Console(highlight=False, markup=False, width=200).print(shown(seen))
+        else:
+            console = Console(highlight=False, markup=False, width=200)
+            for seen in views:
+                console.print(shown(seen))
     except KeyboardInterrupt:  # the ordinary end of a view
         pass
+
+
+def _views(directory: str, every: float, count: int | None) -> Iterator[View]:
+    """Yield what moved, each ``every`` seconds."""
+    before = look(directory)
+    for _ in range(count) if count else itertools.count():
+        time.sleep(every)
+        after = look(directory)
+        yield view(before, after)
+        before = after
 
 
 def look(directory: str) -> Look:

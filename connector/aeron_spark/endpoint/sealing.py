@@ -3,7 +3,8 @@
     scrypt 15 8 1 <base64 of the salt> <base64 of nonce and sealed key>
 
 The numbers are scrypt's log2(N), r and p: 32 MiB and some 0.1 s a guess. A reader takes what the text says, up to
-64 times that work, so that files written with higher ones later can be read, and a hostile one costs a bounded time.
+eight times as much of both, so that files written with higher numbers later can be read, and a hostile one costs a
+bounded time and memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 KDF: Final = "scrypt"
 COST: Final = (15, 8, 1)  # log2(N), r, p: RFC 7914's advice for interactive use, doubled
-HIGHEST: Final = (20, 16, 1)
+HIGHEST: Final = (18, 8, 1)
 SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 12
 KEY_BYTES: Final = 32

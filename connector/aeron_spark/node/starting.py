@@ -27,7 +27,9 @@ from aeron_spark.node.locks import FileLock, is_held, owner
 from aeron_spark.node.places import NodePlaces, node_places
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_asked, parse_settings
 
-START_TIMEOUT: Final = 60.0  # seconds; a start takes about one, and a verify of a torn archive reads its last segments
+START_TIMEOUT: Final = (
+    60.0  # seconds; a start takes about one; after a kill the last segments of open recordings are read
+)
 LOG_LIMIT: Final = 8 * 1024 * 1024  # bytes after which a start begins a new log and keeps one old one
 POLL: Final = 0.005  # seconds between two looks at a node that starts
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]

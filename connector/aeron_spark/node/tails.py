@@ -78,7 +78,7 @@ def settle(archive_dir: Path, checksum: Callable[[bytes], int]) -> list[Tail]:
     """
     path = archive_dir / CATALOG
     age = archive_mark_age(archive_dir)
-    if not path.exists() or (age is not None and age < DRIVER_TIMEOUT):
+    if not path.exists() or path.stat().st_size < CATALOG_HEADER_LENGTH or (age is not None and age < DRIVER_TIMEOUT):
         return []
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as catalog:
         settled = [_settle(archive_dir, catalog, at, checksum) for at in _open_entries(catalog)]
@@ -96,7 +96,8 @@ def _open_entries(catalog: mmap.mmap) -> Iterator[int]:
         length, state, _ = ENTRY_HEADER.unpack_from(catalog, at)
         if length <= 0:
             return
-        if state == VALID and DESCRIPTOR.unpack_from(catalog, at + ENTRY_HEADER_LENGTH)[3] == NULL_POSITION:
+        _, _, _, stop, segment_length, term_length = DESCRIPTOR.unpack_from(catalog, at + ENTRY_HEADER_LENGTH)
+        if state == VALID and stop == NULL_POSITION and segment_length >= term_length > 0:
             yield at
         at += _aligned(ENTRY_HEADER_LENGTH + length, alignment)
 
@@ -105,7 +106,7 @@ def _settle(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[
     entry = at + ENTRY_HEADER_LENGTH
     recording, _, start, _, segment_length, term_length = DESCRIPTOR.unpack_from(catalog, entry)
     position, torn = start, 0
-    bases = [int(path.stem.partition("-")[2]) for path in archive_dir.glob(f"{recording}-*.rec")]
+    bases = [int(path.stem.partition("-")[2]) for path in archive_dir.glob(f"{recording}-[0-9]*.rec")]
     if bases:
         base = max(bases)
         # The first segment begins at the term in which the recording began.

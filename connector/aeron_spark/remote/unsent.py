@@ -85,9 +85,8 @@ class Unsent:
         self._draft: io.FileIO | None = None
         self._crc = 0
         self._written = 0
-        self.author = (
-            f"buffer-{uuid.uuid4()}"  # of a new folder: who its transactions are, whichever process sends them
-        )
+        # of a new folder: who its transactions are, whichever process sends them
+        self.author = f"buffer-{uuid.uuid4()}"
         try:
             self.writer, self.base = self._settings(stream, writer)
             self._stream = stream

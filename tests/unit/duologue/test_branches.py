@@ -72,6 +72,41 @@ def test_what_is_not_taken_holds_the_sender_up(world: World) -> None:
     assert [len(theirs.receive(5.0) or b"") for _ in range(2)] == [len(message), len(b"again")]
 
 
+def test_a_reader_that_catches_up_while_it_is_being_held_up_is_not_held_up_for_good(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent finds too much waiting, and before it says so the reader has taken all of it."""
+    server, _, mine, theirs = both_ends(world)
+    said: list[str] = []
+    pause, resume = server.branches.pause, server.branches.resume
+    readers: list[threading.Thread] = []
+
+    def slow_pause(token: int) -> None:
+        readers.append(threading.Thread(target=take_all))
+        readers[0].start()
+        readers[0].join(0.5)  # enough for a reader that nothing keeps from it
+        pause(token)
+        said.append("pause")
+
+    def noted_resume(token: int) -> None:
+        resume(token)
+        said.append("resume")
+
+    def take_all() -> None:
+        while theirs.receive(0.0) is not None:
+            pass
+
+    monkeypatch.setattr(server.branches, "pause", slow_pause)
+    monkeypatch.setattr(server.branches, "resume", noted_resume)
+    for _ in range(WAITING_BYTES // mine.room + 2):
+        mine.send(bytes(mine.room), timeout=5.0)
+    wait_for(lambda: len(said) == 2, "it to be held up and let go")
+    readers[0].join()
+    assert said == ["pause", "resume"]
+    mine.send(b"more", timeout=5.0)
+    wait_for(lambda: bytes(theirs.receive(0.1) or b"") == b"more", "what was sent later")
+
+
 def test_closing_one_ends_it_at_the_other_end_after_what_was_sent(world: World) -> None:
     _, client, mine, theirs = both_ends(world)
     mine.send(b"last words", timeout=5.0)

@@ -120,5 +120,13 @@ def test_an_archive_that_may_be_alive_is_left_alone(tmp_path: Path, ago: float, 
     assert (tails.settle(tmp_path, checksum) == []) == left
 
 
+def test_what_is_no_segment_and_no_catalog_is_passed_over(tmp_path: Path) -> None:
+    Archive(tmp_path).segment(0, frame(64))
+    (tmp_path / "7-old.rec").write_bytes(b"not a segment")
+    assert tails.settle(tmp_path, checksum) == [tails.Tail(7, 64, 0)]
+    (tmp_path / tails.CATALOG).write_bytes(b"")  # as a kill while it is made may leave it
+    assert tails.settle(tmp_path, checksum) == []
+
+
 def test_no_archive_is_no_error(tmp_path: Path) -> None:
     assert tails.settle(tmp_path, checksum) == []
