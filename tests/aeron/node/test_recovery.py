@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aeron_spark import node
+from aeron_spark.aeron.driver import CHECKSUM
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_held, owner
@@ -22,7 +23,11 @@ from tests.aeron.node.programs import JAR, RECORDER, python
 KILLS = 3
 MIB = 1 << 20
 PAGE = 4096
-JAVA = ("java", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED")
+JAVA = (
+    "java",
+    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
+)
 
 
 def kill_node(aeron_dir: Path, pid: int) -> None:
@@ -159,14 +164,16 @@ def frames(content: bytes) -> Iterator[tuple[int, int]]:
 
 def archive_tool(command: str, archive_dir: Path) -> str:
     """Run Aeron's own tool, as anybody can; it has nothing to ask."""
-    return subprocess.run(
-        [*JAVA, "-cp", str(JAR), "io.aeron.archive.ArchiveTool", str(archive_dir), command],
+    done = subprocess.run(
+        [*JAVA, "-cp", str(JAR), "io.aeron.archive.ArchiveTool", str(archive_dir), command, "-checksum", CHECKSUM],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=60,
-        check=True,
-    ).stdout
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def test_a_frozen_node_is_named_and_can_be_forced(own: Path) -> None:
