@@ -18,7 +18,8 @@ from aeron_spark.transport.waiting import Deadline
 T = TypeVar("T")
 
 FORGET: Final = 32 << 20  # bytes published of a mapped stage after which the kernel may have its memory back
-ROOM_TIMEOUT: Final = 5.0  # seconds for a recording to end whose publication was closed
+ROOM_TIMEOUT: Final = 5.0  # seconds for a place among the archive's recordings
+ENDING: Final = 1.0  # seconds a recording may need to end once its publication is closed, before more are closed
 
 
 def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
@@ -27,14 +28,16 @@ def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
     ``make_room`` gives some up, where it can. Raises NoRoomToRecord where there is none for too long.
     """
     deadline = Deadline(ROOM_TIMEOUT, "a place among the archive's recordings")
+    ending: Deadline | None = None  # the recording of a closed publication takes a moment to end
     while True:
         try:
             return attempt()
         except NoRoomToRecord:
-            make_room()
             if not deadline.remaining():
                 raise
-        deadline.idle()  # the recording of a closed publication takes a moment to end
+            if ending is None or not ending.remaining():
+                ending = Deadline(ENDING, "a recording to end") if make_room() else None
+        deadline.idle()
 
 
 class Recordings:
