@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ PAUSE: Final = 0.005  # seconds between two pings: the connection is idle
 IDLE_SECONDS: Final = 3.0
 BUSY_CORES: Final = 4  # with fewer, two ends that spin would leave the media driver none
 HANDSHAKES: Final = 100  # of a turn
+WARM_HANDSHAKES: Final = 400  # before them: four JVMs compile what they run often
 AT_ONCE: Final = 8
 TICK: Final = 0.01  # seconds: what the system counts another process's time in
 SIDES: Final = {"server": "server's process", "driver": "server's media driver"}
@@ -110,10 +111,14 @@ def small(stage: Stage) -> Iterator[Figure]:
 
 
 def pings(stage: Stage) -> Iterator[Figure]:
-    """Round trips of an idle connection, and what waiting for them costs."""
+    """Round trips of an idle connection, and what waiting for them costs: the ends', and their media driver's way."""
     both = (os.cpu_count() or 1) >= BUSY_CORES
     for idle, target in (("busy-spin", "<= 1"), ("backoff", "")):
-        with _ends(stage, idle, idle if both else "backoff") as (_, client):
+        with (
+            _driver_that_waits(stage, idle) as at,
+            end_of("server", at, PORTS, idle if both else "backoff"),
+            end_of("client", at, PORTS, idle) as client,
+        ):
             count = 20 if stage.quick else PINGS
             client("connect", name=idle, media="udp")
             client("ping", name=idle, count=count)  # warm
@@ -139,29 +144,26 @@ def handshakes(stage: Stage) -> Iterator[Figure]:
     The clients have a media driver of their own, so that what the server's side takes can be told apart.
     """
     count = 8 if stage.quick else HANDSHAKES
-    theirs = f"{stage.node.aeron_dir}-clients"
     alone: list[float] = []
     used: dict[str, list[float]] = {"server": [], "driver": []}
     rates: list[float] = []
     failed: list[str] = []
-    try:
-        with node.ensure(theirs), ExitStack() as stack:
-            server = stack.enter_context(end_of("server", stage.node.aeron_dir, PORTS))
-            client = stack.enter_context(end_of("client", theirs, PORTS))
-            driver = psutil.Process(stage.node.pid)
-            client("handshakes", media="udp", count=count, at_once=AT_ONCE)  # warm
-            for _ in range(stage.rounds):
-                alone += client("handshakes", media="udp", count=max(2, count // 10), at_once=1)["seconds"]
-                before, begun = (server("cpu"), cpu_of(driver)), time.perf_counter()
-                made = client("handshakes", media="udp", count=count, at_once=AT_ONCE)
-                done = len(made["seconds"])
-                rates.append(done / (time.perf_counter() - begun))
-                used["server"].append(done / (server("cpu") - before[0]))
-                used["driver"].append(done / max(TICK, cpu_of(driver) - before[1]))
-                failed += made["failed"]
-    finally:
-        node.stop(theirs, force=True)
-        shutil.rmtree(theirs, ignore_errors=True)
+    with (
+        _another_driver(stage) as theirs,
+        end_of("server", stage.node.aeron_dir, PORTS) as server,
+        end_of("client", theirs, PORTS) as client,
+    ):
+        driver = psutil.Process(stage.node.pid)
+        client("handshakes", media="udp", count=count if stage.quick else WARM_HANDSHAKES, at_once=AT_ONCE)
+        for _ in range(stage.rounds):
+            alone += client("handshakes", media="udp", count=max(2, count // 5), at_once=1)["seconds"]
+            before, begun = (server("cpu"), cpu_of(driver)), time.perf_counter()
+            made = client("handshakes", media="udp", count=count, at_once=AT_ONCE)
+            done = len(made["seconds"])
+            rates.append(done / (time.perf_counter() - begun))
+            used["server"].append(done / (server("cpu") - before[0]))
+            used["driver"].append(done / max(TICK, cpu_of(driver) - before[1]))
+            failed += made["failed"]
     millis = [1e3 * one for one in alone]
     yield Figure(
         "secure, handshake over loopback UDP",
@@ -211,11 +213,34 @@ def _plain(stage: Stage, client: Say, media: str) -> Iterator[Callable[[int, int
 
 
 @contextmanager
-def _ends(stage: Stage, idle: str = "backoff", server_idle: str = "backoff") -> Iterator[tuple[Say, Say]]:
+def _ends(stage: Stage) -> Iterator[tuple[Say, Say]]:
     """A server and a client, each in a process of its own."""
     at = stage.node.aeron_dir
-    with end_of("server", at, PORTS, server_idle) as server, end_of("client", at, PORTS, idle) as client:
+    with end_of("server", at, PORTS) as server, end_of("client", at, PORTS) as client:
         yield server, client
+
+
+@contextmanager
+def _driver_that_waits(stage: Stage, idle: str) -> Iterator[str]:
+    """The stage's media driver; or, for ends that spin, one that does not sleep either, but gives its core up."""
+    if idle == "backoff":
+        yield stage.node.aeron_dir
+        return
+    ways = ("shared", "sharednetwork", "conductor", "sender", "receiver")
+    with _another_driver(stage, properties={f"aeron.{way}.idle.strategy": "yield" for way in ways}) as at:
+        yield at
+
+
+@contextmanager
+def _another_driver(stage: Stage, **settings: object) -> Iterator[str]:
+    """A media driver beside the stage's."""
+    at = f"{stage.node.aeron_dir}-another"
+    try:
+        with node.ensure(at, **settings):
+            yield at
+    finally:
+        node.stop(at, force=True)
+        shutil.rmtree(at, ignore_errors=True)
 
 
 @contextmanager

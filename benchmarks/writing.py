@@ -50,9 +50,12 @@ def _archive(stage: Stage, frame: DataFrame, rows: int, length: int) -> Iterator
     found = stage.batch(stream).selectExpr("count(*)", "sum(length(value))").first()
     assert found is not None
     messages, size = found
+    discard = _save(frame, "discard", {})
     with stage.plain_recording(plain, messages, size // messages) as publish:
-        taken = stage.turns({"aeron": save, "plain recorded publication": publish})
+        taken = stage.turns({"aeron": save, "plain recorded publication": publish, "discarding writer": discard})
+    discarded = {"aeron": taken["aeron"], "discarding writer": taken.pop("discarding writer")}
     yield _figure(f"arrow sink, ack=archive, {length} B", ">= 0.8", rows, length, taken)
+    yield _figure(f"the same, beside what Spark hands over at all, {length} B", "", rows, length, discarded)
 
 
 def _save(frame: DataFrame, sink: str, options: dict[str, str]) -> Callable[[], float]:

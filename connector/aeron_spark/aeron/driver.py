@@ -177,7 +177,11 @@ def _configure(context: Any, values: Mapping[str, object]) -> Any:
     """Call each method of ``context`` with its value; a wrong value is an OptionError in Aeron's words."""
     package = "io.aeron.archive.Archive" if "archiveId" in values else "io.aeron.driver."
     for method, value in values.items():
-        argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value) if method == "threadingMode" else value
+        argument = value
+        if method == "threadingMode":
+            argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value)
+        elif isinstance(value, tuple):  # spins, yields, shortest and longest sleep
+            argument = jvm.jclass("org.agrona.concurrent.BackoffIdleStrategy")(*value)
         try:
             getattr(context, method)(argument)
         except jpype.JException as error:

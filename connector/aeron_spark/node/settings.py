@@ -14,6 +14,11 @@ from aeron_spark.errors import OptionError
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 SMALL_MACHINE_CORES: Final = 4  # below this, dedicated threads fight for the cores and UDP collapses
+# How one thread for everything waits: spins, yields, shortest and longest sleep in ns. Aeron's own 10 spins, 20 yields,
+# and sleeps from 1 us on, are as many looks at every stream there is after each event, on cores that others need.
+SHARED_IDLE: Final = (1, 1, 50_000, 1_000_000)
+# What is closed stays with the driver for up to two of these, and is looked at all the while; Aeron's own is 1 s.
+TIMER_INTERVAL_NS: Final = 100_000_000
 TERM_RANGE: Final = (64 * KIB, 1024 * MIB)
 MTU_RANGE: Final = (1408, 65504)  # Aeron allows less, but a recording keeps its MTU for life
 
@@ -119,6 +124,12 @@ def parse_size(name: str, value: object) -> int:
 
 def driver_context(settings: NodeSettings, aeron_dir: str) -> dict[str, object]:
     """Return what to call on io.aeron.driver.MediaDriver.Context: method to argument."""
+    named = dict(settings.properties)
+    chosen: dict[str, object] = {}
+    if "aeron.timer.interval" not in named:
+        chosen["timerIntervalNs"] = TIMER_INTERVAL_NS
+    if settings.threading == "shared" and "aeron.shared.idle.strategy" not in named:
+        chosen["sharedIdleStrategy"] = SHARED_IDLE
     return {
         "aeronDirectoryName": aeron_dir,
         "threadingMode": settings.threading.upper(),
@@ -129,6 +140,7 @@ def driver_context(settings: NodeSettings, aeron_dir: str) -> dict[str, object]:
         "ipcMtuLength": settings.ipc_mtu,
         "warnIfDirectoryExists": False,
         "dirDeleteOnShutdown": True,
+        **chosen,
     }
 
 

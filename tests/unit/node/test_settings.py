@@ -7,6 +7,8 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import (
     MIB,
+    SHARED_IDLE,
+    TIMER_INTERVAL_NS,
     NodeSettings,
     archive_context,
     differences,
@@ -106,6 +108,16 @@ def test_aeron_is_told_what_was_settled() -> None:
     assert (archive["maxConcurrentReplays"], archive["archiveId"], archive["threadingMode"]) == (20, 7, "SHARED")
     assert archive["controlChannelEnabled"] is False
     assert "controlChannel" not in archive
+
+
+def test_one_thread_for_everything_waits_without_many_looks_unless_told_otherwise() -> None:
+    driver = driver_context(parse_settings({}, 2), "/dev/shm/x")
+    assert driver["sharedIdleStrategy"] == SHARED_IDLE
+    assert driver["timerIntervalNs"] == TIMER_INTERVAL_NS
+    assert "sharedIdleStrategy" not in driver_context(parse_settings({}, 4), "/dev/shm/x")
+    own = {"aeron.timer.interval": "1s", "aeron.shared.idle.strategy": "yield"}
+    driver = driver_context(parse_settings({"properties": own}, 2), "/dev/shm/x")
+    assert not {"sharedIdleStrategy", "timerIntervalNs"} & set(driver)
 
 
 def test_a_control_endpoint_opens_a_control_channel() -> None:

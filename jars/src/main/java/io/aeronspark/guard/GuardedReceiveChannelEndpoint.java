@@ -265,8 +265,9 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
             drops.count(Reason.UNWANTED);
             return null;
         }
-        final Claim claim = owners.claim(localPort(), sessionId, streamId, source, nowNs);
-        if (Claim.FOREIGN == claim || Claim.NONE == claim && !rules.isOpen(streamId))
+        final boolean open = rules.isOpen(streamId);
+        final Claim claim = owners.claim(localPort(), sessionId, streamId, source, nowNs, open);
+        if (Claim.FOREIGN == claim || Claim.NONE == claim && !open)
         {
             drops.count(Claim.FOREIGN == claim ? Reason.FOREIGN : Reason.UNOWNED);
             return null;
@@ -318,7 +319,7 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
         {
             return drops.count(Reason.FOREIGN);
         }
-        if (rules.isOpen(streamId) || Claim.OWNER == owners.claim(localPort(), sessionId, streamId, source, nowNs))
+        if (rules.isOpen(streamId) || Claim.OWNER == owners.claim(localPort(), sessionId, streamId, source, nowNs, false))
         {
             return true;
         }

@@ -180,12 +180,13 @@ public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
         {
             return true;
         }
-        final Claim claim = owners.claim(localPort(), sessionId, streamId, source, nowNs);
+        final boolean open = rules.isOpen(streamId);
+        final Claim claim = owners.claim(localPort(), sessionId, streamId, source, nowNs, open);
         if (Claim.FOREIGN == claim)
         {
             return drops.count(Reason.FOREIGN);
         }
-        return Claim.OWNER == claim || rules.isOpen(streamId) || drops.count(Reason.UNOWNED);
+        return Claim.OWNER == claim || open || drops.count(Reason.UNOWNED);
     }
 
     /** The socket of a unicast publication is connected: datagrams of others never come out of it. */

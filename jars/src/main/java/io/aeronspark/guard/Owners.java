@@ -77,8 +77,12 @@ final class Owners
         readNs = nowNs - REFRESH_NS;
     }
 
-    /** Tell whether this address may speak for the session on the endpoint with this local port. */
-    Claim claim(final int port, final int sessionId, final int streamId, final InetSocketAddress source, final long nowNs)
+    /**
+     * Tell whether this address may speak for the session on the endpoint with this local port. Where {@code anybody} may as long as nobody is
+     * registered, as on a stream for strangers, that nobody is known is believed for as long as that somebody is.
+     */
+    Claim claim(
+        final int port, final int sessionId, final int streamId, final InetSocketAddress source, final long nowNs, final boolean anybody)
     {
         if (nowNs - readNs >= REFRESH_NS)
         {
@@ -86,7 +90,7 @@ final class Owners
         }
         final Key key = new Key(port, sessionId, streamId);
         Claim claim = claim(key, source);
-        if (Claim.OWNER != claim && nowNs - readNs >= MISS_NS)
+        if (Claim.OWNER != claim && !(anybody && Claim.NONE == claim) && nowNs - readNs >= MISS_NS)
         {
             read(nowNs);
             claim = claim(key, source);
