@@ -45,6 +45,7 @@ SECURE = {
     "secure, ping over loopback UDP, idle=busy-spin",
     "secure, ping over loopback UDP, idle=backoff",
     "secure, handshake over loopback UDP",
+    "secure, handshake, media drivers without a resolver",
     "secure, handshakes of one core, closing included",
     "secure, 200 clients that say nothing, and their server",
 }
@@ -110,10 +111,6 @@ def test_a_partition_that_is_written_to_has_a_log_of_its_own(figures: dict[str, 
     kinds = ("a partition without rows", "a partition that is being written to")
     mapped = sum(figures[f"cost of {kind}, at its server"]["samples"]["mapped"][0] for kind in kinds)
     assert mapped > 2 * 16 * 2**20
-
-
-def test_handshakes_that_were_measured_did_not_fail(figures: dict[str, dict[str, Any]]) -> None:
-    assert "failed" not in figures["secure, handshakes of one core, closing included"]["detail"]
 
 
 def test_a_worker_is_measured_and_not_some_other_process(figures: dict[str, dict[str, Any]]) -> None:

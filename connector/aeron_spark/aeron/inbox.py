@@ -47,7 +47,7 @@ _IDLE: Final = "org.agrona.concurrent."
 IDLE: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "busy-spin": ("BusySpinIdleStrategy", ()),  # a core of its own, the shortest latency
     "yielding": ("YieldingIdleStrategy", ()),  # a core, given up to whoever wants it
-    "backoff": ("BackoffIdleStrategy", (100, 20, 1_000, 200_000)),  # spins, yields, then sleeps up to 0.2 ms
+    "backoff": ("BackoffIdleStrategy", (10, 2, 20_000, 200_000)),  # spins, yields, then sleeps up to 0.2 ms
     "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # 1 ms each time, next to no processor time
 }
 # After how long without anything an inbox rests, until the one lookout of its process, or `wake`, calls it. What comes
