@@ -24,6 +24,7 @@ REPLAY_PORT: Final = 21592
 LENGTH: Final = 1_300
 ROWS: Final = 600_000
 WARM_BATCHES: Final = 3
+WARM_TURNS: Final = 5  # the JVMs of four processes compile what they run often: until then each turn is faster
 URI: Final = f"aeron:udp?endpoint=127.0.0.1:{REPLAY_PORT}|mtu=1184|term-length=1m"
 
 
@@ -117,7 +118,8 @@ def _reading(stage: Stage, options: Callable[..., dict[str, str]], frame: Any, c
             {
                 "through": lambda through=through, payload=payload: _read(stage, {**through, "payload": payload}),  # type: ignore[misc]
                 "direct": lambda direct=direct, payload=payload: _read(stage, {**direct, "payload": payload}),  # type: ignore[misc]
-            }
+            },
+            warm=WARM_TURNS,
         )
         yield _figure(
             f"through a server, read {payload} over IPC, {LENGTH} B", "of the direct way", ">= 0.5", count, taken
@@ -132,7 +134,9 @@ def _udp(stage: Stage, through: dict[str, str], count: int) -> Figure:
     with stage.plain_recording(plain, count, LENGTH) as publish:
         publish()
     with stage.java("replay", stage.node.control_channel, plain, URI, plain + 100_000) as say:
-        taken = stage.turns({"through": lambda: _read(stage, own), "plain replay": lambda: float(say("go"))})
+        taken = stage.turns(
+            {"through": lambda: _read(stage, own), "plain replay": lambda: float(say("go"))}, warm=WARM_TURNS
+        )
     return _figure(
         f"through a server, read raw over loopback UDP, {LENGTH} B", "of a plain Aeron replay", ">= 0.8", count, taken
     )
@@ -141,7 +145,9 @@ def _udp(stage: Stage, through: dict[str, str], count: int) -> Figure:
 def _writing(stage: Stage, options: Callable[..., dict[str, str]], frame: Any, count: int) -> Iterator[Figure]:
     through = options(payload="arrow")
     direct = stage.options(stage.new_stream(), payload="arrow", ack="archive", record="auto")
-    taken = stage.turns({"through": lambda: _save(frame, through), "direct": lambda: _save(frame, direct)}, warm=2)
+    taken = stage.turns(
+        {"through": lambda: _save(frame, through), "direct": lambda: _save(frame, direct)}, warm=WARM_TURNS
+    )
     yield _figure(
         f"through a server, write arrow exactly once, {LENGTH} B", "of the direct sink", ">= 0.5", count, taken
     )
