@@ -44,7 +44,7 @@ def staged(
 def fill(stage: Stage, values: Sequence[bytes]) -> None:
     """Append the values as one item."""
     for buffer in encode_values_item(pa.array(values, pa.binary())):
-        stage.append(buffer, 0.0)
+        stage.append(buffer, stage.grown_at)  # no older than it is: a server that ticks would expire it
 
 
 def write(
@@ -61,7 +61,7 @@ def write_group(stream: Stream, transaction: int, partition: int, payload: bytes
     header = Header(Content.BYTES, total=len(payload), published_ns=7, batch=transaction, partition=partition)
     for buffer in encode_group_item(header, payload):
         for at in range(0, buffer.size, 1 << 20):
-            stage.append(buffer.slice(at, min(1 << 20, buffer.size - at)), 0.0)
+            stage.append(buffer.slice(at, min(1 << 20, buffer.size - at)), stage.grown_at)
     return stream.commit("w", "r", transaction, [stage.finish()])
 
 

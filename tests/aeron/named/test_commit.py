@@ -221,7 +221,7 @@ def test_schemas_of_two_tasks_become_one(streams: Streams) -> None:
     for task, schema in enumerate((narrow, wide)):
         stage = stream.open_stage("w", "r", 0, 0, task, "arrow", schema)
         for buffer in _group(b"not looked at"):
-            stage.append(buffer, 0.0)
+            stage.append(buffer, stage.grown_at)
         refs.append(stage.finish())
     stream.commit("w", "r", 0, refs)
     content, schema = stream.content()

@@ -117,8 +117,9 @@ def talk(end: ClientProgram | Connection, count: int) -> None:
 
 @pytest.mark.parametrize("duologue", ["response", "mdc"])
 def test_row_16_every_publication_on_a_control_port_says_its_mode(world: World, duologue: str) -> None:
-    place, mdc_port, tap = world.place(), free_ports()[0], Tap()
-    more: dict[str, Any] = {"duologue": duologue, "mdc_ports": (mdc_port, 1)} if duologue == "mdc" else {}
+    # two ports: a client that is too slow for its first attempt finds another one, while that of the first rests
+    place, mdc_ports, tap = world.place(), free_ports(), Tap()
+    more: dict[str, Any] = {"duologue": duologue, "mdc_ports": (mdc_ports[0], 2)} if duologue == "mdc" else {}
     world.server(place, tap=tap, **more)
     client = world.connected(place)
     with raw(world.dialling, place) as pending:  # who has a publication of its own, too
@@ -126,12 +127,15 @@ def test_row_16_every_publication_on_a_control_port_says_its_mode(world: World, 
         pending.answer()
         assert echoes(client, duologue)
         found = [parameters(one) for one in channels(world.serving.aeron_dir, PUBLISHER_LIMIT)]
-    ways = {f"127.0.0.1:{place.control_port}": "handshakes", f"127.0.0.1:{mdc_port}": "duologues"}
+    ways = {f"127.0.0.1:{port}": "duologues" for port in mdc_ports}
+    ways[f"127.0.0.1:{place.control_port}"] = "handshakes"
     mine = [one for one in found if one.get("control") in ways]
     modes = {(ways[one["control"]], one.get("control-mode")) for one in mine}
     assert modes == {("handshakes", "response"), *([("duologues", "dynamic")] if duologue == "mdc" else [])}
-    # those of the client, and that of the one whose handshake is pending
-    assert {str(one.session_id) for one in tap.said} <= {one["session-id"] for one in mine}
+    # The client's own way, and that of the one whose handshake is pending; the client's handshake may have gone.
+    sessions = {one["session-id"] for one in mine}
+    assert str(tap.said[-1].session_id) in sessions
+    assert len(sessions) >= 2
 
 
 @pytest.mark.parametrize("reliable", [True, False])
