@@ -16,6 +16,7 @@ import pyarrow as pa
 import aeron_spark
 from aeron_spark.client.opening import Client
 from aeron_spark.keys.identity import ensure_identity
+from benchmarks.measure import own_output
 
 STREAM: Final = "costs"
 TIMEOUT: Final = 60.0  # seconds
@@ -86,6 +87,7 @@ class Clients:
 
 def main() -> None:
     """Do what standard input says."""
+    answers = own_output()
     folder, address, server_key, aeron_dir = sys.argv[1:]
     clients = Clients(Path(folder), address, server_key, aeron_dir)
     orders: dict[str, Callable[[int], None]] = {
@@ -93,11 +95,11 @@ def main() -> None:
         "commit": clients.commit,
     }  # fmt: skip
     try:
-        print("done", flush=True)
+        print("done", file=answers)
         for line in sys.stdin:
             word, count = line.split()
             orders[word](int(count))
-            print("done", flush=True)
+            print("done", file=answers)
     finally:
         clients.close()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 ROUNDS: Final = 5  # the fewest a published median is made of
 
@@ -79,6 +79,13 @@ def machine() -> dict[str, Any]:
         **{name: version(name) for name in ("pyspark", "pyarrow", "jpype1")},
         "load before": round(os.getloadavg()[0], 2),
     }
+
+
+def own_output() -> TextIO:
+    """Return this process's standard output, for its answers alone: what a JVM says there comes out as an error."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
 
 
 def _lines(path: str) -> list[str]:

@@ -32,6 +32,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.server import ServerCore, ServerSettings
 from aeron_spark.transport.port import Place
+from benchmarks.measure import own_output
 
 BARE: Final = "bare"  # the tag of a client whose frames are copied and not sealed
 HOST: Final = "127.0.0.1"
@@ -249,11 +250,12 @@ class ClientEnd(End):
 
 def main(kind: str, *arguments: str) -> None:
     """Do what the lines of input say."""
+    answers = own_output()
     end: Any = {"server": ServerEnd, "client": ClientEnd}[kind](*arguments)
-    print(json.dumps("ready"), flush=True)
+    print(json.dumps("ready"), file=answers)
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps(getattr(end, asked.pop("do"))(**asked)), flush=True)
+        print(json.dumps(getattr(end, asked.pop("do"))(**asked)), file=answers)
     end.close()
 
 
