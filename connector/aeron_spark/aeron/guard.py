@@ -143,9 +143,9 @@ def register(
 ) -> Ownership:
     """Register who may speak for a session that this driver receives, or who may receive one that it publishes.
 
-    ``port`` is the local port of the endpoint, ``address_port`` 0 stands for any. In force when this returns; without
-    ``wait``, when the driver has opened what this client asks for next. Beside a driver without a guard it changes
-    nothing.
+    ``port`` is the local port of the endpoint, ``address_port`` 0 stands for any. In force when this returns (10 ms
+    later for what is open already, on a stream for strangers); without ``wait``, when the driver has opened what this
+    client asks for next. Beside a driver without a guard it changes nothing.
     """
     key = owner_key(direction, port, session_id, stream_id, address, address_port)
     label = f"guard owner of {direction} session {session_id} stream {stream_id} port {port}: {address}"[:380].encode()

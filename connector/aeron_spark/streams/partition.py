@@ -246,6 +246,13 @@ class Partition:
             with suppress(TransportError), java_errors(f"closing the publication of {self.name}"):
                 offering.close()
 
+    def await_ended(self) -> None:
+        """Wait until the recording of a closed publication has ended, which frees its place in the archive.
+
+        Raises TransportError, WaitTimeout.
+        """
+        archive_of(self._address).stop_recording_by_id(self.shape.recording_id, self._patience)
+
     def delete(self) -> None:
         """Delete the recording and its files; nothing happens where it is gone."""
         self.rest()

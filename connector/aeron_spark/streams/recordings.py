@@ -18,33 +18,31 @@ from aeron_spark.transport.waiting import Deadline
 T = TypeVar("T")
 
 FORGET: Final = 32 << 20  # bytes published of a mapped stage after which the kernel may have its memory back
-ROOM_TIMEOUT: Final = 5.0  # seconds for a place among the archive's recordings
-ENDING: Final = 1.0  # seconds a recording may need to end once its publication is closed, before more are closed
+ROOM_TIMEOUT: Final = 5.0  # seconds for somebody else to end a commit that holds all places
 
 
 def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
     """Return ``attempt()``, once there is a place among the archive's recordings.
 
-    ``make_room`` gives some up, where it can. Raises NoRoomToRecord where there is none for too long.
+    ``make_room`` frees some, where it can, and takes its time. Raises NoRoomToRecord where there is none for too long.
     """
     deadline = Deadline(ROOM_TIMEOUT, "a place among the archive's recordings")
-    ending: Deadline | None = None  # the recording of a closed publication takes a moment to end
     while True:
         try:
             return attempt()
         except NoRoomToRecord:
-            if not deadline.remaining():
+            if make_room():
+                deadline.progress()
+            elif not deadline.remaining():
                 raise
-            if ending is None or not ending.remaining():
-                ending = Deadline(ENDING, "a recording to end") if make_room() else None
         deadline.idle()
 
 
 class Recordings:
     """The recordings of a stream; for one thread at a time.
 
-    ``make_room`` closes a publication of another stream and says whether there was one. ``held`` is what the journal
-    says which recording holds a partition.
+    ``make_room`` frees places of another stream among the archive's recordings and says whether there were any.
+    ``held`` is what the journal says which recording holds a partition.
     """
 
     def __init__(
@@ -121,16 +119,14 @@ class Recordings:
         published: list[int] = []  # and open still
 
         def end_wave() -> bool:
-            for done in published:
-                reached[done] = self.partitions[done].await_recorded()
-                self.partitions[done].rest()
-            ended = len(published)
+            reached.update((done, self.partitions[done].await_recorded()) for done in published)
+            to_come = stages.keys() - published
             published.clear()
             # Of partitions that come later in this transaction some may be open from the one before.
-            return ended > 0 or self.rest(0.0) > 0
+            return self.give_room(to_come) or self.give_room()
 
         def make_room() -> bool:
-            return self.rest(0.0, stages.keys()) > 0 or self._make_room() or end_wave()
+            return self.give_room(stages.keys()) or self._make_room() or end_wave()
 
         try:
             for index, of_partition in stages.items():
@@ -167,8 +163,8 @@ class Recordings:
         partition.used_at = self._clock()
         with_room(lambda: partition.begin(end), make_room)
 
-    def rest(self, unused_for: float, needed: Collection[int] = ()) -> int:
-        """Close the publications nobody published to for so many seconds, but those needed; return how many."""
+    def rest(self, unused_for: float, needed: Collection[int] = ()) -> list[Partition]:
+        """Close the publications nobody published to for so many seconds, but those needed; return whose they were."""
         now = self._clock()
         idle = [
             partition
@@ -177,7 +173,17 @@ class Recordings:
         ]
         for partition in idle:
             partition.rest()
-        return len(idle)
+        return idle
+
+    def give_room(self, needed: Collection[int] = ()) -> bool:
+        """Close all publications but those needed, and return once their places are free; whether there were any.
+
+        Who asks for a place again at once would else take one that is about to be free for one that somebody holds.
+        """
+        closed = self.rest(0.0, needed)
+        for partition in closed:
+            partition.await_ended()
+        return bool(closed)
 
     def purge(self, starts: Mapping[int, int]) -> None:
         """Delete the segments before these positions, and those that could not be deleted before.

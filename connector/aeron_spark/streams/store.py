@@ -227,8 +227,8 @@ class Streams:
         return stream
 
     def _make_room(self) -> bool:
-        """Close publications of streams that do not commit now; whether there were any."""
-        return sum(stream.rest(0.0) for stream in self._streams.values()) > 0
+        """Free the places of a stream that does not commit now; whether one had any."""
+        return any(stream.give_room() for stream in self._streams.values())
 
     def _build(self, draft: Path, definition: Definition) -> None:
         """Make a stream's folder and recordings under a name that is none, then give it its own."""

@@ -36,8 +36,8 @@ LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
 class Stream(Reading):
     """A stream whose files are in ``folder``. Safe for use by many threads; made by :class:`Streams`.
 
-    ``make_room`` closes publications of other streams where the archive can record no more at once, and says whether
-    it did. Raises DataLossError or DataFormatError where the journal is not right.
+    ``make_room`` frees places of another stream where the archive can record no more at once, and says whether it did.
+    Raises DataLossError or DataFormatError where the journal is not right.
     """
 
     def __init__(
@@ -219,12 +219,12 @@ class Stream(Reading):
             self._loss = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
             self._show(self._recordings.view(self._ledger))
 
-    def rest(self, unused_for: float) -> int:
-        """Close publications nobody committed to for so many seconds; return how many. Not while somebody commits."""
+    def give_room(self) -> bool:
+        """Free this stream's places among the archive's recordings; whether it had any. Not while somebody commits."""
         if not self._writing.acquire(blocking=False):
-            return 0
+            return False
         try:
-            return self._recordings.rest(unused_for)
+            return self._recordings.give_room()
         finally:
             self._writing.release()
 

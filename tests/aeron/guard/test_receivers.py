@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import ExitStack, nullcontext
 from typing import Any
@@ -78,6 +79,42 @@ def test_a_stranger_cannot_take_a_response_over(driver: Driver, rules: GuardRule
             assert client.wait_for_messages(2) == [b"hello", b"secret"]
         stolen = b"secret" in b"".join(thief.received(0.3))
         assert stolen == (rules is None)
+
+
+def test_on_a_stream_for_strangers_too_an_owner_is_known_before_its_publication(driver: Driver) -> None:
+    """What the guard has read of owners is some milliseconds old, and must not be when a publication is new."""
+    # What is known to be somebody else's has the guard look again: the thief asks for one session after the other.
+    unowned, asked_for, over = 99, [99], threading.Event()
+    port = free_port()
+    channel = guarded(
+        f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic|term-length=64k|init-term-id=0|term-id=0|term-offset=0",
+        GuardRules(streams=(STREAM,)),
+    )
+    with ExitStack() as stack:
+        publications = [stack.enter_context(publishing(driver, f"{channel}|session-id={unowned}", STREAM))]
+        (thief,) = stack.enter_context(strangers(1, port, first=30))
+
+        def flood() -> None:
+            while not over.is_set():
+                thief.send(*(frames.status_message(one, STREAM, one, term=0) for one in (unowned, asked_for[-1])))
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        try:
+            for session in range(100, 140):
+                asked_for.append(session)
+                held = register(
+                    driver.client, "published", port=port, session_id=session, stream_id=STREAM, address="127.0.0.3",
+                    wait=False,
+                )  # fmt: skip
+                stack.callback(held.close)
+                publications.append(stack.enter_context(publishing(driver, f"{channel}|session-id={session}", STREAM)))
+            connected(publications[0])
+        finally:
+            over.set()
+            flooding.join()
+        found = [one for one in publications if bool(one.isConnected())]
+        assert [int(one.sessionId()) for one in found] == [unowned]
 
 
 def responding(driver: Driver, rules: GuardRules | None, stack: ExitStack) -> tuple[Listening, Any, int]:

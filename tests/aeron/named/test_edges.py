@@ -57,7 +57,7 @@ def test_what_was_not_committed_is_cut_off_wherever_it_begins(
     if garbage:
         spoil(stream, garbage)
     else:
-        stream.rest(0.0)
+        stream.give_room()
     if restart:
         streams.close()
         streams = Streams(streams.folder, embedded(node), SETTINGS)
@@ -77,10 +77,10 @@ def test_everything_can_be_purged_where_the_end_is_an_edge(streams: Streams, nod
     write(stream, 0, {0: EDGE * 2})
     assert ends(stream) == [2 * SEGMENT]
     if extended:
-        stream.rest(0.0)
+        stream.give_room()
     assert stream.purge(before_position=2**60) == [2 * SEGMENT]
     assert list(stream.blocks(0, 2 * SEGMENT, 2**60, 100)) == []
-    stream.rest(0.0)
+    stream.give_room()
     write(stream, 1, {0: [b"after"]})
     assert values(stream, 0) == [b"after"]
     streams.close()

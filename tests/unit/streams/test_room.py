@@ -1,6 +1,8 @@
-"""A place among the archive's recordings: waited for, and asked for no oftener than it helps."""
+"""A place among the archive's recordings is asked for, awaited, and given up on."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
@@ -10,7 +12,7 @@ from aeron_spark.streams.recordings import with_room
 
 
 class Places:
-    """An archive with no place, until it was tried ``tries`` times."""
+    """An archive with no place, until room was made or it was tried ``tries`` times."""
 
     def __init__(self, tries: int, *, gives: bool) -> None:
         self.tries = tries
@@ -25,30 +27,31 @@ class Places:
 
     def make_room(self) -> bool:
         self.asked += 1
+        if self.gives:
+            self.tries = 0
         return self.gives
 
 
-def test_what_was_closed_for_it_gets_the_time_to_end_before_more_is_closed() -> None:
+@pytest.mark.parametrize(("gives", "asked"), [(True, 1), (False, 20)], ids=["that is made", "that others free"])
+def test_a_place_is_asked_for_until_there_is_one(gives: bool, asked: int) -> None:
+    places = Places(tries=20, gives=gives)
+    assert with_room(places.attempt, places.make_room) == "recorded"
+    assert places.asked == asked
+
+
+def test_room_that_took_long_to_make_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "ROOM_TIMEOUT", 0.05)
     places = Places(tries=20, gives=True)
-    assert with_room(places.attempt, places.make_room) == "recorded"
-    assert places.asked == 1
 
+    def slowly() -> bool:
+        time.sleep(0.1)
+        return places.make_room()
 
-def test_more_is_closed_where_it_did_not_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "ENDING", 0.0)
-    places = Places(tries=20, gives=True)
-    assert with_room(places.attempt, places.make_room) == "recorded"
-    assert places.asked == 20
-
-
-def test_where_nobody_can_give_it_is_asked_again_each_time() -> None:
-    places = Places(tries=20, gives=False)
-    assert with_room(places.attempt, places.make_room) == "recorded"
-    assert places.asked == 20
+    assert with_room(places.attempt, slowly) == "recorded"
 
 
 def test_nobody_waits_for_a_place_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "ROOM_TIMEOUT", 0.05)
-    places = Places(tries=1 << 40, gives=True)
+    places = Places(tries=1 << 40, gives=False)
     with pytest.raises(NoRoomToRecord, match="max_recordings"):
         with_room(places.attempt, places.make_room)

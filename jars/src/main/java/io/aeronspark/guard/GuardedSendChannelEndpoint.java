@@ -62,6 +62,7 @@ public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
     public void registerForSend(final NetworkPublication publication)
     {
         publications.add(Hashing.compoundKey(publication.sessionId(), publication.streamId()));
+        owners.renew(clock.nanoTime()); // its owner was registered before it
         super.registerForSend(publication);
     }
 

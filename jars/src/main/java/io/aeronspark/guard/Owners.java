@@ -74,6 +74,12 @@ final class Owners
     {
         this.direction = direction;
         metaData = context.countersMetaDataBuffer();
+        renew(nowNs);
+    }
+
+    /** Look anew at the next claim: what was registered before this is known from now on. */
+    void renew(final long nowNs)
+    {
         readNs = nowNs - REFRESH_NS;
     }
 
