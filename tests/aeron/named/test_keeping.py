@@ -219,6 +219,17 @@ def test_more_partitions_than_can_be_recorded_at_once_take_turns(streams: Stream
     write(several[0], 4, {0: [b"3"], 1: [b"3"]})
 
 
+def test_places_are_given_up_once_they_are_free(streams: Streams, node: NodeHandle) -> None:
+    stream = streams.create("a", 3)
+    archive = archive_of(embedded(node))
+    for transaction in range(5):
+        write(stream, transaction, {partition: [b"x"] for partition in range(3)})
+        assert stream.give_room()
+        found = [archive.recording(partition.shape.recording_id) for partition in stream._recordings.partitions]
+        assert [one is not None and one.stop_position is not None for one in found] == [True] * 3
+    assert not stream.give_room()
+
+
 def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
     streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
