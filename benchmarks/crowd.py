@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,6 @@ from typing import Any, Final
 
 import psutil
 
-from aeron_spark import node
 from aeron_spark.transport.waiting import wait_for
 from benchmarks.measure import Figure
 from benchmarks.secure import PORTS, TIMEOUT, Say, cpu_of, end_of
@@ -62,18 +60,11 @@ def run(stage: Stage) -> Iterator[Figure]:
 @contextmanager
 def _crowd(stage: Stage) -> Iterator[tuple[Say, list[Say], list[psutil.Process]]]:
     """A server, processes with clients, and all media drivers."""
-    at = stage.node.aeron_dir
-    theirs = [f"{at}-crowd-{number}" for number in range(PROCESSES)]
-    try:
-        with ExitStack() as stack:
-            nodes = [stack.enter_context(node.ensure(one, archive=False)) for one in theirs]
-            server = stack.enter_context(end_of("server", at, PORTS))
-            clients = [stack.enter_context(end_of("client", one, PORTS)) for one in theirs]
-            yield server, clients, [psutil.Process(one.pid) for one in (stage.node, *nodes)]
-    finally:
-        for one in theirs:
-            node.stop(one, force=True)
-            shutil.rmtree(one, ignore_errors=True)
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(stage.node_beside(f"crowd-{one}", archive=False)) for one in range(PROCESSES)]
+        server = stack.enter_context(end_of("server", stage.node.aeron_dir, PORTS))
+        clients = [stack.enter_context(end_of("client", one.aeron_dir, PORTS)) for one in nodes]
+        yield server, clients, [psutil.Process(one.pid) for one in (stage.node, *nodes)]
 
 
 def _all(clients: list[Callable[..., Any]], do: str, **given: object) -> list[Any]:

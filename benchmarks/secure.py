@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import Any, Final
 
 import psutil
 
-from aeron_spark import node
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.port import DUOLOGUE_TERM_BYTES, MTU_BYTES
 from benchmarks.measure import Figure, ratio, take_turns
@@ -118,7 +116,7 @@ def pings(stage: Stage) -> Iterator[Figure]:
     both = (os.cpu_count() or 1) >= BUSY_CORES
     for idle, target in (("busy-spin", "<= 1"), ("backoff", "")):
         with (
-            _driver_that_waits(stage, idle) as at,
+            _driver_for(stage, idle) as at,
             end_of("server", at, PORTS, idle if both else "backoff"),
             end_of("client", at, PORTS, idle) as client,
         ):
@@ -146,7 +144,7 @@ def handshakes(stage: Stage) -> Iterator[Figure]:
 
     The clients have a media driver of their own, so that what the server's side takes can be told apart.
     """
-    with _another_driver(stage) as theirs:
+    with stage.node_beside("clients") as theirs:
         made = _shake_hands(stage, stage.node, theirs)
     speed = {who: statistics.median(made[who]) for who in SIDES}
     slower = min(speed, key=lambda who: speed[who])
@@ -161,8 +159,8 @@ def handshakes(stage: Stage) -> Iterator[Figure]:
     )
     yield _handshake("secure, handshake over loopback UDP", "", made["milliseconds"])
     with (
-        _another_driver(stage, "server", properties=NAMELESS) as ours,
-        _another_driver(stage, "clients", properties=NAMELESS) as theirs,
+        stage.node_beside("server", properties=NAMELESS) as ours,
+        stage.node_beside("clients", properties=NAMELESS) as theirs,
     ):
         made = _shake_hands(stage, ours, theirs)
     yield _handshake("secure, handshake, media drivers without a resolver", "<= 30", made["milliseconds"])
@@ -234,26 +232,14 @@ def _ends(stage: Stage) -> Iterator[tuple[Say, Say]]:
 
 
 @contextmanager
-def _driver_that_waits(stage: Stage, idle: str) -> Iterator[str]:
+def _driver_for(stage: Stage, idle: str) -> Iterator[str]:
     """The stage's media driver; or, for ends that spin, one that does not sleep either, but gives its core up."""
     if idle == "backoff":
         yield stage.node.aeron_dir
         return
     ways = ("shared", "sharednetwork", "conductor", "sender", "receiver")
-    with _another_driver(stage, properties={f"aeron.{way}.idle.strategy": "yield" for way in ways}) as other:
+    with stage.node_beside("spinning", properties={f"aeron.{way}.idle.strategy": "yield" for way in ways}) as other:
         yield other.aeron_dir
-
-
-@contextmanager
-def _another_driver(stage: Stage, name: str = "another", **settings: object) -> Iterator[NodeHandle]:
-    """A media driver beside the stage's."""
-    at = f"{stage.node.aeron_dir}-{name}"
-    try:
-        with node.ensure(at, **settings) as other:
-            yield other
-    finally:
-        node.stop(at, force=True)
-        shutil.rmtree(at, ignore_errors=True)
 
 
 @contextmanager

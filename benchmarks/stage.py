@@ -75,6 +75,17 @@ class Stage:
         return self._filled[key]
 
     @contextmanager
+    def node_beside(self, name: str, **settings: object) -> Iterator[NodeHandle]:
+        """Run another node beside this stage's; nothing of it is left afterwards."""
+        aeron_dir = f"{self.node.aeron_dir}-{name}"
+        try:
+            with node.ensure(aeron_dir, **settings) as other:
+                yield other
+        finally:
+            node.stop(aeron_dir, force=True)
+            shutil.rmtree(aeron_dir, ignore_errors=True)
+
+    @contextmanager
     def plain_recording(self, stream: int, messages: int, length: int) -> Iterator[Callable[[], float]]:
         """Give what lets plain Java publish that many messages to a recording, and returns the seconds it took."""
         arguments = ("record", self.node.control_channel, CHANNEL, stream, messages, length)
