@@ -122,7 +122,7 @@ class Attempt:
             self._fail(ConnectError(f"the duologue with {self._server} could not be opened: {outgoing.failure}"))
         elif self._said_open and link.blocked:
             link.retry(now)
-        elif outgoing.connected and not self._said_open:
+        elif link.connected and not self._said_open:  # the way in may be opened anew before: see Branch.opening
             self._said_open = True
             link.say_open(received, now)
         elif now >= self._deadline:

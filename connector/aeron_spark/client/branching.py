@@ -58,6 +58,6 @@ def _begin(
     most = min(wishes.max_message, answer["max_message"])
     link = Link(pair, Sealing(ours, settings.keys), Opening(theirs, settings.keys), settings.times, most, now)
     label = f"branch {ids.session_in:08x} of {connection.label}"
-    branch = Branch(branches, connection, link, ids.session_in, label)
+    branch = Branch(branches, connection, link, ids.session_in, label, begins=True)
     branches.add(branch)
     return branch

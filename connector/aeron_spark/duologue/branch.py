@@ -28,9 +28,14 @@ CLOSE: Final = bytes([Piece.CLOSE])
 
 
 class Branch:
-    """One end. ``number`` is the same at both; :meth:`send` is for one thread, :meth:`receive` for another."""
+    """One end. ``number`` is the same at both; :meth:`send` is for one thread, :meth:`receive` for another.
 
-    def __init__(self, home: Branches, connection: Connection, link: Link, number: int, label: str) -> None:
+    ``begins``: this end says OPEN first, and the other answers.
+    """
+
+    def __init__(
+        self, home: Branches, connection: Connection, link: Link, number: int, label: str, *, begins: bool
+    ) -> None:
         self.connection = connection
         self.number = number
         self.label = label
@@ -38,6 +43,7 @@ class Branch:
         self.error: AeronSparkError | None = None
         self.open = False
         self._home = home
+        self._begins = begins
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._waiting: deque[memoryview] = deque()
@@ -123,7 +129,11 @@ class Branch:
         return self.open and self._open_taken
 
     def opening(self, now: float) -> bool:
-        """Say OPEN once the peer's way in is there, until Aeron takes it; whether that is still to come."""
+        """Say OPEN until Aeron takes it; whether that is still to come, and may at any moment.
+
+        The end that begins does so when both ways are there. Until then its way in may be opened anew, to ask for the
+        set-up again, and what the other end had sent by then would be lost.
+        """
         if self._open_taken or self.closed:
             return False
         if self._said_open:
@@ -133,12 +143,12 @@ class Branch:
                 finally:
                     self._sending.release()
             return not self._open_taken
-        outgoing = self.link.pair.outgoing
-        if outgoing.failure:
-            self.end(TransportError(f"{self.label} could not be opened: {outgoing.failure}"))
-        elif outgoing.connected:
+        failure = self.link.pair.outgoing.failure
+        if failure:
+            self.end(TransportError(f"{self.label} could not be opened: {failure}"))
+        elif self._begins and self.link.connected:
             self._say_open(now)
-        return not self._open_taken
+        return self._begins and not self._open_taken
 
     def arrived(self, payload: memoryview, now: float) -> None:
         """Take a frame. Raises TamperedError or DataFormatError for one that is not the peer's."""

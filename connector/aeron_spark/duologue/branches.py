@@ -124,9 +124,11 @@ class Branches:
 
     def _remove(self, branch: Branch) -> None:
         with self._lock:
-            found = self._by_token.pop(branch.link.token, None)
-            self._by_number.pop((id(branch.connection), branch.number), None)
-        if found is not None:
+            known = self._by_token.get(branch.link.token) is branch  # a new inbox counts its tokens from 1 again
+            if known:
+                del self._by_token[branch.link.token]
+                self._by_number.pop((id(branch.connection), branch.number), None)
+        if known:
             self._rooms.inbox_now().close_way(branch.link.token)
             branch.close_way_out()
             self.gone(branch)

@@ -102,7 +102,7 @@ class BranchDesk:
             wishes.max_message, now, owner=connection.who.address,
         )  # fmt: skip
         label = f"branch {ids.session_in:08x} of {connection.label}"
-        branch = Branch(self._branches, connection, link, ids.session_in, label)
+        branch = Branch(self._branches, connection, link, ids.session_in, label, begins=False)
         self._ids[branch] = ids
         self._branches.add(branch)
         return branch, ids

@@ -65,6 +65,25 @@ def test_bulk_goes_both_ways(world: World, host: str) -> None:
     wait_for(lambda: not len(server.branches) and not len(client.branches), PATIENCE, "both ends to go")
 
 
+def test_asking_again_for_a_set_up_that_is_on_its_way_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A way in is opened anew to ask again. Between the look for its image and that, the driver may have made one: as
+    # often as here that happens all the time, at the usual pace on machines with too much to do.
+    monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
+    place = world.place()
+    server = world.server(place)
+    client = world.connected(place)
+    for _ in range(30):
+        mine, theirs = opened(server, client)
+        theirs.send(b"first", timeout=PATIENCE)
+        assert mine.receive(PATIENCE) == b"first"
+        mine.close()
+    for _ in range(10):
+        world.connected(place).close()
+    assert client.tampered == server.tampered == 0
+
+
 def test_it_is_there_at_once_on_a_connection_that_is(world: World) -> None:
     place = world.place()
     server = world.server(place)
