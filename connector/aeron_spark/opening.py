@@ -159,16 +159,16 @@ def _reached(way: Through, partition: int | None, *, using: bool) -> list[Reache
     """Find this process's connections with the servers of ``way``; ``using`` keeps them from being swept."""
     found = []
     with _lock:
-        for name, address, key in zip(way.names, way.addresses, way.server_keys, strict=True):
-            options: dict[str, Any] = dict(way.client) | {"serverKey": key}
+        for server in way.servers:
+            options: dict[str, Any] = dict(way.client) | {"serverKey": server.key}
             if way.identity is not None:
                 options["identity"] = way.identity
             if way.aeron_dir is not None:
                 options["aeronDir"] = way.aeron_dir
-            place = (os.getpid(), address, tuple(sorted(options.items())), way.connect_timeout_s, partition)
+            place = (os.getpid(), server.address, tuple(sorted(options.items())), way.connect_timeout_s, partition)
             one = _kept.get(place)
             if one is None:
-                one = _kept[place] = ReachedServer(name, address, options, way.connect_timeout_s)
+                one = _kept[place] = ReachedServer(server.name, server.address, options, way.connect_timeout_s)
             one.users += using
             found.append(one)
     return found

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.node import NodeHandle
+from aeron_spark.transport.waiting import wait_for
 from tests.aeron.streams import number
 from tests.spark.queries import read_stream
 from tests.spark.served import Served, numbered_rows, read, serving, write
@@ -50,3 +52,61 @@ def test_micro_batches_are_spread_over_two_servers_and_read_once(
                   payload="raw").count() for one in (served, second)]  # fmt: skip
     assert sum(alone) == 200
     assert min(alone) > 0
+
+
+def lines(*servers: Served) -> str:
+    """What a file says of these servers."""
+    return "".join(f"{one.server.addresses[0]} {public_text(one.server.public_key)}\n" for one in servers)
+
+
+def test_a_server_is_added_while_the_query_runs(
+    spark: SparkSession, served: Served, second: Served, tmp_path: Path
+) -> None:
+    for one in (served, second):
+        one.server.streams.create("grows", 2)
+    file = tmp_path / "servers"
+    file.write_text(lines(served))
+    options = served.options("grows", server=f"@{file}")
+    del options["serverKey"]
+    write(numbered_rows(spark, 100, 2), served.options("grows"))
+    write(numbered_rows(spark, 100, 2, first=100), second.options("grows"))
+    frame = read_stream(spark, options, payload="raw", maxRowsPerTrigger=30).select("value")
+    seen: set[int] = set()
+
+    def take(rows: DataFrame, _: int) -> None:
+        found = [number(row.value) for row in rows.collect()]
+        assert not seen & set(found)
+        seen.update(found)
+
+    query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        wait_for(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
+        assert query.isActive
+        assert seen == set(range(100))
+        # as an editor does it: the file is there, whole, at every moment
+        (tmp_path / "servers.new").write_text("# two by now\n" + lines(served, second))
+        (tmp_path / "servers.new").rename(file)
+        wait_for(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
+        assert query.isActive
+        assert seen == set(range(200))
+    finally:
+        query.stop()
+    # a writer takes the list as it is when its query starts
+    parts = [one.server.streams.create("spread-by-file", 2) for one in (served, second)]
+    target = {**options, "stream": "spread-by-file"}
+    copied = copy(frame, target, tmp_path / "d")
+    lasts = sorted(part.last(str(copied.id)) for part in parts)
+    assert lasts[1] - lasts[0] == 1
+    assert sorted(number(row.value) for row in read(spark, target, payload="raw").collect()) == list(range(200))
+
+
+def test_a_file_of_servers_that_cannot_be_read_is_told_when_the_query_is_built(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    options = served.options("any", server=f"@{tmp_path / 'servers'}")
+    del options["serverKey"]
+    with pytest.raises(PySparkException, match=r"option 'server': .*servers cannot be read: No such file"):
+        read(spark, options, payload="raw").collect()
+    (tmp_path / "servers").write_text(f"{lines(served)}feeds.example\n")
+    with pytest.raises(PySparkException, match=r"option 'server': .*servers: line 2: it is not 'host:port key'"):
+        read(spark, options, payload="raw").collect()

@@ -55,6 +55,15 @@ def public_keys(text: str) -> tuple[bytes, ...]:
     return tuple(public_key(part.strip()) for part in text.split(","))
 
 
+def servers_file(text: str) -> str | None:
+    """Take the path behind ``@``, of a file that lists servers; None where the servers themselves are given."""
+    if not text.startswith("@"):
+        return None
+    if not text[1:].strip():
+        raise OptionError("there is no path behind '@'", remedy="Give such as @/etc/aeron-spark/servers")
+    return text[1:].strip()
+
+
 def servers(text: str) -> tuple[tuple[str, str], ...]:
     """Parse servers' addresses, separated by commas: for each its name, ``host:port``, and its whole address.
 

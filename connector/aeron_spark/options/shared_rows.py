@@ -96,8 +96,10 @@ SERVER_ROWS: Final[tuple[Option, ...]] = (
         Kind.ADDRESSES,
         None,
         "`host:port` of a secure endpoint, or `host:port:control` where the control port is not the next one; several "
-        "separated by commas where the stream's partitions live on several. With `stream`: the way with keys and "
-        "encryption, and exactly once for writers. Every option of a client below may stand beside it.",
+        "separated by commas where the stream's partitions live on several; or `@` and the path of a file that lists "
+        "them, an address and a key a line, which the query's driver reads again for each micro-batch, so that a "
+        "server can be added while the query runs. With `stream`: the way with keys and encryption, and exactly once "
+        "for writers. Every option of a client below may stand beside it.",
         EVERYWHERE,
         "feeds.example:20121",
         way=Way.SERVER,

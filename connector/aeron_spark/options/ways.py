@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.errors import OptionError
@@ -37,27 +38,44 @@ class Direct:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerAt:
+    """One server: ``name`` is ``host:port`` and tells it from others, ``address`` has the control port, too."""
+
+    name: str
+    address: str
+    key: str  # its public key, as text
+
+
+@dataclass(frozen=True, slots=True)
 class Through:
     """The way through a server: where it is, which stream of it, and who both sides are. No secret is in it.
 
-    ``names`` tells servers apart, ``host:port`` each; ``addresses`` (with the control port) and ``server_keys`` (texts)
-    are theirs, in the same order. ``client`` are further options of the endpoint's client, by name.
+    ``servers`` are empty where ``servers_file`` lists them, until somebody has read it. ``client`` are further options
+    of the endpoint's client, by name.
     """
 
-    names: tuple[str, ...]
-    addresses: tuple[str, ...]
+    servers: tuple[ServerAt, ...]
     stream: str
     identity: str | None  # a path, a name in SparkFiles, or env:NAME; None: the user's own
-    server_keys: tuple[str, ...]
     handshake: str = "worker"  # worker | partition
     aeron_dir: str | None = None
     connect_timeout_s: float = 10.0
     client: tuple[tuple[str, str], ...] = ()
+    servers_file: str | None = None  # a path, or a name in SparkFiles
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The servers' names."""
+        return tuple(one.name for one in self.servers)
 
     @property
     def label(self) -> str:
         """What it is called in errors."""
-        return f"stream {self.stream!r} of {' and '.join(self.names)}"
+        return f"stream {self.stream!r} of {' and '.join(self.names) or f'the servers in {self.servers_file}'}"
+
+    def at(self, servers: tuple[ServerAt, ...]) -> Through:
+        """Return the way to these servers, whatever lists them."""
+        return replace(self, servers=servers, servers_file=None)
 
 
 def way_of(given: Given, *, reading: bool) -> Direct | Through:
@@ -108,6 +126,56 @@ def _through(given: Given) -> Through:
             "option 'server' needs 'stream', the name of a stream of that server",
             remedy=example(given.option("stream")),
         )
+    file = given.read("server", endpoint_values.servers_file)
+    if file is not None and "serverKey" in given:
+        raise OptionError(
+            "option 'server' names a file, which has the servers' keys, too, and 'serverKey' is given beside it",
+            remedy="Leave 'serverKey' out, and write 'host:port key', a server a line, into the file",
+        )
+    return Through(
+        servers=() if file is not None else _servers(given),
+        servers_file=file,
+        stream=given.required("stream", given.read("stream", values.stream_name)),
+        identity=given.read("identity", endpoint_values.identity),
+        handshake=given.choice("handshake"),
+        aeron_dir=given.text("aeronDir"),
+        connect_timeout_s=given.seconds("connectTimeout"),
+        client=given.of_client(),
+    )
+
+
+LINE: Final = "Write 'host:port key', a server a line"
+
+
+def listed(text: str) -> tuple[ServerAt, ...]:
+    """Parse a list of servers, ``address key`` a line, as options 'server' and 'serverKey' have them.
+
+    ``#`` begins a line for people. Raises ``OptionError`` that names a line, and where there is no server.
+    """
+    found: dict[str, ServerAt] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            one = _server(line.split())
+            if one.name in found:
+                raise OptionError(f"the server {one.name} is given twice", remedy="Give it once")
+        except OptionError as error:
+            raise OptionError(f"line {number}: {error.what}", remedy=error.remedy) from None
+        found[one.name] = one
+    if not found:
+        raise OptionError("it lists no server", remedy=LINE)
+    return tuple(found.values())
+
+
+def _server(words: list[str]) -> ServerAt:
+    if len(words) != 2 or "," in words[0]:
+        raise OptionError("it is not 'host:port key'", remedy=LINE)
+    ((name, address),) = endpoint_values.servers(words[0])
+    return ServerAt(name, address, public_text(endpoint_values.public_key(words[1])))
+
+
+def _servers(given: Given) -> tuple[ServerAt, ...]:
     if "serverKey" not in given:
         raise OptionError(
             "option 'server' needs 'serverKey', the server's public key: executors trust nobody on first use",
@@ -120,18 +188,9 @@ def _through(given: Given) -> Through:
             f"option 'serverKey' has {len(keys)} keys, and 'server' has {len(servers)}",
             remedy="Give one key for all servers, or one for each, in the order of 'server'",
         )
-    texts = tuple(public_text(key) for key in keys)
-    return Through(
-        names=tuple(name for name, _ in servers),
-        addresses=tuple(address for _, address in servers),
-        stream=given.required("stream", given.read("stream", values.stream_name)),
-        identity=given.read("identity", endpoint_values.identity),
-        server_keys=texts if len(texts) == len(servers) else texts * len(servers),
-        handshake=given.choice("handshake"),
-        aeron_dir=given.text("aeronDir"),
-        connect_timeout_s=given.seconds("connectTimeout"),
-        client=given.of_client(),
-    )
+    texts = [public_text(key) for key in keys]
+    texts = texts if len(texts) == len(servers) else texts * len(servers)
+    return tuple(ServerAt(name, address, key) for (name, address), key in zip(servers, texts, strict=True))
 
 
 def _only_through(given: Given) -> None:

@@ -1,4 +1,4 @@
-"""Where keys are on this machine: a path, a file that Spark brought along, or a variable of the environment."""
+"""Where keys and lists of servers are on this machine: a path, a file that Spark brought along, or a variable."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 
 from pyspark import SparkFiles
 
-from aeron_spark.errors import SetupError
-from aeron_spark.options import Direct, Through
+from aeron_spark.errors import OptionError, SetupError
+from aeron_spark.options import Direct, Through, listed
 
 ENVIRONMENT: Final = "env:"
 SECRET_FILE: Final = "sharedSecretFile"
@@ -32,6 +32,25 @@ def here(way: Direct | Through) -> Direct | Through:
     return replace(way, identity=identity, client=client)
 
 
+def with_servers(way: Through) -> Through:
+    """Return ``way`` with the servers that its file lists now. For the query's driver: tasks do not need the file.
+
+    Raises SetupError where it cannot be read, OptionError where it is no such list.
+    """
+    if way.servers_file is None:
+        return way
+    path = _found("server", way.servers_file)
+    try:
+        return way.at(listed(Path(path).read_text("utf-8")))
+    except OptionError as error:
+        raise OptionError(f"option 'server': {path}: {error.what}", remedy=error.remedy) from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SetupError(
+            f"option 'server': {path} cannot be read: {why}", remedy="Write 'host:port key', a server a line."
+        ) from None
+
+
 def check(way: Direct | Through) -> None:
     """Raise what is wrong with the client's options or keys, while the query is being built; nothing is started."""
     if isinstance(way, Direct):
@@ -39,10 +58,10 @@ def check(way: Direct | Through) -> None:
     from aeron_spark.client.options import client_options
     from aeron_spark.keys.identity import load_identity
 
-    own = here(way)
+    own = here(with_servers(way))
     assert isinstance(own, Through)
-    for address, key in zip(own.addresses, own.server_keys, strict=True):
-        client_options(address, dict(own.client) | {"serverKey": key})
+    for server in own.servers:
+        client_options(server.address, dict(own.client) | {"serverKey": server.key})
     if own.identity is not None:
         load_identity(own.identity)
 

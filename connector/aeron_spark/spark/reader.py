@@ -30,16 +30,17 @@ from aeron_spark.log.rows import RowMaker, publish_times
 from aeron_spark.log.stream import StreamLog
 from aeron_spark.opening import lent, log_of, open_log
 from aeron_spark.options import Direct, ReadOptions, Through
-from aeron_spark.spark.keys import here
+from aeron_spark.spark.keys import here, with_servers
 from aeron_spark.spark.schema import arrow_schema
 from aeron_spark.spark.task import partition_of_task
 
 
 class RangePartition(InputPartition):
-    """A task's share: ranges of one or several recordings."""
+    """A task's share: ranges of one or several recordings, and the way to them."""
 
-    def __init__(self, ranges: tuple[Range, ...]) -> None:
+    def __init__(self, ranges: tuple[Range, ...], way: Direct | Through) -> None:
         self.ranges = ranges
+        self.way = way
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,12 @@ class Task:
             times=None if times is None else lambda rows: publish_times(rows, times),
         )
 
-    def read(self, ranges: tuple[Range, ...]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``ranges`` as Spark expects them."""
-        if not ranges:
+    def read(self, share: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition as Spark expects them."""
+        # Spark makes a partition of its own where there is nothing to read.
+        if not isinstance(share, RangePartition) or not share.ranges:
             return
-        way = here(self.options.way)
+        way = here(share.way)
         if isinstance(way, Direct) and way.embedded and self.planned_on != this_host():
             raise SetupError(
                 "archive=embedded is one machine's own archive, and this task runs on another machine than the driver",
@@ -82,7 +84,7 @@ class Task:
             log = open_log(
                 way, framed=self.framed, idle_timeout=options.idle_timeout_s, read_path=options.read_path, hosts=hosts
             )
-            for wanted in ranges:
+            for wanted in share.ranges:
                 yield from self._range(log, schema, wanted)
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -102,7 +104,12 @@ class Task:
 
 def log_here(options: ReadOptions, framed: bool) -> Log:
     """Return the log that planning uses, with the keys of this machine."""
-    return log_of(replace(options, way=here(options.way)), framed)
+    return log_of(replace(options, way=here(planned(options.way))), framed)
+
+
+def planned(way: Direct | Through) -> Direct | Through:
+    """Return ``way`` as tasks need it, with the servers there are now."""
+    return with_servers(way) if isinstance(way, Through) else way
 
 
 class AeronBatchReader(DataSourceReader):
@@ -118,7 +125,7 @@ class AeronBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
-        return self._task.read(_ranges(partition))
+        return self._task.read(partition)
 
 
 class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -164,7 +171,7 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
-        return self._task.read(_ranges(partition))
+        return self._task.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Keep nothing: the checkpoint is the only truth."""
@@ -184,11 +191,7 @@ def plan_partitions(task: Task, stream: StreamLog, ranges: list[Range]) -> list[
     Each partition of a server's stream has a task of its own, the same in every batch, so that a copy of the stream has
     its rows in the same partitions and order; ``minPartitions`` asks for something else.
     """
-    if isinstance(task.options.way, Through) and task.options.min_partitions is None:
-        return [RangePartition(part) for part in in_place(ranges, stream.keys())]
-    return [RangePartition(part) for part in partition(ranges, task.options.min_partitions)]
-
-
-def _ranges(partition: InputPartition) -> tuple[Range, ...]:
-    # Spark makes a partition of its own where there is nothing to read.
-    return partition.ranges if isinstance(partition, RangePartition) else ()
+    way = planned(task.options.way)
+    if isinstance(way, Through) and task.options.min_partitions is None:
+        return [RangePartition(part, way) for part in in_place(ranges, stream.keys())]
+    return [RangePartition(part, way) for part in partition(ranges, task.options.min_partitions)]

@@ -20,7 +20,7 @@ from aeron_spark.errors import SetupError
 from aeron_spark.log.appender import Appender
 from aeron_spark.log.reach import this_host
 from aeron_spark.options import Direct, Through, WriteOptions
-from aeron_spark.spark.keys import check
+from aeron_spark.spark.keys import check, with_servers
 from aeron_spark.spark.payload import payload_of, values_of
 from aeron_spark.spark.staging import StagingTask
 from aeron_spark.spark.task import source_of
@@ -116,7 +116,7 @@ def write_task(options: WriteOptions, schema: StructType) -> PublishingTask | St
     payload, way, unique = payload_of(options, schema), options.way, str(uuid.uuid4())
     check(way)
     if isinstance(way, Through):
-        return StagingTask(options, way, payload, unique)
+        return StagingTask(options, with_servers(way), payload, unique)
     return PublishingTask(options, way, payload, f"batch-{unique}", this_host())
 
 

@@ -7,7 +7,7 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.options.given import Given
 from aeron_spark.options.row import Where
-from aeron_spark.options.ways import Direct, Through, direct, direct_way, way_of
+from aeron_spark.options.ways import Direct, ServerAt, Through, direct, direct_way, listed, way_of
 
 KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 OTHER = "aeron-spark:BwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -106,11 +106,9 @@ def test_a_spy_listens_and_cannot_be_written_to() -> None:
 def test_the_defaults_of_the_way_through_a_server() -> None:
     way = way_of(Given(SERVER, Where.READ_STREAM), reading=True)
     assert way == Through(
-        names=("feeds.example:20121",),
-        addresses=("feeds.example:20121:20122",),
+        servers=(ServerAt("feeds.example:20121", "feeds.example:20121:20122", KEY),),
         stream="flights",
         identity=None,
-        server_keys=(KEY,),
     )
     assert way.label == "stream 'flights' of feeds.example:20121"
 
@@ -129,11 +127,12 @@ def test_everything_of_the_way_through_servers() -> None:
     }
     for where in (Where.READ_BATCH, Where.WRITE_STREAM):
         assert way_of(Given(options, where), reading=where is Where.READ_BATCH) == Through(
-            ("127.0.0.1:20121", "[::1]:20121"),
-            ("127.0.0.1:20121:20200", "[::1]:20121:20122"),
+            (
+                ServerAt("127.0.0.1:20121", "127.0.0.1:20121:20200", KEY),
+                ServerAt("[::1]:20121", "[::1]:20121:20122", OTHER),
+            ),
             "flights-2.x_y",
             "env:MY_KEY",
-            (KEY, OTHER),
             "partition",
             "/dev/shm/desk",
             2.5,
@@ -144,7 +143,48 @@ def test_everything_of_the_way_through_servers() -> None:
 def test_one_key_is_for_all_servers() -> None:
     way = way_of(Given({**SERVER, "server": "a:1,b:1,c:1"}, Where.READ_STREAM), reading=True)
     assert isinstance(way, Through)
-    assert way.server_keys == (KEY, KEY, KEY)
+    assert [one.key for one in way.servers] == [KEY, KEY, KEY]
+
+
+def test_a_file_may_list_the_servers() -> None:
+    options = {"server": "@/etc/aeron-spark/servers", "stream": "flights"}
+    way = way_of(Given(options, Where.READ_STREAM), reading=True)
+    assert isinstance(way, Through)
+    assert (way.servers, way.servers_file) == ((), "/etc/aeron-spark/servers")
+    assert way.label == "stream 'flights' of the servers in /etc/aeron-spark/servers"
+    found = listed(f"# ours\n\n a.example:20121:20200 {KEY}\n[::1]:20121 {OTHER} \n")
+    assert found == (
+        ServerAt("a.example:20121", "a.example:20121:20200", KEY),
+        ServerAt("[::1]:20121", "[::1]:20121:20122", OTHER),
+    )
+    assert way.at(found).names == ("a.example:20121", "[::1]:20121")
+    assert way.at(found).servers_file is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it lists no server"),
+        ("# none yet\n", "it lists no server"),
+        ("a:1", "line 1: it is not 'host:port key'"),
+        (f"a:1 {KEY}\nb:1 {OTHER} backup", "line 2: it is not 'host:port key'"),
+        (f"a {KEY}", "line 1: .*port"),
+        ("a:1 nothing", "line 1: .*key"),
+        (f"a:1,b:1 {KEY}", "line 1: it is not 'host:port key'"),
+        (f"a:1 {KEY}\n\na:1:7 {OTHER}", "line 3: the server a:1 is given twice"),
+        (f"ipc {KEY}", "line 1: "),
+    ],
+)
+def test_a_list_of_servers_that_is_none_names_the_line(text: str, why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        listed(text)
+
+
+def test_a_file_of_servers_has_their_keys_and_a_path() -> None:
+    with pytest.raises(OptionError, match="names a file, which has the servers' keys, too"):
+        way_of(Given({**SERVER, "server": "@servers"}, Where.READ_STREAM), reading=True)
+    with pytest.raises(OptionError, match="option 'server': there is no path behind '@'"):
+        way_of(Given({"server": "@ ", "stream": "flights"}, Where.READ_STREAM), reading=True)
 
 
 SECRETS = [
