@@ -8,10 +8,11 @@ from typing import Final, Protocol
 
 from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.objects import FIRST_SERVICE
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
 from aeron_spark.transport.port import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox
 
-SERVICE: Final = 2**62  # the number of the object through which a client asks for one
+SERVICE: Final = FIRST_SERVICE  # the number of the object through which a client asks for one
 METHODS: Final = ("open",)
 
 

@@ -20,6 +20,7 @@ from aeron_spark.errors import DataFormatError, OptionError, UsageError
 
 MAX_OBJECTS: Final = 10_000  # of one connection: what its peer has had created and what was passed to it
 LAST_OBJECT_ID: Final = 2**63 - 1
+FIRST_SERVICE: Final = 2**62  # from here on the endpoint's own, which judge for themselves who may call them
 
 
 class Origin(Enum):
@@ -149,7 +150,7 @@ class ConnectionObjects:
                 f"this connection has {len(self)} remote objects, as many as it may",
                 remedy="Delete some, or raise the limit of objects",
             )
-        chosen = self._free_number() if number is None else self._checked_number(number)
+        chosen = self._free_number() if number is None else self._checked_number(number, origin)
         self._home[chosen] = Exposed(value, names, origin)
         self._numbers[id(value)] = chosen
         self._services += origin is Origin.SERVICE
@@ -242,9 +243,10 @@ class ConnectionObjects:
         self._next_number += 1
         return self._next_number - 1
 
-    def _checked_number(self, number: int) -> int:
-        if type(number) is not int or not 0 < number <= LAST_OBJECT_ID or number in self._home:
-            taken = "is taken" if number in self._home else "is not from 1 to 2^63 - 1"
+    def _checked_number(self, number: int, origin: Origin) -> int:
+        last = LAST_OBJECT_ID if origin is Origin.SERVICE else FIRST_SERVICE - 1
+        if type(number) is not int or not 0 < number <= last or number in self._home:
+            taken = "is taken" if number in self._home else "is not from 1 to 2^62 - 1"
             raise OptionError(
                 f"the number {number!r} of a remote object {taken}", remedy="Leave it out, or choose another"
             )

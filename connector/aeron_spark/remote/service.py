@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from aeron_spark import errors
+from aeron_spark.endpoint.objects import FIRST_SERVICE
 from aeron_spark.errors import AeronSparkError, RemoteError
 
-STREAMS: Final = 2**62 + 1  # the number of the object that serves them
+STREAMS: Final = FIRST_SERVICE + 1  # the number of the object that serves them
 METHODS: Final = (
     "list_all", "describe", "create", "delete", "purge", "states", "boundary", "position_at", "wait_beyond", "lease",
     "read", "stop", "last", "enter", "open_stage", "finish_stage", "drop_stage", "commit", "abort",

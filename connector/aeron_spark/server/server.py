@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from aeron_spark.duologue.branches import SERVICE
 from aeron_spark.duologue.carrier import closed_here
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.duologue.endpoint import Endpoint
 from aeron_spark.duologue.home import Who
 from aeron_spark.duologue.link import Link
 from aeron_spark.duologue.reopening import Reopening
+from aeron_spark.endpoint.objects import FIRST_SERVICE
 from aeron_spark.endpoint.peers import Grant, PeerStore
 from aeron_spark.endpoint.requests import Target
 from aeron_spark.errors import AeronSparkError, SessionLost, TransportError, UsageError
@@ -156,7 +156,7 @@ class ServerCore(Endpoint):
         if guest is None:
             return False
         # our own services judge for themselves; grants are about the program's objects
-        own = isinstance(target, int) and target >= SERVICE
+        own = isinstance(target, int) and target >= FIRST_SERVICE
         return own or guest.grant is None or guest.grant.may_call(f"{target}.{method}")
 
     def _shut(self) -> None:

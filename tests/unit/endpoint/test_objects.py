@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.endpoint.dispatch import Dispatcher
-from aeron_spark.endpoint.objects import LAST_OBJECT_ID, GlobalObjects
+from aeron_spark.endpoint.objects import FIRST_SERVICE, LAST_OBJECT_ID, GlobalObjects, Origin
 from aeron_spark.endpoint.proxies import Proxy, remote_of
 from aeron_spark.endpoint.requests import Call
 from aeron_spark.endpoint.typed import BuiltIn, Reference
@@ -148,7 +148,7 @@ def test_row_70_equal_ids_of_two_clients_stay_separate() -> None:
         server_one.objects.refer(server_two.remote(4))
 
 
-@pytest.mark.parametrize("number", [*range(32760, 32780), 65535, 65536, 2**31, 2**32, LAST_OBJECT_ID])
+@pytest.mark.parametrize("number", [*range(32760, 32780), 65535, 65536, 2**31, 2**32, FIRST_SERVICE - 1])
 def test_row_70_ids_above_32767_work(number: int) -> None:
     client, server = joined()
     counter = Counter(number % 1000)
@@ -194,9 +194,11 @@ def test_own_numbers_are_not_overwritten_and_not_given_twice() -> None:
     assert found is not None
     assert found.value is chosen
     assert server.objects.register(chosen, ["add"]) == 2
-    for number in (2, 0, -1, LAST_OBJECT_ID + 1, True):
+    for number in (2, 0, -1, FIRST_SERVICE, True):
         with pytest.raises(OptionError, match="the number"):
             server.objects.register(Counter(), ["add"], number)
+    for number in (FIRST_SERVICE, LAST_OBJECT_ID):  # of what is allowed without a grant
+        assert server.objects.register(Counter(), ["add"], number, origin=Origin.SERVICE) == number
     with pytest.raises(OptionError, match="registered already, as 2"):
         server.objects.register(chosen, ["add"], 9)
     server.objects.end_by_number(4)
