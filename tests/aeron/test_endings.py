@@ -19,7 +19,11 @@ HEARTBEAT = 11
 PROMPT = 5.0  # seconds; a driver that was told nothing notices after its time-out of ten
 
 READER = """
+import signal
 import sys
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup, which has children ignore it
+
 from aeron_spark.log.api import Range
 from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
 from aeron_spark.log.reach import embedded, hold

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     place = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark tests")
     for name, value in {
-        "spark.driver.memory": "1g",
+        # the long forms have a row of 1 GiB, of which Spark holds several copies, one of them twice as long
+        "spark.driver.memory": "10g" if "AERON_SPARK_SEED" in os.environ else "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{DELTA}/*",

@@ -84,7 +84,7 @@ def row_of(number: int, size: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("rows", "mib"),
-    [(1, 128), pytest.param(100, 20, marks=pytest.mark.soak), pytest.param(1, 512, marks=pytest.mark.soak)],
+    [(1, 128), pytest.param(100, 20, marks=pytest.mark.soak), pytest.param(1, 1024, marks=pytest.mark.soak)],
 )
 def test_large_rows_arrive_with_bounded_memory(
     spark: SparkSession, program: ServerProgram, rows: int, mib: int
