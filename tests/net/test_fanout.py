@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,9 @@ MESSAGES, SIZE = 10, 20_000
 OWN_BYTES = MESSAGES * SIZE
 RATE = 100  # messages a second to all of them
 MOST = 1.1  # times its own bytes
+REST = 600  # bytes a second of a client that says nothing: heartbeats, status messages, pings; nearly twice as many
+# Of many clients the short packets alone fill a socket's 128 KiB while a driver waits for a core: docs/operations.md
+BUFFERS = {"aeron.socket.so_rcvbuf": "2m"}
 
 
 # Where two cores have no time left, packets are lost and sent again, which is not what this is about: with many clients
@@ -22,8 +26,8 @@ MOST = 1.1  # times its own bytes
     "count", [20, pytest.param(40, marks=pytest.mark.soak), pytest.param(200, marks=pytest.mark.soak)]
 )
 def test_each_of_many_clients_receives_less_than_11_tenths_of_its_own_bytes(programs: Programs, count: int) -> None:
-    serving = programs.driver(programs.site.server)
-    drivers = [programs.driver(programs.site.clients[index % 2]) for index in range(DRIVERS)]
+    serving = programs.driver(programs.site.server, properties=BUFFERS)
+    drivers = [programs.driver(programs.site.clients[index % 2], properties=BUFFERS) for index in range(DRIVERS)]
     server = programs.server(serving)
     share = count // DRIVERS
     clients = [
@@ -34,6 +38,8 @@ def test_each_of_many_clients_receives_less_than_11_tenths_of_its_own_bytes(prog
         program.tell("connect", timeout=60)
     for program in clients:
         program.answer(120)
+    for driver in drivers:  # what is still sent again of so many handshakes is not meant
+        eventually(partial(_in_a_second, driver), lambda received: received < share * REST)
     before = [driver.ask("counters")["received_bytes"] for driver in drivers]
     assert server.ask("send_to_all", count=MESSAGES, size=SIZE, rate=RATE, timeout=60)["to"] == count
     for program in clients:
@@ -43,8 +49,15 @@ def test_each_of_many_clients_receives_less_than_11_tenths_of_its_own_bytes(prog
         )
         wanted = {"count": MESSAGES, "bytes": OWN_BYTES, "wrong": []}
         assert got == dict.fromkeys(program.options["tags"], wanted)
-    for driver, first in zip(drivers, before, strict=True):
-        assert share * OWN_BYTES < driver.ask("counters")["received_bytes"] - first < MOST * share * OWN_BYTES
+    received = [driver.ask("counters")["received_bytes"] - first for driver, first in zip(drivers, before, strict=True)]
+    print(f"{count} clients: {', '.join(f'{one / (share * OWN_BYTES):.3f}' for one in received)} of their own bytes")
+    assert all(share * OWN_BYTES < one < MOST * share * OWN_BYTES for one in received)
+
+
+def _in_a_second(driver: Program) -> int:
+    first: int = driver.ask("counters")["received_bytes"]
+    time.sleep(1)
+    return int(driver.ask("counters")["received_bytes"]) - first
 
 
 def _received(program: Program) -> dict[str, Any]:

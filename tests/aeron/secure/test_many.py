@@ -97,7 +97,9 @@ def test_row_13_and_row_78_many_clients_connect_talk_and_leave_and_all_is_given_
         nothing_held(server)
         wait_for(lambda: heard.count("disconnect") >= count, PATIENCE, "the listeners to hear of each end")
         # an attempt may fail on a busy machine when the server has told of it: the next one goes on with its session
-        assert heard.count("init") == heard.count("connect") == heard.count("disconnect") == count
+        assert heard.count("init") == heard.count("connect") == count
+        # and one that was away for longer than its expiry is told gone, then back, and gone once more in the end
+        assert count <= heard.count("disconnect") <= count + heard.count("resume")
         server.close()
         begun = time.monotonic()
         wait_for(lambda: logs(world.serving) == 0, FREED, "the driver to free the logs")
