@@ -31,6 +31,8 @@ from tests.aeron.secure.tapped import Tap
 
 PATIENCE: Final = 20.0  # seconds for what takes milliseconds on an idle machine
 FREE: Final = Limits(handshakes_per_second=0, pending_per_address=0)
+# See docs/operations.md: short packets alone fill a socket's 128 KiB while a driver waits for a core.
+FOR_MANY: Final = {"aeron.socket.so_rcvbuf": "2m"}
 OPEN: Final = ServerSettings(limits=FREE)
 NOTHING_HELD: Final = (
     "connections",
@@ -171,10 +173,10 @@ def memory_of(client: Client) -> int:
 
 
 @contextmanager
-def node_of(aeron_dir: Path) -> Iterator[Client]:
+def node_of(aeron_dir: Path, **asked: Any) -> Iterator[Client]:
     """A node of this project, and this process's own client of its driver; stopped and removed afterwards."""
     try:
-        with node.ensure(aeron_dir) as handle:
+        with node.ensure(aeron_dir, **asked) as handle:
             client = Client(handle.aeron_dir)
             try:
                 yield client
