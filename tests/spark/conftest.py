@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,13 +19,13 @@ DELTA: Final = Path(__file__).resolve().parents[2] / "jars" / "target" / "delta"
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session all tests share: two task slots, Delta on its class path, nothing on a fixed port."""
     place = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark tests")
     for name, value in {
         # the long forms have a row of 1 GiB, of which Spark holds several copies, one of them twice as long
-        "spark.driver.memory": "10g" if "AERON_SPARK_SEED" in os.environ else "1g",
+        "spark.driver.memory": "10g" if pytestconfig.option.markexpr == "soak" else "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{DELTA}/*",
