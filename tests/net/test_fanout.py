@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.aeron.secure.ends import FOR_MANY
 from tests.net.programs import Program, Programs, eventually
 
 DRIVERS = 4
@@ -16,8 +17,6 @@ OWN_BYTES = MESSAGES * SIZE
 RATE = 100  # messages a second to all of them
 MOST = 1.1  # times its own bytes
 REST = 600  # bytes a second of a client that says nothing: heartbeats, status messages, pings; nearly twice as many
-# Of many clients the short packets alone fill a socket's 128 KiB while a driver waits for a core: docs/operations.md
-BUFFERS = {"aeron.socket.so_rcvbuf": "2m"}
 
 
 # Where two cores have no time left, packets are lost and sent again, which is not what this is about: with many clients
@@ -26,8 +25,8 @@ BUFFERS = {"aeron.socket.so_rcvbuf": "2m"}
     "count", [20, pytest.param(40, marks=pytest.mark.soak), pytest.param(200, marks=pytest.mark.soak)]
 )
 def test_each_of_many_clients_receives_less_than_11_tenths_of_its_own_bytes(programs: Programs, count: int) -> None:
-    serving = programs.driver(programs.site.server, properties=BUFFERS)
-    drivers = [programs.driver(programs.site.clients[index % 2], properties=BUFFERS) for index in range(DRIVERS)]
+    serving = programs.driver(programs.site.server, properties=FOR_MANY)
+    drivers = [programs.driver(programs.site.clients[index % 2], properties=FOR_MANY) for index in range(DRIVERS)]
     server = programs.server(serving)
     share = count // DRIVERS
     clients = [

@@ -91,13 +91,47 @@ def test_a_server_is_added_while_the_query_runs(
         assert seen == set(range(200))
     finally:
         query.stop()
-    # a writer takes the list as it is when its query starts
     parts = [one.server.streams.create("spread-by-file", 2) for one in (served, second)]
     target = {**options, "stream": "spread-by-file"}
     copied = copy(frame, target, tmp_path / "d")
     lasts = sorted(part.last(str(copied.id)) for part in parts)
     assert lasts[1] - lasts[0] == 1
     assert sorted(number(row.value) for row in read(spark, target, payload="raw").collect()) == list(range(200))
+
+
+def test_a_server_is_added_while_a_query_writes(
+    spark: SparkSession, served: Served, second: Served, tmp_path: Path
+) -> None:
+    source = served.stream()
+    parts = [one.server.streams.create("widens", 2) for one in (served, second)]
+    file = tmp_path / "servers"
+    file.write_text(lines(served))
+    target = served.options("widens", server=f"@{file}")
+    del target["serverKey"]
+    frame = read_stream(spark, served.options(source)).select("value")
+    query = (
+        frame.writeStream.format("aeron").options(**target).option("checkpointLocation", str(tmp_path / "c")).start()
+    )
+    name = str(query.id)
+    written = 0
+
+    def batches(count: int) -> None:
+        nonlocal written
+        for _ in range(count):
+            write(numbered_rows(spark, 5, 1, first=written), served.options(source))
+            written += 5
+            query.processAllAvailable()
+
+    try:
+        batches(2)
+        assert [part.last(name) for part in parts] == [1, -1]
+        file.write_text(lines(served, second))
+        batches(2)
+        assert [part.last(name) for part in parts] == [2, 3]  # they take turns
+    finally:
+        query.stop()
+    found = [number(row.value) for row in read(spark, target, payload="raw").collect()]
+    assert sorted(found) == list(range(written))
 
 
 def test_a_file_of_servers_that_cannot_be_read_is_told_when_the_query_is_built(

@@ -32,12 +32,12 @@ def here(way: Direct | Through) -> Direct | Through:
     return replace(way, identity=identity, client=client)
 
 
-def with_servers(way: Through) -> Through:
+def with_servers(way: Direct | Through) -> Direct | Through:
     """Return ``way`` with the servers that its file lists now. For the query's driver: tasks do not need the file.
 
     Raises SetupError where it cannot be read, OptionError where it is no such list.
     """
-    if way.servers_file is None:
+    if isinstance(way, Direct) or way.servers_file is None:
         return way
     path = _found("server", way.servers_file)
     try:

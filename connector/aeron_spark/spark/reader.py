@@ -104,12 +104,7 @@ class Task:
 
 def log_here(options: ReadOptions, framed: bool) -> Log:
     """Return the log that planning uses, with the keys of this machine."""
-    return log_of(replace(options, way=here(planned(options.way))), framed)
-
-
-def planned(way: Direct | Through) -> Direct | Through:
-    """Return ``way`` as tasks need it, with the servers there are now."""
-    return with_servers(way) if isinstance(way, Through) else way
+    return log_of(replace(options, way=here(with_servers(options.way))), framed)
 
 
 class AeronBatchReader(DataSourceReader):
@@ -191,7 +186,7 @@ def plan_partitions(task: Task, stream: StreamLog, ranges: list[Range]) -> list[
     Each partition of a server's stream has a task of its own, the same in every batch, so that a copy of the stream has
     its rows in the same partitions and order; ``minPartitions`` asks for something else.
     """
-    way = planned(task.options.way)
+    way = with_servers(task.options.way)
     if isinstance(way, Through) and task.options.min_partitions is None:
         return [RangePartition(part, way) for part in in_place(ranges, stream.keys())]
     return [RangePartition(part, way) for part in partition(ranges, task.options.min_partitions)]

@@ -113,10 +113,10 @@ class AeronStreamWriter(DataSourceStreamArrowWriter):
 
 def write_task(options: WriteOptions, schema: StructType) -> PublishingTask | StagingTask:
     """Check the columns against the payload, and the keys, before anything runs."""
-    payload, way, unique = payload_of(options, schema), options.way, str(uuid.uuid4())
+    payload, way, unique = payload_of(options, schema), with_servers(options.way), str(uuid.uuid4())
     check(way)
     if isinstance(way, Through):
-        return StagingTask(options, with_servers(way), payload, unique)
+        return StagingTask(options, way, payload, unique)
     return PublishingTask(options, way, payload, f"batch-{unique}", this_host())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.duologue.branch import WAITING_BYTES, Branch
+from aeron_spark.duologue.branches import Branches
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError, WaitTimeout
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
@@ -181,3 +183,28 @@ def test_a_client_sends_nothing_useful_as_its_part(world: World) -> None:
 
     with pytest.raises(Exception, match="7 random bytes came"):
         client.remote(SERVICE).open(bytes(7))
+
+
+class Late:
+    """An endpoint whose agent does its jobs when it is told to."""
+
+    def __init__(self, of: ClientProgram) -> None:
+        self.inbox_now = of.inbox_now
+        self.jobs: list[Callable[[], None]] = []
+        self.later = self.jobs.append
+
+
+def test_an_old_branch_does_not_take_a_new_one_with_it(world: World) -> None:
+    _, client, used, _ = both_ends(world)
+    rooms = Late(client)
+    home = Branches(rooms)
+    # a new inbox counts its tokens from 1 again
+    old, new = (
+        Branch(home, used.connection, used.link, used.number, label, begins=True) for label in ("the old", "the new")
+    )
+    home.add(old)
+    home.fail_all(TransportError("the media driver is gone"))
+    home.add(new)
+    for job in rooms.jobs:
+        job()
+    assert home.of(new.connection, new.number) is new
