@@ -74,7 +74,7 @@ class PrebuiltStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"tick": 0}
 
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # PySpark's older form: no limits here
         every = self.given.get("every")
         return {"tick": 1 if every is None else int((time.monotonic() - self.begun) * 1000) // every}
 
@@ -138,7 +138,7 @@ class DiscardingStreamWriter(DataSourceStreamArrowWriter):
 
 
 class DiscardingWriter(DataSourceArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as PySpark's own
         for batch in iterator:
             assert batch.num_rows >= 0
         return WriterCommitMessage()

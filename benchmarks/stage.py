@@ -75,7 +75,7 @@ class Stage:
         return self._filled[key]
 
     @contextmanager
-    def node_beside(self, name: str, **settings: object) -> Iterator[NodeHandle]:
+    def node_beside(self, name: str, **settings: Any) -> Iterator[NodeHandle]:
         """Run another node beside this stage's; nothing of it is left afterwards."""
         aeron_dir = f"{self.node.aeron_dir}-{name}"
         try:
@@ -136,7 +136,8 @@ def stage(*, quick: bool, rounds: int) -> Iterator[Stage]:
     aeron_dir = (shared_memory if shared_memory.is_dir() else work) / work.name
     os.environ["AERON_SPARK_DATA_HOME"] = str(work / "data")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    cloudpickle.register_pickle_by_value(benchmarks)  # workers need not find this package
+    # workers need not find this package
+    cloudpickle.register_pickle_by_value(benchmarks)  # type: ignore[no-untyped-call]
     spark: Any = None
     try:
         spark = session(work, memory="1g" if quick else "3g")

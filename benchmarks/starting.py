@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from aeron_spark.log.api import Range
 from aeron_spark.options import ReadOptions
-from aeron_spark.spark.reader import Task
+from aeron_spark.spark.reader import RangePartition, Task
 from aeron_spark.spark.schema import RAW
 from benchmarks.measure import Figure
 from benchmarks.stage import ROOT, Stage
@@ -48,11 +48,12 @@ def run(stage: Stage) -> Iterator[Figure]:
 
 def first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
     """Return the seconds from the call to the first batch: of a first task, then of ``later`` ones."""
-    wanted = tuple(Range(**one) for one in ranges)
+    task = task_of(options)
+    share = RangePartition(tuple(Range(**one) for one in ranges), task.options.way)
     found = []
     for _ in range(1 + later):
         begun = time.perf_counter()
-        batches = task_of(options).read(wanted)
+        batches = task.read(share)
         first = next(batches)
         found.append(time.perf_counter() - begun)
         assert first.num_rows
@@ -63,7 +64,7 @@ def first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later: int
 def in_a_process(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(options), json.dumps(ranges), str(later)],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         timeout=120,
         check=True,

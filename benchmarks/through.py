@@ -93,7 +93,7 @@ def _stream(stage: Stage, base: dict[str, str]) -> str:
             base["server"], "--option", f"identity={base['identity']}", "--option", f"serverKey={base['serverKey']}",
             "--option", f"aeronDir={base['aeronDir']}",
         ],
-        check=True, capture_output=True, timeout=120, cwd=ROOT,
+        check=True, stdout=subprocess.DEVNULL, timeout=120, cwd=ROOT,
     )  # fmt: skip
     return name
 

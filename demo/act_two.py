@@ -89,7 +89,7 @@ class Scene:
             "serverKey": self._server_key,
             "aeronDir": self._client_dir,
         }
-        command = [
+        command: list[str | Path] = [
             *self.network.at_client, sys.executable, "-m", "aeron_spark", "receive", "--server", self.network.address,
             "--stream", stream, "--output", self._file(stream), "--metadata",
             *(f"--option={name}={value}" for name, value in options.items()),
@@ -97,7 +97,7 @@ class Scene:
         return self._stage.start(lambda: Process(f"reading {stream} back", command, self._place / f"{stream}.out"))
 
     def _start_server(self, clients: Path) -> Process:
-        command = [
+        command: list[str | Path] = [
             *self.network.at_server, sys.executable, "-m", "aeron_spark", "server", self.network.address,
             "--aeron-dir", self._server_dir, "--streams-dir", self._place / "streams",
             "--identity", self._key("server"), "--authorized-keys", clients,

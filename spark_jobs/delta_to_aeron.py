@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 if __package__:
     from spark_jobs import session
 else:  # spark-submit: this file's folder is on the path, not the one above it
-    import session
+    import session  # type: ignore[import-not-found,no-redef]
 
 
 def parser() -> argparse.ArgumentParser:
