@@ -161,7 +161,7 @@ class TransportContract:
         assert again.outgoing.session_id != pair.outgoing.session_id
         send(again.outgoing, b"once more", reading=(server, client))
         until(lambda: server.of(token) == [b"once more"], server)
-        assert pair.outgoing.closed
+        assert not pair.outgoing.closed
         dialing.close()
         listening.close()
 

@@ -11,6 +11,7 @@ import ipaddress
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Final, Literal
 
 from aeron_spark.aeron import jvm
@@ -18,6 +19,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.exceptions import java_errors
 from aeron_spark.errors import OptionError
+from aeron_spark.transport.addresses import KEPT
 
 PACKAGE: Final = "io.aeronspark"
 DROP_TYPE: Final = 16723  # as Drops.COUNTER_TYPE_ID in Java
@@ -83,7 +85,12 @@ class GuardRules:
 
 def guarded(channel: str, rules: GuardRules) -> str:
     """Return ``channel`` with the parameters that ask a driver's guard to watch it."""
-    parts = [channel, "guard=true"]
+    return f"{channel}|{_parameters(rules)}"
+
+
+@lru_cache(64)
+def _parameters(rules: GuardRules) -> str:
+    parts = ["guard=true"]
     for field in fields(rules):
         value = getattr(rules, field.name)
         if value is not None and value != ():
@@ -167,6 +174,12 @@ def owner_key(
     address_port: int = 0,
 ) -> bytes:
     """Return the key of a registration's counter, as ``Owners`` in Java reads it; IPv4 is mapped into IPv6."""
+    return OWNER_KEY.pack(
+        OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, _mapped(address)
+    )
+
+
+@lru_cache(KEPT)
+def _mapped(address: str) -> bytes:
     parsed = ipaddress.ip_address(address)
-    mapped = parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed
-    return OWNER_KEY.pack(OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, mapped)
+    return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed

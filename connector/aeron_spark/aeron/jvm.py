@@ -36,6 +36,7 @@ HEAP: Final = "-Xmx128m"  # nothing big lives on the heap: rows are in Arrow's m
 
 _lock = threading.Lock()
 _started_in: int | None = None
+_classes: dict[str, Any] = {}  # looking one up takes longer than most calls of it
 
 
 def start(*extra: str) -> None:
@@ -80,7 +81,10 @@ def started() -> bool:
 def jclass(name: str) -> Any:
     """Return the Java class ``name``, starting the JVM first where needed."""
     start()
-    return jpype.JClass(name)
+    found = _classes.get(name)
+    if found is None:
+        found = _classes[name] = jpype.JClass(name)
+    return found
 
 
 def find_library() -> str:

@@ -31,7 +31,7 @@ from aeron_spark.transport.waiting import wait_for
 
 BIND_TIMEOUT: Final = 10.0  # seconds for the driver to open a listener
 # Strangers may only knock, with the smallest terms there are; every other session belongs to somebody.
-# A handshake is two sessions that the driver keeps for some six seconds: these let one address, which may be an office
+# A handshake is two sessions that the driver keeps for up to 2 s: these let one address, which may be an office
 # behind a router, make a hundred handshakes a second, and all together hold some 50 MB of sparse buffers. The driver
 # takes about a millisecond to make one, in which nobody else is served: a flood of many addresses gets 400 of them.
 RULES: Final = GuardRules(

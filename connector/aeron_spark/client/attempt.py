@@ -15,12 +15,14 @@ from aeron_spark.transport.port import Arrived, Dialing, DuologueIds, Event, Fai
 class Attempt:
     """For the agent alone. In the end ``link`` is there with ``connected``, or ``error`` is.
 
-    ``put_off``: the server seems to refuse for a while only.
+    ``put_off``: the server seems to refuse for a while only. ``asked_twice``: it answers a first HELLO by a cookie, as
+    it does over the network, and wants that by another way, which is opened meanwhile.
     """
 
     def __init__(
-        self, dialing: Dialing, machine: ClientHandshake, settings: LinkSettings, server: str, now: float
-    ) -> None:
+        self, dialing: Dialing, machine: ClientHandshake, settings: LinkSettings, server: str, now: float, *,
+        asked_twice: bool,
+    ) -> None:  # fmt: skip
         self.link: Link | None = None
         self.connected: Connected | None = None
         self.error: AeronSparkError | None = None
@@ -33,6 +35,8 @@ class Attempt:
         self._said_open = False
         self._deadline = now + settings.times.setup_seconds
         self._knocking: Pair | None = dialing.knock()
+        self._asked_twice = asked_twice
+        self._spare: Pair | None = None
 
     @property
     def tokens(self) -> frozenset[int]:
@@ -50,6 +54,8 @@ class Attempt:
                 self._do(self._machine.packet(event.payload, now), now)
             case Rejected() if event.session_id == knocking.outgoing.session_id:
                 self._do(self._machine.hint(event.reason, now), now)
+            case Rejected() if self._spare is not None and event.session_id == self._spare.outgoing.session_id:
+                self._close_spare()  # the server did not wait for the cookie
             case ImageLeft() if self._machine.state is not State.CONNECTED:
                 self._do(self._machine.way_lost(now), now)
             case Failed():
@@ -113,6 +119,7 @@ class Attempt:
         """Close the handshake's ways."""
         knocking, self._knocking = self._knocking, None
         if knocking is not None:
+            self._close_spare()
             knocking.outgoing.close()
             self._dialing.inbox.close_way(knocking.token)
 
@@ -142,7 +149,9 @@ class Attempt:
                 case Reopen():
                     assert self._knocking is not None  # the machine speaks of it only while it is there
                     self._unsent.clear()
-                    self._knocking = self._dialing.knock_again(self._knocking)
+                    before, spare = self._knocking, self._spare
+                    self._knocking, self._spare = spare or self._dialing.knock_again(before), None
+                    before.outgoing.close()
                 case Connected():
                     self._connect(action, now)
                 case Abandoned(error, put_off):
@@ -173,6 +182,14 @@ class Attempt:
             if knocking.outgoing.offer(self._unsent[0]) is not None:
                 return
             self._unsent.popleft()
+            if self._asked_twice:  # the way for the cookie opens while the first HELLO is on its way
+                self._asked_twice = False
+                self._spare = self._dialing.knock_again(knocking)
+
+    def _close_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.outgoing.close()
 
     def _fail(self, error: AeronSparkError) -> None:
         if self.error is None:

@@ -175,7 +175,7 @@ class Steering(Endpoint):
             timing=self._client_settings.timing,
             limits=self._settings.keys,
         )
-        return Attempt(self._dialing, machine, self._settings, str(self._server), now)
+        return Attempt(self._dialing, machine, self._settings, str(self._server), now, asked_twice=not self._is_ipc)
 
     def _go_on(self, attempt: Attempt, now: float) -> bool:
         link, received = attempt.link, 0

@@ -31,6 +31,11 @@ class KeyPair:
 
     private: bytes = field(repr=False)
     public: bytes
+    _key: X25519PrivateKey = field(repr=False, compare=False)
+
+    def exchange(self, public: bytes) -> bytes:
+        """The 32 bytes of X25519 with somebody's public key. Raises ValueError for a key of low order."""
+        return self._key.exchange(X25519PublicKey.from_public_bytes(public))
 
     def __repr__(self) -> str:
         return f"KeyPair({fingerprint(self.public)})"
@@ -48,7 +53,8 @@ def keypair_from(private: bytes) -> KeyPair:
             f"a private key has {KEY_BYTES} bytes, and this one {len(private)}",
             remedy="Make one with 'aeron-spark keys new'.",
         )
-    return KeyPair(bytes(private), X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
+    key = X25519PrivateKey.from_private_bytes(private)
+    return KeyPair(bytes(private), key.public_key().public_bytes_raw(), key)
 
 
 def public_text(public: bytes) -> str:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -44,7 +43,7 @@ def shared_secret(pair: KeyPair, public: bytes) -> bytes:
     """
     check_public(public)
     try:
-        secret = X25519PrivateKey.from_private_bytes(pair.private).exchange(X25519PublicKey.from_public_bytes(public))
+        secret = pair.exchange(public)
     except ValueError:
         secret = bytes(KEY_BYTES)
     if not any(secret):

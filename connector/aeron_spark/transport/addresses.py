@@ -5,8 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+KEPT: Final = 1024  # texts whose addresses are remembered: a handshake asks for the same few a dozen times
 
 _ENDPOINT = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})", re.ASCII)
 _NAMED = re.compile(r"(\{[^{}/]+\})(?::[0-9]{1,5})?", re.ASCII)
@@ -40,6 +44,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@lru_cache(KEPT)
 def canonical_host(text: str) -> str:
     """One spelling of an address or a host name.
 
@@ -96,6 +101,7 @@ def _prefix(text: str, most: int) -> int:
     return int(text)
 
 
+@lru_cache(KEPT)
 def ip_of(host: str) -> IpAddress | None:
     """The IP address that ``host`` spells, or None for a name."""
     try:

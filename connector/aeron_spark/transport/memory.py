@@ -91,8 +91,7 @@ class MemoryDialing:
         return Pair(token, self._knocking(token))
 
     def knock_again(self, pair: Pair) -> Pair:
-        """Close the way out of a pair that was rejected, and open a new one beside the same way in."""
-        pair.outgoing.close()
+        """Open a new way out beside the same way in."""
         return Pair(pair.token, self._knocking(pair.token))
 
     def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:

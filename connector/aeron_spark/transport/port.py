@@ -257,7 +257,7 @@ class Dialing(Protocol):
         """Open the handshake pair, with a session id never used before."""
 
     def knock_again(self, pair: Pair) -> Pair:
-        """Close the way out of a pair that was rejected, and open a new one beside the same way in."""
+        """Open a new way out beside the same way in, for a pair that is rejected, or will be; its own stays open."""
 
     def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
         """Open both ways of a duologue. The handshake pair stays open until its image has joined."""

@@ -18,12 +18,11 @@ from typing import Final
 
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import Endpoint, canonical_host
-from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.transport.parameters import MTU_MAX_BYTES
 from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, HANDSHAKE_TERM_BYTES, MTU_BYTES, DuologueIds, Place, Wishes
 
 LINGER: Final = "500ms"  # for retransmissions after the last message, such as why somebody is refused
-NO_LINGER: Final = "0s"  # a client that gives up its handshake has said nothing worth keeping
+PARTING: Final = "200ms"  # for a client to tell the server's driver that its handshake's way is not needed any more
 PORT_MAX: Final = 65_535
 
 
@@ -122,7 +121,7 @@ def handshake_out(place: Place, ports: ClientPorts | None, subscription: int, se
         **_sending(place, ports),
         response_correlation_id=subscription,
         session_id=session_id,
-        **_publication(place, wishes, HANDSHAKE_TERM_BYTES, NO_LINGER),
+        **_publication(place, wishes, HANDSHAKE_TERM_BYTES, PARTING),
     )
 
 
@@ -157,13 +156,13 @@ def dialed_out(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes
 
 
 def _channel(place: Place, **parameters: str | int | bool | None) -> str:
-    """Write and check a channel; over IPC there are no addresses, and only a response channel has a mode."""
+    """Write a channel of checked parts. Over IPC there are no addresses, and only a response channel has a mode."""
     if place.media == "ipc":
         for name in ("endpoint", "control", "interface", "reliable"):
             parameters.pop(name, None)
     given = {name: value for name, value in parameters.items() if value is not None}
     query = "|".join(f"{name.replace('_', '-')}={_text(value)}" for name, value in given.items())
-    return str(ChannelUri.parse(f"aeron:{place.media}?{query}" if query else f"aeron:{place.media}"))
+    return f"aeron:{place.media}?{query}" if query else f"aeron:{place.media}"
 
 
 def _text(value: str | int | bool | None) -> str:

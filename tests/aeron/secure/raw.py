@@ -44,7 +44,8 @@ class Raw:
 
     def again(self) -> None:
         """Another session, for the one before was rejected."""
-        self.pair = self.dialing.knock_again(self.pair)
+        before, self.pair = self.pair, self.dialing.knock_again(self.pair)
+        before.outgoing.close()
 
     def poll(self) -> None:
         """Take note of what has come."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aeron_spark.client.client import ClientCore
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.filters import Filters
@@ -31,7 +32,7 @@ from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory_network import MemoryOutgoing
-from aeron_spark.transport.port import Place, Rejected
+from aeron_spark.transport.port import Pair, Place, Rejected
 from tests.unit.duologue.ends import FREE, LINK, PLACE, World, link, wait_for
 
 
@@ -225,6 +226,44 @@ def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
     assert len(forged) == 2  # without the cookie and with it: one attempt
     assert client.connected
     wait_for(lambda: server.connections)
+
+
+def hellos_and_ways(world: World, client: ClientCore, refuse: str = "") -> list[str]:
+    """Connect: in which order HELLOs were sent and further ways opened, the first of which may be refused."""
+    order: list[str] = []
+    dialing = client._dialing
+    knock_again = dialing.knock_again
+
+    def open_way(pair: Pair) -> Pair:
+        order.append("way")
+        opened = knock_again(pair)
+        if refuse and order.count("way") == 1:
+            way = next(one for one in world.network.ways if one.token == opened.token)
+            with world.network.arrival:
+                world.network._send(way, Rejected(opened.token, opened.outgoing.session_id, refuse))
+        return opened
+
+    def overhear(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
+        if message[:2] == b"AS" and message[3] == 1:
+            order.append("HELLO")
+        return (message,)
+
+    dialing.knock_again = open_way  # type: ignore[method-assign]
+    world.network.change = overhear
+    client.connect(10)
+    return order
+
+
+def test_the_way_for_the_cookie_opens_while_the_first_hello_is_under_way(world: World) -> None:
+    server = world.server()
+    assert hellos_and_ways(world, world.client(connect=False)) == ["HELLO", "way", "HELLO"]
+    wait_for(lambda: server.statistics["handshakes"] == 0, "both ways to be given back")
+
+
+def test_a_way_that_was_refused_before_the_cookie_came_is_opened_again(world: World) -> None:
+    world.server()
+    hint = encode_hint(RefusalHint(Refusal("rate", "not now")))
+    assert hellos_and_ways(world, world.client(connect=False), hint) == ["HELLO", "way", "way", "HELLO"]
 
 
 def test_a_refusal_for_a_while_does_not_end_a_session_that_somebody_waits_for(world: World) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.transport import wiring
+from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.transport.port import DuologueIds, Place, Wishes
 from aeron_spark.transport.wiring import ClientPorts
 
@@ -35,7 +36,7 @@ def test_the_channels_of_a_server() -> None:
 def test_the_channels_of_a_client() -> None:
     assert wiring.response_in(PLACE, None, WISHES) == "aeron:udp?control-mode=response|control=127.0.0.1:20001"
     assert wiring.handshake_out(PLACE, None, 5, 6, WISHES) == (
-        f"aeron:udp?endpoint=127.0.0.1:20000|response-correlation-id=5|session-id=6|{SMALL}0s"
+        f"aeron:udp?endpoint=127.0.0.1:20000|response-correlation-id=5|session-id=6|{SMALL}200ms"
     )
     assert wiring.dialed_in(PLACE, None, IDS, WISHES) == (
         "aeron:udp?control-mode=dynamic|control=127.0.0.1:20001|session-id=13"
@@ -45,6 +46,21 @@ def test_the_channels_of_a_client() -> None:
     )
 
 
+@pytest.mark.parametrize("place", [PLACE, SIX, LOCAL])
+@pytest.mark.parametrize("ports", [None, PORTS, ClientPorts(2_400, 2_401, "::1")])
+@pytest.mark.parametrize("ids", [IDS, MDC])
+def test_every_channel_is_one_that_would_be_taken_from_a_user(
+    place: Place, ports: ClientPorts | None, ids: DuologueIds
+) -> None:
+    for channel in (
+        wiring.handshake_in(place, WISHES), wiring.response_out(place, 7, 8, WISHES),
+        wiring.duologue_in(place, ids, WISHES), wiring.duologue_out(place, ids, 7, WISHES),
+        wiring.response_in(place, ports, WISHES), wiring.handshake_out(place, ports, 5, 6, WISHES),
+        wiring.dialed_in(place, ports, ids, WISHES), wiring.dialed_out(place, ports, ids, WISHES, 5),
+    ):  # fmt: skip
+        assert str(ChannelUri.parse(channel)) == channel
+
+
 def test_the_channels_of_shared_memory_have_no_addresses() -> None:
     assert wiring.handshake_in(LOCAL, WISHES) == "aeron:ipc"
     assert wiring.response_in(LOCAL, PORTS, WISHES) == "aeron:ipc?control-mode=response"
@@ -52,7 +68,7 @@ def test_the_channels_of_shared_memory_have_no_addresses() -> None:
         f"aeron:ipc?control-mode=response|response-correlation-id=7|session-id=8|{SMALL}500ms"
     )
     assert wiring.handshake_out(LOCAL, PORTS, 5, 6, WISHES) == (
-        f"aeron:ipc?response-correlation-id=5|session-id=6|{SMALL}0s"
+        f"aeron:ipc?response-correlation-id=5|session-id=6|{SMALL}200ms"
     )
     assert wiring.duologue_in(LOCAL, IDS, WISHES) == "aeron:ipc?session-id=11"
     assert wiring.dialed_in(LOCAL, PORTS, IDS, WISHES) == "aeron:ipc?session-id=13"

@@ -11,8 +11,8 @@ import org.agrona.concurrent.status.CountersManager;
 
 /**
  * Gives the images of handshakes time-outs of their own: a short one for status messages, with which rejections and response set-ups
- * leave (200 ms otherwise), and a shorter life, for whoever was rejected stays silent. A driver has one of each for all its images, and
- * one as short for all would keep its thread busy with every idle stream.
+ * leave (200 ms otherwise), and a shorter life: whoever was rejected is not heard any more, and its image is looked at all the while. A
+ * driver has one of each for all its images, and one as short for all would keep its thread busy with every idle stream.
  * <p>
  * The congestion control is Aeron's own. It is asked for just before an image reads its driver's time-outs, on the same thread.
  */
@@ -22,7 +22,7 @@ public final class PromptHandshakes extends DefaultCongestionControlSupplier
     public static final int STREAM_ID = 0x41530001;
 
     static final long STATUS_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(4);
-    private static final long LIVENESS_TIMEOUT_NS = TimeUnit.SECONDS.toNanos(3);
+    private static final long LIVENESS_TIMEOUT_NS = TimeUnit.SECONDS.toNanos(1);
 
     private boolean known;
     private long statusTimeoutNs;
