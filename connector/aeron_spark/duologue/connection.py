@@ -29,6 +29,7 @@ from aeron_spark.transport.offer import OfferResult
 
 BATCH: Final = 2_000  # small messages encoded at a time by send_many
 BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
+MESSAGES_ALONE: Final = frozenset((Kind.MESSAGE,))
 MESSAGES: Final = frozenset((Kind.MESSAGE, Kind.MESSAGE_ACK_WANTED))
 PURPOSES: Final = {Purpose.CALL: Kind.CALL, Purpose.RETURN: Kind.RETURN, Purpose.OBJECT: Kind.OBJECT}
 
@@ -233,9 +234,10 @@ class Connection:
     def arrived(self, link: Link, payload: memoryview, now: float) -> list[Record]:
         """Take a frame; return OPEN and CLOSE records, which are the endpoint's. Raises as ``Carrier.arrived``."""
         records = self.carrier.arrived(link, payload, now)
-        if all(kind == Kind.MESSAGE for kind, _, _ in records):
-            if records:
-                self._messages(link, records)
+        if not records:
+            return []
+        if {kind for kind, _, _ in records} == MESSAGES_ALONE:
+            self._messages(link, records)
             return []
         return self._sort(link, records, now)
 

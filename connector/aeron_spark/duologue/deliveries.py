@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Final
 
 from aeron_spark.duologue.carrier import NUMBER_BYTES, Carrier
 from aeron_spark.duologue.lanes import Lane
@@ -18,6 +18,8 @@ from aeron_spark.endpoint.records import Kind, Record
 from aeron_spark.endpoint.session import RECORD_COST
 from aeron_spark.endpoint.streams import Purpose
 from aeron_spark.errors import AeronSparkError, WaitTimeout
+
+MESSAGE_ACK_WANTED: Final = int(Kind.MESSAGE_ACK_WANTED)  # a number: each message is compared with it
 
 Decode = Callable[[int, Any], object]  # type id, body
 Hand = Callable[[object], None]  # to all listeners; never raises
@@ -95,16 +97,18 @@ class Deliveries:
         self.waiters.answer(int.from_bytes(payload[:NUMBER_BYTES], "big"))
 
     def _deliver(self, records: Sequence[Record]) -> None:
+        decode, hand = self._decode, self._hand
         for kind, _, payload in records:
-            body = payload if kind == Kind.MESSAGE else payload[NUMBER_BYTES:]
+            acknowledge = kind == MESSAGE_ACK_WANTED
+            body = payload[NUMBER_BYTES:] if acknowledge else payload
             if body:  # without one it asks whether the message before it was delivered, which came as a stream
                 try:
-                    message = self._decode(body)
+                    message = decode(body)
                 except AeronSparkError as error:
                     self._report(error)
                     continue
-                self._hand(message)
-            if kind == Kind.MESSAGE_ACK_WANTED:
+                hand(message)
+            if acknowledge:
                 self._carrier.answer(Kind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
 
     def _deliver_file(self, file: ReceivedFile) -> None:

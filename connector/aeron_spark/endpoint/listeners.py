@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from aeron_spark.errors import OptionError
@@ -14,7 +15,9 @@ class Listeners(Generic[_L]):
 
     def __init__(self) -> None:
         self._by_class: dict[type, tuple[_L, ...]] = {}
-        self._found: dict[type, tuple[_L, ...]] = {}
+        self._found: _Found[_L] = _Found(self._by_class)
+        self.matching: Callable[[type], tuple[_L, ...]] = self._found.__getitem__
+        """All listeners a message of exactly this class goes to, in the order they are called."""
 
     def add(self, cls: type, listener: _L) -> None:
         """Have ``listener`` called for messages of ``cls``, after those that were added for it before."""
@@ -33,10 +36,14 @@ class Listeners(Generic[_L]):
         self._found.clear()
         return True
 
-    def matching(self, cls: type) -> tuple[_L, ...]:
-        """All listeners a message of exactly this class goes to, in the order they are called."""
-        found = self._found.get(cls)
-        if found is None:
-            found = tuple(listener for one in cls.__mro__ for listener in self._by_class.get(one, ()))
-            self._found[cls] = found
+
+class _Found(dict[type, tuple[_L, ...]]):
+    """What was looked up before; each message asks."""
+
+    def __init__(self, by_class: dict[type, tuple[_L, ...]]) -> None:
+        super().__init__()
+        self._by_class = by_class
+
+    def __missing__(self, cls: type) -> tuple[_L, ...]:
+        self[cls] = found = tuple(listener for one in cls.__mro__ for listener in self._by_class.get(one, ()))
         return found

@@ -65,6 +65,10 @@ class BuiltIn(IntEnum):
     REFERENCE = 13
 
 
+_BYTES: Final = int(BuiltIn.BYTES)
+_TYPE_BYTES: Final = TYPE_ID.size
+
+
 class _Code:
     """Extension types within a body, beside MessagePack's own timestamp (-1). msgspec takes no enum here."""
 
@@ -201,11 +205,12 @@ class Types:
 
     def decode(self, data: Buffer, references: References | None = None) -> object:
         """Return the value of an encoded message. Raises DataFormatError, whatever ``data`` is."""
-        if len(data) < TYPE_ID.size:
+        if len(data) < _TYPE_BYTES:
             raise _broken("it is shorter than its type id")
-        view = memoryview(data)
-        (type_id,) = TYPE_ID.unpack_from(view)
-        return self.decode_body(type_id, view[TYPE_ID.size :], references)
+        (type_id,) = TYPE_ID.unpack_from(data)
+        if type_id == _BYTES:  # most messages of those who send many
+            return bytes(data[_TYPE_BYTES:])
+        return self.decode_body(type_id, memoryview(data)[_TYPE_BYTES:], references)
 
     def decode_body(self, type_id: int, body: Buffer, references: References | None = None) -> object:
         """Return the value of a body whose type id is known already. Raises DataFormatError."""
