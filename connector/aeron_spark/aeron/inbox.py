@@ -47,12 +47,12 @@ _IDLE: Final = "org.agrona.concurrent."
 IDLE: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "busy-spin": ("BusySpinIdleStrategy", ()),  # a core of its own, the shortest latency
     "yielding": ("YieldingIdleStrategy", ()),  # a core, given up to whoever wants it
-    "backoff": ("BackoffIdleStrategy", (10, 2, 20_000, 200_000)),  # spins, yields, then sleeps up to 0.2 ms
+    "backoff": ("BackoffIdleStrategy", (10, 2, 20_000, 50_000)),  # spins, yields, then sleeps up to 0.05 ms
     "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # 1 ms each time, next to no processor time
 }
 # After how long without anything an inbox rests, until the one lookout of its process, or `wake`, calls it. What comes
 # then is noticed up to 1 ms later. Those that take a core for the shortest latency never rest.
-PATIENCE_NS: Final = {"backoff": 20_000_000, "sleeping": 5_000_000}
+PATIENCE_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
 
 
 def idle_strategy(name: str) -> Any:

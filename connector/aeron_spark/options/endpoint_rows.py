@@ -37,7 +37,7 @@ WAY_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "idle", Kind.CHOICE, "backoff",
         "How the polling thread waits: `busy-spin` takes a core of its own for the shortest latency, `yielding` a core "
-        "that others may have, `backoff` sleeps up to 0.2 ms, `sleeping` 1 ms each time. The last two rest after some "
+        "that others may have, `backoff` sleeps up to 0.05 ms, `sleeping` 1 ms each time. The last two rest after some "
         "milliseconds of silence, until one thread of the process calls them: what comes is seen within a millisecond.",
         ENDPOINT, "sleeping", choices=("busy-spin", "yielding", "backoff", "sleeping"),
     ),
