@@ -10,7 +10,6 @@ from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
 from aeron_spark.aeron.inbox import AeronInbox
 from aeron_spark.aeron.outgoing import AeronOutgoing
 from aeron_spark.aeron.sole import SoleServer
-from aeron_spark.errors import TransportError
 from aeron_spark.transport import wiring
 from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.port import (
@@ -25,6 +24,7 @@ from aeron_spark.transport.port import (
     ImageLeft,
     Pair,
     Place,
+    SenderGone,
     Wishes,
 )
 from aeron_spark.transport.waiting import wait_for
@@ -123,7 +123,7 @@ class AeronListening:
     def _known(self, image: int) -> tuple[int, Place]:
         token = self.inbox.strangers.get(image)
         if token is None:
-            raise TransportError("the sender of a handshake has gone", remedy="It may come again.")
+            raise SenderGone("the sender of a handshake has gone", remedy="It may come again.")
         return token, self.inbox.places.get(token) or self.inbox.duologues[token]
 
     def _owners(

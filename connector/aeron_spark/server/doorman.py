@@ -30,7 +30,7 @@ from aeron_spark.endpoint.server_actions import (
     State,
 )
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.transport.port import DuologueIds, Listening, Outgoing, Pair, Place
+from aeron_spark.transport.port import DuologueIds, Listening, Outgoing, Pair, Place, SenderGone
 
 LAST_WORD: Final = 2.0  # seconds for the last packet to go out
 NO_WAY: Final = Refusal("ids", "Connection error! The duologue could not be opened")
@@ -148,6 +148,9 @@ class Doorman:
         if not isinstance(decision, Refusal):
             try:
                 accepted = self._host.accept(self, self._key, self._client, decision, now)
+            except SenderGone:  # it gave up meanwhile: no error of the server's
+                self._do(self._machine.way_lost(now), now)
+                return
             except Exception as error:  # whatever it is, this client alone is refused
                 accepted = Refusal(NO_WAY.code, NO_WAY.text, error)
             if not isinstance(accepted, Refusal):

@@ -18,6 +18,7 @@ from aeron_spark.transport.port import (
     DuologueIds,
     Pair,
     Place,
+    SenderGone,
     Wishes,
 )
 
@@ -72,7 +73,7 @@ class MemoryListening:
         link = self.network.images.get(image)
         place = None if link is None else self._places.get(link.way.token) or self._duologues.get(link.way.token)
         if link is None or link.way.inbox is not self.inbox or place is None:
-            raise TransportError("the sender of a handshake has gone", remedy="It may come again.")
+            raise SenderGone("the sender of a handshake has gone", remedy="It may come again.")
         return link, place
 
 

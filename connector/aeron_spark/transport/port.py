@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, Protocol
 
+from aeron_spark.errors import TransportError
 from aeron_spark.transport.offer import OfferResult
 
 Part = bytes | bytearray | memoryview
@@ -31,6 +32,10 @@ MAX_REASON_BYTES: Final = 1000
 def ascii_reason(reason: str) -> str:
     """The reason as it arrives: Aeron sends ASCII, and room for it is limited."""
     return reason.encode("ascii", "replace")[:MAX_REASON_BYTES].decode()
+
+
+class SenderGone(TransportError):
+    """Something was to be opened for the sender of an image that has left, which may not have been told yet."""
 
 
 class Arrived(NamedTuple):

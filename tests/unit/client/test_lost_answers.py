@@ -21,7 +21,7 @@ from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory import MemoryDialing
 from aeron_spark.transport.memory_network import MemoryOutgoing
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, DuologueIds, Pair, Wishes
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, DuologueIds, Pair, SenderGone, Wishes
 from tests.unit.duologue.ends import FREE, LINK, PATIENCE, PLACE, World, kept_for, link, wait_for
 
 ONE = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
@@ -96,6 +96,23 @@ def one_session(world: World, server: ServerCore, client: ClientProgram) -> None
         assert heard.names[:2] == ["init", "connect"]
         assert heard.count("init") == heard.count("connect") == 1
         assert not heard.errors
+
+
+def test_a_client_that_gave_up_before_it_was_accepted_is_no_error_of_the_servers(world: World) -> None:
+    server = a_server(world)
+    listening = server._transport
+    open_duologue, gone = listening.open_duologue, [SenderGone("the sender of a handshake has gone")]
+
+    def open_later(*given: Any) -> Pair:
+        if gone:
+            raise gone.pop()
+        return open_duologue(*given)
+
+    listening.open_duologue = open_later
+    client, _ = a_client(world)
+    client.connect(PATIENCE)
+    assert not gone
+    one_session(world, server, client)
 
 
 @pytest.mark.parametrize("times", [1, 3])
