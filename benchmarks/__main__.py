@@ -27,7 +27,14 @@ def main() -> int:
     parser.add_argument(
         "--output", type=Path, help="write the figures there as JSON, and leave docs/performance.md alone"
     )
+    parser.add_argument(
+        "--update",
+        action="store_true",
+        help="with --only: put these figures in the place of the old ones in docs/performance.md, and leave the rest",
+    )
     given = parser.parse_args()
+    if given.update and (given.quick or given.output or not given.only):
+        parser.error("--update goes with --only, and with neither --quick nor --output")
     if sys.flags.optimize:
         parser.error("the benchmarks check what they measure with assert: run them without -O")
 
@@ -46,9 +53,9 @@ def main() -> int:
     if given.output:
         report.write_json(given.output, about, figures)
         return 0
-    if given.quick or given.only:
+    if given.quick or (given.only and not given.update):
         return 0
-    report.write_document(about, figures)
+    report.write_document(about, report.updated(about, figures) if given.update else figures)
     missed = [figure.name for figure in figures if figure.met is False]
     for name in missed:
         print(f"target missed: {name}", file=sys.stderr)

@@ -57,6 +57,23 @@ def table(about: Mapping[str, Any], figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
+def updated(about: Mapping[str, Any], figures: Sequence[Figure]) -> list[Figure]:
+    """Return the figures of the last whole run, with these in the place of those of the same names.
+
+    Raises ValueError where that run was on another machine or with other versions, or has no figure of a name.
+    """
+    written = json.loads(RESULTS.read_text())
+    for name, value in written["machine"].items():
+        if name != "load before" and about.get(name) != value:
+            raise ValueError(f"the other figures are of {name} {value}, and these of {about.get(name)}: run them all")
+    found = {row["name"]: Figure(**{key: row[key] for key in row if key != "met"}) for row in written["figures"]}
+    for figure in figures:
+        if figure.name not in found:
+            raise ValueError(f"the last run has no figure {figure.name!r}: run them all")
+        found[figure.name] = figure
+    return list(found.values())
+
+
 def write_document(about: Mapping[str, Any], figures: Sequence[Figure]) -> None:
     """Replace the generated part of docs/performance.md, and keep the samples beside the benchmarks."""
     write_json(RESULTS, about, figures)

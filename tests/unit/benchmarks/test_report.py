@@ -39,6 +39,20 @@ def test_only_the_generated_part_of_the_document_is_replaced(tmp_path: Path, mon
     assert [one["met"] for one in written["figures"]] == [True, False, None]
 
 
+def test_a_part_that_is_measured_again_takes_the_place_of_its_old_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "latest.json"
+    monkeypatch.setattr(report, "RESULTS", results)
+    report.write_json(results, {"cores": 2, "load before": 0.1}, FIGURES)
+    better = Figure("write", 0.8, "of a peer", ">= 0.7", "", {"own": [8.0], "peer": [10.0]})
+    assert report.updated({"cores": 2, "load before": 3.0}, [better]) == [FIGURES[0], better, FIGURES[2]]
+    with pytest.raises(ValueError, match="cores 2, and these of 4"):
+        report.updated({"cores": 4}, [better])
+    with pytest.raises(ValueError, match="no figure 'new'"):
+        report.updated({"cores": 2}, [Figure("new", 1.0, "s")])
+
+
 def test_the_document_has_a_place_for_the_figures() -> None:
     before, begin, rest = report.DOCUMENT.read_text().partition(report.BEGIN)
     assert before.startswith("# Performance")
