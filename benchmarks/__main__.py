@@ -41,6 +41,11 @@ def main() -> int:
     from benchmarks.stage import stage
 
     about = machine()
+    if given.update:
+        try:
+            report.check_same_machine(about)
+        except ValueError as error:
+            parser.error(str(error))
     figures: list[Figure] = []
     with stage(quick=given.quick, rounds=given.rounds) as built:
         for name in [name for name in NAMES if name in (given.only or NAMES)]:
@@ -55,7 +60,7 @@ def main() -> int:
         return 0
     if given.quick or (given.only and not given.update):
         return 0
-    report.write_document(about, report.updated(about, figures) if given.update else figures)
+    report.write_document(about, report.updated(figures) if given.update else figures)
     missed = [figure.name for figure in figures if figure.met is False]
     for name in missed:
         print(f"target missed: {name}", file=sys.stderr)

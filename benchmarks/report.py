@@ -57,15 +57,19 @@ def table(about: Mapping[str, Any], figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def updated(about: Mapping[str, Any], figures: Sequence[Figure]) -> list[Figure]:
-    """Return the figures of the last whole run, with these in the place of those of the same names.
-
-    Raises ValueError where that run was on another machine or with other versions, or has no figure of a name.
-    """
-    written = json.loads(RESULTS.read_text())
-    for name, value in written["machine"].items():
+def check_same_machine(about: Mapping[str, Any]) -> None:
+    """Raise ValueError where the last whole run was on another machine, or with other versions."""
+    for name, value in json.loads(RESULTS.read_text())["machine"].items():
         if name != "load before" and about.get(name) != value:
             raise ValueError(f"the other figures are of {name} {value}, and these of {about.get(name)}: run them all")
+
+
+def updated(figures: Sequence[Figure]) -> list[Figure]:
+    """Return the figures of the last whole run, with these in the place of those of the same names.
+
+    Raises ValueError where that run has no figure of a name.
+    """
+    written = json.loads(RESULTS.read_text())
     found = {row["name"]: Figure(**{key: row[key] for key in row if key != "met"}) for row in written["figures"]}
     for figure in figures:
         if figure.name not in found:

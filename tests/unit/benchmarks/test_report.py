@@ -46,11 +46,12 @@ def test_a_part_that_is_measured_again_takes_the_place_of_its_old_figures(
     monkeypatch.setattr(report, "RESULTS", results)
     report.write_json(results, {"cores": 2, "load before": 0.1}, FIGURES)
     better = Figure("write", 0.8, "of a peer", ">= 0.7", "", {"own": [8.0], "peer": [10.0]})
-    assert report.updated({"cores": 2, "load before": 3.0}, [better]) == [FIGURES[0], better, FIGURES[2]]
+    assert report.updated([better]) == [FIGURES[0], better, FIGURES[2]]
     with pytest.raises(ValueError, match="cores 2, and these of 4"):
-        report.updated({"cores": 4}, [better])
+        report.check_same_machine({"cores": 4})
+    report.check_same_machine({"cores": 2, "load before": 3.0})
     with pytest.raises(ValueError, match="no figure 'new'"):
-        report.updated({"cores": 2}, [Figure("new", 1.0, "s")])
+        report.updated([Figure("new", 1.0, "s")])
 
 
 def test_the_document_has_a_place_for_the_figures() -> None:

@@ -266,6 +266,24 @@ def test_a_way_that_was_refused_before_the_cookie_came_is_opened_again(world: Wo
     assert hellos_and_ways(world, world.client(connect=False), hint) == ["HELLO", "way", "way", "HELLO"]
 
 
+def test_a_way_that_was_not_needed_is_closed_with_its_attempt(world: World) -> None:
+    world.server()
+    client = world.client(connect=False)
+    dialing, opened = client._dialing, []
+    knock_again = dialing.knock_again
+
+    def open_way(pair: Pair) -> Pair:
+        opened.append(knock_again(pair))
+        return opened[-1]
+
+    dialing.knock_again = open_way  # type: ignore[method-assign]
+    world.network.change = lambda outgoing, message: () if message[:2] == b"AS" and message[3] == 1 else (message,)
+    with pytest.raises(WaitTimeout):
+        client.connect(0.3)
+    assert opened
+    wait_for(lambda: all(one.outgoing.closed for one in opened), "the way to be closed")
+
+
 def test_a_refusal_for_a_while_does_not_end_a_session_that_somebody_waits_for(world: World) -> None:
     server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
     client = world.client(replace(QUICK, link=link(times=replace(LINK.times, expiry_seconds=20.0))))
