@@ -7,7 +7,6 @@ for itself alone.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -17,14 +16,15 @@ from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.branches import Branches
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import Grant, StreamAction
-from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, UsageError
 from aeron_spark.remote.service import METHODS, STREAMS, to_tell
+from aeron_spark.server.incoming import Incoming
 from aeron_spark.streams.ledger import AlreadyCommitted
-from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.streams.view import PartitionState
-from aeron_spark.wire.transfer import HEAD, Kind, Piece, decode, encode_failure, encode_head
+from aeron_spark.wire.transfer import HEAD, Kind, decode, encode_failure, encode_head
 
 MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn
 SLOW_SECONDS: Final = 600.0  # without taking anything a reader has been forgotten by its program
@@ -61,7 +61,7 @@ class StreamService:
         self._connection = connection
         self._lock = threading.Lock()
         self._wanted: dict[int, int] = {}  # by branch: the request that is served on it
-        self._stages: dict[str, _Incoming] = {}
+        self._stages: dict[str, Incoming] = {}
         self._taken: set[int] = set()  # branches from which a thread takes what comes
 
     def list_all(self) -> list[dict[str, Any]]:
@@ -159,7 +159,7 @@ class StreamService:
             )
         except AlreadyCommitted:
             return ""
-        incoming = _Incoming(stage, branch, request)
+        incoming = Incoming(stream, stage, branch, request)
         with self._lock:
             self._stages[stage.id] = incoming
             begin = branch not in self._taken
@@ -216,8 +216,8 @@ class StreamService:
                 continue
             with self._lock:
                 found = next((one for one in self._stages.values() if one.request == piece.request), None)
-            if found is not None:
-                found.take(piece)
+            if found is not None and found.take(piece):
+                self._desk.pool.submit(found.publish_ahead)
         for incoming in waiting.values():
             incoming.fail(TransportError(f"{branch.label} ended", remedy="Stage the rows anew"))
 
@@ -247,7 +247,7 @@ class StreamService:
         except AeronSparkError:
             branch.close()
 
-    def _incoming(self, stage_id: str) -> _Incoming:
+    def _incoming(self, stage_id: str) -> Incoming:
         with self._lock:
             incoming = self._stages.get(stage_id)
         if incoming is None:
@@ -283,53 +283,6 @@ class StreamService:
             "term_bytes": definition.term_bytes,
             "partitions": [_state(one) for one in stream.states()],
         }
-
-
-class _Incoming:
-    """A stage that is being filled over a branch."""
-
-    def __init__(self, stage: Stage, branch: int, request: int) -> None:
-        self.stage = stage
-        self.branch = branch
-        self.request = request
-        self._came = threading.Condition()
-        self._bytes = 0
-        self._error: AeronSparkError | None = None
-
-    def take(self, piece: Piece) -> None:
-        """Append a piece."""
-        try:
-            if piece.kind is not Kind.STAGE or piece.position != self._bytes:
-                raise RefusedError(f"stage {self.stage.id} goes on at byte {piece.position}, not {self._bytes}")
-            self.stage.append(piece.payload, time.monotonic())
-        except AeronSparkError as error:
-            self.fail(error)
-            return
-        with self._came:
-            self._bytes += piece.payload.nbytes
-            self._came.notify_all()
-
-    def fail(self, error: AeronSparkError) -> None:
-        """It cannot be finished, unless it was: a stage that is whole is the commit's."""
-        with self._came:
-            if not self.stage.whole:
-                self._error = self._error or error
-                self.stage.discard()
-            self._came.notify_all()
-
-    def finish(self, size: int, seconds: float) -> StageRef:
-        """Wait until so many bytes have come, and make the stage whole. Raises why it cannot be; it is gone then."""
-        with self._came:
-            come = self._came.wait_for(lambda: self._bytes >= size or self._error is not None, seconds)
-            if self._error is not None:
-                raise self._error
-            if not come or self._bytes != size:
-                self.stage.discard()
-                raise WaitTimeout(
-                    f"{self._bytes} of {size} bytes of stage {self.stage.id} came within {seconds:g} s",
-                    remedy="Stage the rows anew",
-                )
-            return self.stage.finish()
 
 
 class _Told:

@@ -9,8 +9,8 @@ from typing import Final
 from aeron_spark.errors import TransportError
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.partition import Shape
 from aeron_spark.streams.records import Record, Recorded, decode_record, encode_record
+from aeron_spark.streams.shape import Shape
 
 JOURNAL: Final = "journal"
 

@@ -8,7 +8,7 @@ A partition is used by one thread at a time: the stream's lock for writing sees 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -21,8 +21,8 @@ from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.offer import Offering
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError
-from aeron_spark.log.api import fingerprint
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.shape import Shape
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.transport.offer import OfferResult
 from aeron_spark.transport.waiting import Deadline, wait_for
@@ -41,38 +41,6 @@ class NoRoomToRecord(TransportError):
     """The archive records as many publications at once as it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a partition's recording is, from its first byte to its deletion. Lengths are bytes."""
-
-    recording_id: int
-    fingerprint: str
-    stream_id: int
-    initial_term_id: int
-    term_length: int
-    mtu: int
-    segment_length: int
-
-    @classmethod
-    def of(cls, recording: Recording) -> Shape:
-        """Return the shape of a recording."""
-        return cls(
-            recording_id=recording.id,
-            fingerprint=fingerprint(
-                initial_term_id=recording.initial_term_id,
-                stream_id=recording.stream_id,
-                term_length=recording.term_length,
-                mtu=recording.mtu,
-                start_timestamp=recording.start_timestamp,
-            ),
-            stream_id=recording.stream_id,
-            initial_term_id=recording.initial_term_id,
-            term_length=recording.term_length,
-            mtu=recording.mtu,
-            segment_length=recording.segment_length,
-        )
-
-
 def create(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
     """Begin the recording of a new partition, at position 0, and return what it is. Raises TransportError."""
     archive = archive_of(address)
@@ -84,6 +52,16 @@ def create(address: ArchiveAddress, alias: str, stream_id: int, term_length: int
     if found is None:
         raise TransportError(f"recording {recording_id} of {alias} is gone as soon as it began")
     return Shape.of(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What lies behind the committed ``end``: the first ``bytes`` of a stage that is not committed, to ``position``."""
+
+    stage_id: str
+    end: int
+    bytes: int
+    position: int
 
 
 class Partition:
@@ -100,6 +78,7 @@ class Partition:
         self._patience = patience
         self._offering: Offering | None = None
         self._dirty = False
+        self._ahead: Ahead | None = None
 
     @property
     def open(self) -> bool:
@@ -117,27 +96,44 @@ class Partition:
         if found is not None:
             self.shape = Shape.of(found)
 
-    def begin(self, end: int) -> None:
-        """Make ready to publish behind the committed ``end``.
+    def begin(self, end: int, stage_id: str) -> int:
+        """Make ready to publish behind the committed ``end``, and what was published ahead of the stage ``stage_id``.
 
-        Raises DataLossError where the recording does not reach it, TransportError (retriable) where Aeron failed.
+        Return how many bytes of that stage are there already: whatever else lies behind the end is cut off. Raises
+        DataLossError where the recording does not reach it, TransportError (retriable) where Aeron failed.
         """
-        offering = self._offering
+        offering, ahead = self._offering, self._ahead
         if (
             offering is not None
             and not self._dirty
             and not offering.client.closed
             and not offering.closed
             and offering.connected
-            and offering.position == end
         ):
-            return
+            position = offering.position
+            if ahead is not None and (ahead.stage_id, ahead.end, ahead.position) == (stage_id, end, position):
+                return ahead.bytes
+            if position == end:
+                return 0
         self.cut_back(end)
         self._extend(end)
+        return 0
 
     def spoil(self) -> None:
         """Note that what lies behind the committed end does not count; the next :meth:`begin` cuts it off."""
         self._dirty = True
+
+    def keep_ahead(self, stage_id: str, end: int, published: int) -> None:
+        """Note that what lies behind the committed ``end`` is so many bytes of a stage, for the next :meth:`begin`."""
+        self._ahead = Ahead(stage_id, end, published, self.position)
+
+    def drop_ahead(self, live: Container[str], end: int) -> None:
+        """Cut off what was published ahead of a stage that is gone and behind the committed ``end``."""
+        ahead = self._ahead
+        if ahead is not None and ahead.stage_id not in live:
+            self._ahead = None
+            if ahead.end == end:  # else it was committed
+                self.cut_back(end)
 
     def cut_back(self, end: int, known: Recording | None = None) -> None:
         """Stop the recording where it grows, and cut off what lies behind ``end``.
@@ -242,6 +238,7 @@ class Partition:
     def rest(self) -> None:
         """Close the publication; its recording ends with it, and goes on in the next :meth:`begin`."""
         offering, self._offering = self._offering, None
+        self._ahead = None  # the next one cuts it off
         if offering is not None:
             with suppress(TransportError), java_errors(f"closing the publication of {self.name}"):
                 offering.close()

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.partition import NoRoomToRecord, Partition, Shape
+from aeron_spark.streams.partition import NoRoomToRecord, Partition
 from aeron_spark.streams.records import RecordingOf
-from aeron_spark.streams.stages import Stage
+from aeron_spark.streams.shape import Shape
+from aeron_spark.streams.stages import Stage, StageItems
 from aeron_spark.streams.view import PartitionState, Settings, View
 from aeron_spark.transport.waiting import Deadline
 
 T = TypeVar("T")
 
+AHEAD_AT_ONCE: Final = 8 << 20  # bytes of a stage that is not committed yet, before a commit may have its turn
 FORGET: Final = 32 << 20  # bytes published of a mapped stage after which the kernel may have its memory back
 ROOM_TIMEOUT: Final = 5.0  # seconds for somebody else to end a commit that holds all places
 
@@ -109,7 +112,7 @@ class Recordings:
                     self._to_purge[index] = starts[index]
         return lost
 
-    def publish(self, stages: Mapping[int, Iterable[Stage]], ends: Sequence[int]) -> dict[int, int]:
+    def publish(self, stages: Mapping[int, Sequence[Stage]], ends: Sequence[int]) -> dict[int, int]:
         """Publish these stages behind the committed ends; return where each partition ends once all is recorded.
 
         Where they touch more partitions than the archive records at once, those that are recorded make room for the
@@ -130,9 +133,11 @@ class Recordings:
 
         try:
             for index, of_partition in stages.items():
-                self._begin(index, ends[index], make_room)
+                partition = self._about_to_use(index)
+                ahead = with_room(partial(partition.begin, ends[index], of_partition[0].id), make_room)
                 for stage in of_partition:
-                    self._publish_stage(self.partitions[index], stage)
+                    self._publish_stage(partition, stage, ahead)
+                    ahead = 0
                 published.append(index)
             reached.update((index, self.partitions[index].await_recorded()) for index in published)
             return {index: reached[index] for index in stages}
@@ -140,28 +145,53 @@ class Recordings:
             self.spoil(stages)
             raise
 
+    def publish_ahead(self, stage: Stage, published: int, end: int) -> int:
+        """Publish more of a stage that may still grow behind the committed ``end`` of its partition, but no commit.
+
+        ``published`` bytes of it are. Return how many are then: fewer where they were cut off, and none is tried again,
+        for whatever came in between may come again. Raises what :meth:`publish` raises, and nothing is there then;
+        NoRoomToRecord at once, for nobody is to make room for it.
+        """
+        index = stage.description.partition
+        partition = self._about_to_use(index)
+        try:
+            begun = done = partition.begin(end, stage.id)
+            if begun < published:
+                return begun
+            with stage.grown() as items:
+                forget = _forgetting(partition, items)
+                for reached, item in items.so_far(done):
+                    partition.publish(item, forget)
+                    done = reached
+                    partition.keep_ahead(stage.id, end, done)
+                    if done - begun >= AHEAD_AT_ONCE:
+                        break
+            return done
+        except BaseException:
+            self.spoil([index])
+            raise
+
+    def drop_ahead(self, live: Container[str], ends: Sequence[int]) -> None:
+        """Cut off what was published ahead of stages that are gone: it takes room, and nobody will commit it."""
+        for partition, end in zip(self.partitions, ends, strict=True):
+            partition.drop_ahead(live, end)
+
     def spoil(self, indexes: Iterable[int]) -> None:
         """Note that what was published to these partitions does not count."""
         for index in indexes:
             self.partitions[index].spoil()
 
-    def _publish_stage(self, partition: Partition, stage: Stage) -> None:
+    def _publish_stage(self, partition: Partition, stage: Stage, done: int) -> None:
+        """Publish a stage from its byte ``done`` on."""
         with stage.items() as items:
-            forgotten = partition.position
-
-            def forget() -> None:
-                nonlocal forgotten
-                if partition.position - forgotten > FORGET:
-                    forgotten = partition.position
-                    items.forget()
-
-            for item in items:
+            forget = _forgetting(partition, items)
+            for item in items.behind(done):
                 partition.publish(item, forget)
 
-    def _begin(self, index: int, end: int, make_room: Callable[[], bool]) -> None:
+    def _about_to_use(self, index: int) -> Partition:
         partition = self.partitions[index]
         partition.used_at = self._clock()
-        with_room(lambda: partition.begin(end), make_room)
+        return partition
 
     def rest(self, unused_for: float, needed: Collection[int] = ()) -> list[Partition]:
         """Close the publications nobody published to for so many seconds, but those needed; return whose they were."""
@@ -224,3 +254,16 @@ class Recordings:
                 )
             )
         return View(tuple(states), ledger.content, ledger.schema)
+
+
+def _forgetting(partition: Partition, items: StageItems) -> Callable[[], None]:
+    """Return what lets the kernel take back the memory of ``items`` as they are published."""
+    forgotten = partition.position
+
+    def forget() -> None:
+        nonlocal forgotten
+        if partition.position - forgotten > FORGET:
+            forgotten = partition.position
+            items.forget()
+
+    return forget

@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError, TransportError
-from aeron_spark.wire.stages import ALIGNMENT, Item, StagedValues, read_items
+from aeron_spark.wire.stages import ALIGNMENT, Item, StagedValues, items_so_far, read_items
 
 HEAD: Final = struct.Struct(
     "<"
@@ -66,14 +66,15 @@ class StageRef:
 class StageItems:
     """The items of a stage's file in their order. Views of them live as long as anybody needs them."""
 
-    def __init__(self, path: Path, begin: int) -> None:
-        """Map ``path``; TransportError where it cannot be."""
+    def __init__(self, path: Path, begin: int, size: int | None = None) -> None:
+        """Map ``path``, or the first ``size`` bytes of its items; TransportError where it cannot be."""
         self._begin = begin
         self._map: mmap.mmap | None = None
         try:
             with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size > begin:
-                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                end = os.fstat(file.fileno()).st_size if size is None else begin + size
+                if end > begin:
+                    self._map = mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ)
         except OSError as error:
             raise TransportError(
                 f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows anew"
@@ -81,8 +82,20 @@ class StageItems:
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items. Raises DataFormatError at one that is not right."""
+        return self.behind(0)
+
+    def behind(self, begin: int) -> Iterator[Item]:
+        """Yield those from the byte ``begin`` of the items on; see :meth:`__iter__`."""
         if self._map is not None:
-            yield from read_items(pa.py_buffer(memoryview(self._map)).slice(self._begin))
+            yield from read_items(self._items(self._map), begin)
+
+    def so_far(self, begin: int) -> Iterator[tuple[int, Item]]:
+        """Yield those that are all there, from the byte ``begin`` of the items on, each with the byte where it ends."""
+        if self._map is not None:
+            yield from items_so_far(self._items(self._map), begin)
+
+    def _items(self, mapped: mmap.mmap) -> pa.Buffer:
+        return pa.py_buffer(memoryview(mapped)).slice(self._begin)
 
     def forget(self) -> None:
         """Let the kernel take the pages back that were read; they come again when they are touched.

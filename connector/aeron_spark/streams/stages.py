@@ -21,6 +21,7 @@ from aeron_spark.aeron.checksum import crc32
 from aeron_spark.errors import DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.streams.durable import sync_folder, write_at, write_failed
 from aeron_spark.streams.space import Space
+from aeron_spark.streams.spares import Spares
 from aeron_spark.streams.stagefile import (
     Description,
     StageItems,
@@ -118,6 +119,7 @@ class Stage:
         if self._descriptor < 0:
             raise UsageError(f"stage {self.id} is gone", remedy="Open a stage for each attempt of a task")
         try:
+            os.ftruncate(self._descriptor, self.begin + self.bytes)  # it may have been another one's, and longer
             self.rows = check_items(path, self.begin, self._owner.most_value_bytes)
             self._owner.keep(self._descriptor, path)
         except (DataFormatError, TransportError):
@@ -135,11 +137,24 @@ class Stage:
             raise UsageError(f"stage {self.id} is not finished", remedy="Finish it before it is read")
         return StageItems(self.path, self.begin)
 
+    def grown(self) -> StageItems:
+        """Return the items of a stage that may still grow, as far as they have come; see :meth:`items`."""
+        with self._lock:  # what is being written now is not there yet
+            if not self.whole and self._descriptor < 0:
+                raise UsageError(f"stage {self.id} is gone", remedy="Open a stage for each attempt of a task")
+            return StageItems(self.path, self.begin, self.bytes)
+
     def discard(self) -> None:
         """Remove the file and give its room back. Again: nothing."""
         with self._lock:
             self.close()
             self._owner.remove(self)
+
+    def release(self) -> None:
+        """Discard it, and let its file be written over: only where nobody can be reading it any more."""
+        with self._lock:
+            self.close()
+            self._owner.remove(self, spare=True)
 
     def discard_idle(self, since: float) -> bool:
         """Discard it unless it has grown after ``since`` (seconds, monotonic); return whether it is gone."""
@@ -183,6 +198,7 @@ class Stages:
         self._new_id = new_id
         self._lock = threading.Lock()
         self._stages: dict[str, Stage] = {}
+        self._spares = Spares(folder)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path in sorted(folder.iterdir()):
@@ -192,6 +208,9 @@ class Stages:
 
     def __len__(self) -> int:
         return len(self._stages)
+
+    def __contains__(self, stage_id: object) -> bool:
+        return stage_id in self._stages
 
     def open(
         self,
@@ -212,7 +231,7 @@ class Stages:
         self.space.take(len(head) + FILE_BYTES)
         stage = Stage(self, described, len(head), now)
         try:
-            stage._descriptor = os.open(stage.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            stage._descriptor = self._spares.open(stage.path)
             with self._lock:
                 self._stages[stage.id] = stage
             write_at(stage._descriptor, head, 0)
@@ -259,8 +278,15 @@ class Stages:
                 if stage.description.writer == writer and transaction in (None, stage.description.transaction)
             ]
 
+    def is_alone(self, stage: Stage) -> bool:
+        """Whether nobody else has staged anything for the partition of a stage that is still there."""
+        partition = stage.description.partition
+        with self._lock:
+            return [one for one in self._stages.values() if one.description.partition == partition] == [stage]
+
     def expire(self, now: float) -> list[str]:
         """Discard the stages that have not grown for the expiry; return their ids."""
+        self._spares.expire(now)
         with self._lock:
             stages = list(self._stages.values())
         return [stage.id for stage in stages if stage.discard_idle(now - self._expiry)]
@@ -269,6 +295,7 @@ class Stages:
         """Close the files and leave them; those that are not whole are removed when the folder is opened again."""
         with self._lock:
             stages, self._stages = list(self._stages.values()), {}
+        self._spares.clear()
         for stage in stages:
             stage.close()
             self.space.give(_cost(stage))
@@ -281,13 +308,16 @@ class Stages:
         if self._sync:
             sync_folder(self.folder)
 
-    def remove(self, stage: Stage) -> None:
-        """Remove a stage's file and give its room back, once."""
+    def remove(self, stage: Stage, *, spare: bool = False) -> None:
+        """Remove a stage's file, or keep it as a ``spare`` one, and give its room back, once."""
         with self._lock:
             if self._stages.pop(stage.id, None) is None:
                 return
         with suppress(OSError):
-            stage.path.unlink(missing_ok=True)
+            if spare:
+                self._spares.keep(stage.path)
+            else:
+                stage.path.unlink(missing_ok=True)
         self.space.give(_cost(stage))
 
     def _find(self, path: Path, now: float) -> None:

@@ -26,8 +26,9 @@ from aeron_spark.node.locks import FileLock
 from aeron_spark.streams.books import begin_books
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
 from aeron_spark.streams.durable import sync_folder, write_failed
-from aeron_spark.streams.partition import PATIENCE, Shape, alias_of, create, delete_recording
+from aeron_spark.streams.partition import PATIENCE, alias_of, create, delete_recording
 from aeron_spark.streams.recordings import with_room
+from aeron_spark.streams.shape import Shape
 from aeron_spark.streams.space import Space
 from aeron_spark.streams.stream import Stream
 from aeron_spark.streams.view import Settings

@@ -19,11 +19,11 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, 
 from aeron_spark.streams.books import Books
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.leases import Leases
-from aeron_spark.streams.partition import Shape
 from aeron_spark.streams.reading import Reading
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import Layout, purge_to, wanted_start
 from aeron_spark.streams.schemas import merge
+from aeron_spark.streams.shape import Shape
 from aeron_spark.streams.space import Space
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
 from aeron_spark.streams.times import SECOND_NS
@@ -178,8 +178,23 @@ class Stream(Reading):
                 self._commit(writer, run, transaction, self._chosen(writer, run, transaction, stages), author)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
-                    stage.discard()
+                    stage.release()
             return Outcome(already, [state.end for state in self._view.states])
+
+    def publish_ahead(self, stage: Stage, published: int = 0) -> int:
+        """Record more of a large stage than ``published`` bytes while it grows; return how many of it are recorded.
+
+        Nobody sees them, and a commit that comes first cuts them off. -1: not now. Raises what a commit raises.
+        """
+        if not self._writing.acquire(blocking=False):
+            return -1
+        try:
+            self._refuse_unwritable()
+            if not self._stages.is_alone(stage):
+                return -1
+            return self._recordings.publish_ahead(stage, published, self._ledger.ends[stage.description.partition])
+        finally:
+            self._writing.release()
 
     def abort(self, writer: str, run: str, transaction: int) -> None:
         """Drop what this run staged for the transaction; one that is committed stays."""
@@ -236,6 +251,7 @@ class Stream(Reading):
             if self._closed:
                 return []
             self._recordings.rest(self._rest_after)
+            self._recordings.drop_ahead(self._stages, self._ledger.ends)
             moved: dict[int, int] = {}
             with self._state:
                 self._stages.expire(self._clock())

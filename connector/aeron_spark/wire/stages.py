@@ -193,23 +193,40 @@ def _reserved(reserved: pa.Array[Any], count: int) -> bytes:
     return bytes(reserved.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
 
 
-def read_items(stage: Payload) -> Iterator[Item]:
+def read_items(stage: Payload, begin: int = 0) -> Iterator[Item]:
     """Yield the items of a whole stage as views of ``stage``, which they keep alive; every bound is checked first.
+
+    ``begin`` is the byte where the first of them begins.
 
     Raises DataFormatError, naming the byte at which the item begins, at the first one that is not right.
     """
     whole = stage if isinstance(stage, pa.Buffer) else pa.py_buffer(stage)
-    view = memoryview(whole).cast("B")
-    at = 0
-    while at < len(view):
-        if len(view) - at < ITEM.size:
-            raise _broken(at, f"the {len(view) - at} bytes left are fewer than the {ITEM.size} of a header")
-        kind, rows, length = ITEM.unpack_from(view, at)
-        begin = at + ITEM.size
-        if length + -length % ALIGNMENT > len(view) - begin:
-            raise _broken(at, f"its body has {length} bytes, but only {len(view) - begin} are left")
-        yield _read_body(at, kind, rows, whole.slice(begin, length))
-        at = begin + length + -length % ALIGNMENT
+    at = begin
+    for end, item in items_so_far(whole, begin):
+        yield item
+        at = end
+    left = whole.size - at
+    if left >= ITEM.size:
+        _, _, length = ITEM.unpack_from(whole, at)
+        raise _broken(at, f"its body has {length} bytes, but only {left - ITEM.size} are left")
+    if left:
+        raise _broken(at, f"the {left} bytes left are fewer than the {ITEM.size} of a header")
+
+
+def items_so_far(stage: pa.Buffer, begin: int = 0) -> Iterator[tuple[int, Item]]:
+    """Yield the items of a stage that may still grow, from its byte ``begin`` on, each with the byte where it ends.
+
+    It stops before the first one that is not all there; see :func:`read_items` for the rest.
+    """
+    at = begin
+    while stage.size - at >= ITEM.size:
+        kind, rows, length = ITEM.unpack_from(stage, at)
+        body = at + ITEM.size
+        end = body + length + -length % ALIGNMENT
+        if end > stage.size:
+            return
+        yield end, _read_body(at, kind, rows, stage.slice(body, length))
+        at = end
 
 
 def _read_body(at: int, kind: int, rows: int, body: pa.Buffer) -> Item:

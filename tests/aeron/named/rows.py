@@ -30,13 +30,21 @@ Task = tuple[int, int, Sequence[bytes]]  # partition, task, values
 
 
 def staged(
-    stream: Stream, transaction: int, tasks: Sequence[Task], *, writer: str = "w", run: str = "r"
+    stream: Stream,
+    transaction: int,
+    tasks: Sequence[Task],
+    *,
+    writer: str = "w",
+    run: str = "r",
+    ahead: bool = False,
 ) -> list[StageRef]:
-    """Stage the values of each task, whole; return what a commit names."""
+    """Stage the values of each task, whole, published ``ahead`` where asked to; return what a commit names."""
     refs = []
     for partition, task, values in tasks:
         stage = stream.open_stage(writer, run, transaction, partition, task, "raw")
         fill(stage, values)
+        if ahead:
+            assert stream.publish_ahead(stage) in (stage.bytes, -1)  # an older one may still be there
         refs.append(stage.finish())
     return refs
 
@@ -48,11 +56,18 @@ def fill(stage: Stage, values: Sequence[bytes]) -> None:
 
 
 def write(
-    stream: Stream, transaction: int, values: Mapping[int, Sequence[bytes]], *, writer: str = "w", run: str = "r"
+    stream: Stream,
+    transaction: int,
+    values: Mapping[int, Sequence[bytes]],
+    *,
+    writer: str = "w",
+    run: str = "r",
+    ahead: bool = False,
 ) -> Outcome:
     """Stage and commit one task's values for each partition."""
     tasks = [(partition, 0, of_partition) for partition, of_partition in values.items()]
-    return stream.commit(writer, run, transaction, staged(stream, transaction, tasks, writer=writer, run=run))
+    refs = staged(stream, transaction, tasks, writer=writer, run=run, ahead=ahead)
+    return stream.commit(writer, run, transaction, refs)
 
 
 def write_group(stream: Stream, transaction: int, partition: int, payload: bytes) -> Outcome:

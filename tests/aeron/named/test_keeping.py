@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,11 @@ from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.partition import NoRoomToRecord
+from aeron_spark.streams.recordings import ROOM_TIMEOUT
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.transport.waiting import wait_for
+from tests.aeron.named import rows
 from tests.aeron.named.rows import SETTINGS, ends, ids, staged, sweep, values, write
 from tests.aeron.streams import PATIENCE, own_node
 
@@ -342,3 +345,19 @@ def test_a_folder_has_one_server(streams: Streams, node: NodeHandle) -> None:
         streams.get("a")
     with Streams(streams.folder, embedded(node), SETTINGS) as again:
         assert again.all() == []
+
+
+def test_nobody_makes_room_for_what_is_only_published_ahead(streams: Streams) -> None:
+    stream = streams.create("a", 1, term_bytes=TERM)
+    others = [streams.create(f"other-{index}", 1, term_bytes=TERM) for index in range(3)]
+    for other in others:
+        write(other, 0, {0: [b"x"]})  # the archive records as many at once as it may
+    stage = stream.open_stage("w", "r", 0, 0, 0, "raw")
+    rows.fill(stage, [b"y"] * 100)
+    begun = time.monotonic()
+    with pytest.raises(NoRoomToRecord):
+        stream.publish_ahead(stage)
+    assert time.monotonic() - begun < ROOM_TIMEOUT  # a commit that waits has its turn
+    assert [other.states()[0].session_id != 0 for other in others] == [True] * 3
+    stream.commit("w", "r", 0, [stage.finish()])
+    assert values(stream, 0) == [b"y"] * 100

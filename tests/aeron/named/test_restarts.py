@@ -67,7 +67,8 @@ with node.ensure(aeron_dir) as handle, Streams(Path(folder), embedded(handle), S
     while True:
         transaction += 1
         armed = transaction % 4 == 3 and point != "anywhere"
-        write(stream, transaction, {0: [b"%d" % transaction] * 20, 1: [b"%d" % transaction] * 20})
+        rows = [b"%d" % transaction] * 20
+        write(stream, transaction, {0: rows, 1: rows}, ahead=transaction % 2 == 1)
         print(transaction, flush=True)
 """
 
@@ -102,7 +103,8 @@ def test_a_store_restarted_while_it_is_written_to_never_moves_anything(
             before = ends(stream)
             known.append((before, values(stream, 0)))
             # What is staged, or was published and not committed, when it ends is not there when it begins again.
-            refs = staged(stream, transaction, [(0, 0, [b"lost"] * rng.randrange(1, 500))])
+            lost = [(0, 0, [b"lost"] * rng.randrange(1, 500))]
+            refs = staged(stream, transaction, lost, ahead=restart % 4 in (2, 3))
             if restart % 2:
                 stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
                 stream._recordings.publish(stages, stream._ledger.ends)
@@ -222,7 +224,7 @@ ROW: Final = bytes(8_000)
 def commit_while(stream: Stream, transaction: int, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
     """Commit much in a thread, do ``then`` meanwhile; return what waits for the commit to end, whichever way."""
     rows = [b"%d" % transaction] * 20 + [ROW] * BULK
-    refs = staged(stream, transaction, [(0, 0, rows), (1, 0, rows)])
+    refs = staged(stream, transaction, [(0, 0, rows)], ahead=True) + staged(stream, transaction, [(1, 0, rows)])
 
     def attempt() -> None:
         with suppress(AeronSparkError):

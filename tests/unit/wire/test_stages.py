@@ -20,6 +20,7 @@ from aeron_spark.wire.stages import (
     StagedValues,
     encode_group_item,
     encode_values_item,
+    items_so_far,
     read_items,
 )
 
@@ -258,3 +259,16 @@ def test_any_items_come_back(wanted: list[Any], with_reserved: bool) -> None:
         else:
             found.append(said(item))
     assert found == expected
+
+
+def test_of_a_stage_that_grows_the_items_are_read_that_are_all_there() -> None:
+    whole = VALUES + GROUP + VALUES
+    stops = [len(VALUES), len(VALUES + GROUP), len(whole)]
+    for cut in range(len(whole) + 1):
+        found = list(items_so_far(pa.py_buffer(whole[:cut])))
+        assert [end for end, _ in found] == [stop for stop in stops if stop <= cut]
+    for begin, stop in zip([0, *stops], [*stops, None], strict=True):
+        later = list(items_so_far(pa.py_buffer(whole), begin))
+        assert [end for end, _ in later][:1] == ([] if stop is None else [stop])
+    assert [said(item) for _, item in items_so_far(pa.py_buffer(whole))] == [said(item) for item in read_items(whole)]
+    assert [said(item) for item in read_items(whole, stops[0])] == [said(item) for item in read_items(GROUP + VALUES)]

@@ -1,0 +1,91 @@
+"""A stage that is being filled over a branch: piece by piece, to its end, and published ahead where it is large."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
+from aeron_spark.streams.stages import Stage, StageRef
+from aeron_spark.streams.stream import Stream
+from aeron_spark.wire.transfer import Kind, Piece
+
+LARGE: Final = 4 << 20  # bytes that are worth to be published ahead
+TURN: Final = 0.001  # seconds in which a commit that waits has its turn: a lock alone is not fair
+
+
+class Incoming:
+    """``stage`` of ``stream``, which the request ``request`` fills over the branch of number ``branch``."""
+
+    def __init__(self, stream: Stream, stage: Stage, branch: int, request: int) -> None:
+        self.stage = stage
+        self.branch = branch
+        self.request = request
+        self._stream = stream
+        self._came = threading.Condition()
+        self._bytes = 0
+        self._published = 0  # of these, ahead of the commit
+        self._may_publish = True  # nobody does already, and it is not in vain
+        self._error: AeronSparkError | None = None
+
+    def take(self, piece: Piece) -> bool:
+        """Append a piece; whether :meth:`publish_ahead` is to be called now, by another thread."""
+        try:
+            if piece.kind is not Kind.STAGE or piece.position != self._bytes:
+                raise RefusedError(f"stage {self.stage.id} goes on at byte {piece.position}, not {self._bytes}")
+            self.stage.append(piece.payload, time.monotonic())
+        except AeronSparkError as error:
+            self.fail(error)
+            return False
+        with self._came:
+            self._bytes += piece.payload.nbytes
+            self._came.notify_all()
+            wanted = self._may_publish and self._bytes - self._published >= LARGE
+            self._may_publish = self._may_publish and not wanted
+            return wanted
+
+    def fail(self, error: AeronSparkError) -> None:
+        """It cannot be finished, unless it was: a stage that is whole is the commit's."""
+        with self._came:
+            if not self.stage.whole:
+                self._error = self._error or error
+                self.stage.discard()
+            self._came.notify_all()
+
+    def finish(self, size: int, seconds: float) -> StageRef:
+        """Wait until so many bytes have come, and make the stage whole. Raises why it cannot be; it is gone then."""
+        with self._came:
+            come = self._came.wait_for(lambda: self._bytes >= size or self._error is not None, seconds)
+            if self._error is not None:
+                raise self._error
+            if not come or self._bytes != size:
+                self.stage.discard()
+                raise WaitTimeout(
+                    f"{self._bytes} of {size} bytes of stage {self.stage.id} came within {seconds:g} s",
+                    remedy="Stage the rows anew",
+                )
+            return self.stage.finish()
+
+    def publish_ahead(self) -> None:
+        """Publish what has come of the stage, as long as there is much of it; what comes later asks anew.
+
+        The archive records it meanwhile, so that its commit has little to wait for. What goes wrong is left to the
+        commit, which begins anew then, and says it.
+        """
+        ahead = False
+        try:
+            while self._bytes - self._published >= LARGE:
+                found = self._stream.publish_ahead(self.stage, self._published)
+                if 0 <= found < self._published:  # it was cut off
+                    return
+                if found <= self._published:  # not now, or the next item is not all there
+                    break
+                self._published = found
+                time.sleep(TURN)
+            ahead = True
+        except AeronSparkError:
+            return
+        finally:
+            with self._came:
+                self._may_publish = ahead
