@@ -86,9 +86,11 @@ class Stage:
             shutil.rmtree(aeron_dir, ignore_errors=True)
 
     @contextmanager
-    def plain_recording(self, stream: int, messages: int, length: int) -> Iterator[Callable[[], float]]:
+    def plain_recording(
+        self, stream: int, messages: int, length: int, channel: str = CHANNEL
+    ) -> Iterator[Callable[[], float]]:
         """Give what lets plain Java publish that many messages to a recording, and returns the seconds it took."""
-        arguments = ("record", self.node.control_channel, CHANNEL, stream, messages, length)
+        arguments = ("record", self.node.control_channel, channel, stream, messages, length)
         with self.java(*arguments) as say:
             yield lambda: float(say("go"))
 

@@ -16,7 +16,7 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.opening import close_all
 from benchmarks.latency import EVERY, MESSAGES, micro_batches
 from benchmarks.measure import Figure, ratio, seconds
-from benchmarks.stage import ROOT, Stage
+from benchmarks.stage import CHANNEL, ROOT, Stage
 from benchmarks.starting import LATER, as_json, in_a_process, task_of
 
 PORT: Final = 21590  # data port; the control port is the next one
@@ -25,7 +25,10 @@ LENGTH: Final = 1_300
 ROWS: Final = 600_000
 WARM_BATCHES: Final = 3
 WARM_TURNS: Final = 5  # the JVMs of four processes compile what they run often: until then each turn is faster
-URI: Final = f"aeron:udp?endpoint=127.0.0.1:{REPLAY_PORT}|mtu=1184|term-length=1m"
+MTU: Final = 1_408  # Aeron's own, and a row fits it: at 1,184 plain Aeron sends two packets for each
+TERM: Final = "2m"  # the connection's
+URI: Final = f"aeron:udp?endpoint=127.0.0.1:{REPLAY_PORT}"
+LIKE: Final = f"{CHANNEL}?mtu={MTU}|term-length={TERM}"  # a replay has them from its recording, whatever its URI says
 
 
 def run(stage: Stage) -> Iterator[Figure]:
@@ -57,6 +60,7 @@ def _server(stage: Stage) -> Iterator[Callable[..., dict[str, str]]]:
             [
                 sys.executable, "-m", "aeron_spark", "server", address, "--aeron-dir", stage.node.aeron_dir,
                 "--identity", str(folder / "server.key"), "--ipc", "true", "--handshakes-per-second", "0",
+                "--mtu", str(MTU), "--term-length", TERM,
             ],
             stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT, env=os.environ,
         )  # fmt: skip
@@ -131,7 +135,7 @@ def _reading(stage: Stage, options: Callable[..., dict[str, str]], frame: Any, c
 def _udp(stage: Stage, through: dict[str, str], count: int) -> Figure:
     plain = stage.new_stream()
     own = {**through, "payload": "raw", "ipc": "never"}
-    with stage.plain_recording(plain, count, LENGTH) as publish:
+    with stage.plain_recording(plain, count, LENGTH, LIKE) as publish:
         publish()
     with stage.java("replay", stage.node.control_channel, plain, URI, plain + 100_000) as say:
         taken = stage.turns(

@@ -38,6 +38,14 @@ def test_what_is_broken_makes_it_fail_and_has_a_remedy(
     assert broken == [{"subject": "java", "verdict": "broken", "what": "no Java was found", "remedy": "Install one."}]
 
 
+def test_a_socket_that_gets_less_than_a_node_asks_for_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "granted_buffer", lambda which, wanted: min(wanted, 208 * 1024))
+    receive, send = doctor._socket_buffers()
+    assert (receive.verdict, receive.remedy) == ("warning", "sysctl -w net.core.rmem_max=2097152")
+    assert "208.0 KiB, of 2.0 MiB" in receive.what
+    assert (send.verdict, send.remedy) == ("ok", "")
+
+
 def test_leftovers_of_a_dead_driver_are_found(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with node.ensure(own, archive=False) as handle:
         os.kill(handle.pid, signal.SIGKILL)

@@ -19,10 +19,11 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.node import NodePlaces, directories, places_here, space, status
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.places import SHARED_MEMORY
-from aeron_spark.node.settings import machine_cores, parse_settings
+from aeron_spark.node.settings import RECEIVE_BUFFER, machine_cores, parse_settings
+from aeron_spark.node.sockets import granted_buffer
 
 OPEN_FILES: Final = 4096  # a log, an image and a segment each are a file
-SOCKET_BUFFER: Final = 128 * 1024  # bytes: what Aeron asks the system for by default
+SEND_BUFFER: Final = 128 * 1024  # bytes: what Aeron asks the system for by default
 
 Verdict = Literal["ok", "warning", "broken"]
 
@@ -195,14 +196,15 @@ def _udp() -> Finding:
 
 
 def _socket_buffers() -> Iterator[Finding]:
-    for name in ("rmem_max", "wmem_max"):
-        try:
-            limit = int(Path(f"/proc/sys/net/core/{name}").read_text())
-        except OSError:  # another network namespace than the machine's own does not show it
-            continue
-        enough = limit >= SOCKET_BUFFER
-        remedy = "" if enough else f"sysctl -w net.core.{name}=2097152"
-        yield Finding("limits", "ok" if enough else "warning", f"net.core.{name} is {size(limit)}", remedy)
+    for name, which, wanted, limit in (
+        ("receive", socket.SO_RCVBUF, RECEIVE_BUFFER, "rmem_max"),
+        ("send", socket.SO_SNDBUF, SEND_BUFFER, "wmem_max"),
+    ):
+        granted = granted_buffer(which, wanted)
+        enough = granted == wanted
+        remedy = "" if enough else f"sysctl -w net.core.{limit}=2097152"
+        what = f"a socket's {name} buffer may have {size(granted)}, of {size(wanted)} that a node asks for"
+        yield Finding("limits", "ok" if enough else "warning", what, remedy)
 
 
 def _open_files() -> Finding:

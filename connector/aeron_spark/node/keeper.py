@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,10 +25,16 @@ from typing import Final
 
 from aeron_spark.aeron import driver as aeron
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
-from aeron_spark.node import directories, locks, record
+from aeron_spark.node import directories, locks, record, sockets
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.places import NodePlaces
-from aeron_spark.node.settings import NodeSettings, archive_context, driver_context, settings_from_json
+from aeron_spark.node.settings import (
+    RECEIVE_BUFFER,
+    NodeSettings,
+    archive_context,
+    driver_context,
+    settings_from_json,
+)
 from aeron_spark.node.tails import settle
 from aeron_spark.node.version import package_version
 
@@ -81,8 +88,9 @@ class Keeper:
         self._driver = self._launch()
 
     def _launch(self) -> aeron.EmbeddedDriver:
+        receive_buffer = sockets.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)
         return aeron.EmbeddedDriver(
-            driver_context(self._settings, str(self._places.aeron_dir)),
+            driver_context(self._settings, str(self._places.aeron_dir), receive_buffer),
             archive_context(self._settings, str(self._places.archive_dir), self._archive_id),
         )
 

@@ -19,6 +19,11 @@ SMALL_MACHINE_CORES: Final = 4  # below this, dedicated threads fight for the co
 SHARED_IDLE: Final = (1, 1, 50_000, 1_000_000)
 # What is closed stays with the driver for up to two of these, and is looked at all the while; Aeron's own is 1 s.
 TIMER_INTERVAL_NS: Final = 100_000_000
+# A sender may be so far ahead of its receiver. On a busy machine a receiver waits some milliseconds for a core, and
+# Aeron's own 128 KiB are through in one: the sender then stood still for a third of the time.
+RECEIVE_WINDOW: Final = MIB
+RECEIVE_BUFFER: Final = 2 * RECEIVE_WINDOW  # of a socket, which many senders share
+RECEIVE_PROPERTIES: Final = ("aeron.socket.so_rcvbuf", "aeron.rcv.initial.window.length")
 TERM_RANGE: Final = (64 * KIB, 1024 * MIB)
 MTU_RANGE: Final = (1408, 65504)  # Aeron allows less, but a recording keeps its MTU for life
 
@@ -122,10 +127,17 @@ def parse_size(name: str, value: object) -> int:
     return int(match.group(1)) * {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}[match.group(2)]
 
 
-def driver_context(settings: NodeSettings, aeron_dir: str) -> dict[str, object]:
-    """Return what to call on io.aeron.driver.MediaDriver.Context: method to argument."""
+def driver_context(settings: NodeSettings, aeron_dir: str, receive_buffer: int) -> dict[str, object]:
+    """Return what to call on io.aeron.driver.MediaDriver.Context: method to argument.
+
+    ``receive_buffer``: bytes of it that the system gives a socket, of ``RECEIVE_BUFFER``. Who names it or the window
+    has both as Aeron sets them.
+    """
     named = dict(settings.properties)
     chosen: dict[str, object] = {}
+    if not any(name in named for name in RECEIVE_PROPERTIES):
+        chosen["socketRcvbufLength"] = receive_buffer
+        chosen["initialWindowLength"] = min(RECEIVE_WINDOW, receive_buffer)  # Aeron starts with no larger one
     if "aeron.timer.interval" not in named:
         chosen["timerIntervalNs"] = TIMER_INTERVAL_NS
     if settings.threading == "shared" and "aeron.shared.idle.strategy" not in named:

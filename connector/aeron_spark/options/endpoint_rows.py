@@ -52,8 +52,9 @@ WAY_ROWS: Final[tuple[Option, ...]] = (
         ENDPOINT, "8k", low=MIN_MTU_BYTES, high=MAX_MTU_BYTES,
     ),
     Option(
-        "termLength", Kind.SIZE, "1m",
-        "Bytes of a term buffer of a connection, a power of two; each direction has three, made as they are used.",
+        "termLength", Kind.SIZE, "2m",
+        "Bytes of a term buffer of a connection, a power of two; each direction has three, made as they are used. No "
+        "more than half of it is under way at a time.",
         ENDPOINT, "4m", low=MIN_TERM_BYTES, high=MAX_TERM_BYTES,
     ),
     Option(

@@ -53,7 +53,7 @@ import sys, time
 from aeron_spark import node
 from aeron_spark.aeron.jvm import jclass
 
-aeron_dir, length = sys.argv[1], int(sys.argv[2])
+aeron_dir, length, most = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 handle = node.ensure(aeron_dir)
 context = jclass("io.aeron.archive.client.AeronArchive$Context")()
 context.controlRequestChannel(handle.control_channel).controlResponseChannel(handle.control_channel)
@@ -72,7 +72,7 @@ while counter < 0:
 print("recording", int(positions.getRecordingId(counters, counter)), flush=True)
 said = time.monotonic()
 while True:
-    if publication.offer(buffer) < 0:
+    if publication.position() >= most or publication.offer(buffer) < 0:
         time.sleep(0.0005)
     if time.monotonic() - said > 0.05:
         said = time.monotonic()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import struct
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,10 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.node import liveness, tails
+from aeron_spark.node.settings import RECEIVE_BUFFER, RECEIVE_WINDOW
+from aeron_spark.node.sockets import granted_buffer
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.endpoint.drivers import free_ports
 
 
 def test_a_driver_is_known_by_its_files(own: Path) -> None:
@@ -74,9 +80,7 @@ def test_backlog_is_what_a_subscriber_has_not_taken(own: Path) -> None:
         subscription = client.subscription("aeron:ipc", 1001)
         publication = client.exclusive_publication("aeron:ipc", 1001)
         value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(100))
-        while not publication.isConnected():
-            pass
-        assert int(publication.offer(value)) == 160
+        wait_for(lambda: int(publication.offer(value)) == 160, 20.0, "the driver to have room for a message")
         (found,) = [stream for stream in counters.read_backlog(str(own)) if stream.stream_id == 1001]
         client.close()
         assert subscription.isClosed()
@@ -137,3 +141,26 @@ def test_losses_are_told_by_stream(own: Path) -> None:
     assert loss.bytes >= 1000
     assert loss.observations > 0
     assert loss.channel.startswith("aeron:udp?endpoint=localhost:")
+
+
+def test_a_receiver_lets_its_sender_be_as_far_ahead_as_the_system_allows(own: Path) -> None:
+    window = min(RECEIVE_WINDOW, granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
+    with node.ensure(own, archive=False), closing(Client(str(own))) as client:
+        port, _ = free_ports()
+        channel = f"aeron:udp?endpoint=127.0.0.1:{port}|term-length=4m"
+        subscription = client.subscription(channel, 7)
+        publication = client.exclusive_publication(channel, 7)
+        message = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(1_024))
+        wait_for(publication.isConnected, 20.0, "the subscriber")
+        while publication.position() < 1.5 * window:  # nobody polls; what is not sent waits in the log
+            publication.offer(message)
+        wait_for(lambda: _position(own, "snd-pos") > window - 2_048, 20.0, "the sender to be a window ahead")
+        time.sleep(0.2)
+        assert _position(own, "snd-pos") <= window
+        subscription.close()
+
+
+def _position(own: Path, name: str) -> int:
+    """Return the value of the one counter of that name."""
+    (found,) = [one.value for one in counters.read_counters(str(own)) if one.label.startswith(f"{name}:")]
+    return found

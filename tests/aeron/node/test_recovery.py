@@ -22,6 +22,7 @@ from tests.aeron.node.programs import JAR, RECORDER, python
 
 KILLS = 3
 MIB = 1 << 20
+SEGMENT_MIB = 64  # of which what records leaves a few free, however long its killer is kept from its work
 PAGE = 4096
 HEADER = 32
 JAVA = (
@@ -42,7 +43,7 @@ def kill_node(aeron_dir: Path, pid: int) -> None:
 
 def record_for_a_while(aeron_dir: Path, length: int) -> tuple[subprocess.Popen[str], int, int]:
     """Return a program that records, the id of its recording, and a position it has seen recorded."""
-    program = python(RECORDER, str(aeron_dir), str(length))
+    program = python(RECORDER, str(aeron_dir), str(length), str((SEGMENT_MIB - 4) * MIB))
     assert program.stdout
     words = program.stdout.readline().split()
     assert words[:1] == ["recording"], words + program.stdout.readlines()
@@ -96,7 +97,7 @@ def test_a_torn_recording_is_cut_and_used(own: Path) -> None:
     torn_from = next_page(begin)
     content[torn_from:] = bytes(len(content) - torn_from)
     segment.write_bytes(content)
-    with node.ensure(own, segment_length="16m") as after:
+    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == base_of(segment) + begin
     log = node.places_here(own).log.read_text()
     assert log.count("ready:") == 2
@@ -115,24 +116,24 @@ def test_a_last_fragment_that_ends_what_aeron_reads_at_once_keeps_nobody_out(own
         assert any(content[torn_from:end])
         content[torn_from:] = bytes(len(content) - torn_from)
     segment.write_bytes(content)
-    with node.ensure(own, segment_length="16m") as after:
+    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == base_of(segment) + (begin if torn else end)
 
 
 def test_the_archives_own_tool_finds_nothing_left_to_do(own: Path) -> None:
     segment, recording = killed_while_recording(own, 200)
-    with node.ensure(own, segment_length="16m") as after:
+    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         position = stop_position(after, recording)
     report = archive_tool("verify", segment.parent)
     assert f"(recordingId={recording}) OK" in report
     assert "ERR" not in report
-    with node.ensure(own, segment_length="16m") as after:
+    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == position
 
 
 def killed_while_recording(own: Path, length: int) -> tuple[Path, int]:
-    """Record messages of ``length`` bytes, kill the node; return the last segment, of over 1 MiB, and the recording."""
-    with node.ensure(own, segment_length="16m") as handle:
+    """Record messages of ``length`` bytes, kill the node; return the segment, of over 2 MiB, and the recording."""
+    with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as handle:
         archive_dir = Path(handle.archive_dir)
         program, recording, position = record_for_a_while(own, length)
         assert program.stdout
@@ -141,12 +142,8 @@ def killed_while_recording(own: Path, length: int) -> tuple[Path, int]:
         kill_node(own, handle.pid)
         program.kill()
         program.communicate(timeout=30)
-    *_, before, last = [None, *sorted(archive_dir.glob(f"{recording}-*.rec"), key=base_of)]
-    assert last is not None
-    if before is not None and max(end for _, end in [(0, 0), *frames(last.read_bytes())]) <= MIB:
-        last.unlink()
-        last = before
-    return last, recording
+    (segment,) = archive_dir.glob(f"{recording}-*.rec")
+    return segment, recording
 
 
 def next_page(offset: int) -> int:

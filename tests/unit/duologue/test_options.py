@@ -40,7 +40,7 @@ def test_every_option_reaches_its_setting(where: Where) -> None:
                 "bufferBytes": "1m", "bufferTime": "13s", "queueBytes": "2m", "maxStreams": 3, "streamMemory": "4m",
                 "streamMemoryTotal": "5m", "streamDiskTotal": "6m", "spillDir": "/var/tmp", "maxCalls": 14,
                 "maxRunning": 15, "maxObjects": 16, "workers": 17, "maxTampered": 18, "tamperedTime": "19s",
-                "mtu": "8k", "termLength": "2m", "maxMessage": "256k", "reliable": False,
+                "mtu": "8k", "termLength": "4m", "maxMessage": "256k", "reliable": False,
             },
             where,
         )
@@ -56,7 +56,7 @@ def test_every_option_reaches_its_setting(where: Where) -> None:
     assert link.spill_folder == Path("/var/tmp")
     assert (link.max_calls, link.max_running, link.max_objects, link.workers) == (14, 15, 16, 17)
     assert (link.tampered_most, link.tampered_seconds) == (18, 19)
-    assert (wishes.mtu_bytes, wishes.term_bytes, wishes.max_message) == (8192, 2 << 20, 256 << 10)
+    assert (wishes.mtu_bytes, wishes.term_bytes, wishes.max_message) == (8192, 4 << 20, 256 << 10)
     assert not wishes.reliable
 
 
@@ -110,7 +110,7 @@ def test_an_mtu_at_its_limits_is_taken(mtu: str) -> None:
 
 def test_a_term_is_a_power_of_two_and_holds_eight_messages() -> None:
     assert "'termLength' is 3145728, not a power of two. The next one is 4194304" in refused({"termLength": "3m"})
-    assert "Make 'termLength' at least 2097152" in refused({"maxMessage": "256k"})
+    assert "Make 'termLength' at least 4194304" in refused({"maxMessage": "512k"})
     assert "option 'maxMessage'" in refused({"maxMessage": "64k"})
     assert link_settings(Given({"maxMessage": "16m", "termLength": "128m"}, Where.SERVER))
 

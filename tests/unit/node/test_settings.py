@@ -6,7 +6,9 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import (
+    KIB,
     MIB,
+    RECEIVE_PROPERTIES,
     SHARED_IDLE,
     TIMER_INTERVAL_NS,
     NodeSettings,
@@ -100,7 +102,7 @@ def test_properties_that_were_asked_must_be_among_those_that_run() -> None:
 
 def test_aeron_is_told_what_was_settled() -> None:
     settings = parse_settings({"max_replays": 20, "threading": "shared_network", "term_length": "1m"}, 2)
-    driver = driver_context(settings, "/dev/shm/x")
+    driver = driver_context(settings, "/dev/shm/x", 2 * MIB)
     assert driver["threadingMode"] == "SHARED_NETWORK"
     assert driver["publicationTermBufferLength"] == MIB
     archive = archive_context(settings, "/a", 7)
@@ -111,13 +113,25 @@ def test_aeron_is_told_what_was_settled() -> None:
 
 
 def test_one_thread_for_everything_waits_without_many_looks_unless_told_otherwise() -> None:
-    driver = driver_context(parse_settings({}, 2), "/dev/shm/x")
+    driver = driver_context(parse_settings({}, 2), "/dev/shm/x", 2 * MIB)
     assert driver["sharedIdleStrategy"] == SHARED_IDLE
     assert driver["timerIntervalNs"] == TIMER_INTERVAL_NS
-    assert "sharedIdleStrategy" not in driver_context(parse_settings({}, 4), "/dev/shm/x")
+    assert "sharedIdleStrategy" not in driver_context(parse_settings({}, 4), "/dev/shm/x", 2 * MIB)
     own = {"aeron.timer.interval": "1s", "aeron.shared.idle.strategy": "yield"}
-    driver = driver_context(parse_settings({"properties": own}, 2), "/dev/shm/x")
+    driver = driver_context(parse_settings({"properties": own}, 2), "/dev/shm/x", 2 * MIB)
     assert not {"sharedIdleStrategy", "timerIntervalNs"} & set(driver)
+
+
+@pytest.mark.parametrize(("granted", "window"), [(2 * MIB, MIB), (208 * KIB, 208 * KIB)])
+def test_a_receive_window_is_no_larger_than_what_the_system_gives_a_socket(granted: int, window: int) -> None:
+    driver = driver_context(parse_settings({}, 2), "/dev/shm/x", granted)
+    assert (driver["socketRcvbufLength"], driver["initialWindowLength"]) == (granted, window)
+
+
+@pytest.mark.parametrize("name", RECEIVE_PROPERTIES)
+def test_who_names_a_receive_buffer_or_window_has_both_from_aeron(name: str) -> None:
+    driver = driver_context(parse_settings({"properties": {name: "1m"}}, 2), "/dev/shm/x", 2 * MIB)
+    assert not {"socketRcvbufLength", "initialWindowLength"} & set(driver)
 
 
 def test_a_control_endpoint_opens_a_control_channel() -> None:

@@ -17,8 +17,8 @@ IDS = DuologueIds(11, 12, 13, 14)
 MDC = DuologueIds(11, 12, 13, 14, mdc_port=30_000)
 WISHES = Wishes()
 PORTS = ClientPorts(2_400, 2_401)
-TUNED = "term-length=1048576|mtu=1184|sparse=true|linger=500ms"
-WHOLE = "term-length=1048576|mtu=65504|sparse=true|linger=500ms"  # in shared memory there are no packets
+TUNED = "term-length=2097152|mtu=1184|sparse=true|linger=500ms"
+WHOLE = "term-length=2097152|mtu=65504|sparse=true|linger=500ms"  # in shared memory there are no packets
 SMALL = "term-length=65536|mtu=1184|sparse=true|linger="
 
 
