@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -53,9 +54,7 @@ def server(
         relay = Relay(serving)
         try:
             serving.start()
-            key = said.key(serving.public_key)
-            for place in serving.addresses:
-                said.event("listening", address=place, key=key, aeron_dir=serving.aeron_dir)
+            said.listening(serving)
             while not stopped() and not serving.closed:
                 time.sleep(LOOK)
         finally:
@@ -64,10 +63,21 @@ def server(
 
 
 class _Said:
-    """Says what happens, one line each."""
+    """Says what happens, one line each; that it listens before who has come, however soon that was."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
+        self._lock = threading.Lock()
+        self._early: list[tuple[str, dict[str, Any]]] | None = []
+
+    def listening(self, serving: Any) -> None:
+        key = self.key(serving.public_key)
+        with self._lock:
+            for place in serving.addresses:
+                self.event("listening", address=place, key=key, aeron_dir=serving.aeron_dir)
+            early, self._early = self._early or [], None
+            for name, values in early:
+                self.event(name, **values)
 
     def event(self, name: str, **values: Any) -> None:
         if self._as_json:
@@ -81,11 +91,16 @@ class _Said:
         serving.on_error(self._error)
 
     def _connection(self, name: str, connection: Any) -> None:
-        self.event(
-            name, id=connection.id, tag=connection.tag, key=self.key(connection.key),
-            transport="ipc" if connection.is_ipc else "udp", remote_address=connection.remote_address,
-            remote_port=connection.remote_port,
-        )  # fmt: skip
+        values = {
+            "id": connection.id, "tag": connection.tag, "key": self.key(connection.key),
+            "transport": "ipc" if connection.is_ipc else "udp", "remote_address": connection.remote_address,
+            "remote_port": connection.remote_port,
+        }  # fmt: skip
+        with self._lock:
+            if self._early is None:
+                self.event(name, **values)
+            else:
+                self._early.append((name, values))
 
     def _error(self, connection: Any, error: BaseException) -> None:
         what, remedy = (
