@@ -41,6 +41,7 @@ ARRIVED, JOINED, LEFT, REJECTED, FAILED = range(1, 6)
 BESIDE_MESSAGES: Final = 1 << 20  # bytes for more messages than the longest, and for news
 A_CLIENTS: Final = 1 << 18  # the same of a client, of which a process may have hundreds
 LOOK: Final = 1.0  # seconds between two looks at whether the driver is still the same
+ENDING: Final = "Aeron client is terminating"  # says ClientConductor from then on, and is closed a moment later
 ASK_AGAIN_NS: Final = 300_000_000  # a question for a set-up that was lost is asked again after this time
 
 _IDLE: Final = "org.agrona.concurrent."
@@ -111,8 +112,8 @@ class AeronInbox:
             return []
         try:
             used = self._poll(int(timeout * 1e9))
-        except jpype.JException:  # the client ended while this looked at its subscriptions
-            if not self.client.closed:
+        except jpype.JException as error:  # the client ended, or begins to, while this looked at its subscriptions
+            if not self.client.closed and ENDING not in str(error):
                 raise
             used = 0
         now = time.monotonic()

@@ -25,7 +25,7 @@ MEANINGS: Final[dict[str, str]] = {
     "not-permitted": "a filter refuses the address, the tag or the key",
     "version": "the server speaks another version of the protocol",
     "tag": "the tag is too long, unprintable, or not allowed to this key",
-    "message": "a packet is malformed or comes out of turn",
+    "message": "a packet is malformed, or is not a client's",
     "key": "the client's key is not authorised, or a proof failed",
     "ids": "there are no free session or stream ids",
     "shutdown": "the server is shutting down",
@@ -33,7 +33,7 @@ MEANINGS: Final[dict[str, str]] = {
     "pending": "too many handshakes are pending",
     "schema": "a message type differs on the two sides",
     "session-lost": "the session to come back to is not there any more",
-    "timeout": "a step of the handshake took too long",
+    "timeout": "a step of the handshake took too long, or what came before it is forgotten",
 }
 
 RECORDS: Final[dict[Kind, str]] = {

@@ -61,7 +61,8 @@ from aeron_spark.endpoint.transitions import Row, out_of_turn, step
 from aeron_spark.errors import DataFormatError, OptionError, TamperedError
 
 BAD_MESSAGE: Final = Refusal("message", "Bad message")
-NO_PENDING: Final = Refusal("message", "No pending handshake")
+# An outage or a restart came between HELLO and DONE, or it took longer than we wait: it may try again.
+NO_PENDING: Final = Refusal("timeout", "No pending handshake")
 OTHER_VERSION: Final = Refusal("version", "This server speaks version 1")
 UNPROVED: Final = Refusal("key", "The handshake failed its authentication")
 SECRET_WANTED: Final = Refusal("key", "This server asks for a shared secret")

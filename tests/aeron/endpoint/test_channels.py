@@ -7,11 +7,15 @@ import secrets
 import signal
 import statistics
 import time
+import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.inbox import ENDING
+from aeron_spark.aeron.jvm import jclass
 from aeron_spark.aeron.listening import AeronListening
 from aeron_spark.errors import OptionError, TransportError
 from aeron_spark.transport.offer import OfferResult
@@ -19,6 +23,7 @@ from aeron_spark.transport.port import DuologueIds, Lost, Place, Rejected, Wishe
 from aeron_spark.transport.waiting import wait_for
 from aeron_spark.transport.wiring import ClientPorts
 from tests.aeron.endpoint.drivers import PROMPT, AeronWorld, Driver, driver, free_ports, start, stop
+from tests.aeron.node.programs import JAR
 from tests.leaks import SHARED_MEMORY
 from tests.transport_contract import WISHES, Open, Reading, send, some_ids, until
 
@@ -268,6 +273,24 @@ def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Dri
         finally:
             serving.client.close()
             stop(aeron_dir, again)
+
+
+def test_a_client_that_is_about_to_end_brings_nothing_and_any_other_error_is_told(serving: Driver) -> None:
+    """As one is that its process was kept from for ten seconds; it is closed at one of the next polls."""
+    with zipfile.ZipFile(JAR) as aeron:
+        assert ENDING.encode() in aeron.read("io/aeron/ClientConductor.class")
+    exception = jclass("io.aeron.exceptions.AeronException")
+
+    def poll(_timeout: int) -> int:
+        raise exception(said)
+
+    with closing(AeronListening(serving.client)) as listening:
+        listening.inbox._poll = poll
+        said = f"ERROR - {ENDING}"
+        assert listening.inbox.poll(0) == []
+        said = "something else"
+        with pytest.raises(exception, match=said):
+            listening.inbox.poll(0)
 
 
 def test_an_unknown_idle_strategy_is_refused_with_those_there_are(serving: Driver) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,27 +11,21 @@ import pytest
 from aeron_spark.client.client import ClientCore
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.filters import Filters
-from aeron_spark.endpoint.handshake_client import ClientTiming
 from aeron_spark.endpoint.hints import RefusalHint, encode_hint
 from aeron_spark.endpoint.keypair import keypair_from
-from aeron_spark.endpoint.limits import Limits
 from aeron_spark.endpoint.refusal import Refusal
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
-    RefusedError,
     ServerKeyChanged,
     TamperedError,
     UsageError,
     WaitTimeout,
 )
 from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
-from aeron_spark.server.server import ServerCore
-from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory_network import MemoryOutgoing
 from aeron_spark.transport.port import Pair, Place, Rejected
-from tests.unit.duologue.ends import FREE, LINK, PLACE, World, link, wait_for
+from tests.unit.duologue.ends import LINK, PLACE, World, link, wait_for
 
 
 def test_row_01_a_connection_is_there_once_the_first_frames_crossed(world: World) -> None:
@@ -141,93 +133,6 @@ def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World
     assert len(set(store.servers().values())) == 2
 
 
-def test_a_refusal_is_final_for_a_connect(world: World) -> None:
-    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(deny=["0.0.0.0/0"])))
-    client = world.client(connect=False)
-    begun = time.monotonic()
-    with pytest.raises(RefusedError, match="Connection was not permitted!"):
-        client.connect(10)
-    assert time.monotonic() - begun < 5
-
-
-def limited(world: World, **limits: float) -> ServerCore:
-    """A server that lets in few handshakes of an address at once."""
-    return world.server(ServerSettings(link=LINK, limits=Limits(pending_per_address=0, **limits)))  # type: ignore[arg-type]
-
-
-QUICK = ClientSettings(link=LINK, timing=ClientTiming(put_off=0.05), first_pause=0.02, longest_pause=0.1)
-
-
-def test_a_refusal_for_a_while_is_told_at_the_deadline_with_its_reason(world: World) -> None:
-    server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
-    world.client(QUICK)
-    late = world.client(QUICK, connect=False)
-    begun = time.monotonic()
-    with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes.*\(rate\)") as told:
-        late.connect(0.6)
-    assert 0.4 < time.monotonic() - begun < 5
-    assert told.value.remedy == "Try again later"
-    assert server.statistics["refused-rate"] >= 3  # it went on trying
-    assert server.statistics["places"] == 1
-
-
-def test_a_refusal_for_a_while_is_told_though_no_other_attempt_came_to_its_end(world: World) -> None:
-    limited(world, handshakes_per_second=0.001, handshake_burst=1)
-    world.client(QUICK)
-    patient = world.client(ClientSettings(link=LINK), connect=False)  # hears of it in the midst of its first attempt
-    with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
-        patient.connect(0.3)
-    pausing = replace(QUICK, first_pause=5.0, longest_pause=5.0)
-    waiting = world.client(pausing, connect=False)
-    begun = time.monotonic()
-    with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
-        waiting.connect(1.0)
-    assert time.monotonic() - begun < 0.9  # another attempt would come too late
-
-
-def test_a_crowd_gets_in_as_the_rate_allows(world: World) -> None:
-    server = limited(world, handshakes_per_second=20, handshake_burst=4)
-    clients = [world.client(QUICK, connect=False) for _ in range(16)]
-    begun = time.monotonic()
-    with ThreadPoolExecutor(len(clients)) as pool:
-        list(pool.map(lambda client: client.connect(20), clients))
-    assert time.monotonic() - begun > 12 / 20 - 0.1
-    assert server.statistics["refused-rate"]
-    wait_for(lambda: len(server.connections) == len(clients))
-    assert server.statistics["session_ids"] == 2 * len(clients)
-
-
-def test_too_many_at_the_same_time_come_one_after_the_other(world: World) -> None:
-    server = world.server(
-        ServerSettings(link=LINK, limits=Limits(handshakes_per_second=0, pending=1, pending_per_address=1))
-    )
-    clients = [world.client(QUICK, connect=False) for _ in range(8)]
-    with ThreadPoolExecutor(len(clients)) as pool:
-        list(pool.map(lambda client: client.connect(20), clients))
-    wait_for(lambda: len(server.connections) == len(clients))
-
-
-def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
-    """It comes after each HELLO, before the server's answer."""
-    server = world.server()
-    forged: list[int] = []
-
-    def forge(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
-        if message[:2] == b"AS" and message[3] == 1:
-            way = next(one for one in world.network.ways if one.token == outgoing.token)
-            for code in ("rate", "version"):
-                hint = encode_hint(RefusalHint(Refusal(code, "forged")))
-                world.network._send(way, Rejected(outgoing.token, outgoing.session_id, hint))
-            forged.append(outgoing.session_id)
-        return (message,)
-
-    world.network.change = forge
-    client = world.client(ClientSettings(link=LINK))
-    assert len(forged) == 2  # without the cookie and with it: one attempt
-    assert client.connected
-    wait_for(lambda: server.connections)
-
-
 def hellos_and_ways(world: World, client: ClientCore, refuse: str = "") -> list[str]:
     """Connect: in which order HELLOs were sent and further ways opened, the first of which may be refused."""
     order: list[str] = []
@@ -282,19 +187,6 @@ def test_a_way_that_was_not_needed_is_closed_with_its_attempt(world: World) -> N
         client.connect(0.3)
     assert opened
     wait_for(lambda: all(one.outgoing.closed for one in opened), "the way to be closed")
-
-
-def test_a_refusal_for_a_while_does_not_end_a_session_that_somebody_waits_for(world: World) -> None:
-    server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
-    client = world.client(replace(QUICK, link=link(times=replace(LINK.times, expiry_seconds=20.0))))
-    world.network.cut()
-    wait_for(lambda: not client.connected)
-    world.network.heal()
-    with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
-        client.connect(0.3)
-    assert not client.connection.closed
-    before = server.statistics["refused-rate"]
-    wait_for(lambda: server.statistics["refused-rate"] > before, "the client to go on trying")
 
 
 def test_connecting_twice_is_connecting_once(world: World) -> None:

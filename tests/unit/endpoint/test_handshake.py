@@ -143,7 +143,7 @@ def test_row_07_done_without_hello_is_refused() -> None:
     joined = Joined()
     done = joined.to_done()
     image = joined.new_image()
-    assert refusal_of(image.packet(done, NOW)) == Refusal("message", "No pending handshake")
+    assert refusal_of(image.packet(done, NOW)) == Refusal("timeout", "No pending handshake")
     assert image.state is server_side.State.ENDED
 
 
