@@ -22,7 +22,10 @@ PACKAGE_JARS := connector/aeron_spark/jars
 JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
 DELTA_READY := jars/target/delta.verified
 JAVA_SOURCES := $(shell find jars/src -name '*.java' 2>/dev/null)
-JAVA_SUITES := $(wildcard tests/aeron tests/net tests/spark tests/e2e tests/cli)
+# what takes longest comes first, so that no worker is left alone with it at the end
+JAVA_SUITES := $(foreach suite,e2e spark aeron net cli,$(wildcard tests/$(suite)))
+# half of the time these tests wait for something; a module's tests share what they started, and stay together
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup jars check lint test demo soak bench docs wheel test-matrix clean
 
@@ -70,11 +73,11 @@ lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/mypy
 
 check: lint  ## the fast loop: lint, and the tests that need no JVM
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q $(PARALLEL) tests/unit
 
 test: check setup  ## what CI runs: check, and the tests with real Aeron and Spark
 	@.ci/require namespaces
-	$(BIN)/python -m pytest $(JAVA_SUITES)
+	$(BIN)/python -m pytest $(PARALLEL) $(JAVA_SUITES)
 
 demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server
 	$(BIN)/python -m demo

@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, left_since, look
 
+SEED = "AERON_SPARK_SEED"  # kept in the environment, where the workers of a parallel run find it
 PATIENCE = 10.0  # seconds for what a test stopped to be gone
 PATIENCE_AT_THE_END = 60.0  # seconds: an embedded node lingers after its last user, before it stops by itself
 
@@ -29,12 +30,12 @@ _run = pytest.StashKey[tuple[str, Path, int]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run a name and homes of its own, before any module of the package can read the environment."""
-    seed = int(os.environ.get("AERON_SPARK_SEED", "1"))
+    seed = int(os.environ.get(SEED, "1"))
     run = f"{RUN_PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
     home = Path(tempfile.mkdtemp(prefix=f"{run}-"))
     config.stash[_run] = run, home, seed
-    settings.load_profile("soak" if "AERON_SPARK_SEED" in os.environ else "repeatable")
-    for name in [name for name in os.environ if name.startswith("AERON_SPARK_")]:
+    settings.load_profile("soak" if SEED in os.environ else "repeatable")
+    for name in [name for name in os.environ if name.startswith("AERON_SPARK_") and name != SEED]:
         del os.environ[name]
     places = {
         "XDG_DATA_HOME": home / "data",
@@ -63,7 +64,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed: {config.stash[_run][2]} (AERON_SPARK_SEED sets it)"
+    return f"seed: {config.stash[_run][2]} ({SEED} sets it)"
 
 
 @pytest.fixture(scope="session")
