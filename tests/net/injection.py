@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -69,6 +70,14 @@ def frames(capture: Capture, *, port_from: int = 0, port_to: int = 0) -> list[Se
     """The data frames, without heartbeats, that went from one of these ports, or to it."""
     found = (one for packet in capture.packets.copy() if (one := _seen(packet)) is not None)
     return [one for one in found if port_from in {0, one.port_from} and port_to in {0, one.port_to}]
+
+
+def newest(capture: Capture) -> Iterator[Seen]:
+    """The data frames, without heartbeats, from the last one backwards; what comes meanwhile is not among them."""
+    packets = capture.packets  # which only grows
+    for at in reversed(range(len(packets))):
+        if (one := _seen(packets[at])) is not None:
+            yield one
 
 
 def ether(headers: bytes, mark: bytes) -> bytes:

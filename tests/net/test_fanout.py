@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.aeron.secure.ends import FOR_MANY
 from tests.net.programs import Program, Programs, eventually
 
 DRIVERS = 4
@@ -25,8 +24,8 @@ REST = 600  # bytes a second of a client that says nothing: heartbeats, status m
     "count", [20, pytest.param(40, marks=pytest.mark.soak), pytest.param(200, marks=pytest.mark.soak)]
 )
 def test_each_of_many_clients_receives_less_than_11_tenths_of_its_own_bytes(programs: Programs, count: int) -> None:
-    serving = programs.driver(programs.site.server, properties=FOR_MANY)
-    drivers = [programs.driver(programs.site.clients[index % 2], properties=FOR_MANY) for index in range(DRIVERS)]
+    serving = programs.driver(programs.site.server)
+    drivers = [programs.driver(programs.site.clients[index % 2]) for index in range(DRIVERS)]
     server = programs.server(serving)
     share = count // DRIVERS
     clients = [

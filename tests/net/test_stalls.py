@@ -14,7 +14,7 @@ import pytest
 from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
 from tests.aeron.guard.frames import status_message
 from tests.net.capture import Capture
-from tests.net.injection import Seen, frames
+from tests.net.injection import Seen, newest
 from tests.net.namespaces import SERVER, SERVER6, udp_socket
 from tests.net.programs import ADDRESS, ADDRESS6, Program, Programs, await_received, percentile
 
@@ -90,8 +90,7 @@ def test_status_messages_of_another_client_that_say_window_0_stall_nobody(
 
 def _last_of(capture: Capture, ports: Sequence[int]) -> Seen:
     """Return the last data frame of a duologue that the server has sent."""
-    found = [one for port in ports for one in frames(capture, port_from=port)]
-    return [one for one in found if one.stream != HANDSHAKE_STREAM_ID][-1]
+    return next(one for one in newest(capture) if one.port_from in ports and one.stream != HANDSHAKE_STREAM_ID)
 
 
 @contextmanager

@@ -17,7 +17,10 @@ from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.program import Server
 from aeron_spark.streams.stream import Stream
+from aeron_spark.transport.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
+
+PATIENCE = 30.0
 
 
 class Served:
@@ -26,11 +29,22 @@ class Served:
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
         self.folder = folder
-        self.handshakes: list[bytes] = []  # the client's key of each
+        self._handshakes: list[bytes] = []  # the client's key of each
         server.on_connect(self._connected)
 
     def _connected(self, connection: Connection) -> None:
-        self.handshakes.append(connection.key)
+        self._handshakes.append(connection.key)
+
+    def handshakes(self, key: Path, at_least: int = 0) -> int:
+        """How many there were with a key; listeners hear of one a moment after its client has it."""
+        public = ensure_identity(key).public
+        wait_for(
+            lambda: self._handshakes.count(public) >= at_least,
+            PATIENCE,
+            f"{at_least} handshakes",
+            state=lambda: str(self._handshakes.count(public)),
+        )
+        return self._handshakes.count(public)
 
     @property
     def name(self) -> str:

@@ -29,11 +29,6 @@ def fresh(served: Served, request: pytest.FixtureRequest) -> str:
     return str(request.node.name).replace("[", "-").strip("]")
 
 
-def handshakes(served: Served, name: str) -> int:
-    public = ensure_identity(served.key(name)).public
-    return served.handshakes.count(public)
-
-
 def test_a_worker_has_one_handshake_for_all_its_tasks(spark: SparkSession, served: Served, fresh: str) -> None:
     stream = served.stream(TASKS)
     options = served.options(stream, identity=served.key(fresh))
@@ -42,8 +37,8 @@ def test_a_worker_has_one_handshake_for_all_its_tasks(spark: SparkSession, serve
         assert len(read(spark, options).collect()) == 400 * (turn + 1)
         if turn == 0:
             # two task slots, each with a worker that reads and one that writes; what plans and commits has its own
-            assert 2 <= (first := handshakes(served, fresh)) <= 4 + 4
-    assert handshakes(served, fresh) <= first + 2  # another of those may have been chosen
+            assert 2 <= (first := served.handshakes(served.key(fresh), 2)) <= 4 + 4
+    assert served.handshakes(served.key(fresh)) <= first + 2  # another of those may have been chosen
 
 
 def test_a_partition_has_a_handshake_of_its_own_where_that_is_wanted(
@@ -56,10 +51,10 @@ def test_a_partition_has_a_handshake_of_its_own_where_that_is_wanted(
     )
     write(numbered_rows(spark, 400, TASKS), writer)
     # each task's, and what commits; a task that comes to another worker than before makes another
-    assert TASKS <= handshakes(served, f"{fresh}-writer") <= TASKS + 2
+    assert TASKS <= served.handshakes(served.key(f"{fresh}-writer"), TASKS) <= TASKS + 2
     for _ in range(2):
         assert len(read(spark, reader).collect()) == 400
-    assert TASKS <= handshakes(served, f"{fresh}-reader") <= 2 * TASKS + 2
+    assert TASKS <= served.handshakes(served.key(f"{fresh}-reader"), TASKS) <= 2 * TASKS + 2
 
 
 @pytest.fixture(scope="module")
@@ -136,5 +131,5 @@ def test_a_connection_that_ended_is_made_anew(served: Served) -> None:
     for turn in (1, 2):
         with opening.lent(way) as hosts:
             assert len(opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1
-        assert handshakes(served, "again") == turn
+        assert served.handshakes(served.key("again"), turn) == turn
         opening.close_all()

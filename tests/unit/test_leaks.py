@@ -41,10 +41,10 @@ def started(code: str, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
-def seen_since(before: Left, run_name: str) -> list[str]:
+def seen_since(before: Left, run_name: str, *, strict: bool = False) -> list[str]:
     """What is left, once there is something: a process that was just started cannot be looked into for a moment."""
     deadline = time.monotonic() + 10
-    while not (found := left_since(before, run_name, patience=0)) and time.monotonic() < deadline:
+    while not (found := left_since(before, run_name, patience=0, strict=strict)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return found
 
@@ -88,8 +88,8 @@ def test_a_child_of_what_a_wider_fixture_runs_is_allowed_until_the_end(run_name:
         fixture.stdin.write(b"\n")
         fixture.stdin.flush()
         child = psutil.Process(int(fixture.stdout.readline()))
+        (found,) = seen_since(before, run_name, strict=True)
         assert left_since(before, run_name, patience=0) == []
-        (found,) = left_since(before, run_name, patience=0, strict=True)
         assert found.startswith(f"process {child.pid}: ")
         child.kill()
 

@@ -37,7 +37,7 @@ class ServerProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the server ended: {self.log.read_text()}"
-        assert json.loads(line)["event"] == "listening"
+        assert json.loads(line)["event"] == "listening", line
 
     def kill(self) -> None:
         """End it with -9."""

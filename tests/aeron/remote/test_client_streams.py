@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 import pyarrow as pa
 import pytest
 
+from aeron_spark.aeron.archive import archive_of
 from aeron_spark.client.opening import Client
 from aeron_spark.errors import (
     AeronSparkError,
@@ -52,6 +53,10 @@ def fail(out: Writer) -> None:
 
 def read(reader: StreamReader) -> list[int]:
     return [n for batch in reader for n in batch.column("n").to_pylist()]
+
+
+def read_values(reader: StreamReader) -> list[bytes]:
+    return [value for batch in reader for value in batch.column("value").to_pylist()]
 
 
 def test_streams_are_made_listed_and_deleted(client: Client) -> None:
@@ -131,6 +136,21 @@ def test_numbers_go_on_with_the_writer_id_and_the_earlier_writer_is_fenced(clien
     assert sorted(read(client.reader(name))) == list(range(10))
 
 
+def test_a_large_transaction_is_recorded_while_it_is_written(client: Client, name: str, server: Server) -> None:
+    stream = server.streams.get(name)
+    recording = stream.states()[0].recording_id
+    archive = archive_of(stream._address)
+    row = b"x" * 100_000
+    with client.writer(name, partition=0, payload="framed") as out:
+        for _ in range(200):
+            out.write([row])
+        wait_for(lambda: archive.position(recording) > 10_000_000, PATIENCE, "the archive to record what is written")
+        assert read_values(client.reader(name)) == []
+        assert [state.end for state in stream.states()] == [0, 0]
+    assert read_values(client.reader(name)) == [row] * 200
+    assert archive.position(recording) == stream.states()[0].end
+
+
 @pytest.mark.parametrize("payload", ["auto", "raw", "framed"])
 def test_bytes_are_values(client: Client, name: str, payload: str) -> None:
     values = [b"", b"one", bytes(range(256)), b"x" * 100_000]
@@ -146,7 +166,7 @@ def test_bytes_are_values(client: Client, name: str, payload: str) -> None:
     # what the stream holds decides how more bytes are written
     with client.writer(name, partition=0) as out:
         out.write(b"more")
-    assert [value for batch in client.reader(name) for value in batch.column("value").to_pylist()][-1] == b"more"
+    assert read_values(client.reader(name))[-1] == b"more"
     with pytest.raises(DataFormatError, match="the stream holds"), client.writer(name) as out:
         out.write(numbers(0, 1))
 
@@ -155,7 +175,7 @@ def test_values_of_any_size_and_what_cannot_be_written(client: Client, name: str
     large = bytes(5 << 20)
     with client.writer(name, partition=0) as out:
         out.write([large, b"small", large])
-    assert [value for batch in client.reader(name) for value in batch.column("value").to_pylist()] == [
+    assert read_values(client.reader(name)) == [
         large, b"small", large,
     ]  # fmt: skip
     wrong: list[object] = ["text", [b"a", None], [b"a", "text"], 7, {"a": 1}]

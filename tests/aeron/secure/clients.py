@@ -19,14 +19,13 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.endpoint.peers import ServerName
 from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.transport.port import Place
-from tests.aeron.secure.ends import FOR_MANY
 
 PATIENCE = 240.0  # seconds: two hundred clients of four processes share two cores, maybe with others
 
 
 def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None:
     """Connect, then do what the input says."""
-    with node.ensure(aeron_dir, properties=FOR_MANY):
+    with node.ensure(aeron_dir):
         aeron = client_of(aeron_dir)
         place = Place("udp", host, data, control)
         clients = [

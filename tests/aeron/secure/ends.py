@@ -31,8 +31,6 @@ from tests.aeron.secure.tapped import Tap
 
 PATIENCE: Final = 20.0  # seconds for what takes milliseconds on an idle machine
 FREE: Final = Limits(handshakes_per_second=0, pending_per_address=0)
-# See docs/operations.md: short packets alone fill a socket's 128 KiB while a driver waits for a core.
-FOR_MANY: Final = {"aeron.socket.so_rcvbuf": "2m"}
 OPEN: Final = ServerSettings(limits=FREE)
 NOTHING_HELD: Final = (
     "connections",

@@ -22,7 +22,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.endpoint.liveness import RETENTION_SECONDS
 from aeron_spark.transport.port import Place
 from aeron_spark.transport.waiting import wait_for
-from tests.aeron.secure.ends import FOR_MANY, Heard, World, echoes, logs, memory_of, node_of, nothing_held
+from tests.aeron.secure.ends import Heard, World, echoes, logs, memory_of, node_of, nothing_held
 from tests.leaks import SHARED_MEMORY
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -34,7 +34,7 @@ FREED: Final = 30.0  # seconds for a driver to free the logs of those who left
 @pytest.fixture(scope="module")
 def serving(run_name: str) -> Iterator[Client]:
     """The servers' node, made for many clients."""
-    with node_of(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}", properties=FOR_MANY) as client:
+    with node_of(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as client:
         yield client
 
 
