@@ -410,6 +410,10 @@ public final class Inbox implements AutoCloseable
         {
             taken++;
             final InboxWay way = one.way;
+            if (one.image != null && !way.has(one.image))
+            {
+                continue;
+            }
             final long imageId = one.image == null ? 0 : one.image.correlationId();
             switch (one.kind)
             {

@@ -41,6 +41,7 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
     private final boolean wholeOnly;
     private final long againNs;
     private long againAt;
+    private long givenUp = Aeron.NULL_VALUE;
     private final List<Sender> senders = new ArrayList<>();
     private Sender current;
     private int next;
@@ -159,10 +160,18 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
             aeron.countersReader().findByTypeIdAndRegistrationId(
                 AeronCounters.DRIVER_SUBSCRIBER_POSITION_TYPE_ID, registrationId) == CountersReader.NULL_COUNTER_ID)
         {
+            // An image may still come until the subscription is closed. It leaves at once, and nobody hears of it.
+            givenUp = registrationId;
             subscription.close();
             subscription = null;
             open(aeron);
         }
+    }
+
+    /** Whether an image is of the subscription that is open, and not of one that was given up to ask again. */
+    boolean has(final Image image)
+    {
+        return image.subscription().registrationId() > givenUp;
     }
 
     void close(final Aeron aeron)

@@ -1,0 +1,105 @@
+"""A way in that asks again for its publisher, at the worst of moments: when its image comes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import jpype
+import pytest
+
+from aeron_spark.aeron import client as clients
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.jvm import jclass
+from aeron_spark.aeron.listening import AeronListening
+from tests.aeron.endpoint.drivers import AeronWorld, Driver
+from tests.transport_contract import WISHES, Reading, send, some_ids, until
+
+TIMES = 5
+LATE = 0.005  # seconds
+
+
+class LateLock:
+    """The lock of an Aeron client, which gets it late for closing a subscription: others have their turn before."""
+
+    def __init__(self) -> None:
+        self._lock = jclass("java.util.concurrent.locks.ReentrantLock")()
+        self._thread = jclass("java.lang.Thread")
+        self.held_up = 0
+
+    def lock(self) -> None:
+        if any(str(at.getMethodName()) == "removeSubscription" for at in self._thread.currentThread().getStackTrace()):
+            self.held_up += 1
+            time.sleep(LATE)
+        self._lock.lock()
+
+    def lockInterruptibly(self) -> None:
+        self._lock.lockInterruptibly()
+
+    def tryLock(self, *arguments: Any) -> bool:
+        return bool(self._lock.tryLock(*arguments))
+
+    def unlock(self) -> None:
+        self._lock.unlock()
+
+    def newCondition(self) -> Any:
+        return self._lock.newCondition()
+
+
+@pytest.fixture
+def lock() -> LateLock:
+    return LateLock()
+
+
+@pytest.fixture
+def dialling_late(dialling: Driver, lock: LateLock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    def jclass_with_lock(name: str) -> Any:
+        found = jclass(name)
+        proxy = jpype.JProxy("java.util.concurrent.locks.Lock", inst=lock)
+        return (lambda: found().clientLock(proxy)) if name == "io.aeron.Aeron$Context" else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(clients, "jclass", jclass_with_lock)
+        client = Client(str(dialling.aeron_dir))
+    with closing(client):
+        yield client
+
+
+def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
+    serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
+    place = AeronWorld(serving, dialling, "127.0.0.1").place
+    with closing(AeronListening(serving.client)) as listening, closing(AeronDialing(dialling_late, place)) as dialing:
+        server, client = Reading(listening.inbox), Reading(dialing.inbox)
+        token = listening.listen(place, WISHES)
+        dialing.knock()
+        until(lambda: server.joined(token), server, client)
+        for _ in range(TIMES):
+            came, left = _opened(serving, server, client, listening, dialing, server.joined(token)[0].image, lock)
+            assert (came, left) == (1, 0)
+
+
+def _opened(
+    serving: Driver, server: Reading, client: Reading, listening: AeronListening, dialing: AeronDialing, image: int,
+    lock: LateLock,
+) -> tuple[int, int]:  # fmt: skip
+    """Open a duologue whose answer comes late, hear from it, and return how often its image came and left."""
+    ids = some_ids()
+    mine = listening.open_duologue(image, ids, WISHES)
+    until(lambda: listening.inbox.ready(mine.token) and mine.outgoing.ready, server)
+    before = lock.held_up
+    serving.process.send_signal(signal.SIGSTOP)
+    try:
+        theirs = dialing.open_duologue(ids, WISHES)
+        until(lambda: lock.held_up > before + 2, client)
+    finally:
+        serving.process.send_signal(signal.SIGCONT)
+    until(lambda: client.joined(theirs.token), client)
+    send(mine.outgoing, b"heard", reading=(server, client))
+    until(lambda: client.of(theirs.token), server, client)
+    return len(client.joined(theirs.token)), len(client.left(theirs.token))
