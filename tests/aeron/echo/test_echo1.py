@@ -133,7 +133,7 @@ def test_a_client_names_the_step_where_no_server_is(there: Client, listen: Endpo
             drive(client.connecting(), lambda: False)
     finally:
         client.close()
-    assert STEP - 0.1 < time.monotonic() - began < STEP + 1
+    assert STEP - 0.1 < time.monotonic() - began < 10 * STEP
 
 
 def test_a_client_notices_that_its_server_has_gone(here: Client, there: Client, listen: Endpoint) -> None:

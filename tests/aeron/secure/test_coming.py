@@ -49,7 +49,7 @@ def test_row_11_a_client_gives_up_at_the_time_it_was_given(world: World) -> None
         begun = time.monotonic()
         with pytest.raises(WaitTimeout, match=r"127\.0\.0\.1"):
             client.connect(seconds)
-        assert seconds - 0.1 <= time.monotonic() - begun < seconds + 2
+        assert seconds - 0.1 <= time.monotonic() - begun < seconds + 8
 
 
 def test_row_12_without_a_time_it_tries_until_there_is_a_server_or_it_is_closed(world: World) -> None:
@@ -71,7 +71,7 @@ def test_row_12_without_a_time_it_tries_until_there_is_a_server_or_it_is_closed(
     begun = time.monotonic()
     closed.close()
     waiting[1].join(PATIENCE)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 10
     assert isinstance(raised[0], UsageError)
     assert server.statistics["connections"] == 1
 
@@ -231,5 +231,5 @@ def test_row_79_closing_while_it_connects_and_before_and_before_listening_ends_s
     wait_for(lambda: connecting._agent.alive, PATIENCE, "the attempt")
     connecting.close()
     waiting.join(PATIENCE)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
     assert [type(error) for error in raised] == [UsageError]

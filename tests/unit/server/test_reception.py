@@ -326,7 +326,7 @@ def test_row_77_one_dead_client_is_no_matter_of_the_others(world: World) -> None
 
 
 def test_a_closing_server_tells_everybody_also_who_knocks_and_who_is_away(world: World) -> None:
-    server = server_of(world)
+    server = server_of(world, link=link(close_seconds=5.0))
     here, away = client_of(world, 1), client_of(world, 2)
     here.connect(PATIENCE)
     away.connect(PATIENCE)
@@ -334,7 +334,7 @@ def test_a_closing_server_tells_everybody_also_who_knocks_and_who_is_away(world:
     wait_for(lambda: len(server.connections) == 1)
     begun = time.monotonic()
     server.close()
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < 4.5
     wait_for(lambda: world.heard[here].names[-1] == "disconnect")
     wait_for(lambda: world.heard[server].count("disconnect") == 2)
     server.close()
