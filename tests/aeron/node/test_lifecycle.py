@@ -38,13 +38,13 @@ def test_a_node_starts_serves_and_stops_when_unused(own: Path) -> None:
         assert found.archive_id == handle.archive_id > 0
         assert (found.clients, found.recordings) == (0, 0)
         assert found.heartbeat_age is not None
-        assert found.heartbeat_age < 2
+        assert found.heartbeat_age < 10
         assert found.settings is not None
         assert found.settings.linger == 1
         time.sleep(2.5)  # longer than its linger time: a user keeps it
         assert node.status(own).state == "running"
     assert handle.closed
-    assert 0.5 < wait_until_gone(own, 10) < 5
+    assert 0.5 < wait_until_gone(own, 30) < 20  # and not the time that a node lingers by itself
     assert not own.exists()
     assert not psutil.pid_exists(handle.pid) or psutil.Process(handle.pid).status() == psutil.STATUS_ZOMBIE
 
@@ -124,7 +124,7 @@ def test_a_node_that_nobody_uses_stops_at_once(own: Path) -> None:
     node.ensure(own).close()
     began = time.monotonic()
     assert node.stop(own)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert not own.exists()
 
 
@@ -151,7 +151,7 @@ client.close()
     finally:
         client.communicate(timeout=30)
     assert client.returncode == 0
-    wait_until_gone(own, 15)
+    wait_until_gone(own, 30)
 
 
 def test_a_node_started_by_hand_stays(own: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_node_started_by_hand_stays(own: Path) -> None:
     assert node.status(own).runs
     assert node.stop(own)
     node.start(own, linger=0.2, stay=False)
-    wait_until_gone(own, 10)
+    wait_until_gone(own, 30)
 
 
 def test_the_archives_id_is_its_own_for_good(own: Path, tmp_path: Path) -> None:

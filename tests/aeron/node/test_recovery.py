@@ -35,7 +35,7 @@ JAVA = (
 def kill_node(aeron_dir: Path, pid: int) -> None:
     """Kill the node, and return when the system has noticed."""
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while is_held(node.places_here(aeron_dir).alive_lock):
         assert time.monotonic() < deadline
         time.sleep(0.001)
