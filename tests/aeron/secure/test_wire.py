@@ -275,7 +275,7 @@ def test_row_40_a_frame_that_is_not_the_next_one_is_not_delivered_and_costs_a_re
     tap.change = Once(HOW[how](old), to_server)
     for number in range(10, 20):
         sender.send(number)
-    wait_for(lambda: any(isinstance(error, TamperedError) for error in heard.errors), 2.0, "the error")
+    wait_for(lambda: any(isinstance(error, TamperedError) for error in heard.errors), PATIENCE, "the error")
     sender.send(20, acknowledge=True)
     assert got == list(range(21))
     assert receiver.tampered >= 1
