@@ -19,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from tests.spark_conf import DELTA, JAVA_OPTIONS, spark_conf
+
 ANSWER: Final = "@@"  # what else stands on standard output is Spark's own
-DELTA: Final = Path(__file__).resolve().parents[2] / "jars" / "target" / "delta"
 HELD: Final = 120.0  # seconds that a held task waits for its end
 
 ROWS: Final = StructType(
@@ -36,23 +37,10 @@ EVENTS: Final = StructType([StructField("id", LongType()), StructField("text", B
 
 def session(order: dict[str, Any]) -> SparkSession:
     """Start Spark as ``order`` says."""
-    place = order["place"]
     conf = {
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraClassPath": f"{DELTA}/*",
+        **spark_conf(Path(order["place"])),
         "spark.executor.extraClassPath": f"{DELTA}/*",
-        # such a JVM ends before its second compiler pays: a quarter of the processor time
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": f"{place}/warehouse",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.databricks.delta.snapshotPartitions": "2",
         # a worker that was killed is to be missed soon, and no wait is to be longer than a test's patience
         "spark.network.timeout": "60s",

@@ -24,13 +24,13 @@ from demo.flights import SCHEMA, load
 from tests.e2e.processes import ROOT, environment, forget, read_table
 from tests.e2e.served import ServerProgram
 from tests.leaks import SHARED_MEMORY
+from tests.spark_conf import DELTA
 
 ROWS: Final = 1000
 PATIENCE: Final = 600.0  # seconds for a job; fifteen on a machine that does nothing else
 # Spark gives a Python process ten seconds to come up; a job that ended for that goes on from its checkpoint.
 NOT_BACK: Final = "Timed out while waiting for the Python worker to connect back"
 ATTEMPTS: Final = 3
-DELTA: Final = ROOT / "jars" / "target" / "delta"
 
 pytestmark = pytest.mark.delta
 

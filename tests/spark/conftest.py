@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
 
 import pytest
 from pyspark import SparkContext
@@ -14,8 +12,7 @@ from pyspark.sql import SparkSession
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import own_node
 from tests.spark.served import Served, serving
-
-DELTA: Final = Path(__file__).resolve().parents[2] / "jars" / "target" / "delta"
+from tests.spark_conf import spark_conf
 
 
 @pytest.fixture(scope="session")
@@ -23,23 +20,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     """The session all tests share: two task slots, Delta on its class path, nothing on a fixed port."""
     place = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark tests")
-    for name, value in {
+    conf = spark_conf(place) | {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    if pytestconfig.option.markexpr == "soak":
         # the long forms have a row of 1 GiB, of which Spark holds several copies, one of them twice as long
-        "spark.driver.memory": "10g" if pytestconfig.option.markexpr == "soak" else "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraClassPath": f"{DELTA}/*",
-        # such a JVM ends before its second compiler pays: a quarter of the processor time
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place} -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }.items():
+        conf["spark.driver.memory"] = "10g"
+    for name, value in conf.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # failures that tests provoke are long, and are asserted
