@@ -36,7 +36,7 @@ RECORD: Final = struct.Struct(
     "i"  # length of the payload
     "i"  # session id
 )
-ARRIVED, JOINED, LEFT, REJECTED, FAILED = range(1, 6)
+ARRIVED, JOINED, LEFT, REJECTED, FAILED, JOINED_LATE = range(1, 7)
 
 BESIDE_MESSAGES: Final = 1 << 20  # bytes for more messages than the longest, and for news
 A_CLIENTS: Final = 1 << 18  # the same of a client, of which a process may have hundreds
@@ -193,8 +193,8 @@ class AeronInbox:
 
 
 def _news(kind: int, token: int, image: int, session_id: int, text: str) -> Event:
-    if kind == JOINED:
-        return ImageJoined(token, image, session_id, source_of(text))
+    if kind in {JOINED, JOINED_LATE}:
+        return ImageJoined(token, image, session_id, source_of(text), late=kind == JOINED_LATE)
     if kind == LEFT:
         return ImageLeft(token, image)
     if kind == REJECTED:

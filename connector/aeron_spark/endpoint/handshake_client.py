@@ -71,8 +71,8 @@ class ClientTiming:
     done_ack: float = 10.0
     """From DONE to DONE_ACK: a round trip, and functions of the server's that look at the client."""
     put_off: float = 1.0
-    """From the hint that the server refuses for a while to the end of the attempt: a round trip, and what the server
-    needs to answer, for the hint may be forged and the answer on its way."""
+    """From the hint that the server refuses for a while, or the loss of the way, to the end of the attempt: a round
+    trip, and what the server needs to answer, for the hint may be forged and the answer on its way."""
 
 
 class ClientHandshake:
@@ -113,6 +113,7 @@ class ClientHandshake:
         self._way_lost = False
         self._hello: ServerHello | None = None
         self.state = State.NEW
+        self._step_ends: float | None = None
         self.deadline: float | None = None
         """When ``tick`` has something to say; None for never."""
 
@@ -155,7 +156,7 @@ class ClientHandshake:
     def way_lost(self, now: float) -> Actions:
         """Our publication is not connected any more, or the server's image is gone.
 
-        A hint may follow, so the attempt ends at its deadline, unless a RETRY opens another way.
+        A hint may follow, so the attempt ends a moment later, unless a RETRY opens another way.
         """
         return self._take(Event.WAY_LOST, None, now)
 
@@ -184,7 +185,7 @@ class ClientHandshake:
             return (Ignored(f"{event.name} in {self.state.name}"),)
         before, (self.state, actions) = self.state, taken
         if self.state is not before:
-            self.deadline = self._deadline(now)
+            self.deadline = self._step_ends = self._deadline(now)
         return actions
 
     def _deadline(self, now: float) -> float | None:
@@ -206,13 +207,13 @@ class ClientHandshake:
         self._cookie = cookie
         self._retries += 1
         self._way_lost = False
+        self.deadline = self._step_ends  # not that of the way before
         return State.AWAIT_HELLO_ACK, (Reopen(), Send(self._hello_packet()))
 
     def _on_refusal(self, refusal: Refusal, now: float) -> _Step:
         self._refusal = self._refusal or refusal
-        if self._refusal.passing and self.deadline is not None:
-            # the time that is left is better spent on another attempt
-            self.deadline = min(self.deadline, now + self._timing.put_off)
+        if self._refusal.passing:
+            self._end_soon(now)
         return self.state, ()
 
     def _on_hello_ack(self, message: bytes, _now: float) -> _Step:
@@ -272,9 +273,15 @@ class ClientHandshake:
             return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
         return self._fail(WaitTimeout(waited, remedy=_REACH))
 
-    def _on_way_lost(self, _given: None, _now: float) -> _Step:
+    def _on_way_lost(self, _given: None, now: float) -> _Step:
         self._way_lost = True
+        self._end_soon(now)
         return self.state, ()
+
+    def _end_soon(self, now: float) -> None:
+        """The time that is left is better spent on another attempt."""
+        assert self.deadline is not None  # the table leads here from steps alone, which have one
+        self.deadline = min(self.deadline, now + self._timing.put_off)
 
     def _on_close(self, _given: None, _now: float) -> _Step:
         return State.ENDED, ()
@@ -320,7 +327,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): Row(
         (State.AWAIT_DONE_ACK, State.ENDED), ClientHandshake._on_hello_ack, "verify the server's key, then send DONE"),
     (State.AWAIT_HELLO_ACK, Event.WAY_LOST): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
     (State.AWAIT_HELLO_ACK, Event.DEADLINE): Row(
         (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
     (State.AWAIT_HELLO_ACK, Event.CLOSE): Row(
@@ -332,7 +339,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.AWAIT_DONE_ACK, Event.FAILED): Row(
         (State.ENDED,), ClientHandshake._on_failed, "fail for good, with the server's text"),
     (State.AWAIT_DONE_ACK, Event.WAY_LOST): Row(
-        (State.AWAIT_DONE_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline"),
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
     (State.AWAIT_DONE_ACK, Event.DEADLINE): Row(
         (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
     (State.AWAIT_DONE_ACK, Event.CLOSE): Row(

@@ -115,6 +115,10 @@ class ServerHandshake:
         self.deadline: float | None = now + server.timing.hello
         """When ``tick`` has something to say; None for never."""
 
+    def missed(self, now: float) -> Actions:
+        """The image begins behind what its sender has said: its HELLO, at least. Call it before anything else."""
+        return self._take(Event.MISSED, None, now)
+
     def packet(self, data: bytes | memoryview, now: float) -> Actions:
         """Take one message of the image. Never raises for what it holds."""
         try:
@@ -227,7 +231,7 @@ class ServerHandshake:
         self._key_hash = key_hash(packet.connect_key)
         return State.ADMITTING, (Admit(self._address, self._key_hash),)
 
-    def _on_unexpected_done(self, _body: bytes, _now: float) -> _Step:
+    def _on_unknown(self, _given: object, _now: float) -> _Step:
         return self._reject(NO_PENDING)
 
     def _on_strange(self, why: str, _now: float) -> _Step:
@@ -327,7 +331,8 @@ _PENDING_ENDS: Final = "reject with the reason, give everything back"
 TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]]] = {
     (State.AWAIT_HELLO, Event.HELLO): Row(
         (State.ADMITTING, State.ENDED), _H._on_hello, "RETRY, refuse, or ask to admit it"),
-    (State.AWAIT_HELLO, Event.DONE): Row(_END, _H._on_unexpected_done, "reject: no pending handshake"),
+    (State.AWAIT_HELLO, Event.MISSED): Row(_END, _H._on_unknown, "reject: no pending handshake"),
+    (State.AWAIT_HELLO, Event.DONE): Row(_END, _H._on_unknown, "reject: no pending handshake"),
     (State.AWAIT_HELLO, Event.STRANGE): Row(_END, _H._on_strange, "reject: bad message"),
     (State.AWAIT_HELLO, Event.OTHER_VERSION): Row(_END, _H._on_other_version, "reject: version"),
     (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: time-out"),

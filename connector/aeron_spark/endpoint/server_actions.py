@@ -26,6 +26,7 @@ class State(Enum):
 class Event(Enum):
     """What can happen to the handshake of an image."""
 
+    MISSED = "the image begins behind what its sender has said already"
     HELLO = "a HELLO arrives"
     DONE = "a DONE for our connect key arrives"
     STRANGE = "something that is no packet of a client"

@@ -102,6 +102,10 @@ class Doorman:
         """Whether it counts as a handshake under way."""
         return self._permit is not None and self._permit.held
 
+    def missed(self, now: float) -> None:
+        """The image begins behind what its sender has said."""
+        self._do(self._machine.missed(now), now)
+
     def packet(self, data: memoryview, now: float) -> None:
         """Something arrived from the image."""
         self._do(self._machine.packet(data, now), now)

@@ -102,8 +102,8 @@ class Reception:
         """Whether somebody knocks, or was let in and has not come yet."""
         return bool(self.doormen or self._arriving)
 
-    def joined(self, token: int, image: int, source: str, now: float) -> None:
-        """Somebody knocks."""
+    def joined(self, token: int, image: int, source: str, now: float, *, late: bool = False) -> None:
+        """Somebody knocks; ``late``: and has said something that we did not hear."""
         try:
             parsed = parse_source(source)
         except DataFormatError as error:
@@ -111,9 +111,12 @@ class Reception:
             self._report(None, error)
             return
         address = str(parsed.address) if isinstance(parsed, UdpSource) else None
-        self.doormen[image] = Doorman(self, self._identity, image, self.places[token], parsed, address, now)
+        doorman = Doorman(self, self._identity, image, self.places[token], parsed, address, now)
+        self.doormen[image] = doorman
         if self.closing:
-            self.doormen[image].close(now)
+            doorman.close(now)
+        elif late:
+            doorman.missed(now)
 
     def step(self, now: float) -> bool:
         """Go on with every handshake; whether one is about to move."""

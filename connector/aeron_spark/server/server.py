@@ -206,7 +206,7 @@ class ServerCore(Endpoint):
     def _other_event(self, event: Event, now: float) -> None:
         match event:
             case ImageJoined() if event.token in self._reception.places:
-                self._reception.joined(event.token, event.image, event.source, now)
+                self._reception.joined(event.token, event.image, event.source, now, late=event.late)
             case Arrived() if event.image in self._reception.doormen:
                 self._reception.doormen[event.image].packet(event.payload, now)
             case ImageLeft() if event.image in self._reception.doormen:

@@ -143,7 +143,8 @@ class MemoryNetwork:
                     link = Image(self.number(), outgoing, way)
                     self.images[link.id] = link
                     outgoing.inbox.wake()  # it is connected
-                    self._send(way, ImageJoined(way.token, link.id, outgoing.session_id, outgoing.source))
+                    late = outgoing.said
+                    self._send(way, ImageJoined(way.token, link.id, outgoing.session_id, outgoing.source, late))
                     break
 
     def _unlink(self, link: Image) -> None:
@@ -166,6 +167,7 @@ class MemoryNetwork:
                 return OfferResult.NOT_CONNECTED
             if outgoing.held or (link.unread and link.unread + len(message) > self._window):
                 return OfferResult.BACK_PRESSURED
+            outgoing.said = True
             for arriving in (message,) if self.change is None else self.change(outgoing, message):
                 if len(arriving) > link.way.max_message:
                     link.way.inbox.dropped += 1
@@ -215,6 +217,7 @@ class MemoryOutgoing:
         self.local_address = ""
         self.failure = ""
         self.held = False
+        self.said = False  # something, ever
         self.rejected = False
         self._network = network
         self._closed = False

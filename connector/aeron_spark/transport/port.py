@@ -47,12 +47,17 @@ class Arrived(NamedTuple):
 
 
 class ImageJoined(NamedTuple):
-    """A sender appeared. ``source`` is its canonical ``host:port`` (IPv6 in brackets), or ``IPC``."""
+    """A sender appeared. ``source`` is its canonical ``host:port`` (IPv6 in brackets), or ``IPC``.
+
+    ``late``: it had said something before, which is lost to this image. Aeron gives an image up and makes another one
+    where a machine stood still for long.
+    """
 
     token: int
     image: int
     session_id: int
     source: str
+    late: bool = False
 
 
 class ImageLeft(NamedTuple):

@@ -153,10 +153,13 @@ def test_row_96_every_step_has_its_deadline_and_names_itself(
 
 
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
-def test_a_lost_way_is_told_at_the_deadline(state: State) -> None:
+def test_a_lost_way_is_told_soon(state: State) -> None:
     client = at(state).client
-    client.way_lost(NOW)
-    error = error_of(client.tick(LATER))
+    client.way_lost(NOW + 2)
+    client.way_lost(NOW + 2.5)
+    assert client.deadline == NOW + 3
+    assert client.tick(NOW + 2.999) == ()
+    error = error_of(client.tick(NOW + 3))
     assert isinstance(error, ConnectError)
     assert error.retriable
     assert "the way to it was lost" in str(error)
@@ -222,8 +225,10 @@ def test_a_hint_that_is_followed_by_the_servers_answer_is_forgotten() -> None:
 
 def test_a_new_way_by_retry_is_not_a_lost_one() -> None:
     client = at(State.AWAIT_HELLO_ACK).client
+    before = client.deadline
     client.way_lost(NOW)
     client.hint(RETRY, NOW)
+    assert client.deadline == before
     assert isinstance(error_of(client.tick(LATER)), WaitTimeout)
 
 

@@ -59,6 +59,8 @@ DONE = Joined(address=None).to_done()  # the DONE of every client above: they ha
 def fire(joined: Joined, event: Event) -> tuple[Action, ...]:
     image = joined.image
     match event:
+        case Event.MISSED:
+            return image.missed(NOW)
         case Event.HELLO:
             return image.packet(joined.hello, NOW)
         case Event.DONE:
@@ -88,6 +90,7 @@ FAILED = (State.ENDED, (Send, Release))
 GONE = (State.ENDED, (Release,))
 # what follows, by state and event; every other pair is ignored, or refused where only our own program does it
 EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
+    (State.AWAIT_HELLO, Event.MISSED): REJECTED,
     (State.AWAIT_HELLO, Event.HELLO): (State.ADMITTING, (Admit,)),
     (State.AWAIT_HELLO, Event.DONE): REJECTED,
     (State.AWAIT_HELLO, Event.STRANGE): REJECTED,

@@ -415,12 +415,14 @@ public final class Inbox implements AutoCloseable
                 continue;
             }
             final long imageId = one.image == null ? 0 : one.image.correlationId();
-            switch (one.kind)
+            int kind = one.kind;
+            switch (kind)
             {
                 case InboxRecords.JOINED ->
                 {
                     way.joined(one.image);
                     images.put(imageId, one.image);
+                    kind = one.image.joinPosition() > 0 ? InboxRecords.JOINED_LATE : kind;
                 }
                 case InboxRecords.LEFT ->
                 {
@@ -431,10 +433,10 @@ public final class Inbox implements AutoCloseable
                 {
                 }
             }
-            if (!way.closed || one.kind == InboxRecords.FAILED)
+            if (!way.closed || kind == InboxRecords.FAILED)
             {
                 final String text = one.text.length() > LONGEST_TEXT ? one.text.substring(0, LONGEST_TEXT) : one.text;
-                records.add(one.kind, way.token, imageId, one.sessionId, text);
+                records.add(kind, way.token, imageId, one.sessionId, text);
             }
         }
     }

@@ -21,6 +21,7 @@ final class InboxRecords
     static final int LEFT = 3;
     static final int REJECTED = 4;
     static final int FAILED = 5;
+    static final int JOINED_LATE = 6;
 
     static final int HEADER = 24;
 
