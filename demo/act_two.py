@@ -25,6 +25,7 @@ from demo.watching import POLL, await_words, equal_days, throughput, watch
 
 PARTITIONS: Final = 2
 LISTENING: Final = 60.0  # seconds for the server to listen
+CONNECTING: Final = "60s"  # for a reader or writer: the machine may be busy with starting them
 FINISH: Final = 180.0  # seconds for the queries to come to the end of what is committed
 READING: Final = 180.0  # seconds for a stream to be read back
 SEEN: Final = re.compile(r"^connect .*tag=sender .*remote_address=(\S+) remote_port=(\d+)")
@@ -57,6 +58,7 @@ class Scene:
             "serverKey": self._server_key,
             "identity": str(self._key("spark")),
             "aeronDir": self._server_dir,
+            "connectTimeout": CONNECTING,
         }
 
     def sender(self) -> Process:
@@ -88,6 +90,7 @@ class Scene:
             "identity": self._key("sender"),
             "serverKey": self._server_key,
             "aeronDir": self._client_dir,
+            "connectTimeout": CONNECTING,
         }
         command: list[str | Path] = [
             *self.network.at_client, sys.executable, "-m", "aeron_spark", "receive", "--server", self.network.address,

@@ -134,6 +134,7 @@ class ServerProgram:
             "serverKey": self.key,
             "aeronDir": str(self.aeron_dir),
             "ipc": "never",
+            "connectTimeout": "60s",
         }
 
     def create(self, stream: str, partitions: int) -> None:

@@ -69,6 +69,7 @@ class Served:
             "identity": self.key(),
             "serverKey": public_text(self.server.public_key),
             "aeronDir": self.server.aeron_dir,
+            "connectTimeout": "60s",
             **more,
         }
         return {name: str(value) for name, value in given.items()}
