@@ -125,7 +125,7 @@ def test_a_server_is_added_while_a_query_writes(
     try:
         batches(2)
         before = parts[0].last(name)
-        assert before >= 1  # a micro-batch may see a half of what was written to several partitions
+        assert before >= 1  # there may be one without rows, before the first ones
         assert parts[1].last(name) == -1
         file.write_text(lines(served, second))
         batches(2)
