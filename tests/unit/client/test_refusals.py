@@ -11,6 +11,7 @@ import pytest
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.endpoint.filters import Filters
 from aeron_spark.endpoint.handshake_client import ClientTiming
+from aeron_spark.endpoint.handshake_server import ServerTiming
 from aeron_spark.endpoint.hints import RefusalHint, encode_hint
 from aeron_spark.endpoint.limits import Limits
 from aeron_spark.endpoint.refusal import Refusal
@@ -19,7 +20,7 @@ from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory_network import MemoryOutgoing
 from aeron_spark.transport.port import Rejected
-from tests.unit.duologue.ends import FREE, LINK, World, link, wait_for
+from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, link, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:
@@ -36,7 +37,7 @@ def limited(world: World, **limits: float) -> ServerCore:
     return world.server(ServerSettings(link=LINK, limits=Limits(pending_per_address=0, **limits)))  # type: ignore[arg-type]
 
 
-HELLO_ACK = 2  # its type
+HELLO, HELLO_ACK = 1, 2  # types of packets
 QUICK = ClientSettings(link=LINK, timing=ClientTiming(put_off=0.05), first_pause=0.02, longest_pause=0.1)
 
 
@@ -107,13 +108,34 @@ def test_a_handshake_whose_beginning_an_outage_took_from_the_server_is_begun_ane
     assert server.statistics["refused-timeout"] == 1
 
 
+def test_a_hello_that_the_servers_new_image_missed_is_not_waited_for(world: World) -> None:
+    never = 10 * PATIENCE
+    times = ServerTiming(hello=never, opening=never, done=never)
+    server = world.server(ServerSettings(link=LINK, limits=FREE, timing=times))
+    lost: list[bytes] = []
+
+    def lose(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes, ...]:
+        if message[:2] == b"AS" and message[3] == HELLO and not lost:
+            lost.append(message)
+            world.network.cut()
+            world.network.heal()
+            return ()
+        return (message,)
+
+    world.network.change = lose
+    patient = ClientTiming(hello_ack=never, done_ack=never, put_off=QUICK.timing.put_off)
+    assert world.client(replace(QUICK, timing=patient)).connected
+    assert lost
+    assert server.statistics["refused-timeout"] == 1
+
+
 def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
     """It comes after each HELLO, before the server's answer."""
     server = world.server()
     forged: list[int] = []
 
     def forge(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
-        if message[:2] == b"AS" and message[3] == 1:
+        if message[:2] == b"AS" and message[3] == HELLO:
             way = next(one for one in world.network.ways if one.token == outgoing.token)
             for code in ("rate", "version"):
                 hint = encode_hint(RefusalHint(Refusal(code, "forged")))
