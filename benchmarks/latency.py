@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from benchmarks.measure import Figure, ratio
 from benchmarks.stage import CHANNEL, Stage
+from spark_jobs.session import begin
 
 EVERY: Final = 200  # milliseconds between messages, longer than a micro-batch takes
 MESSAGES: Final = 3
@@ -60,7 +61,7 @@ def micro_batches(
     checkpoint = str(stage.work / f"checkpoint-{stage.new_stream()}")
     rows = rows if sink == "noop" else rows.select("value")
     writer = rows.writeStream.format(sink).options(**dict(sunk or {})).option("checkpointLocation", checkpoint)
-    query = writer.start()
+    query = begin(writer.start)
     try:
         deadline = time.monotonic() + TIMEOUT
         while len(found := _with_rows(query)) < warm + wanted:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from aeron_spark.aeron.drain import BATCH_BYTES, BATCH_ROWS
 from benchmarks.measure import Figure, ratio, seconds
 from benchmarks.stage import Stage
+from spark_jobs.session import begin
 
 SIZES: Final = ((100, 6_000_000), (1_300, 1_000_000))  # bytes of a message, messages
 TARGET: Final = ">= 0.85"
@@ -49,7 +50,7 @@ def _cases(
 
     def available_now(frame: Any) -> float:
         query = frame.writeStream.format("noop").option("checkpointLocation", _checkpoint(stage))
-        return seconds(lambda: query.trigger(availableNow=True).start().awaitTermination())
+        return seconds(lambda: begin(query.trigger(availableNow=True).start).awaitTermination())
 
     def stream_of(source: str, options: dict[str, str]) -> Any:
         return spark.readStream.format(source).options(**options).load()

@@ -15,10 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from demo import Failed
+from spark_jobs.session import begin
 
 BEGIN_TIMEOUT: Final = 120.0  # seconds for a query to begin
-BEGIN_ATTEMPTS: Final = 6
-NOT_BACK: Final = "Python worker failed to connect back"  # within ten seconds, which on a busy machine may be too few
 
 
 class Queries(ABC):
@@ -39,19 +38,10 @@ class Queries(ABC):
         for name, (sink, interval) in self.sinks().items():
             sink = sink.queryName(name).option("checkpointLocation", str(self._place / name))
             sink = sink.trigger(availableNow=True) if to_the_end else sink.trigger(processingTime=interval)
-            self._begin(name, sink)
-
-    def _begin(self, name: str, sink: DataStreamWriter) -> None:
-        """Return once a query has its processes: Spark gives each ten seconds, which several at once may miss."""
-        for attempt in range(1, BEGIN_ATTEMPTS + 1):
-            query = self._queries[name] = sink.start()
-            deadline = time.monotonic() + BEGIN_TIMEOUT
-            while query.isActive and query.status["message"].startswith("Initializing"):
-                if time.monotonic() > deadline:
-                    raise Failed(f"the query '{name}' did not begin within {BEGIN_TIMEOUT:g} s")
-                time.sleep(0.05)
-            if NOT_BACK not in str(query.exception()) or attempt == BEGIN_ATTEMPTS:
-                break
+            try:
+                self._queries[name] = begin(sink.start, BEGIN_TIMEOUT)
+            except TimeoutError as error:
+                raise Failed(str(error)) from None
         self.check()
 
     def stop(self) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
+import time
 from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +18,9 @@ SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
 }
+
+BEGIN_ATTEMPTS = 6
+NOT_BACK = "Python worker failed to connect back"  # Spark's words
 
 
 def session(name: str) -> SparkSession:
@@ -59,12 +65,39 @@ def is_path(table: str) -> bool:
 
 
 def start(rows: DataStreamWriter, args: argparse.Namespace, table: str | None = None) -> StreamingQuery:
-    """Start a query that goes on where its checkpoint says, into a Delta table or into what ``rows`` says."""
+    """Begin a query that goes on where its checkpoint says, into a Delta table or into what ``rows`` says."""
     rows = rows.option("checkpointLocation", args.checkpoint)
     rows = rows.trigger(availableNow=True) if args.available_now else rows.trigger(processingTime=args.interval)
     if table is None:
-        return rows.start()
-    return rows.format("delta").start(table) if is_path(table) else rows.format("delta").toTable(table)
+        return begin(rows.start)
+    rows = rows.format("delta")
+    return begin(lambda: rows.start(table) if is_path(table) else rows.toTable(table))
+
+
+def begin(start: Callable[[], StreamingQuery], seconds: float = math.inf) -> StreamingQuery:
+    """Start a query, and return it once it runs, or has ended.
+
+    Spark gives the Python process of a streaming source ten seconds to come up, on a busy machine too few, and has no
+    setting for it. A query that ended for this has done nothing yet, and is started again. What else it waits for at
+    its beginning has deadlines of its own, such as ``connectTimeout``. Raises TimeoutError after ``seconds`` of one.
+    """
+    for attempt in range(1, BEGIN_ATTEMPTS + 1):
+        query = start()
+        deadline = time.monotonic() + seconds
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            if time.monotonic() > deadline:
+                query.stop()
+                raise TimeoutError(f"the query {query.name or query.id} did not begin within {seconds:g} s")
+            time.sleep(0.05)
+        if query.isActive or not missed_its_start(query):
+            return query
+        print(f"attempt {attempt} of {BEGIN_ATTEMPTS}: {NOT_BACK} within ten seconds", file=sys.stderr)
+    return query
+
+
+def missed_its_start(query: StreamingQuery) -> bool:
+    """Whether a query has ended because its Python process did not come up in time."""
+    return NOT_BACK in str(query.exception())
 
 
 def read_table(spark: SparkSession, table: str) -> DataFrame:

@@ -28,9 +28,6 @@ from tests.spark_conf import DELTA
 
 ROWS: Final = 1000
 PATIENCE: Final = 600.0  # seconds for a job; fifteen on a machine that does nothing else
-# Spark gives a Python process ten seconds to come up; a job that ended for that goes on from its checkpoint.
-NOT_BACK: Final = "Timed out while waiting for the Python worker to connect back"
-ATTEMPTS: Final = 3
 
 pytestmark = pytest.mark.delta
 
@@ -43,8 +40,25 @@ def aeron_dir(run_name: str) -> Iterator[Path]:
     forget(place)
 
 
-def submit(place: Path, job: str, *arguments: str) -> None:
-    """Run a job to its end, with nothing on its path but what spark-submit puts there."""
+LATE: Final = f"""\
+#!/bin/sh
+case "$*" in
+*python_streaming_source_runner*) [ -e "$0.was" ] || {{ touch "$0.was"; sleep 15; }} ;;
+esac
+exec {sys.executable} "$@"
+"""
+
+
+def late_python(place: Path) -> Path:
+    """Return a Python that takes longer to run a source's process than the ten seconds that Spark gives it, once."""
+    python = place / "late-python"
+    python.write_text(LATE)
+    python.chmod(0o755)
+    return python
+
+
+def submit(place: Path, job: str, *arguments: str, python: str | Path = sys.executable) -> str:
+    """Run a job to its end, with nothing on its path but what spark-submit puts there; return what it said."""
     command: list[str | Path] = [
         Path(sys.executable).with_name("spark-submit"), "--master", "local[2]", "--driver-memory", "1g",
         "--driver-class-path", f"{DELTA}/*",
@@ -57,11 +71,10 @@ def submit(place: Path, job: str, *arguments: str) -> None:
         )),
         ROOT / "spark_jobs" / job, "--available-now", *arguments,
     ]  # fmt: skip
-    for _ in range(ATTEMPTS):
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE)
-        if NOT_BACK not in done.stderr:
-            break
+    own = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
+    done = subprocess.run(command, cwd=place, env=own, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-6000:]
+    return done.stderr
 
 
 def given(options: dict[str, str]) -> list[str]:
@@ -85,7 +98,7 @@ def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def table(aeron_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Delta table of the flights, which the first job has made of a stream in several batches."""
+    """The Delta table of the flights, which the first job has made of a stream in several batches, late to begin."""
     place = tmp_path_factory.mktemp("into")
     producer = [sys.executable, "-m", "demo.producer", "--aeron-dir", str(aeron_dir), "--channel", "aeron:ipc"]
     published = subprocess.run(
@@ -95,7 +108,9 @@ def table(aeron_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert published.returncode == 0, published.stderr
     assert json.loads(published.stdout.splitlines()[-1])["published"] == ROWS
     source = direct(aeron_dir, streamId="1001", startingOffsets="earliest", maxBytesPerTrigger="100k")
-    submit(place, "aeron_to_delta.py", f"--table={place / 'flights'}", f"--checkpoint={place / 'checkpoint'}", *source)
+    into = [f"--table={place / 'flights'}", f"--checkpoint={place / 'checkpoint'}"]
+    said = submit(place, "aeron_to_delta.py", *into, *source, python=late_python(place))
+    assert "attempt 1 of 6: Python worker failed to connect back" in said, said[-6000:]
     assert len(os.listdir(place / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
     return place / "flights"
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from aeron_spark.transport.waiting import wait_for
+from spark_jobs.session import begin
 from tests.aeron.streams import PATIENCE, number
 
 FINISH: Final = 300  # seconds for a query that ends by itself
@@ -68,7 +69,7 @@ def running(
 ) -> Iterator[StreamingQuery]:
     """Run a query while the block lasts."""
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    query = (writer.trigger(**trigger) if trigger else writer).start()
+    query = begin((writer.trigger(**trigger) if trigger else writer).start)
     try:
         yield query
     finally:

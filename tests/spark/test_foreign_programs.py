@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from aeron_spark import node as nodes
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
+from spark_jobs.session import begin
 from tests.aeron.streams import close_everything
 from tests.leaks import SHARED_MEMORY
 from tests.spark.foreign import PATIENCE, Program, free_port, program, sample
@@ -118,12 +119,8 @@ def test_a_foreign_publisher_feeds_the_source(
     options = {"channel": channels.subscribe, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
     table = f"fed_by_{kind.__name__}"
     stream = spark.readStream.format("aeron").options(payload="raw", startingOffsets="earliest", **options).load()
-    query = (
-        stream.writeStream.format("memory")
-        .queryName(table)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
+    writer = stream.writeStream.format("memory").queryName(table)
+    query = begin(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start)
     try:
         # The query is what has the stream recorded; the sample then offers until somebody listens.
         directory = foreign.aeron_dir if channels.network else node.aeron_dir

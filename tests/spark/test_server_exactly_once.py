@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from aeron_spark.errors import RefusedError, TransportError
 from aeron_spark.streams.stream import Stream
+from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import FINISH, await_that, read_stream
 from tests.spark.served import Served, numbered_rows, read, write
@@ -23,7 +24,7 @@ def start(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: A
     """Start to write the stream ``frame``; ``trigger`` among ``more`` is Spark's, the rest are options."""
     trigger = more.pop("trigger", {"availableNow": True})
     writer = frame.writeStream.format("aeron").options(**options, **more).option("checkpointLocation", str(checkpoint))
-    return writer.trigger(**trigger).start()
+    return begin(writer.trigger(**trigger).start)
 
 
 def copy(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
@@ -214,8 +215,8 @@ def test_arrow_rows_are_aggregated_and_written_back_once(spark: SparkSession, se
     write(spark.range(0, 1_000, 1, 4).selectExpr("id % 3 as plane", "id"), served.options(source))
     flights = spark.readStream.format("aeron").options(**served.options(source), startingOffsets="earliest").load()
     counted = flights.groupBy("plane").count()
-    query = counted.writeStream.format("aeron").outputMode("complete").options(**served.options(target))
-    running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    writer = counted.writeStream.format("aeron").outputMode("complete").options(**served.options(target))
+    running = begin(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start)
     assert running.awaitTermination(FINISH)
     running.stop()
     found = read(spark, served.options(target)).collect()

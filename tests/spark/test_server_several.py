@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
+from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import read_stream
 from tests.spark.served import Served, numbered_rows, read, serving, write
@@ -78,7 +79,7 @@ def test_a_server_is_added_while_the_query_runs(
         assert not seen & set(found)
         seen.update(found)
 
-    query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start()
+    query = begin(frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start)
     try:
         wait_for(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
         assert query.isActive
@@ -109,9 +110,8 @@ def test_a_server_is_added_while_a_query_writes(
     target = served.options("widens", server=f"@{file}")
     del target["serverKey"]
     frame = read_stream(spark, served.options(source)).select("value")
-    query = (
-        frame.writeStream.format("aeron").options(**target).option("checkpointLocation", str(tmp_path / "c")).start()
-    )
+    writer = frame.writeStream.format("aeron").options(**target).option("checkpointLocation", str(tmp_path / "c"))
+    query = begin(writer.start)
     name = str(query.id)
     written = 0
 

@@ -17,6 +17,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener, QueryLag
 from aeron_spark.spark.listener import lag_of
 from aeron_spark.transport.waiting import wait_for
+from spark_jobs.session import begin
 from tests.aeron.streams import PATIENCE, Stream, frame, numbered, streams_of
 from tests.spark.byhand import Query
 from tests.spark.queries import FINISH, Collected, finish, read_stream
@@ -59,7 +60,7 @@ def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, 
     try:
         frame = read_stream(spark, stream.options, maxRowsPerTrigger=5)
         writer = frame.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path))
-        query = writer.queryName("lagging").trigger(availableNow=True).start()
+        query = begin(writer.queryName("lagging").trigger(availableNow=True).start)
         assert query.awaitTermination(FINISH)
         wait_for(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, PATIENCE, "the listener to be told")
     finally:
