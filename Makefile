@@ -24,7 +24,7 @@ DELTA_READY := jars/target/delta.verified
 JAVA_SOURCES := $(shell find jars/src -name '*.java' 2>/dev/null)
 # what takes longest comes first, so that no worker is left alone with it at the end
 JAVA_SUITES := $(foreach suite,e2e spark aeron net cli,$(wildcard tests/$(suite)))
-# half of the time these tests wait for something; a module's tests share what they started, and stay together
+# half of the time these tests wait for something; a module's tests share what they started, and stay together; so do all with Spark
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup jars check lint test demo soak bench docs wheel test-matrix clean
