@@ -1,7 +1,8 @@
 """Which tests run side by side: modules, but for those with Spark, of which there is one at a time.
 
 Spark gives each of its Python processes ten seconds to come up, and a Spark driver with its workers, a server and media
-drivers are more than two cores can start in that time twice. One after the other they are also done sooner.
+drivers are more than two cores can start in that time twice. One after the other they are also done sooner. Whole
+programs (``tests/e2e``) have the machine for themselves in ``make test``.
 """
 
 from __future__ import annotations
