@@ -22,11 +22,10 @@ PACKAGE_JARS := connector/aeron_spark/jars
 JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
 DELTA_READY := jars/target/delta.verified
 JAVA_SOURCES := $(shell find jars/src -name '*.java' 2>/dev/null)
-# whole programs, each with Spark, servers and media drivers of its own: one at a time, and nothing beside it
-PROGRAM_SUITES := $(wildcard tests/e2e)
-# what takes longest comes first, so that no worker is left alone with it at the end
-JAVA_SUITES := $(foreach suite,spark aeron net cli,$(wildcard tests/$(suite)))
-# half of the time these tests wait for something; a module's tests share what they started, and stay together; so do all with Spark
+# Spark, with what its tests start beside it, takes all of a small machine: its tests run one at a time
+SPARK_SUITES := $(foreach suite,e2e spark,$(wildcard tests/$(suite)))
+AERON_SUITES := $(foreach suite,aeron net cli,$(wildcard tests/$(suite)))
+# half of the time these tests wait for something; a module's tests share what they started, and stay together
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup jars check lint test demo soak bench docs wheel test-matrix clean
@@ -79,7 +78,7 @@ check: lint  ## the fast loop: lint, and the tests that need no JVM
 
 test: check setup  ## what CI runs: check, and the tests with real Aeron and Spark
 	@.ci/require namespaces
-	@failed=0; for tests in '$(PROGRAM_SUITES)' '$(PARALLEL) $(JAVA_SUITES)'; do \
+	@failed=0; for tests in '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'; do \
 		$(BIN)/python -m pytest $$tests || failed=1; done; exit $$failed
 
 demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server
@@ -126,7 +125,7 @@ matrix-one: $(JARS_READY) $(DELTA_READY)
 	@if [ $(spark) = 4.2.0 ]; then extras='dev'; else extras='spark,demo,notebooks,test'; fi; \
 		.matrix/bin/python -m pip --disable-pip-version-check -q install -c .matrix/constraints.txt -e ".[$$extras]"
 	@if [ $(spark) = 4.2.0 ]; then only='not soak'; else only='not soak and not delta'; fi; \
-		.matrix/bin/python -m pytest -q -m "$$only" tests/unit $(PROGRAM_SUITES) $(JAVA_SUITES)
+		.matrix/bin/python -m pytest -q -m "$$only" tests/unit $(SPARK_SUITES) $(AERON_SUITES)
 	@rm -rf .matrix
 
 clean:  ## remove what was built, and the virtual environment

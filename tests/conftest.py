@@ -63,13 +63,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash[_run][1], ignore_errors=True)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    from tests.scheduling import OneSpark  # here, as the tests need no xdist
-
-    return OneSpark(config, log)  # type: ignore[arg-type]
-
-
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[_run][2]} ({SEED} sets it)"
 
