@@ -64,16 +64,17 @@ def other_node(run_name: str) -> Iterator[NodeHandle]:
         yield handle
 
 
-@pytest.mark.parametrize("handshake", ["worker", "partition"])
-def test_64_tasks_queue_for_a_server_with_few_places(
-    spark: SparkSession, other_node: NodeHandle, tmp_path: Path, handshake: str
+# a task with a handshake of its own hears that the server is full at the end of a step, which takes ten seconds
+@pytest.mark.parametrize(("handshake", "tasks"), [("worker", 64), ("partition", 16)])
+def test_many_tasks_queue_for_a_server_with_few_places(
+    spark: SparkSession, other_node: NodeHandle, tmp_path: Path, handshake: str, tasks: int
 ) -> None:
     with serving(other_node, tmp_path, max_connections=6, streams_dir=str(tmp_path / "streams")) as few:
-        stream = few.stream(64)
+        stream = few.stream(tasks)
         options = few.options(stream, handshake=handshake)
-        write(numbered_rows(spark, 6_400, 64), options)
+        write(numbered_rows(spark, 6_400, tasks), options)
         rows = read(spark, options)
-        assert rows.rdd.getNumPartitions() == 64
+        assert rows.rdd.getNumPartitions() == tasks
         assert sorted(number(row.value) for row in rows.collect()) == list(range(6_400))
 
 
