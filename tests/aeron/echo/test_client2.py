@@ -20,7 +20,7 @@ from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import LARGEST, FakeServer, Seen, own_driver, say, serving, until
 
 STEP = 1.0  # seconds that these tests give a step, instead of 10
-PATIENCE = 60.0  # seconds, for forty drivers on a machine that does other things
+PATIENCE = 60.0  # seconds, for as many drivers on a machine that does other things
 DUOLOGUE = wording.Place(0, 0, 4711)
 
 Steps = Generator[None, None, object]
@@ -180,10 +180,11 @@ def test_row_96_a_dead_port_is_given_ten_seconds(there: Client, listen: Endpoint
     assert 9.0 < time.monotonic() - began < 20.0
 
 
-def test_row_97_forty_clients_on_drivers_of_their_own_have_forty_sessions(
-    here: Client, listen: Endpoint, run_name: str
+# forty drivers and clients that look each millisecond take all of two cores, and what runs beside them fails
+@pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.soak)])
+def test_row_97_clients_on_drivers_of_their_own_have_sessions_of_their_own(
+    here: Client, listen: Endpoint, run_name: str, count: int
 ) -> None:
-    count = 40
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, clients=count, per_address=0)
     seen, joined = Seen(), Seen()
     with contextlib.ExitStack() as open_, serving(Server2(here, settings, seen, step_seconds=PATIENCE)):
