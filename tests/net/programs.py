@@ -27,7 +27,7 @@ ROOTS: Final = (Path(aeron_spark.__file__).parents[1], Path(__file__).resolve().
 PATIENCE: Final = 60.0  # seconds for anything that is only slow because the machine is
 # Somebody has gone, or is cut off: his peer is told when Aeron has noticed, after 5 s without a status message or 10 s
 # without anything, and the expiry of 4 s is over.
-NOT_BEFORE: Final = 5 + 4 - 0.5  # a status message may have come some time ago
+NOT_BEFORE: Final = 5 + 4 - 2  # the last status message may have come some time ago, on a slow machine
 NOT_AFTER: Final = 10 + 4 + 6  # seconds more for what looks at the time, on a slow machine
 ADDRESS: Final = f"{SERVER}:20121"
 ADDRESS6: Final = f"[{SERVER6}]:20121"

@@ -53,7 +53,7 @@ def test_an_inbox_at_rest_takes_no_processor_time(opened: Open) -> None:
 
 
 def test_a_message_ends_the_rest(opened: Open) -> None:
-    sending = later(lambda: opened.at_server.outgoing.offer(b"good morning"))
+    sending = later(lambda: send(opened.at_server.outgoing, b"good morning"))
     [event] = polled(opened.dialing.inbox)
     assert isinstance(event, Arrived)
     assert (event.token, bytes(event.payload)) == (opened.at_client.token, b"good morning")
