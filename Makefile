@@ -79,7 +79,7 @@ check: lint  ## the fast loop: lint, and the tests that need no JVM
 test: check setup  ## what CI runs: check, and the tests with real Aeron and Spark
 	@.ci/require namespaces
 	@failed=0; for tests in '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'; do \
-		$(BIN)/python -m pytest $$tests || failed=1; done; exit $$failed
+		$(BIN)/python -m pytest $$tests || { failed=$$?; test $$failed = 1 || exit $$failed; }; done; exit $$failed
 
 demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server
 	$(BIN)/python -m demo
