@@ -11,7 +11,8 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
 	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done || true)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-MAVEN := mvn -q -B -ntp -Dstyle.color=never -f jars/pom.xml
+# Maven is done before a second compiler would pay
+MAVEN := MAVEN_OPTS='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' mvn -q -B -ntp -Dstyle.color=never -f jars/pom.xml
 SEED ?= $(shell date +%s)
 MATRIX_PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 MATRIX_SPARKS ?= 4.2.0 4.3.0
@@ -21,14 +22,22 @@ PYTHON_READY := $(VENV)/.installed
 PACKAGE_JARS := connector/aeron_spark/jars
 JARS_READY := $(PACKAGE_JARS)/aeron-spark-helper.jar
 DELTA_READY := jars/target/delta.verified
-JAVA_SOURCES := $(shell find jars/src -name '*.java' 2>/dev/null)
+JAVA_SOURCES := $(shell find jars/src/main -name '*.java' 2>/dev/null)
 # Spark, with what its tests start beside it, takes all of a small machine: its tests run one at a time
 SPARK_SUITES := $(foreach suite,e2e spark,$(wildcard tests/$(suite)))
 AERON_SUITES := $(foreach suite,aeron net cli,$(wildcard tests/$(suite)))
 # half of the time these tests wait for something; a module's tests share what they started, and stay together
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+ALL_SUITES := '-q $(PARALLEL) tests/unit' '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'
+# which tests run; test-full takes those marked `full`, too
+MARKS := not soak and not full
+# in the command: TESTS='tests/net -k loss' runs these alone, ORDER=random in random order, ARGS=... goes to pytest
+TESTS ?=
+ORDER ?= written
+ARGS ?=
+PYTEST = $(BIN)/python -m pytest -m '$(MARKS)' $(if $(filter random,$(ORDER)),-p randomly) $(ARGS)
 
-.PHONY: help setup jars check lint test demo soak bench docs wheel test-matrix clean
+.PHONY: help setup jars check lint java-test test test-full demo soak bench docs wheel test-matrix clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,12 +83,20 @@ lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/mypy
 
 check: lint  ## the fast loop: lint, and the tests that need no JVM
-	$(BIN)/python -m pytest -q $(PARALLEL) tests/unit
+	$(PYTEST) -q $(PARALLEL) tests/unit
 
-test: check setup  ## what CI runs: check, and the tests with real Aeron and Spark
+java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
+	$(MAVEN) -P tests test
+
+test: $(if $(TESTS),,lint java-test) setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
 	@.ci/require namespaces
-	@failed=0; for tests in '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'; do \
-		$(BIN)/python -m pytest $$tests || { failed=$$?; test $$failed = 1 || exit $$failed; }; done; exit $$failed
+	@failed=0; used=$$(mktemp); for tests in $(if $(TESTS),'$(TESTS)',$(ALL_SUITES)); do \
+		$(PYTEST) --cpu-log=$$used $$tests || { failed=$$?; test $$failed = 1 || exit $$failed; }; done; \
+		awk -v wall=$$SECONDS '{ cpu += $$1 } END { printf "the tests took %d s and %.0f CPU seconds\n", wall, cpu }' $$used; \
+		rm -f $$used; exit $$failed
+
+test-full: MARKS := not soak
+test-full: test  ## everything that is not minutes of random kills: test, and the tests marked `full`
 
 demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server
 	$(BIN)/python -m demo
@@ -124,7 +141,7 @@ matrix-one: $(JARS_READY) $(DELTA_READY)
 	@echo 'pyspark==$(spark)' >> .matrix/constraints.txt
 	@if [ $(spark) = 4.2.0 ]; then extras='dev'; else extras='spark,demo,notebooks,test'; fi; \
 		.matrix/bin/python -m pip --disable-pip-version-check -q install -c .matrix/constraints.txt -e ".[$$extras]"
-	@if [ $(spark) = 4.2.0 ]; then only='not soak'; else only='not soak and not delta'; fi; \
+	@if [ $(spark) = 4.2.0 ]; then only='$(MARKS)'; else only='$(MARKS) and not delta'; fi; \
 		.matrix/bin/python -m pytest -q -m "$$only" tests/unit $(SPARK_SUITES) $(AERON_SUITES)
 	@rm -rf .matrix
 

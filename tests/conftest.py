@@ -15,17 +15,22 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, left_since, look
+from tests import budget, marks
+from tests.leaks import PATIENCE_VARIABLE, RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, left_since, look, remove_since
 
 SEED = "AERON_SPARK_SEED"  # kept in the environment, where the workers of a parallel run find it
 # seconds for what a test stopped to be gone; at the end an embedded node lingers after its last user
-PATIENCE = 60.0
+PATIENCE = float(os.environ.get(PATIENCE_VARIABLE, "60"))
 
 # `make test` must say the same of the same code every time; `make soak` searches on, from its seed.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.register_profile("soak", max_examples=2_000, deadline=None, database=None)
 
 _run = pytest.StashKey[tuple[str, Path, int]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    budget.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         places[name].mkdir(mode=0o700)
     os.environ[RUN_VARIABLE] = run
+    config.pluginmanager.register(marks, "marks")
+    budget.register(config, run)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -78,6 +85,8 @@ def nothing_is_left_of_the_run(run_name: str) -> Iterator[None]:
     before = look()
     yield
     left = left_since(before, run_name, patience=PATIENCE, strict=True)
+    if left:
+        remove_since(before, run_name, strict=True)
     assert not left, "left behind by the whole run:\n" + "\n".join(left)
 
 
@@ -87,6 +96,8 @@ def nothing_is_left_of_the_test(nothing_is_left_of_the_run: None, run_name: str)
     before = look()
     yield
     left = left_since(before, run_name, patience=PATIENCE)
+    if left:
+        remove_since(before, run_name)
     assert not left, "left behind by this test:\n" + "\n".join(left)
 
 

@@ -1,4 +1,4 @@
-"""What a test left behind: processes, directories of Aeron, ports and threads.
+"""What a test left behind: processes, directories of Aeron, ports and threads; how it is ended.
 
 Everything this test run starts inherits ``AERON_SPARK_TEST_RUN``, so that a process is known as ours even when it
 moved into a session of its own and its parent has gone. Many test runs may share a machine: what belongs to
@@ -7,7 +7,9 @@ another living one is none of our business.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterable
@@ -18,6 +20,7 @@ from typing import Final
 import psutil
 
 RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
+PATIENCE_VARIABLE: Final = "TEST_PATIENCE_S"  # how long the end of a test may take, for tests of that itself
 RUN_PREFIX: Final = "aeron-spark-test-"  # then the pid of the run's pytest, then a random part
 SHARED_MEMORY: Final = Path("/dev/shm")
 POLL: Final = 0.05  # seconds between two looks while something is given time to go
@@ -57,22 +60,44 @@ def left_since(before: Left, run: str, *, patience: float, strict: bool = False)
         time.sleep(POLL)
 
 
+def remove_since(before: Left, run: str, *, strict: bool = False) -> None:
+    """End the processes and remove the directories that :func:`left_since` finds: no later test shall meet them."""
+    processes, directories = _strays_since(before, look(), run, strict=strict)
+    found = []
+    for pid in processes:
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+            found[-1].kill()
+    psutil.wait_procs(found, timeout=10)
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def _new_since(before: Left, run: str, *, strict: bool) -> list[str]:
     now = look()
-    ours = {pid for pid in now.processes - before.processes if _is_of_run(pid, run)}
-    allowed = set() if strict else {pid for pid in ours if _belongs_to_a_fixture(pid, before.processes)}
-    found = [f"process {about}" for pid in sorted(ours - allowed) if (about := _describe(pid)) is not None]
-    fresh = now.directories - before.directories
-    users = _users_of(fresh)
-    for directory in sorted(fresh):
-        if not _is_of_another_run(directory, users[directory], run) and not users[directory] & allowed:
-            found.append(f"directory {directory}")
+    processes, directories = _strays_since(before, now, run, strict=strict)
+    found = [f"process {about}" for pid in processes if (about := _describe(pid)) is not None]
+    found += [f"directory {directory}" for directory in directories]
     found += [f"port {kind} {number}, open in this process" for kind, number in sorted(now.ports - before.ports)]
     fresh_threads = now.threads - before.threads
     found += [
         f"non-daemon thread {t.name!r}" for t in threading.enumerate() if t.ident in fresh_threads and not t.daemon
     ]
     return found
+
+
+def _strays_since(before: Left, now: Left, run: str, *, strict: bool) -> tuple[list[int], list[str]]:
+    """Return the processes and directories of this run that are new and belong to no wider fixture."""
+    ours = {pid for pid in now.processes - before.processes if _is_of_run(pid, run)}
+    allowed = set() if strict else {pid for pid in ours if _belongs_to_a_fixture(pid, before.processes)}
+    fresh = now.directories - before.directories
+    users = _users_of(fresh)
+    directories = [
+        directory
+        for directory in sorted(fresh)
+        if not _is_of_another_run(directory, users[directory], run) and not users[directory] & allowed
+    ]
+    return sorted(ours - allowed), directories
 
 
 def _is_of_run(pid: int, run: str) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, Left, left_since, look
+from tests.inner import run_inner
+from tests.leaks import PATIENCE_VARIABLE, RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, Left, left_since, look
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -163,3 +164,48 @@ def test_the_places_are_the_runs_own(run_name: str) -> None:
     for name in ("AERON_SPARK_AERON_DIR", "AERON_SPARK_DATA_HOME", "AERON_SPARK_CONFIG_HOME", "XDG_DATA_HOME"):
         assert run_name in os.environ[name]
         assert not Path(os.environ[name]).is_relative_to(Path.home())
+
+
+# What a fixture started is found and ended although the fixture's set-up failed after that.
+HALF_SET_UP = f"""
+import os, pathlib, subprocess, sys, threading
+import pytest
+
+def start(name):
+    process = subprocess.Popen([sys.executable, '-c', {SLEEP!r}])
+    process.returncode = 0  # so that nothing is said where it is collected
+    path = pathlib.Path('/dev/shm') / (os.environ[{RUN_VARIABLE!r}] + name)
+    path.mkdir()
+    with open(os.environ['STARTED'], 'a') as file:
+        file.write(f'{{process.pid}} {{path}}\\n')
+
+@pytest.fixture
+def of_the_test():
+    start('-test')
+    raise RuntimeError('half-way')
+
+@pytest.fixture(scope='module')
+def of_the_module():
+    start('-module')
+    raise RuntimeError('half-way')
+
+def test_with_a_fixture_of_its_own(of_the_test): pass
+def test_with_a_shared_fixture(of_the_module): pass
+"""
+
+
+def test_what_a_half_set_up_fixture_started_is_told_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started_list = tmp_path / "started"
+    monkeypatch.setenv("STARTED", str(started_list))
+    monkeypatch.setenv(PATIENCE_VARIABLE, "0.5")
+    done = run_inner(tmp_path, {"test_inner.py": HALF_SET_UP})
+    assert done.code == 1
+    started = [line.split() for line in started_list.read_text().splitlines()]
+    assert len(started) == 2
+    for pid, path in started:
+        assert f"process {pid}: " in done.text
+        assert f"directory {path}" in done.text
+        assert not psutil.pid_exists(int(pid))
+        assert not Path(path).exists()
+    assert "left behind by this test" in done.text
+    assert "left behind by the whole run" in done.text

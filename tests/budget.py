@@ -1,0 +1,209 @@
+"""A pytest plugin: what each test costs in CPU seconds, and the limit that a test of ``make test`` must keep.
+
+A test's cost is its own set-up, its call and its tear-down, with all processes it started (``tests/cpu.py``). The
+set-up and tear-down of fixtures that several tests share is a row of its own. Where tests run on several workers, each
+measures its own run, and the controller prints them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import pytest
+
+from tests.cpu import Meter
+
+LIMIT_S: Final = 10.0  # CPU seconds of a test; one that needs more is marked `full`, with a reason
+LOOP_TURNS: Final = 1_000_000  # of the loop that tells how fast a machine is
+LOOP_S: Final = 0.013  # CPU seconds that it takes where the limit was made
+SLOWEST: Final = 20
+LEAST_SHOWN_S: Final = 0.05  # of a shared set-up; less is in the run's sum alone
+COST: Final = "cpu seconds"  # names of the user properties by which a worker's figures reach the controller
+SHARED: Final = "cpu seconds of shared set-up"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cpu-limit", type=float, default=LIMIT_S, metavar="SECONDS",
+        help=f"CPU seconds that a test may use unless it is marked `full` or `soak` (default {LIMIT_S:g}; 0: any)",
+    )  # fmt: skip
+    parser.addoption(
+        "--cpu-slowest", type=int, default=SLOWEST, metavar="N", help=f"print the N slowest tests (default {SLOWEST})"
+    )
+    parser.addoption("--cpu-log", metavar="FILE", help="append this run's sum of CPU seconds to a file")
+
+
+def slowness() -> float:
+    """Return how many times slower this machine runs Python now than the one that the limit was made for, at least 1.
+
+    A machine is slower by itself, or because other processes share its cores and caches.
+    """
+    begin = time.thread_time()
+    for _ in range(LOOP_TURNS):
+        pass
+    return max(1.0, (time.thread_time() - begin) / LOOP_S)
+
+
+def over_limit(cost: float, limit: float, marks: set[str], slowness: Callable[[], float] = slowness) -> str | None:
+    """Return what is wrong with a test that used ``cost`` CPU seconds, or None; a slower machine has a higher limit."""
+    if not limit or cost <= limit or marks & {"full", "soak"}:
+        return None
+    limit *= max(slowness() for _ in range(3))
+    if cost <= limit:
+        return None
+    return (
+        f"this test used {cost:.1f} CPU seconds with the processes it started, and the limit is {limit:g}. "
+        'Make it cheaper, or mark it @pytest.mark.full("the reason"), so that only `make test-full` runs it.'
+    )
+
+
+class Costs:
+    """The figures of one test process: they leave it in the reports of its tests."""
+
+    def __init__(self, run: str, limit: float) -> None:
+        self._meter = Meter(run)
+        self._limit = limit
+        self._cost: dict[str, float] = defaultdict(float)
+        self._shared: list[tuple[str, float]] = []
+        self._open: list[float] = []  # begin of each shared set-up or tear-down under way, the innermost last
+        self._inner: list[float] = []  # what was spent in those inside of it
+        self._shared_s = 0.0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        item.stash[_begin] = (self._meter.seconds(), self._shared_s)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
+        if fixturedef.scope == "function":
+            return (yield)
+        # finalizers run last in, first out: these two stand around the fixture's own
+        fixturedef.addfinalizer(lambda: self._end(f"tear-down of {name}"))
+        name = f"{fixturedef.argname} ({fixturedef.baseid or fixturedef.scope})"
+        self._start()
+        try:
+            result = yield
+        finally:
+            self._end(f"set-up of {name}")
+            fixturedef.addfinalizer(self._start)
+        return result
+
+    def _start(self) -> None:
+        self._open.append(self._meter.seconds())
+        self._inner.append(0.0)
+
+    def _end(self, name: str) -> None:
+        if not self._open:  # a tear-down whose beginning failed
+            return
+        spent = self._meter.seconds() - self._open.pop()
+        own = spent - self._inner.pop()
+        if self._inner:
+            self._inner[-1] += spent
+        else:
+            self._shared_s += spent
+        if own >= LEAST_SHOWN_S:
+            self._shared.append((name, own))
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
+        report: pytest.TestReport = yield
+        if call.when == "teardown":
+            began, shared = item.stash[_begin]
+            cost = self._meter.seconds() - began - (self._shared_s - shared)
+            report.user_properties.append((COST, cost))
+            report.user_properties += [(SHARED, row) for row in self._shared]
+            self._shared.clear()
+            wrong = over_limit(cost, self._limit, {mark.name for mark in item.iter_markers()})
+            if wrong and report.passed:
+                report.outcome = "failed"
+                report.longrepr = wrong
+        return report
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        total = self._meter.seconds()
+        self._meter.close()
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[COST] = total
+        else:
+            session.config.stash[_totals].append(total)
+
+
+_begin = pytest.StashKey[tuple[float, float]]()
+_totals = pytest.StashKey[list[float]]()
+
+
+class Summary:
+    """Prints the figures of a run, in the process that the user started."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        config.stash[_totals] = []
+        self._config = config
+        self.costs: dict[str, float] = {}
+        self.shared: dict[str, float] = defaultdict(float)
+        self.folders: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "teardown":
+            return
+        folder = folder_of(report.nodeid)
+        for name, value in report.user_properties:
+            if name == COST:
+                assert isinstance(value, float)
+                self.costs[report.nodeid] = value
+                self.folders[folder] += value
+            elif name == SHARED:
+                assert isinstance(value, tuple | list)
+                self.shared[str(value[0])] += float(value[1])
+                self.folders[folder] += float(value[1])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._config.stash[_totals].append(getattr(node, "workeroutput", {}).get(COST, 0.0))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.costs:
+            return
+        total = sum(self._config.stash[_totals])
+        terminalreporter.section("CPU seconds, with all processes that the tests started")
+        most = self._config.getoption("--cpu-slowest")
+        for line in lines(self.costs, self.shared, self.folders, total, most):
+            terminalreporter.write_line(line)
+
+    def pytest_unconfigure(self) -> None:
+        log = self._config.getoption("--cpu-log")
+        if log:
+            with open(log, "a") as file:
+                file.write(f"{sum(self._config.stash[_totals]):.1f}\n")
+
+
+def folder_of(nodeid: str) -> str:
+    """``tests/aeron/named/test_edges.py::test_x`` -> ``tests/aeron/named``; all of ``tests/unit`` is one."""
+    parts = PurePosixPath(nodeid.partition("::")[0]).parent.parts
+    return "/".join(parts[:2] if parts[1:2] == ("unit",) else parts)
+
+
+def lines(
+    costs: dict[str, float], shared: dict[str, float], folders: dict[str, float], total: float, most: int = SLOWEST
+) -> Iterator[str]:
+    """Yield the summary: the slowest tests, what they share, the sum of each folder, and of all."""
+    for nodeid, cost in sorted(costs.items(), key=lambda row: -row[1])[:most]:
+        yield f"{cost:8.1f}  {nodeid}"
+    for name, cost in sorted(shared.items(), key=lambda row: -row[1])[:most]:
+        yield f"{cost:8.1f}  {name}"
+    for folder, cost in sorted(folders.items()):
+        yield f"{cost:8.1f}  sum of {folder}"
+    yield f"{total:8.1f}  in all, with collecting the tests"
+
+
+def register(config: pytest.Config, run: str) -> None:
+    """Add the plugin to a run: the measuring where tests run, the summary where a user looks."""
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        config.pluginmanager.register(Summary(config), "cpu-summary")
+    if is_worker or not getattr(config.option, "numprocesses", None):
+        config.pluginmanager.register(Costs(run, config.getoption("--cpu-limit")), "cpu-costs")

@@ -1,0 +1,186 @@
+"""CPU seconds of a test run: of its pytest, of the processes it started, and of those that outlived their parents.
+
+A process belongs to the run if it descends from the run's pytest, or if its environment carries the run's name: a node
+moves into a session of its own, and its parent is gone. The time of a process that has ended is in its parent's
+account if the parent waited for it; for the others, such as the workers of PySpark's daemons, which ignore the ends of
+their children, the meter keeps the last time that it saw.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.leaks import RUN_VARIABLE
+
+SAMPLE_INTERVAL_S: Final = 1.0
+# A process has its parent's environment until it executes its program, so a young one is looked at again.
+YOUNG_S: Final = 3.0
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTime:
+    """One process at one moment; ``ticks`` includes ``waited``: its children that ended and that it waited for."""
+
+    pid: int
+    parent: int
+    ticks: int
+    started: int
+    waited: int = 0
+
+
+def parse_stat(text: str) -> ProcessTime:
+    """Read a line of ``/proc/PID/stat``; the command in it may contain blanks and brackets."""
+    pid, _, rest = text.partition(" (")
+    fields = rest.rpartition(") ")[2].split()
+    own, waited = (sum(int(field) for field in fields[at : at + 2]) for at in (11, 13))
+    return ProcessTime(int(pid), int(fields[1]), own + waited, int(fields[19]), waited)
+
+
+def list_processes() -> Iterator[ProcessTime]:
+    """Yield every process of the machine; nothing on a system without ``/proc``."""
+    if not Path("/proc/self/stat").exists():
+        return
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                yield parse_stat(Path(f"/proc/{name}/stat").read_text(errors="replace"))
+            except OSError:  # ended meanwhile
+                continue
+
+
+def own_process() -> ProcessTime:
+    """Return this process."""
+    return parse_stat(Path("/proc/self/stat").read_text(errors="replace"))
+
+
+class Starts:
+    """Counts the processes that this process has started, so that a test without any needs no look at the machine."""
+
+    EVENTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"})
+
+    def __init__(self) -> None:
+        self.count = 0
+        sys.addaudithook(self._saw)
+
+    def _saw(self, event: str, _: object) -> None:
+        if event in self.EVENTS:
+            self.count += 1
+
+
+STARTS: Final = Starts()  # an audit hook cannot be removed: there is one
+
+
+def run_of(pid: int) -> str | None:
+    """Return the name of the test run that a process belongs to by its environment."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # ended meanwhile, or another user's
+        return None
+    key = f"{RUN_VARIABLE}=".encode()
+    values = [entry for entry in environment.split(b"\0") if entry.startswith(key)]
+    return values[0].removeprefix(key).decode(errors="replace") if values else None
+
+
+class Account:
+    """The sum over the processes of one run; it is fed with the machine's processes again and again."""
+
+    def __init__(self, root: int, run: str, run_of: Callable[[int], str | None] = run_of) -> None:
+        self._root = root
+        self._run = run
+        self._run_of = run_of
+        self._ours: dict[tuple[int, int], ProcessTime] = {}
+        self._others: set[tuple[int, int]] = set()
+        self._ended_ticks = 0
+        self._most = 0
+
+    def update(self, processes: Iterator[ProcessTime], now_ticks: float) -> float:
+        """Take in the processes there are, ``now_ticks`` after the machine's start; return the run's CPU seconds."""
+        seen = {process.pid: process for process in processes}
+        ours = {(p.pid, p.started): p for p in seen.values() if self._is_ours(p, seen, now_ticks)}
+        self._ended_ticks += self._lost_ticks(ours)
+        self._ours = ours
+        self._most = max(self._most, self._ended_ticks + sum(process.ticks for process in ours.values()))
+        return self._most / TICKS_PER_S
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the run had no process but its pytest when it was last fed."""
+        return all(process.pid == self._root for process in self._ours.values())
+
+    def _is_ours(self, process: ProcessTime, seen: Mapping[int, ProcessTime], now_ticks: float) -> bool:
+        key = (process.pid, process.started)
+        if process.pid == self._root or key in self._ours:
+            return True
+        if any(ancestor == self._root for ancestor in self._ancestors(process, seen)):
+            return True
+        if key in self._others:
+            return False
+        if self._run_of(process.pid) == self._run:
+            return True
+        if now_ticks - process.started > YOUNG_S * TICKS_PER_S:
+            self._others.add(key)
+        return False
+
+    @staticmethod
+    def _ancestors(process: ProcessTime, seen: Mapping[int, ProcessTime]) -> Iterator[int]:
+        met = {process.pid}
+        parent = process.parent
+        while parent in seen and parent not in met:
+            yield parent
+            met.add(parent)
+            parent = seen[parent].parent
+
+    def _lost_ticks(self, living: Mapping[tuple[int, int], ProcessTime]) -> int:
+        """Return the time of processes that ended since the last look and that no living one has waited for."""
+        before = {process.pid: process for process in self._ours.values()}
+        now = {process.pid: process for process in living.values()}
+        lost: dict[int | None, int] = {}  # by the process that may have waited
+        for key, ended in self._ours.items():
+            if key not in living:
+                above = next((ancestor for ancestor in self._ancestors(ended, before) if ancestor in now), None)
+                lost[above] = lost.get(above, 0) + ended.ticks
+        return sum(
+            ticks if above is None else max(0, ticks - (now[above].waited - before[above].waited))
+            for above, ticks in lost.items()
+        )
+
+
+class Meter:
+    """Measures one run's CPU seconds, on demand and once a second for processes that live shortly."""
+
+    def __init__(self, run: str) -> None:
+        self._account = Account(os.getpid(), run)
+        self._lock = threading.Lock()
+        self._starts = -1  # as many as there had been at the last look at the whole machine
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="cpu-meter", daemon=True)
+        self._thread.start()
+
+    def seconds(self) -> float:
+        """Return the CPU seconds of this run so far."""
+        with self._lock:
+            if not Path("/proc/uptime").exists():
+                times = os.times()
+                return times.user + times.system + times.children_user + times.children_system
+            now_ticks = float(Path("/proc/uptime").read_text().split()[0]) * TICKS_PER_S
+            starts = STARTS.count
+            if starts == self._starts and self._account.is_alone:
+                return self._account.update(iter([own_process()]), now_ticks)
+            self._starts = starts
+            return self._account.update(list_processes(), now_ticks)
+
+    def close(self) -> None:
+        """End the sampling."""
+        self._stopped.set()
+        self._thread.join(10)
+
+    def _sample(self) -> None:
+        while not self._stopped.wait(SAMPLE_INTERVAL_S):
+            self.seconds()

@@ -1,0 +1,36 @@
+"""A run of pytest within a test, with the settings and plugins of this project."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of pytest ended."""
+
+    code: int
+    text: str
+
+
+def run_inner(folder: Path, files: Mapping[str, str], *arguments: str) -> Outcome:
+    """Write ``files`` into ``folder`` and run the tests in them."""
+    settings = (ROOT / "setup.cfg").read_text().partition("[tool:pytest]")[2]
+    (folder / "pytest.ini").write_text(f"[pytest]{settings}")
+    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "."],
+        cwd=folder, env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'connector'}"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return Outcome(done.returncode, done.stdout + done.stderr)

@@ -1,0 +1,234 @@
+"""The CPU seconds of a test: which processes count, and what a test over the limit gets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.budget import folder_of, lines, over_limit
+from tests.cpu import TICKS_PER_S, Account, Meter, ProcessTime, parse_stat
+from tests.inner import run_inner
+from tests.leaks import RUN_VARIABLE
+from tests.marks import ALLOWED_SKIPS, is_allowed, pytest_collection_modifyitems
+
+ROOT = 100
+BURN = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+
+
+class Machine:
+    """The processes of a machine that a test makes up; times are in seconds."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, ProcessTime] = {}
+        self.runs: dict[int, str] = {}
+        self.account = Account(ROOT, "ours", self.runs.get)
+        self.now = 1_000.0
+
+    def has(self, pid: int, parent: int, seconds: float, run: str = "", *, waited: float = 0.0) -> None:
+        started = self.processes[pid].started if pid in self.processes else int(self.now * TICKS_PER_S)
+        ticks = round(seconds * TICKS_PER_S)
+        self.processes[pid] = ProcessTime(pid, parent, ticks, started, round(waited * TICKS_PER_S))
+        self.runs[pid] = run
+
+    def used(self) -> float:
+        self.now += 1
+        return self.account.update(iter(self.processes.values()), self.now * TICKS_PER_S)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    made = Machine()
+    made.has(1, 0, 50)
+    made.has(ROOT, 1, 2)
+    return made
+
+
+def test_children_and_their_children_count(machine: Machine) -> None:
+    machine.has(101, ROOT, 3)
+    machine.has(102, 101, 4)
+    assert machine.used() == 9
+
+
+def test_a_busy_process_of_the_machine_does_not_count(machine: Machine) -> None:
+    machine.has(7, 1, 500, run="another")
+    assert machine.used() == 2
+
+
+def test_a_detached_process_counts_by_its_environment_and_after_its_end(machine: Machine) -> None:
+    machine.has(300, 1, 5, run="ours")
+    assert machine.used() == 7
+    del machine.processes[300]
+    assert machine.used() == 7
+
+
+def test_a_process_whose_parent_waited_for_it_counts_once(machine: Machine) -> None:
+    machine.has(101, ROOT, 3)
+    assert machine.used() == 5
+    del machine.processes[101]
+    machine.has(ROOT, 1, 5, waited=3)
+    assert machine.used() == 5
+
+
+def test_a_process_that_nobody_waited_for_counts_on(machine: Machine) -> None:
+    """PySpark's daemon ignores the ends of its workers: half of what they used was missing."""
+    machine.has(101, ROOT, 1)
+    machine.has(102, 101, 3)
+    machine.has(103, 101, 4)
+    assert machine.used() == 10
+    del machine.processes[102]
+    assert machine.used() == 10
+    machine.has(103, 101, 5)
+    assert machine.used() == 11
+    del machine.processes[103]
+    del machine.processes[101]
+    machine.has(ROOT, 1, 3, waited=1)  # for the daemon
+    assert machine.used() == 11
+
+
+def test_a_process_that_loses_its_parent_counts_on(machine: Machine) -> None:
+    machine.has(101, ROOT, 1)
+    machine.has(102, 101, 3)
+    assert machine.used() == 6
+    del machine.processes[101]
+    machine.has(ROOT, 1, 3, waited=1)
+    machine.has(102, 1, 4)
+    assert machine.used() == 7
+    del machine.processes[102]
+    assert machine.used() == 7
+
+
+def test_a_young_process_is_looked_at_again_and_its_pid_may_come_again(machine: Machine) -> None:
+    machine.has(300, 1, 1, run="another")
+    assert machine.used() == 2
+    machine.has(300, 1, 1, run="ours")
+    assert machine.used() == 3
+    del machine.processes[300]
+    assert machine.used() == 3
+    machine.has(300, 1, 9, run="another")
+    assert machine.used() == 3
+
+
+def test_a_line_of_the_kernel_is_read_whatever_the_command_is_called() -> None:
+    line = "12 (a) b (c) S 3 " + " ".join(str(number) for number in range(5, 53))
+    assert parse_stat(line) == ProcessTime(12, 3, 14 + 15 + 16 + 17, 22, 16 + 17)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc on this system")
+def test_the_meter_sees_what_a_child_and_a_detached_process_use(run_name: str) -> None:
+    meter = Meter(run_name)
+    try:
+        before = meter.seconds()
+        subprocess.run([sys.executable, "-c", BURN], check=True)
+        after_child = meter.seconds()
+        code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {BURN!r}], start_new_session=True)"
+        subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, RUN_VARIABLE: run_name})
+        deadline = time.monotonic() + 20
+        while meter.seconds() < after_child + 0.25:
+            assert time.monotonic() < deadline, "waited for the detached process's CPU time to show"
+            time.sleep(0.02)
+    finally:
+        meter.close()
+    assert after_child - before >= 0.25
+
+
+def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
+    assert over_limit(9.9, 10, set()) is None
+    assert "used 10.1 CPU seconds" in (over_limit(10.1, 10, {"delta"}, lambda: 1.0) or "")
+    assert "the limit is 20" in (over_limit(20.1, 10, set(), lambda: 2.0) or "")
+    assert over_limit(19.9, 10, set(), lambda: 2.0) is None
+    assert over_limit(10.1, 10, {"full"}) is None
+    assert over_limit(10.1, 10, {"soak"}) is None
+    assert over_limit(10.1, 0, set()) is None
+
+
+def test_the_summary_has_the_slowest_twenty_and_every_folder() -> None:
+    costs = {f"tests/aeron/test_a.py::test_{number}": float(number) for number in range(30)}
+    found = list(lines(costs, {"set-up of node": 3.0}, {"tests/aeron": 438.0}, 440.0))
+    assert found[0].split() == ["29.0", "tests/aeron/test_a.py::test_29"]
+    assert len(found) == 20 + 1 + 1 + 1
+    assert found[-2:] == ["   438.0  sum of tests/aeron", "   440.0  in all, with collecting the tests"]
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "folder"),
+    [
+        ("tests/aeron/named/test_edges.py::test_x[a/b::c]", "tests/aeron/named"),
+        ("tests/unit/wire/test_frame.py::test_x", "tests/unit"),
+        ("tests/spark/test_types.py::test_x", "tests/spark"),
+    ],
+)
+def test_a_folder_is_named(nodeid: str, folder: str) -> None:
+    assert folder_of(nodeid) == folder
+
+
+# Whole runs of pytest, with the settings and plugins of these tests.
+
+TESTS = f"""
+import pytest, subprocess, sys
+
+def burn():
+    subprocess.run([sys.executable, '-c', {BURN!r}])
+
+@pytest.fixture(scope='module')
+def costly():
+    burn()
+    yield
+    burn()
+
+def test_shares(costly): pass
+def test_burns(): burn()
+@pytest.mark.full('it burns')
+def test_may_burn(): burn()
+def test_skips(): pytest.skip('no time')
+@pytest.mark.skipif(True, reason='no time')
+def test_is_skipped(): pass
+def test_may_skip(): pytest.skip('no strace on this machine')
+@pytest.mark.xfail(reason='known')
+def test_fails_as_expected(): assert False
+"""
+SKIPPED_MODULE = "import pytest\npytest.skip('no time', allow_module_level=True)\n"
+
+
+def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_limit(
+    tmp_path: Path,
+) -> None:
+    files = {"test_inner.py": TESTS, "test_skipped.py": SKIPPED_MODULE}
+    done = run_inner(tmp_path, files, "-m", "not soak", "--cpu-limit=0.2", "--continue-on-collection-errors")
+    failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.text, re.MULTILINE))
+    assert done.code != 0
+    assert failed == {
+        "test_inner.py::test_burns", "test_inner.py::test_skips", "test_inner.py::test_is_skipped", "test_skipped.py",
+    }  # fmt: skip
+    assert done.text.count("tests/marks.py does not list: Skipped: no time") >= 2
+    assert "and the limit is 0.2" in done.text
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "two workers"])
+def test_shared_set_up_is_not_the_first_tests(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    done = run_inner(tmp_path, {"test_inner.py": TESTS}, "-k", "shares", "--cpu-limit=0.2", *workers)
+    assert done.code == 0
+    assert re.search(r"^ +0\.[3-9]  set-up of costly", done.text, re.MULTILINE)
+    assert re.search(r"^ +0\.[3-9]  tear-down of costly", done.text, re.MULTILINE)
+    total = re.search(r"^ +([0-9.]+)  in all", done.text, re.MULTILINE)
+    assert total is not None
+    assert float(total[1]) > 0.6
+
+
+@pytest.mark.parametrize("arguments", [(), ("",), (7,), ("a reason", "and another")])
+def test_a_full_mark_has_a_reason(request: pytest.FixtureRequest, arguments: tuple[object, ...]) -> None:
+    item = request.node
+    item.add_marker(pytest.mark.full(*arguments))
+    with pytest.raises(pytest.UsageError, match="a full mark has one argument, the reason"):
+        pytest_collection_modifyitems([item])
+
+
+def test_every_listed_reason_says_where_it_is_legitimate() -> None:
+    assert all(ALLOWED_SKIPS.values())
+    assert is_allowed("Skipped: no network namespaces: network namespaces need root")
+    assert not is_allowed("Skipped: there are no network namespaces: ")
