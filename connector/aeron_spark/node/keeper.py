@@ -25,7 +25,7 @@ from typing import Final
 
 from aeron_spark.aeron import driver as aeron
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
-from aeron_spark.node import directories, locks, record, sockets
+from aeron_spark.node import directories, locks, progress, record, sockets
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.places import NodePlaces
 from aeron_spark.node.settings import (
@@ -66,6 +66,7 @@ class Keeper:
             self._in_use()
             if not self._stop.is_set():
                 record.write_record(self._places.record, self._record())
+                self._places.progress.unlink(missing_ok=True)
                 say(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
             self._serve()
         finally:
@@ -77,15 +78,22 @@ class Keeper:
         self._alive.write_owner()
         self._places.record.unlink(missing_ok=True)
         self._places.state.unlink(missing_ok=True)
+        self._stage("removing what an earlier node left")
         directories.remove_dead_driver(self._places.aeron_dir, before)
         if self._settings.archive:
             self._archive_lock = directories.take_archive(self._places.archive_dir)
             self._archive_id = archive_id(self._places.archive_dir)
+        self._stage("starting the Java virtual machine")
         aeron.start_keeper_jvm(dict(self._settings.properties))
         if self._settings.archive:
+            self._stage("repairing recordings")
             for tail in settle(self._places.archive_dir, aeron.crc32c):
                 say(str(tail))
+        self._stage("starting the media driver" + (" and the archive" if self._settings.archive else ""))
         self._driver = self._launch()
+
+    def _stage(self, stage: str) -> None:
+        progress.write_stage(self._places.progress, stage)
 
     def _launch(self) -> aeron.EmbeddedDriver:
         receive_buffer = sockets.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)
@@ -111,7 +119,9 @@ class Keeper:
     def _in_use(self) -> bool:
         """Look who is there, and write it down."""
         assert self._driver is not None
-        state = record.NodeState(time.monotonic(), self._driver.clients(), self._driver.recordings())
+        recordings = self._driver.recordings()
+        names = tuple(self._driver.recorded()[: record.MOST_NAMES]) if recordings else ()
+        state = record.NodeState(time.monotonic(), self._driver.clients(), recordings, names)
         record.write_state(self._places.state, state)
         if state.clients or state.recordings:
             return True
@@ -158,8 +168,10 @@ class Keeper:
     def _end(self) -> None:
         for path in (self._places.record, self._places.state, self._places.stay):
             path.unlink(missing_ok=True)
+        self._stage("stopping")
         if self._driver is not None:
             self._driver.close()
+        self._places.progress.unlink(missing_ok=True)
         for lock in (self._archive_lock, self._alive, self._users):
             if lock is not None:
                 lock.release()

@@ -18,6 +18,7 @@ from typing import Final
 from aeron_spark.errors import SetupError, WaitTimeout
 
 RETRY: Final = 0.002  # seconds between two attempts: a start waits for milliseconds, so polling is cheap enough
+HOLDER_TIMEOUT: Final = 0.2  # seconds in which a process that has just taken a lock writes its id into the file
 
 _open_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -49,6 +50,13 @@ class FileLock:
             raise
         self._fd = fd
         _open_locks.add(self)
+        return True
+
+    def try_own(self) -> bool:
+        """Take the lock exclusively if it is free now, and write this process's id into it; True when it was taken."""
+        if not self.try_acquire():
+            return False
+        self.write_owner()
         return True
 
     def acquire(self, seconds: float, what: str, *, shared: bool = False, remedy: str = "") -> None:
@@ -106,6 +114,36 @@ def owner(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     return int(text) if text.isdigit() else None
+
+
+def holder(path: Path, seconds: float = HOLDER_TIMEOUT) -> int | None:
+    """Return the process id of the lock's present holder; None where the holder did not write one within ``seconds``.
+
+    For a caller that could not take the lock: the holder may have taken it a moment ago, so that the file is empty, or
+    still has the id of an earlier holder that was killed.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        pid = owner(path)
+        if (pid is not None and _exists(pid)) or time.monotonic() >= end:
+            return pid
+        time.sleep(RETRY)
+
+
+def holder_name(path: Path) -> str:
+    """Return the holder's process id for an error's text."""
+    pid = holder(path)
+    return "of unknown id" if pid is None else str(pid)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def _open(path: Path) -> int:

@@ -70,6 +70,11 @@ class NodePlaces:
         return self.folder / "failed.json"
 
     @property
+    def progress(self) -> Path:
+        """What the keeper does while it starts."""
+        return self.folder / "starting.json"
+
+    @property
     def stay(self) -> Path:
         """Exists while the node was started by hand, to stay until it is stopped by hand."""
         return self.folder / "stay"

@@ -14,17 +14,18 @@ from aeron_spark.aeron.guard import has_guard
 from aeron_spark.aeron.listening import AeronListening
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import PeerStore
-from aeron_spark.errors import AeronSparkError, SetupError
+from aeron_spark.errors import SetupError
 from aeron_spark.keys.authorized import read_authorized
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.store import FilePeerStore, KeyPlaces
 from aeron_spark.log.reach import embedded
-from aeron_spark.remote.service import KINDS
+from aeron_spark.node.locks import is_held
 from aeron_spark.server.keeping import StreamKeeper
+from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
 from aeron_spark.server.options import ServerOptions, server_options
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.streaming import StreamDesk
-from aeron_spark.streams.store import Streams
+from aeron_spark.streams.store import Streams, holds_streams
 from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.port import Place
 
@@ -42,7 +43,10 @@ class Server(ServerCore):
     those of docs/options.md, written as there or with underscores: ``identity``, the file of its key, made the first
     time, or ``env:NAME``; ``authorized_keys``, with which only clients in that file may come; ``max_connections``.
 
-    ``run`` serves until ``close``; ``start`` returns at once. Raises OptionError for what is wrong here.
+    The server's ports at its media driver, and its store of streams, belong to it alone from here to ``close``. Raises
+    OptionError for a wrong option, InUseError where another process has a port or the store.
+
+    ``run`` serves until ``close``; ``start`` returns at once.
     """
 
     def __init__(
@@ -56,15 +60,22 @@ class Server(ServerCore):
         given = server_options(address, options)
         peers = store or _store(given)
         self._options: ServerOptions = given
-        self._node = node.ensure(given.aeron_dir)
+        self._locks = ServerLocks()
+        try:
+            self._take_locks()
+            self._node = node.ensure(given.aeron_dir)
+        except BaseException:
+            self._locks.release()
+            raise
         self._keeper = StreamKeeper(self._open_streams, self.report)
         try:
+            if self._streams_folder is not None:
+                self._locks.take_store(self._streams_folder)  # the node may have begun with another archive meanwhile
             super().__init__(self._listen_aeron, peers, given.settings, connection_class)
-            for kind in KINDS.values():
-                self.register_error(kind)
             self._desks.append(StreamDesk(lambda: self.streams, self.branches, self.grant_of))
         except BaseException:
             self._node.close()
+            self._locks.release()
             raise
 
     @property
@@ -85,21 +96,24 @@ class Server(ServerCore):
             for place in self._reception.places.values()
         )
 
-    def start(self, places: Sequence[Place] = ()) -> list[AeronSparkError]:
-        """Listen where the address said, and return why some places failed. Raises TransportError where all did.
+    def start(self, places: Sequence[Place] = ()) -> None:
+        """Listen at every place of the address, or at none.
 
-        A media driver without the guard, such as one that somebody else started, is told to listeners of errors, once.
+        A media driver without the guard, such as another program's, is reported to the error listeners, once. Raises
+        InUseError where another program has one of the ports, TransportError where one cannot be listened on for
+        another reason.
         """
-        failures = super().start(places or self._options.places)
+        places = places or self._options.places
+        self._locks.take_places(self._node_folder, self.aeron_dir, places)
+        super().start(places)
         self._look_for_guard()
-        if self._streams_folder is not None and self._streams_folder.is_dir():
-            self._keeper.open_soon()  # what is kept has to be recovered, and retained, whether somebody asks or not
-        return failures
+        if self._streams_folder is not None and holds_streams(self._streams_folder):
+            self._keeper.open_soon()  # stored streams are recovered and retained also where no client asks for one
 
     def run(self) -> None:
         """Serve until it is closed; Ctrl-C closes it."""
-        self.start()
         try:
+            self.start()
             self.wait_closed()
         except KeyboardInterrupt:
             pass
@@ -111,9 +125,14 @@ class Server(ServerCore):
         super().close()
         self._keeper.close()
         self._node.close()
+        self._locks.release()
 
     def __enter__(self) -> Server:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,9 +147,26 @@ class Server(ServerCore):
 
     @property
     def _streams_folder(self) -> Path | None:
+        return self._store_beside(self._node.archive_dir)
+
+    def _store_beside(self, archive_dir: str) -> Path | None:
         if self._options.streams_dir is not None:
             return Path(self._options.streams_dir)
-        return Path(f"{self._node.archive_dir}.streams") if self._node.archive_dir else None
+        return Path(f"{archive_dir}.streams") if archive_dir else None
+
+    @property
+    def _node_folder(self) -> Path:
+        return node.places_here(self._options.aeron_dir).folder
+
+    def _take_locks(self) -> None:
+        """Take what this server needs for itself, before a media driver or a JVM is started for it."""
+        found = node.status(self._options.aeron_dir)
+        self._locks.take_places(self._node_folder, found.aeron_dir, self._options.places)
+        store = self._store_beside("" if found.state == "foreign" else found.archive_dir)
+        if store is not None:
+            self._locks.take_store(store)
+        if found.state in ("absent", "stale"):
+            refuse_taken_ports(self._options.places)
 
     def _open_streams(self) -> Streams:
         folder = self._streams_folder
@@ -140,7 +176,8 @@ class Server(ServerCore):
                 "another program's",
                 remedy="Start the server with an aeronDir of its own.",
             )
-        return Streams(folder, embedded(self._node), self._options.stream_settings)
+        lock = self._locks.take_store(folder)
+        return Streams(folder, embedded(self._node), self._options.stream_settings, lock=lock)
 
     @property
     def _longest_message(self) -> int:
@@ -157,6 +194,8 @@ class Server(ServerCore):
             client_of(self._node.aeron_dir),
             idle=self._options.idle,
             max_message=self._longest_message,
+            ipc_lock=place_lock(self._node_folder, Place(media="ipc")),
+            is_held=is_held,
         )
 
 

@@ -1,0 +1,88 @@
+"""Finding C4, as processes: a second server ends with exit code 3, and a killed one never keeps the next one out."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from aeron_spark import node
+from tests.cli.conftest import run
+from tests.cli.test_server_cli import PATIENCE, free_ports, serving
+
+
+@pytest.fixture
+def address() -> str:
+    return f"127.0.0.1:{free_ports()[0]}"
+
+
+def test_finding_c4_a_second_server_exits_with_3_and_the_first_serves_on(
+    tmp_path: Path, shared: Path, address: str
+) -> None:
+    client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
+    store = f"{node.status(shared).archive_dir}.streams"
+    with serving(tmp_path / "first", shared, address) as first:
+        listening = first.wait("listening")
+        same_store = run("server", f"127.0.0.1:{free_ports()[0]}", **client)
+        assert (same_store.code, same_store.out) == (3, "")
+        assert same_store.err == (
+            f"aeron-spark: the store {store} is in use by server process {first.process.pid}. "
+            "Stop it, or give --streams-dir another folder\n"
+        )
+        same_port = run("server", address, "--streams-dir", str(tmp_path / "other"), **client)
+        assert (same_port.code, same_port.out) == (3, "")
+        assert same_port.err == (
+            f"aeron-spark: port {address.split(':')[1]} of the media driver in {shared} is served by server process "
+            f"{first.process.pid}. Stop it, or choose another port\n"
+        )
+        done = run("ping", address, "-n", "1", "--json", **client)
+        assert done.lines[0]["server_key"] == listening["key"]
+        assert first.stop() == 0
+
+
+def test_finding_c4_an_address_that_another_program_has_is_told_by_a_driver_that_runs_already(
+    tmp_path: Path, shared: Path, address: str
+) -> None:
+    places = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    host, port = address.split(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind((host, int(port)))
+        refused = run("server", address, **places)
+    assert (refused.code, refused.out) == (3, "")
+    assert refused.err == (
+        f"aeron-spark: cannot listen on {address}: the address is in use. "
+        "Stop the program that has it, or choose another port\n"
+    )
+
+
+def test_finding_c4_one_address_of_two_that_cannot_be_ends_the_server(
+    tmp_path: Path, shared: Path, address: str
+) -> None:
+    places = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    refused = run("server", f"{address},198.51.100.7:20121", **places)
+    assert (refused.code, refused.out) == (1, "")
+    assert "cannot listen on 198.51.100.7:20121: Cannot assign requested address" in refused.err
+
+
+def restart_after_kill(tmp_path: Path, shared: Path, address: str, times: int) -> None:
+    for _ in range(times):
+        with serving(tmp_path / "server", shared, address, "--ipc", "true") as server:
+            server.wait("listening", 2)
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait(PATIENCE)
+    with serving(tmp_path / "server", shared, address, "--ipc", "true") as server:
+        server.wait("listening", 2)
+        assert server.stop() == 0
+
+
+def test_finding_c4_a_server_starts_again_at_once_after_kill_9(tmp_path: Path, shared: Path, address: str) -> None:
+    restart_after_kill(tmp_path, shared, address, 2)
+
+
+@pytest.mark.full("20 starts of a server take 40 CPU seconds; two of them, and 20 of its locks, are in make test")
+def test_finding_c4_a_server_starts_again_at_once_after_each_of_20_kills(
+    tmp_path: Path, shared: Path, address: str
+) -> None:
+    restart_after_kill(tmp_path, shared, address, 20)

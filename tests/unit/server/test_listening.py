@@ -1,0 +1,35 @@
+"""Finding C4: listening is all or nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.errors import InUseError, TransportError, UsageError
+from aeron_spark.transport.port import Place
+from tests.unit.duologue.ends import World
+
+FIRST = Place("udp", "198.51.100.1", 20121, 20122)
+SECOND = Place("udp", "198.51.100.1", 20131, 20132)
+
+
+def test_finding_c4_one_address_that_is_taken_ends_the_start_and_leaves_no_other_one_open(world: World) -> None:
+    world.server(places=[SECOND])
+    refused = world.server(start=False)
+    with pytest.raises(InUseError) as error:
+        refused.start([FIRST, SECOND])
+    assert str(error.value) == (
+        "cannot listen on 198.51.100.1:20131: the address is in use. "
+        "Stop the program that has it, or choose another port"
+    )
+    world.server(places=[FIRST])
+
+
+def test_finding_c4_an_address_that_fails_for_another_reason_ends_the_start(world: World) -> None:
+    world.network.refusal = "there is no such address"
+    with pytest.raises(TransportError, match="there is no such address"):
+        world.server(places=[FIRST])
+
+
+def test_a_server_without_an_address_does_not_start(world: World) -> None:
+    with pytest.raises(UsageError, match="no address to listen at"):
+        world.server(places=[])
