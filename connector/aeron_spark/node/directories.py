@@ -8,9 +8,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.errors import SetupError
+from aeron_spark.aeron.cnc import CNC_FILE
+from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.node import locks
-from aeron_spark.node.liveness import CNC_FILE, MARK_FILE, archive_mark_pid, driver_liveness
+from aeron_spark.node.liveness import MARK_FILE, archive_mark_pid, driver_liveness
 
 AERON_FILES: Final = frozenset({CNC_FILE, "loss-report.dat", "publications", "images"})
 ARCHIVE_LOCK: Final = "node.lock"
@@ -102,7 +103,7 @@ def take_archive(archive_dir: Path) -> locks.FileLock:
     make_private(archive_dir)
     lock = locks.FileLock(archive_dir / ARCHIVE_LOCK)
     if not lock.try_acquire():
-        raise SetupError(
+        raise InUseError(
             f"the archive in {archive_dir} is used by the node of process {locks.owner(lock.path)}",
             remedy="Name another archive directory, or stop that node: two media drivers cannot share an archive.",
         )

@@ -1,7 +1,6 @@
 """Is the driver, or the archive, in a directory alive? Read from Aeron's mapped files, without a JVM.
 
-Offsets are those of io.aeron.CncFileDescriptor (version 0.2.0), Agrona's RingBufferDescriptor and the archive's SBE
-schema for its mark file; a test compares each with what the Java classes say.
+Offsets are those of the archive's SBE schema for its mark file; a test compares each with what the Java classes say.
 """
 
 from __future__ import annotations
@@ -12,18 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-CNC_FILE: Final = "cnc.dat"
-CNC_HEADER: Final = struct.Struct(
-    "<i"  # version, written last: 0 means not ready
-    "i"  # length of the to-driver buffer
-    "iiii"  # lengths of the other buffers
-    "q"  # client liveness time-out, ns
-    "q"  # start, ms
-    "q"  # pid
-)
-CNC_META_LENGTH: Final = 128
-RING_TRAILER_LENGTH: Final = 768
-RING_HEARTBEAT_OFFSET: Final = 640
+from aeron_spark.aeron.cnc import open_cnc
+from aeron_spark.errors import ConnectError
+
 DRIVER_TIMEOUT: Final = 10.0  # seconds without a heartbeat after which Aeron calls a driver dead
 
 MARK_FILE: Final = "archive-mark.dat"
@@ -53,16 +43,9 @@ class Liveness:
 def driver_liveness(aeron_dir: Path, now: float | None = None) -> Liveness | None:
     """Return the liveness of the driver in ``aeron_dir``; None where there is no readable, ready CnC file."""
     try:
-        with (aeron_dir / CNC_FILE).open("rb") as file:
-            head = file.read(CNC_HEADER.size)
-            if len(head) < CNC_HEADER.size:
-                return None
-            version, to_driver, _, _, _, _, _, started_ms, pid = CNC_HEADER.unpack(head)
-            if version == 0:
-                return None
-            file.seek(CNC_META_LENGTH + to_driver - RING_TRAILER_LENGTH + RING_HEARTBEAT_OFFSET)
-            (beat_ms,) = struct.unpack("<q", file.read(8))
-    except (OSError, struct.error):
+        with open_cnc(str(aeron_dir)) as cnc:
+            pid, started_ms, beat_ms = cnc.pid, cnc.started_ms, cnc.heartbeat_ms
+    except ConnectError:
         return None
     age = (time.time() if now is None else now) - beat_ms / 1000 if beat_ms > 0 else float("inf")
     return Liveness(pid, started_ms / 1000, age)

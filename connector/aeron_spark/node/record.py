@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark import errors
-from aeron_spark.errors import AeronSparkError, SetupError
+from aeron_spark.errors import AeronSparkError, SetupError, decode_error, encode_error
 from aeron_spark.node.settings import NodeSettings, settings_from_json
 
 VERSION: Final = 1
+MOST_NAMES: Final = 5  # recordings that the state names
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class NodeState:
     checked: float
     clients: int
     recordings: int
+    recorded: tuple[str, ...] = ()  # names of the recordings, at most ``MOST_NAMES``
 
 
 def write_record(path: Path, record: NodeRecord) -> None:
@@ -69,22 +70,20 @@ def write_state(path: Path, state: NodeState) -> None:
 def read_state(path: Path) -> NodeState | None:
     """Return what the keeper last saw, or None before its first look."""
     values = read_json(path)
-    return None if values is None else NodeState(**values)
+    return None if values is None else NodeState(**{**values, "recorded": tuple(values.get("recorded", ()))})
 
 
 def write_failure(path: Path, error: AeronSparkError) -> None:
     """Leave ``error`` for the process that started the keeper."""
-    write_json(path, {"kind": type(error).__name__, "what": error.what, "remedy": error.remedy})
+    _replace(path, encode_error(error))
 
 
 def read_failure(path: Path) -> AeronSparkError | None:
     """Return the error the keeper left, as the class it was."""
-    values = read_json(path)
-    if values is None:
+    try:
+        return decode_error(path.read_bytes())
+    except FileNotFoundError:
         return None
-    kind = getattr(errors, str(values["kind"]), AeronSparkError)
-    error: AeronSparkError = kind(values["what"], remedy=values["remedy"])
-    return error
 
 
 def this_host() -> str:
@@ -94,9 +93,7 @@ def this_host() -> str:
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Replace ``path`` by ``values`` at once."""
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(values, sort_keys=True) + "\n")
-    draft.replace(path)
+    _replace(path, (json.dumps(values, sort_keys=True) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -106,3 +103,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return values
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.write_bytes(data)
+    draft.replace(path)

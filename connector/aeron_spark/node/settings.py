@@ -120,10 +120,12 @@ def differences(asked: Mapping[str, object], running: NodeSettings) -> list[str]
 
 
 def parse_size(name: str, value: object) -> int:
-    """Return the bytes of ``64k``, ``16m``, ``1g`` or a plain number."""
-    match = re.fullmatch(r"(\d+)([kmg]?)", str(value).strip().lower())
+    """Return the bytes of ``64KiB``, ``16MiB``, ``1GiB``, of ``64k``, ``16m``, ``1g``, or a plain number."""
+    match = re.fullmatch(r"(\d+)([kmg]?)(?:(?<=[kmg])i?b)?", str(value).strip().lower())
     if isinstance(value, bool) or match is None:
-        raise OptionError(f"{name} {value!r} is not a size", remedy="Write bytes, or a number with k, m or g: 16m.")
+        raise OptionError(
+            f"{name} {value!r} is not a size", remedy="Write bytes, or a number with KiB, MiB or GiB: 16MiB."
+        )
     return int(match.group(1)) * {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}[match.group(2)]
 
 
@@ -203,7 +205,8 @@ def _power_of_two(name: str, value: object) -> int:
     low, high = TERM_RANGE
     if not low <= size <= high or size & (size - 1):
         raise OptionError(
-            f"{name} {value!r} is not a power of two from 64k to 1g", remedy="Aeron needs one, such as 1m or 16m."
+            f"{name} {value!r} is not a power of two from 64KiB to 1GiB",
+            remedy="Aeron needs one, such as 1MiB or 16MiB.",
         )
     return size
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +25,12 @@ from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.liveness import Liveness, driver_liveness
 from aeron_spark.node.locks import FileLock, is_held, owner
 from aeron_spark.node.places import NodePlaces, node_places
+from aeron_spark.node.progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_asked, parse_settings
 
-START_TIMEOUT: Final = (
-    60.0  # seconds; a start takes about one; after a kill the last segments of open recordings are read
-)
+# Seconds; a start takes about one, and minutes where the machine has too much to do, or after a kill the last segments
+# of many open recordings are read. One that is stuck is given up after progress.STALL_TIMEOUT.
+START_TIMEOUT: Final = 600.0
 LOG_LIMIT: Final = 8 * 1024 * 1024  # bytes after which a start begins a new log and keeps one old one
 POLL: Final = 0.005  # seconds between two looks at a node that starts
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
@@ -60,7 +61,9 @@ def ensure(
     and whatever runs for one that runs already. Needs no JVM in this process.
 
     Raises OptionError where a setting is wrong or the running node has another, SetupError where this machine cannot
-    run one (no Java, no space, a directory of another user), WaitTimeout or TransportError where it does not come up.
+    run one (no Java, no space, a directory of another user), WaitTimeout where it is not ready after ``timeout``
+    seconds, TransportError where its start fails or is stuck. A start that is slow goes on after a WaitTimeout, and the
+    next call waits for the same one.
     """
     wanted = {name: value for name, value in asked.items() if value is not None}
     parse_asked(wanted)
@@ -152,14 +155,14 @@ def _start(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock, deadl
     with FileLock(places.start_lock) as lock:
         lock.acquire(max(0.0, deadline - time.monotonic()), f"another process to start the node in {places.aeron_dir}")
         with FileLock(places.alive_lock) as alive:
+            watch = StallWatch(STALL_TIMEOUT, time.monotonic)
             while True:
                 found = _find(places, wanted, users)
                 if found is not None:
                     return found
                 if alive.try_acquire():
-                    break  # nobody starts, and nobody stops
-                if time.monotonic() >= deadline:
-                    raise WaitTimeout(f"the node in {places.aeron_dir} neither started nor stopped in time")
+                    break  # no process starts the node, and none stops it
+                _refuse_late(places, owner(places.alive_lock), watch, time.monotonic() >= deadline)
                 time.sleep(POLL)
             settings = parse_settings(wanted, machine_cores())
             placed, warning = _prepare(places, settings)
@@ -191,6 +194,7 @@ def _prepare(places: NodePlaces, settings: NodeSettings) -> tuple[NodePlaces, st
     aeron_dir, warning = space.choose_aeron_dir(places.aeron_dir, places.disk_aeron_dir, places.chosen, settings)
     directories.refuse_unwritable(aeron_dir)
     places.failure.unlink(missing_ok=True)
+    places.progress.unlink(missing_ok=True)
     return replace(places, aeron_dir=aeron_dir), warning
 
 
@@ -219,25 +223,51 @@ def _spawn(places: NodePlaces, settings: NodeSettings, warning: str) -> subproce
         )
 
 
-def _await_ready(places: NodePlaces, process: subprocess.Popen[bytes], deadline: float) -> None:
-    while not places.record.exists():
-        code = process.poll()
-        # Where ours has given way to a keeper that an earlier, killed starter left, that one is waited for.
-        if code is not None and not is_held(places.alive_lock):
-            raise record.read_failure(places.failure) or TransportError(
-                f"the node in {places.aeron_dir} ended with code {code} while it started",
-                remedy=f"See its log, {places.log}.",
-            )
-        if time.monotonic() >= deadline:
-            process.kill()
-            process.wait()
-            raise WaitTimeout(
-                f"the node in {places.aeron_dir} was not ready in time", remedy=f"See its log, {places.log}."
-            )
-        time.sleep(POLL)
-    # It outlives us on purpose. Popen would warn about that; what remains to be done is to collect it when it ends.
-    process.returncode = 0
-    _children.add(process.pid)
+def _await_ready(
+    places: NodePlaces, process: subprocess.Popen[bytes], deadline: float, *,
+    clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
+) -> None:  # fmt: skip
+    """Wait until the node is ready. Raises why it has failed, TransportError where it is stuck, WaitTimeout when late.
+
+    A process that is stuck is killed; one that is late goes on.
+    """
+    watch = StallWatch(STALL_TIMEOUT, clock)
+    try:
+        while not places.record.exists():
+            code = process.poll()
+            # Where ours has given way to a keeper that an earlier, killed starter left, that one is waited for.
+            if code is not None and not is_held(places.alive_lock):
+                raise record.read_failure(places.failure) or TransportError(
+                    f"the node in {places.aeron_dir} ended with code {code} while it started",
+                    remedy=f"See its log, {places.log}.",
+                )
+            _refuse_late(places, process.pid if code is None else owner(places.alive_lock), watch, clock() >= deadline)
+            sleep(POLL)
+    except TransportError:
+        process.kill()  # it is stuck, or has ended
+        process.wait()
+        raise
+    finally:
+        # It outlives us on purpose. Popen would warn about that; all that remains is to collect it when it ends.
+        if process.returncode is None:
+            process.returncode = 0
+            _children.add(process.pid)
+
+
+def _refuse_late(places: NodePlaces, pid: int | None, watch: StallWatch, late: bool) -> None:
+    """Raise TransportError where the node's process makes no progress, WaitTimeout where the time is over."""
+    stage = read_stage(places.progress, pid)
+    where = f"the node in {places.aeron_dir} (process {pid})"
+    if watch.stalled((stage, processor_ticks(pid))):
+        raise TransportError(
+            f"{where} made no progress for {STALL_TIMEOUT:g} s while it was {stage}",
+            remedy=f"See its log, {places.log}; 'aeron-spark node stop --force' ends it.",
+        )
+    if late:
+        raise WaitTimeout(
+            f"{where} was not ready in time: it is still {stage}",
+            remedy="It goes on: try again, or give it more time. Is the machine overloaded?",
+        )
 
 
 def collect_ended() -> None:

@@ -58,7 +58,7 @@ def stop(
 
 def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout: float) -> None:
     """Return holding the exclusive lock once no client and no recording is left; raise RefusedError otherwise."""
-    reason = "other processes hold it"
+    reason, remedy = "other processes hold it", "Stop what uses it"
     while True:
         if users.try_acquire():
             asked = time.monotonic()
@@ -68,14 +68,28 @@ def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout:
             elif not state.clients and not state.recordings:
                 return
             else:
-                reason = f"{state.clients} Aeron clients and {state.recordings} recordings are active"
+                reason, remedy = _use(state)
                 users.release()  # whoever wants to use it meanwhile may
         if time.monotonic() >= deadline:
             raise RefusedError(
                 f"the node in {places.aeron_dir} is in use after {timeout:g} s: {reason}",
-                remedy="Stop what uses it, wait longer (--timeout), or stop it all the same (--force).",
+                remedy=f"{remedy}, wait longer (--timeout), or stop it all the same (--force).",
             )
         time.sleep(POLL)
+
+
+def _use(state: record.NodeState) -> tuple[str, str]:
+    """Return what uses the node, and how to end that."""
+    reason = f"{state.clients} Aeron clients and {state.recordings} recordings are active"
+    if not state.recordings:
+        return reason, "Stop what uses it"
+    names = ", ".join(state.recorded)
+    more = state.recordings - len(state.recorded)
+    reason += f": {names}{f' and {more} more' if names and more > 0 else ''}" if names else ""
+    return reason, (
+        "Stop what uses it; 'aeron-spark recordings stop ID' or 'aeron-spark recordings stop --channel URI "
+        "--stream-id N' ends a recording ('aeron-spark recordings list' shows them all)"
+    )
 
 
 def _fresh_state(places: NodePlaces, since: float, deadline: float) -> record.NodeState | None:

@@ -131,6 +131,7 @@ def wait_until_absent(own: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full("twenty processes for twenty seconds, and some ten nodes")
 def test_twenty_processes_share_a_node(own: Path, rng: random.Random) -> None:
     churn(own, rng, SHORT)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron import counters
+from aeron_spark.aeron import cnc, counters
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
@@ -39,11 +39,20 @@ def test_a_driver_is_known_by_its_files(own: Path) -> None:
 
 def test_the_offsets_are_those_of_aerons_classes() -> None:
     ring = jclass("org.agrona.concurrent.ringbuffer.RingBufferDescriptor")
-    assert int(ring.TRAILER_LENGTH) == liveness.RING_TRAILER_LENGTH
-    assert int(ring.CONSUMER_HEARTBEAT_OFFSET) == liveness.RING_HEARTBEAT_OFFSET
-    cnc = jclass("io.aeron.CncFileDescriptor")
-    assert int(cnc.META_DATA_LENGTH) == liveness.CNC_META_LENGTH
-    assert int(cnc.PID_FIELD_OFFSET) + 8 == liveness.CNC_HEADER.size
+    assert int(ring.TRAILER_LENGTH) == cnc.RING_TRAILER_LENGTH
+    assert int(ring.CONSUMER_HEARTBEAT_OFFSET) == cnc.RING_HEARTBEAT_OFFSET
+    file = jclass("io.aeron.CncFileDescriptor")
+    assert int(file.META_DATA_LENGTH) == cnc.CNC_META_LENGTH
+    assert int(file.ERROR_LOG_BUFFER_LENGTH_FIELD_OFFSET) == 20
+    assert int(file.PID_FIELD_OFFSET) + 8 == cnc.CNC_HEADER.size
+    reader = jclass("org.agrona.concurrent.status.CountersReader")
+    assert (int(reader.METADATA_LENGTH), int(reader.COUNTER_LENGTH)) == (counters.META_LENGTH, counters.COUNTER_LENGTH)
+    assert (int(reader.TYPE_ID_OFFSET), int(reader.KEY_OFFSET)) == (counters.TYPE_ID_OFFSET, counters.KEY_OFFSET)
+    assert (int(reader.LABEL_OFFSET), int(reader.OWNER_ID_OFFSET)) == (counters.LABEL_OFFSET, counters.VALUE.size - 8)
+    assert int(jclass("io.aeron.driver.status.StreamCounter").CHANNEL_OFFSET) == counters.STREAM_KEY.size
+    errors = jclass("org.agrona.concurrent.errors.DistinctErrorLog")
+    assert int(errors.ENCODED_ERROR_OFFSET) == counters.ERROR.size
+    assert int(errors.RECORD_ALIGNMENT) == counters.ERROR_ALIGNMENT
     mark = jclass("io.aeron.archive.codecs.mark.MarkFileHeaderDecoder")
     assert 8 + int(mark.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
     assert struct.calcsize("<8xi4xq") == 8 + int(mark.startTimestampEncodingOffset())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.errors import SetupError
+from aeron_spark.errors import InUseError, SetupError
 from tests.aeron.node.programs import python
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user or mount a file system")
@@ -99,7 +99,7 @@ def test_a_directory_that_is_a_file(own: Path) -> None:
 def test_one_archive_is_not_shared_by_two_nodes(own: Path, aeron_dir: Path, tmp_path: Path) -> None:
     other = aeron_dir.with_name(f"{aeron_dir.name}-2")
     with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
-        with pytest.raises(SetupError, match=f"is used by the node of process {handle.pid}"):
+        with pytest.raises(InUseError, match=f"is used by the node of process {handle.pid}"):
             node.ensure(other, archive_dir=tmp_path / "archive")
         assert not other.exists()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.errors import SetupError
+from aeron_spark.errors import InUseError, SetupError
 from aeron_spark.node import directories
 from aeron_spark.node.liveness import MARK_HEADER, Liveness
 from aeron_spark.node.locks import FileLock
@@ -79,7 +79,7 @@ def test_a_directory_with_other_files_is_never_emptied(tmp_path: Path) -> None:
 
 def test_an_archive_is_taken_by_one(tmp_path: Path) -> None:
     lock = directories.take_archive(tmp_path / "archive")
-    with pytest.raises(SetupError, match=f"is used by the node of process {os.getpid()}"):
+    with pytest.raises(InUseError, match=f"is used by the node of process {os.getpid()}"):
         directories.take_archive(tmp_path / "archive")
     lock.release()
     directories.take_archive(tmp_path / "archive").release()

@@ -51,7 +51,7 @@ def test_sizes(text: object, size: int) -> None:
     [
         ("term_length", "16x", "is not a size"),
         ("term_length", True, "is not a size"),
-        ("term_length", "3m", "power of two from 64k to 1g"),
+        ("term_length", "3m", "power of two from 64KiB to 1GiB"),
         ("ipc_term_length", "32k", "power of two"),
         ("segment_length", "2g", "power of two"),
         ("mtu", "100", "multiple of 32 from 1408"),
