@@ -1,7 +1,8 @@
 """The one Java virtual machine of a process: started by the first use of Aeron, never at import, never before a fork.
 
 A JVM does not survive a fork: the child is told it runs, and hangs on its first use. PySpark forks its workers,
-so the process that started the JVM is remembered and every later use compares.
+so the process that started the JVM is remembered and every later use compares. JPype is imported by the start, so that
+commands and programs that never need a JVM do not wait for it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import jpype
-
 from aeron_spark.aeron.jars import classpath
+from aeron_spark.aeron.signals import is_handled, left_to_the_process
 from aeron_spark.errors import SetupError, UsageError
 
 MINIMUM_JAVA: Final = 17
@@ -30,21 +32,28 @@ ARGUMENTS: Final = (
     "-Xss512k",
     "-Dagrona.disable.bounds.checks=true",
 )
-SIGNALS: Final = ("TERM", "HUP")  # how Spark ends its Python processes
+ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # how Spark ends its Python processes
 OWN_SIGNALS: Final = "-Xrs"  # the JVM leaves signals to the process, which closes what it opened by itself
 HEAP: Final = "-Xmx128m"  # nothing big lives on the heap: rows are in Arrow's memory, logs are mapped
 
 _lock = threading.Lock()
 _started_in: int | None = None
+_keeps_signals = False  # whether this process wants every signal for itself
 _classes: dict[str, Any] = {}  # looking one up takes longer than most calls of it
 
 
 def start(*extra: str) -> None:
     """Start the JVM of this process unless it runs; ``extra`` arguments count for the first start only.
 
-    Raises SetupError without Java 17 or newer, UsageError in a child forked from a process whose JVM ran.
+    The JVM leaves SIGINT to the process, and SIGTERM and SIGHUP where the program handles them; else these two end the
+    process as docs/decisions/0008 says. Raises SetupError without Java 17 or newer, UsageError in a child forked from a
+    process whose JVM ran.
     """
     global _started_in
+    if _started_in == os.getpid():
+        return
+    import jpype
+
     with _lock:
         if _started_in == os.getpid():
             return
@@ -57,9 +66,14 @@ def start(*extra: str) -> None:
         library = None if jpype.isJVMStarted() else find_library()
         if library is not None:
             check_version(library)
-            jpype.startJVM(library, *ARGUMENTS, HEAP, *extra, classpath=jars, convertStrings=False)
-            if OWN_SIGNALS not in extra:
-                jpype.JClass("io.aeronspark.Endings").onSignals(*SIGNALS)
+            if _keeps_signals:
+                extra = (*extra, OWN_SIGNALS)
+            handled = [number for number in ENDING_SIGNALS if is_handled(number)]
+            with left_to_the_process(handled):
+                # with interrupt=False JPype would have its own handler of SIGINT, which wakes no thread that waits
+                jpype.startJVM(library, *ARGUMENTS, HEAP, *extra, classpath=jars, convertStrings=False, interrupt=True)
+                _take_signals([] if OWN_SIGNALS in extra else [one for one in ENDING_SIGNALS if one not in handled])
+                _started_in = os.getpid()
         else:  # the user's own program runs a JVM already: share it
             for jar in jars:
                 jpype.addClassPath(jar)
@@ -68,7 +82,24 @@ def start(*extra: str) -> None:
         atexit.register(_close, os.getpid())
 
 
+def keep_signals() -> None:
+    """Have the JVM that this process has yet to start leave every signal to the program."""
+    global _keeps_signals
+    _keeps_signals = True
+
+
+def _take_signals(numbers: Sequence[signal.Signals]) -> None:
+    """Have these signals take leave of the drivers, and end the process."""
+    if numbers:
+        import jpype
+
+        names = [number.name.removeprefix("SIG") for number in numbers]
+        jpype.JClass("io.aeronspark.Endings").onSignals(*names)
+
+
 def _close(pid: int) -> None:
+    import jpype
+
     if pid == os.getpid() and jpype.isJVMStarted():
         jpype.JClass("io.aeronspark.Endings").closeAll()
 
@@ -83,12 +114,16 @@ def jclass(name: str) -> Any:
     start()
     found = _classes.get(name)
     if found is None:
+        import jpype
+
         found = _classes[name] = jpype.JClass(name)
     return found
 
 
 def find_library() -> str:
     """Return the path of libjvm, or raise SetupError with the remedy."""
+    import jpype
+
     try:
         return str(jpype.getDefaultJVMPath())
     except (jpype.JVMNotFoundException, jpype.JVMNotSupportedException, OSError) as error:
