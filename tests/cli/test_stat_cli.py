@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,17 @@ def test_no_driver_is_a_failure_with_its_remedy(command: str, own: Path) -> None
     assert "aeron-spark node start" in said.err
 
 
+def counted(where: tuple[str, ...], stream_id: int, published: int) -> dict[int, dict[str, Any]] | None:
+    """Return the streams of ``backlog`` by their ids once this one's counter says ``published``."""
+    streams = {line["stream_id"]: line for line in run("backlog", *where, "--json").lines}
+    return streams if streams.get(stream_id, {}).get("publisher_position") == published else None
+
+
 def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
     where = ("--aeron-dir", str(own))
     with node.ensure(own) as handle:
-        assert run("errors", *where).out == "no errors\n"
-        assert run("loss", *where).out == "nothing was lost\n"
+        assert (run("errors", *where).out, run("errors", *where).err) == ("", "no errors\n")
+        assert run("loss", *where).err == "nothing was lost\n"
         assert run("loss", *where, "--json").lines == []
         client = Client(str(own))
         with pytest.raises(TransportError):
@@ -36,7 +43,8 @@ def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
         # Connected is not yet room: the driver gives a publication its limit a moment later.
         wait_for(lambda: int(publication.offer(value)) == 160, 30, "a message to be taken")
 
-        streams = {line["stream_id"]: line for line in run("backlog", *where, "--json").lines}
+        # The driver's conductor counts what was published now and then, not with each message.
+        streams = wait_for(lambda: counted(where, 1001, 160), 30, "the driver to count the message")
         assert streams[1001]["channel"] == "aeron:ipc"
         assert streams[1001]["subscribers"][0]["position"] == 0
         assert "1001" in run("backlog", *where).out
@@ -50,9 +58,8 @@ def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
 
         counters = run("stat", *where, "--json", "--label", "Bytes").lines
         assert [line["label"] for line in counters][:2] == ["Bytes sent", "Bytes received"]
-        table = run("stat", *where).out
-        assert f"process {handle.pid} since " in table
-        assert "heartbeat 0." in table or "heartbeat 1." in table
+        plain = run("stat", *where).out.splitlines()
+        assert plain[0].split("\t")[2].startswith("Bytes sent")
 
         (error,) = run("errors", *where, "--json").lines
         assert error["observations"] == 1

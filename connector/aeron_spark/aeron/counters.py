@@ -1,28 +1,41 @@
 """Reading what a media driver says about itself: counters, distinct errors, losses, backlog. Read-only, no client.
 
-The files are mapped for reading, so a live driver is not disturbed and a dead one can still be asked.
+The driver's files are mapped for reading: no JVM is needed, a live driver is not disturbed, and the files of a dead
+one can be read too. Offsets are those of Agrona's CountersReader and DistinctErrorLog, of Aeron's StreamCounter, and of
+its loss report; tests compare what is read with the Java classes.
 """
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import jpype
+from aeron_spark.aeron.cnc import Cnc, ascii_text, open_cnc, open_mapped
+from aeron_spark.errors import AeronSparkError
 
-from aeron_spark.aeron import jvm
-from aeron_spark.aeron.exceptions import java_errors
-from aeron_spark.errors import AeronSparkError, ConnectError
-
-CNC_FILE: Final = "cnc.dat"
 LOSS_FILE: Final = "loss-report.dat"
+UNUSED: Final = 0  # states of a counter: CountersReader.RECORD_UNUSED
 ALLOCATED: Final = 1  # CountersReader.RECORD_ALLOCATED
 DRIVER_TIMEOUT: Final = 10.0  # seconds: Aeron's own default
+
+META_LENGTH: Final = 512  # bytes of a counter's metadata: state, type, key, label
+TYPE_ID_OFFSET: Final = 4
+KEY_OFFSET: Final = 16
+LABEL_OFFSET: Final = 128
+COUNTER_LENGTH: Final = 128  # bytes of a counter's value and what follows it
+# In this machine's byte order: then a number that the driver writes meanwhile is copied whole, not byte by byte.
+STATE: Final = struct.Struct("i")
+VALUE: Final = struct.Struct("qqq")  # value, registration, owner (the Aeron client)
+STREAM_KEY: Final = struct.Struct("<qii")  # registration, session, stream; the channel follows
+ERROR: Final = struct.Struct("<iiqq")  # length, observations, last, first (ms); the text follows
+ERROR_ALIGNMENT: Final = 8
+LOSS: Final = struct.Struct("<qqqqii")  # observations, bytes, first, last (ms), session, stream; channel, source follow
+LOSS_ALIGNMENT: Final = 64
 
 PUBLISHER_LIMIT: Final = 1
 SENDER_POSITION: Final = 2
@@ -119,49 +132,36 @@ class StreamBacklog:
 
 def read_driver(aeron_dir: str) -> DriverInfo:
     """Return who the driver in ``aeron_dir`` is, live or dead; raise ConnectError where none was ever there."""
-    with _cnc(aeron_dir) as (descriptor, file, meta):
-        ring = jvm.jclass("org.agrona.concurrent.ringbuffer.ManyToOneRingBuffer")(
-            descriptor.createToDriverBuffer(file, meta)
-        )
-        beat_ms = int(ring.consumerHeartbeatTime())
-        version = int(meta.getInt(descriptor.cncVersionOffset(0)))
+    with open_cnc(aeron_dir) as cnc:
         return DriverInfo(
             aeron_dir=aeron_dir,
-            pid=int(descriptor.pid(meta)),
-            started=int(descriptor.startTimestampMs(meta)) / 1000,
-            heartbeat_age=time.time() - beat_ms / 1000 if beat_ms > 0 else float("inf"),
-            client_liveness_timeout=int(descriptor.clientLivenessTimeoutNs(meta)) / 1e9,
-            cnc_version=str(jvm.jclass("org.agrona.SemanticVersion").toString(version)),
+            pid=cnc.pid,
+            started=cnc.started_ms / 1000,
+            heartbeat_age=time.time() - cnc.heartbeat_ms / 1000 if cnc.heartbeat_ms > 0 else float("inf"),
+            client_liveness_timeout=cnc.liveness_timeout_ns / 1e9,
+            cnc_version=".".join(map(str, cnc.version)),
         )
 
 
 def read_counters(aeron_dir: str) -> tuple[Counter, ...]:
     """Return every allocated counter, in the order of their ids."""
-    with _counters(aeron_dir) as reader:
-        return tuple(
-            Counter(
-                id=counter,
-                type_id=int(reader.getCounterTypeId(counter)),
-                label=str(reader.getCounterLabel(counter)),
-                value=int(reader.getCounterValue(counter)),
-                registration_id=int(reader.getCounterRegistrationId(counter)),
-                owner_id=int(reader.getCounterOwnerId(counter)),
-            )
-            for counter in _allocated(reader)
-        )
+    with open_cnc(aeron_dir) as cnc:
+        return tuple(_counter(cnc, number) for number in _allocated(cnc))
 
 
 def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:
     """Return the driver's distinct errors, the most recent first."""
     found: list[DistinctError] = []
-
-    def accept(observations: Any, first_ms: Any, last_ms: Any, text: Any) -> None:
-        found.append(DistinctError(int(observations), int(first_ms) / 1000, int(last_ms) / 1000, str(text)))
-
-    with _cnc(aeron_dir) as (descriptor, file, meta):
-        log = descriptor.createErrorLogBuffer(file, meta)
-        consumer = jpype.JProxy("org.agrona.concurrent.errors.ErrorConsumer", dict={"accept": accept})
-        jvm.jclass("org.agrona.concurrent.errors.ErrorLogReader").read(log, consumer)
+    with open_cnc(aeron_dir) as cnc:
+        log, at = cnc.errors, 0
+        while at + ERROR.size <= len(log):
+            length, observations, last_ms, first_ms = ERROR.unpack_from(log, at)
+            length = min(length, len(log) - at)
+            if length <= 0:
+                break
+            text = bytes(log[at + ERROR.size : at + length]).decode("utf-8", "replace")
+            found.append(DistinctError(observations, first_ms / 1000, last_ms / 1000, text))
+            at += _aligned(length, ERROR_ALIGNMENT)
     return tuple(sorted(found, key=lambda error: error.last, reverse=True))
 
 
@@ -181,39 +181,37 @@ def recent_archive_error(aeron_dir: str, seconds: float = 120.0) -> str:
 def read_losses(aeron_dir: str) -> tuple[Loss, ...]:
     """Return the driver's loss report, the largest loss first; empty where nothing was ever lost."""
     path = Path(aeron_dir) / LOSS_FILE
-    found: list[Loss] = []
-
-    def accept(*entry: Any) -> None:
-        observations, size, first_ms, last_ms, session, stream, channel, source = entry
-        times = int(first_ms) / 1000, int(last_ms) / 1000
-        found.append(Loss(int(observations), int(size), *times, int(session), int(stream), str(channel), str(source)))
-
     read_driver(aeron_dir)  # no driver is an error, no losses are not
-    if path.exists() and path.stat().st_size:
-        with _mapped(path) as file:
-            report = jvm.jclass("org.agrona.concurrent.UnsafeBuffer")(file)
-            consumer = jpype.JProxy("io.aeron.driver.reports.LossReportReader$EntryConsumer", dict={"accept": accept})
-            jvm.jclass("io.aeron.driver.reports.LossReportReader").read(report, consumer)
-    return tuple(sorted(found, key=lambda loss: loss.bytes, reverse=True))
+    if not path.exists() or not path.stat().st_size:
+        return ()
+    with open_mapped(path) as report:
+        return tuple(sorted(_losses(report), key=lambda loss: loss.bytes, reverse=True))
+
+
+def _losses(report: memoryview) -> Iterator[Loss]:
+    at = 0
+    while at + LOSS.size <= len(report):
+        observations, size, first_ms, last_ms, session, stream = LOSS.unpack_from(report, at)
+        if observations <= 0:
+            return
+        channel = ascii_text(report, at + LOSS.size)
+        source_at = at + LOSS.size + _aligned(4 + len(channel), 4)
+        source = ascii_text(report, source_at)
+        yield Loss(observations, size, first_ms / 1000, last_ms / 1000, session, stream, channel, source)
+        at += _aligned(source_at + 4 + len(source) - at, LOSS_ALIGNMENT)
 
 
 def read_backlog(aeron_dir: str) -> tuple[StreamBacklog, ...]:
     """Return the positions of every stream's sessions, the one furthest behind first."""
     positions: dict[tuple[str, int, int], dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    layout = jvm.jclass("io.aeron.driver.status.StreamCounter")
-    with _counters(aeron_dir) as reader:
-        meta = reader.metaDataBuffer()
-        for counter in _allocated(reader):
-            type_id = int(reader.getCounterTypeId(counter))
+    with open_cnc(aeron_dir) as cnc:
+        for number in _allocated(cnc):
+            type_id = _type_id(cnc, number)
             if type_id in STREAM_TYPES:
-                key = int(reader.metaDataOffset(counter)) + int(reader.KEY_OFFSET)
-                stream = (
-                    str(meta.getStringAscii(key + layout.CHANNEL_OFFSET)),
-                    int(meta.getInt(key + layout.STREAM_ID_OFFSET)),
-                    int(meta.getInt(key + layout.SESSION_ID_OFFSET)),
-                )
-                registration = int(meta.getLong(key + layout.REGISTRATION_ID_OFFSET))
-                positions[stream][type_id].append((registration, int(reader.getCounterValue(counter))))
+                key = number * META_LENGTH + KEY_OFFSET
+                registration, session_id, stream_id = STREAM_KEY.unpack_from(cnc.counters_meta, key)
+                stream = ascii_text(cnc.counters_meta, key + STREAM_KEY.size), stream_id, session_id
+                positions[stream][type_id].append((registration, _value(cnc, number)))
     backlogs = [_backlog(stream, by_type) for stream, by_type in positions.items()]
     return tuple(sorted(backlogs, key=lambda backlog: (-backlog.behind, backlog.channel, backlog.stream_id)))
 
@@ -238,56 +236,30 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
     )
 
 
-def _allocated(reader: Any) -> Iterator[int]:
-    for counter in range(int(reader.maxCounterId()) + 1):
-        state = int(reader.getCounterState(counter))
-        if state == 0:  # RECORD_UNUSED: nothing was ever allocated from here on
+def _allocated(cnc: Cnc) -> Iterator[int]:
+    for number in range(len(cnc.counters) // COUNTER_LENGTH):
+        (state,) = STATE.unpack_from(cnc.counters_meta, number * META_LENGTH)
+        if state == UNUSED:  # nothing was ever allocated from here on
             return
         if state == ALLOCATED:
-            yield counter
+            yield number
 
 
-@contextmanager
-def _counters(aeron_dir: str) -> Iterator[Any]:
-    with _cnc(aeron_dir) as (descriptor, file, meta):
-        yield jvm.jclass("org.agrona.concurrent.status.CountersReader")(
-            descriptor.createCountersMetaDataBuffer(file, meta), descriptor.createCountersValuesBuffer(file, meta)
-        )
+def _counter(cnc: Cnc, number: int) -> Counter:
+    value, registration_id, owner_id = VALUE.unpack_from(cnc.counters, number * COUNTER_LENGTH)
+    label = ascii_text(cnc.counters_meta, number * META_LENGTH + LABEL_OFFSET)
+    return Counter(number, _type_id(cnc, number), label, value, registration_id, owner_id)
 
 
-@contextmanager
-def _cnc(aeron_dir: str) -> Iterator[tuple[Any, Any, Any]]:
-    path = Path(aeron_dir) / CNC_FILE
-    with _mapped(path) as file:
-        descriptor = jvm.jclass("io.aeron.CncFileDescriptor")
-        meta = descriptor.createMetaDataBuffer(file)
-        version = int(meta.getIntVolatile(descriptor.cncVersionOffset(0)))
-        if version == 0:
-            raise ConnectError(f"the media driver in {aeron_dir} is still starting", remedy="Try again in a moment.")
-        with java_errors(f"reading {path}"):
-            descriptor.checkVersion(version)
-        yield descriptor, file, meta
+def _type_id(cnc: Cnc, number: int) -> int:
+    found: int = STATE.unpack_from(cnc.counters_meta, number * META_LENGTH + TYPE_ID_OFFSET)[0]
+    return found
 
 
-@contextmanager
-def _mapped(path: Path) -> Iterator[Any]:
-    """Map a file for reading; raise ConnectError where it cannot be."""
-    try:
-        length = path.stat().st_size
-        path.open("rb").close()
-    except OSError as error:
-        raise ConnectError(
-            f"no media driver in {path.parent} can be read ({error.strerror})",
-            remedy="Start one with 'aeron-spark node start', or name its directory with --aeron-dir.",
-        ) from error
-    modes = jvm.jclass("java.nio.channels.FileChannel$MapMode")
-    with java_errors(f"mapping {path}"):
-        access = jvm.jclass("java.io.RandomAccessFile")(str(path), "r")
-        try:
-            file = access.getChannel().map(modes.READ_ONLY, 0, length)
-        finally:
-            access.close()
-    try:
-        yield file
-    finally:
-        jvm.jclass("org.agrona.BufferUtil").free(file)
+def _value(cnc: Cnc, number: int) -> int:
+    found: int = VALUE.unpack_from(cnc.counters, number * COUNTER_LENGTH)[0]
+    return found
+
+
+def _aligned(length: int, alignment: int) -> int:
+    return -(-length // alignment) * alignment
