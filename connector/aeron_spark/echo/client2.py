@@ -19,7 +19,7 @@ from aeron_spark.transport.addresses import Endpoint
 T = TypeVar("T")
 
 STEP_SECONDS: Final = 10.0  # for each step; the reference's
-FRAGMENTS: Final = 10
+ANSWERS: Final = 256  # fragments in one poll of what all clients are told: one message a poll falls behind a flood
 
 
 class Client2:
@@ -114,7 +114,7 @@ class Client2:
 
     def _answer(self, listening: Listening, session_id: int) -> wording.Place | None:
         for image in listening.images():
-            for message in image.poll(1):
+            for message in image.poll(ANSWERS):
                 found = None if message is None else wording.read_answer(message, session_id, self._key)
                 if isinstance(found, wording.Refused):
                     raise RefusedError(f"the server at {self.server} refuses: {found.text}", remedy=_remedy(found.text))

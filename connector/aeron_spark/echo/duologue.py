@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.plain import Incoming, Listening, Talking
 from aeron_spark.echo import channels, wording
 from aeron_spark.echo.events import Joined, Refusal, Report
+from aeron_spark.echo.guarding import own, watched
 from aeron_spark.echo.outbox import Outbox
-from aeron_spark.endpoint.addresses import IpAddress, UdpSource, parse_source
+from aeron_spark.endpoint.addresses import UdpSource, same_owner
 from aeron_spark.transport.addresses import Endpoint
 
 FRAGMENTS: Final = 10  # of one client in one poll, as many as the reference takes
@@ -38,17 +40,16 @@ class Duologue:
         self._failed = False
         self._refused: set[int] = set()
         control, data = Endpoint(host, place.control_port), Endpoint(host, place.data_port)
-        self._talking = Talking(client, channels.fanning_out(control, place.session_id), wording.STREAM_ID)
-        try:
-            self._listening = Listening(
-                client,
-                channels.receiving(data, place.session_id),
-                wording.STREAM_ID,
-                self._talking.max_message_bytes,
-            )
-        except BaseException:
-            self._talking.close()
-            raise
+        with contextlib.ExitStack() as opened:
+            for ownership in own(client, place, str(owner.address)):
+                opened.callback(ownership.close)
+            outgoing = watched(channels.fanning_out(control, place.session_id))
+            self._talking = Talking(client, outgoing, wording.STREAM_ID)
+            opened.callback(self._talking.close)
+            incoming = watched(channels.receiving(data, place.session_id))
+            self._listening = Listening(client, incoming, wording.STREAM_ID, self._talking.max_message_bytes)
+            opened.callback(self._listening.close)
+            self._opened = opened.pop_all()
         self._outbox = Outbox(self._talking, patience)
 
     @property
@@ -82,13 +83,10 @@ class Duologue:
 
     def close(self) -> None:
         """Close both ways; what was said last still reaches the client."""
-        self._listening.close()
-        self._talking.close()
+        self._opened.close()
 
     def _is_owner(self, image: Incoming) -> bool:
-        source = parse_source(image.source)
-        owner: IpAddress = self.owner.address
-        if isinstance(source, UdpSource) and source.address == owner:
+        if same_owner(image.source, str(self.owner.address)):
             return True
         if image.id not in self._refused:
             self._refused.add(image.id)

@@ -61,15 +61,20 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something was not accepted: a message, a client, a foreign address."""
+    """Something was not accepted: a message, a client, a foreign address.
+
+    ``suppressed`` others of the same address before it were not reported.
+    """
 
     name: ClassVar[str] = "refused"
     source: str
     session_id: int
     reason: str
+    suppressed: int = 0
 
     def __str__(self) -> str:
-        return f"{self.source}: refused: {self.reason}"
+        more = f" ({self.suppressed} more of this address before it)" if self.suppressed else ""
+        return f"{self.source}: refused: {self.reason}{more}"
 
 
 @dataclass(frozen=True, slots=True)

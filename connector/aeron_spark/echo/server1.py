@@ -17,8 +17,10 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.plain import Incoming, Listening, Talking
 from aeron_spark.echo import channels, events, wording
 from aeron_spark.echo.events import Report
+from aeron_spark.echo.guarding import watched
 from aeron_spark.echo.opening import talking
 from aeron_spark.echo.outbox import Outbox
+from aeron_spark.echo.refusals import LimitedReport
 from aeron_spark.endpoint import refusal
 from aeron_spark.endpoint.addresses import UdpSource, parse_source
 from aeron_spark.endpoint.ids import Entropy
@@ -76,14 +78,14 @@ class Server1:
     ) -> None:
         self.settings = settings
         self._client = client
-        self._report = report
+        self._report = LimitedReport(report, clock)
         self._step_seconds = step_seconds
         self._clock = clock
         self._entropy = entropy
         self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
         self._peers: dict[int, _Peer] = {}
         self._listening = Listening(
-            client, channels.receiving(settings.listen), wording.STREAM_ID, channels.LARGEST_MESSAGE
+            client, watched(channels.receiving(settings.listen)), wording.STREAM_ID, channels.LARGEST_MESSAGE
         )
         report(events.Listening(1, str(settings.listen), ""))
 
@@ -95,6 +97,7 @@ class Server1:
     def poll(self) -> int:
         """Do what can be done now; return how much that was. Raises TransportError where the media driver is gone."""
         now = self._clock()
+        self._report.tick()
         images = {image.id: image for image in self._listening.images()}
         for gone in self._peers.keys() - images.keys():
             self._give_up(self._peers.pop(gone), "its client left")
@@ -114,6 +117,7 @@ class Server1:
         for peer in self._peers.values():
             self._give_up(peer, "the server stops")
         self._peers.clear()
+        self._report.close()
         self._listening.close()
 
     def _poll(self, peer: _Peer, now: float) -> int:

@@ -19,8 +19,10 @@ from aeron_spark.aeron.plain import Incoming, Listening
 from aeron_spark.echo import channels, events, wording
 from aeron_spark.echo.duologue import FRAGMENTS, Duologue
 from aeron_spark.echo.events import Report
+from aeron_spark.echo.guarding import watched
 from aeron_spark.echo.opening import talking
-from aeron_spark.echo.outbox import Outbox
+from aeron_spark.echo.outbox import SharedOutbox
+from aeron_spark.echo.refusals import LimitedReport
 from aeron_spark.endpoint import refusal
 from aeron_spark.endpoint.addresses import UdpSource, parse_source
 from aeron_spark.endpoint.ids import Entropy, IdAllocator
@@ -87,7 +89,7 @@ class Server2:
     ) -> None:
         self.settings = settings
         self._client = client
-        self._report = report
+        self._report = LimitedReport(report, clock)
         self._step_seconds = step_seconds
         self._clock = clock
         self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
@@ -97,13 +99,14 @@ class Server2:
         self._resting: deque[tuple[float, tuple[int, int]]] = deque()
         control = Endpoint(settings.listen.host, settings.control_port)
         with contextlib.ExitStack() as opened:
+            # not watched: who joins it knows no session yet, and the guard knows receivers by their sessions
             self._talking = talking(client, lambda session_id: channels.fanning_out(control, session_id), entropy)
             opened.callback(self._talking.close)
             self._listening = Listening(
-                client, channels.receiving(settings.listen), wording.STREAM_ID, channels.LARGEST_MESSAGE
+                client, watched(channels.receiving(settings.listen)), wording.STREAM_ID, channels.LARGEST_MESSAGE
             )
             opened.pop_all()
-        self._outbox = Outbox(self._talking, step_seconds)
+        self._outbox = SharedOutbox(self._talking, step_seconds)
         report(events.Listening(2, str(settings.listen), str(control)))
 
     @property
@@ -121,12 +124,14 @@ class Server2:
         now = self._clock()
         while self._resting and self._resting[0][0] <= now:
             self._ports.release(self._resting.popleft()[1])
+        self._report.tick()
         work = 0
         for image in self._listening.images():
+            if self._outbox.waits_for(image.id):
+                continue  # faster than its refusals may be sent: Aeron holds its sender back
             for message in image.poll(FRAGMENTS):
                 work += 1
-                self._outbox.put(self._answer(image, message, now), now)
-        self._outbox.forget_overdue(now)
+                self._answer(image, message, now)
         work += self._outbox.flush(now)
         for held in list(self._held):
             done, reason = self._poll(held.duologue, now)
@@ -140,6 +145,7 @@ class Server2:
         now = self._clock()
         for held in list(self._held):
             self._end(held, "the server stops", now)
+        self._report.close()
         self._listening.close()
         self._talking.close()
 
@@ -151,15 +157,16 @@ class Server2:
                 raise
             return 1, str(error)  # of this one alone
 
-    def _answer(self, image: Incoming, message: bytes | None, now: float) -> bytes:
+    def _answer(self, image: Incoming, message: bytes | None, now: float) -> None:
         key = None if message is None else wording.read_hello_2(message)
         found = wording.BAD_MESSAGE if key is None else self._open(image, now)
         if isinstance(found, str) or key is None:
             text = found if isinstance(found, str) else wording.BAD_MESSAGE
             self._report(events.Refusal(image.source, image.session_id, text))
-            return wording.refuse(image.session_id, text)
+            self._outbox.refuse(image.id, wording.refuse(image.session_id, text), now)
+            return
         self._report(events.Opened(image.source, image.session_id, found.data_port, found.control_port))
-        return wording.connect(image.session_id, key, found)
+        self._outbox.admit(wording.connect(image.session_id, key, found), now)
 
     def _open(self, image: Incoming, now: float) -> wording.Place | str:
         """Open a duologue for who sends ``image``; return where, or the text of the refusal."""

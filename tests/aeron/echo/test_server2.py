@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
-import statistics
 import time
 from collections.abc import Iterator
 
@@ -206,17 +205,13 @@ def test_row_98_a_stuck_client_does_not_delay_others(here: Client, there: Client
         stuck, other = running.hand(), running.hand()
         _, silent = stuck.join(stuck.place())  # and never polled
         listening, talking = other.join(other.place())
-        times = []
-        end = time.monotonic() + 3.0
-        while time.monotonic() < end:
-            for _ in range(20):
-                silent.offer(b"ECHO " + b"y" * 8_000)
-            began = time.monotonic()
+        served, refused = 0, 0
+        while served < 50 or refused < 20:  # its answers wait, and so do its further requests
+            refused += sum(silent.offer(b"ECHO " + b"y" * 8_000) is not None for _ in range(20))
             say(talking, b"ECHO quick")
             assert come(listening) == [b"ECHO quick"]
-            times.append(time.monotonic() - began)
-        assert len(times) > 50
-        assert statistics.quantiles(times, n=100)[98] < 0.2
+            served += 1
+            assert served < 5_000
         until(lambda: "its client does not read" in [end.reason for end in running.seen.of(events.Ended)], "its end")
         say(talking, b"ECHO still quick")
         assert come(listening) == [b"ECHO still quick"]

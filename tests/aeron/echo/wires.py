@@ -24,7 +24,7 @@ from tests.leaks import SHARED_MEMORY
 
 T = TypeVar("T")
 
-PATIENCE: Final = 20.0  # seconds for what happens at once on an idle machine
+PATIENCE: Final = 60.0  # seconds for what happens at once on an idle machine
 LARGEST: Final = 128 << 10  # bytes of a message that a hand-made end sends or takes
 
 
