@@ -15,6 +15,7 @@ import jpype
 
 from aeron_spark.aeron.client import Client, client_of, require_open
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
+from aeron_spark.aeron.interruptible import Interruptible, interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, RefusedError, TransportError, WaitTimeout
 from aeron_spark.transport.waiting import LONGEST_SLEEP, Deadline, wait_for
@@ -35,6 +36,7 @@ AUTHENTICATION_REJECTED: Final = 10
 STORAGE_SPACE: Final = 11
 UNAUTHORISED_ACTION: Final = 13
 
+AT_ONCE: Final = frozenset({"state", "archiveId", "checkForErrorResponse", "pollForErrorResponse"})
 DELETING: Final = ("due to an outstanding delete operation", "another delete operation in progress")
 
 
@@ -74,6 +76,15 @@ class Recording:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordingSubscription:
+    """A standing subscription of an archive: it records each publisher of the stream until it is stopped."""
+
+    id: int
+    channel: str
+    stream_id: int
+
+
 class Archive:
     """A session with the archive at ``address``; made by :func:`archive_of`."""
 
@@ -90,11 +101,18 @@ class Archive:
         context.idleStrategy(jclass("org.agrona.concurrent.BackoffIdleStrategy")(10, 20, 1_000, 200_000))
         if address.credentials_file:
             context.credentialsSupplier(_credentials(address.credentials_file))
+        where = f"{address.control_channel} stream {address.control_stream_id}"
         try:
-            with java_errors(
-                f"connecting to the archive at {address.control_channel} stream {address.control_stream_id}"
-            ):
-                self.java = jclass("io.aeron.archive.client.AeronArchive").connect(context)
+            with java_errors(f"connecting to the archive at {where}"):
+                connect = jclass("io.aeron.archive.client.AeronArchive").connect
+                session = interruptible(connect, context, discard=lambda late: late.close())
+                self.java: Any = Interruptible(session, AT_ONCE)
+        except ConnectError as error:
+            raise ConnectError(
+                f"no archive answered at {where} within {address.timeout:g} s",
+                remedy="Start the archive, correct option 'archive' (its control channel), let its answers reach "
+                f"{address.response_channel} (option 'responseChannel'), or wait longer (option 'connectTimeout').",
+            ) from error
         except TransportError as error:
             if archive_error_code(error.__cause__) == AUTHENTICATION_REJECTED:
                 raise RefusedError(str(error), remedy="Give its credentials with 'credentialsFile'.") from error
@@ -196,17 +214,24 @@ class Archive:
         active = [r for r in self.recordings(stream_id) if r.session_id == session_id and r.stop_position is None]
         return active[-1].id if active else None
 
-    def recorded_channels(self, stream_id: int) -> list[str]:
-        """Return the channels of ``stream_id`` that the archive was asked to record."""
-        found: list[str] = []
+    def subscriptions(self, stream_id: int | None = None) -> list[RecordingSubscription]:
+        """Return the standing subscriptions with which the archive records ``stream_id``, or every stream."""
+        found: list[RecordingSubscription] = []
         consumer = _consumer(
             "RecordingSubscriptionDescriptorConsumer",
             "onSubscriptionDescriptor",
-            lambda *row: found.append(str(row[4])),
+            # controlSessionId and correlationId come first
+            lambda *row: found.append(RecordingSubscription(int(row[2]), str(row[4]), int(row[3]))),
         )
+        one_stream = stream_id is not None
         with java_errors("listing what the archive records"):
-            self.java.listRecordingSubscriptions(0, LIST_ALL, "", stream_id, True, consumer)
+            self.java.listRecordingSubscriptions(0, LIST_ALL, "", stream_id or 0, one_stream, consumer)
+        self.used_at = time.monotonic()
         return found
+
+    def recorded_channels(self, stream_id: int) -> list[str]:
+        """Return the channels of ``stream_id`` that the archive was asked to record."""
+        return [one.channel for one in self.subscriptions(stream_id)]
 
     def start_recording(self, channel: str, stream_id: int) -> None:
         """Ask the archive to record a stream from now on; one that is recorded already is fine."""
@@ -226,6 +251,11 @@ class Archive:
         """Stop recording a stream; whether it was recorded."""
         with java_errors(f"stopping the recording of {channel} stream {stream_id}"):
             return bool(self.java.tryStopRecording(channel, stream_id))
+
+    def stop_subscription(self, subscription: RecordingSubscription) -> bool:
+        """End a standing subscription and the recordings that it feeds; whether the archive still had it."""
+        with java_errors(f"stopping the recording of {subscription.channel} stream {subscription.stream_id}"):
+            return bool(self.java.tryStopRecording(subscription.id))
 
     def record_session(self, channel: str, stream_id: int, recording_id: int | None = None) -> None:
         """Record the one session that ``channel`` names, until it ends: as a new recording, or on in a stopped one.

@@ -14,9 +14,11 @@ from aeron_spark.aeron.walk import find_boundary
 from aeron_spark.errors import DataLossError, SetupError, TransportError
 from aeron_spark.log.api import Boundary, Range, RecordingState, fingerprint, recording_key, split_key
 from aeron_spark.log.content import StreamContent, content_of
-from aeron_spark.log.recording import ask_to_record
+from aeron_spark.log.recording import ask_to_record, no_recording, start_now
 from aeron_spark.log.search import Times, no_times, position_at
+from aeron_spark.log.source_stream import DirectStream, direct_stream
 from aeron_spark.transport.channel import ChannelUri, same_stream
+from aeron_spark.transport.recording_start import with_start, without_start
 from aeron_spark.wire.rows import Rows
 
 
@@ -40,23 +42,33 @@ class ArchiveLog:
         self._channel = ChannelUri.parse(address.channel)
         self._archives = {archive.name: archive for archive in address.archives}
         self._known: dict[str, Recording] = {}
-        self._prepared: tuple[int, ...] = ()
+        self._prepared: tuple[Archive, ...] = ()
 
     @property
     def archives(self) -> tuple[str, ...]:
         """The archives' names."""
         return tuple(self._archives)
 
+    @property
+    def stream(self) -> DirectStream:
+        """The stream, as offsets name it."""
+        return direct_stream(self.address.channel, self.address.stream_id)
+
     def counting(self, *, framed: bool) -> ArchiveLog:
         """Return the same log, counting groups or single messages."""
         return self if framed == self.framed else ArchiveLog(self.address, framed=framed)
 
-    def prepare(self, states: list[RecordingState], *, record: str) -> None:
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Have the stream recorded; asked once for each session with an archive, which forgets it when it restarts."""
-        sessions = tuple(id(self._archive(name)) for name in self._archives)
+        sessions = tuple(self._archive(name) for name in self._archives)
         if sessions != self._prepared:
-            ask_to_record(self, states, record)
+            ask_to_record(self, states, record, query)
             self._prepared = sessions
+
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        """Raise OptionError, naming similar streams, where the stream has no recording and none was asked for."""
+        if not states and not self.recorded():
+            raise no_recording(self.address.archives, self.address.channel, self.address.stream_id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ArchiveLog) and (self.address, self.framed) == (other.address, other.framed)
@@ -143,9 +155,10 @@ class ArchiveLog:
         archive, recording = self._recording(key)
         return _state(key, recording, archive)
 
-    def start_recording(self) -> None:
-        """Ask the first archive to record the stream from now on."""
-        self._archive(self.address.archives[0].name).start_recording(self.address.channel, self.address.stream_id)
+    def start_recording(self, query: str = "") -> None:
+        """Ask the first archive to record the stream from now on, for ``query``."""
+        archive = self._archive(self.address.archives[0].name)
+        archive.start_recording(with_start(self.address.channel, start_now(query)), self.address.stream_id)
 
     def recorded(self) -> bool:
         """Whether an archive was asked to record the stream."""
@@ -193,7 +206,7 @@ def _state(key: str, recording: Recording, archive: Archive) -> RecordingState:
         mtu=recording.mtu,
         stream_id=recording.stream_id,
         session_id=recording.session_id,
-        channel=recording.original_channel,
+        channel=without_start(recording.original_channel),
         source_identity=recording.source,
         start_timestamp=recording.start_timestamp,
     )

@@ -11,6 +11,7 @@ from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
 from aeron_spark.log.content import StreamContent, content_of
 from aeron_spark.log.search import framed_times, position_at
 from aeron_spark.transport.channel import ChannelUri, same_stream
+from aeron_spark.transport.recording_start import without_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def held_streams(
         archive = archive_of(address)
         groups: list[tuple[ChannelUri, int, list[Held]]] = []
         for recording in archive.recordings(stream_id):
-            parsed = ChannelUri.parse(recording.channel, foreign=True)
+            parsed = ChannelUri.parse(without_start(recording.channel), foreign=True)
             if wanted is not None and not same_stream(wanted, parsed):
                 continue
             held = _held(archive, recording)
@@ -113,7 +114,7 @@ def held_streams(
 
 def alias_of(channel: str) -> str | None:
     """Return the name a channel gives itself."""
-    return ChannelUri.parse(channel, foreign=True).get("alias")
+    return ChannelUri.parse(without_start(channel), foreign=True).get("alias")
 
 
 def content_held(stream: HeldStream, idle_timeout: float) -> StreamContent | None:
@@ -156,7 +157,7 @@ def position_before_time(stream: HeldStream, held: Held, time_ns: int, idle_time
     if content.payload == "raw":
         raise OptionError(
             f"recording {held.recording.id} goes on after that time, and its raw messages carry no publish times",
-            remedy="Give a position (--before 67108864), or the bytes to keep (--keep 1g).",
+            remedy="Give a position (--before 67108864), or the bytes to keep (--keep 1GiB).",
         )
     log = ArchiveLog(_address(stream, idle_timeout), framed=True)
     state = next(one for one in log.states() if one.recording_id == held.recording.id)

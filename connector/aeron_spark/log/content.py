@@ -79,4 +79,6 @@ def within(one: Range, state: RecordingState, log: Log, start: int | None, end: 
     """Return the part of ``one`` whose messages begin in ``[start, end)``, or None where there is nothing."""
     begin = one.start if start is None else max(one.start, at_message(log, state, start))
     stop = one.end if end is None else min(one.end, at_message(log, state, end))
-    return replace(one, start=begin, end=stop, overrun=stop) if begin < stop else None
+    if begin >= stop:
+        return None
+    return replace(one, start=begin, end=stop, overrun=stop, epoch=state.epoch_at(stop))

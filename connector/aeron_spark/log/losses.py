@@ -8,6 +8,7 @@ from typing import Final
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState, split_key
+from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.log.offsets import Offset
 
 _SHOWN: Final = 20  # findings spelt out in one error; the rest is counted
@@ -104,7 +105,30 @@ class Replaced:
         return f"Check that 'archive' and its directory are those of the checkpoint; {_GO_ON}"
 
 
-Finding = Purged | Truncated | Deleted | Replaced
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """A server's store was restored from a copy that does not have what was read of a partition."""
+
+    key: str
+    stream: str
+    position: int
+    at: int  # where the histories parted
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what goes on without it."""
+        return diverged_sentence(self.stream, split_key(self.key)[1], "query", self.position, self.at)
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return (
+            f"Restore what the query wrote to the same time, with its checkpoint; or set failOnDataLoss=false to go on "
+            f"at position {self.at}"
+        )
+
+
+Finding = Purged | Truncated | Deleted | Replaced | Diverged
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +157,8 @@ def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding
             findings.append(Replaced(state.key, position, known, state.fingerprint))
         elif state.start > position:
             findings.append(Purged(state.key, position, state.start))
+        elif (at := state.diverged_at(offset.epochs.get(state.key), position)) is not None:
+            findings.append(Diverged(state.key, state.channel, position, at))
         elif state.end < position:
             findings.append(Truncated(state.key, position, state.end))
     return tuple(sorted(findings, key=lambda finding: split_key(finding.key)))
@@ -142,14 +168,16 @@ def settle(offset: Offset, states: Collection[RecordingState], *, fail_on_data_l
     """Give the position to go on from in every recording of ``states``.
 
     Raises ``DataLossError`` listing everything lost, unless that is not to fail: then a purged recording goes on at the
-    first position there is, a truncated one at its end, a replaced one is a new one; no row is read twice.
+    first position there is, a truncated one at its end, a replaced one is a new one, one that diverged at the position
+    where the histories parted; no row is read twice.
     """
     findings = compare(offset, states)
     refuse(findings, fail_on_data_loss=fail_on_data_loss)
     replaced = {finding.key for finding in findings if isinstance(finding, Replaced)}
+    parted = {finding.key: finding.at for finding in findings if isinstance(finding, Diverged)}
     positions: dict[str, int] = {}
     for state in states:
-        before = None if state.key in replaced else offset.position(state.key)
+        before = None if state.key in replaced else parted.get(state.key, offset.position(state.key))
         positions[state.key] = state.start if before is None else min(max(before, state.start), state.end)
     return Settled(positions, findings)
 
@@ -161,7 +189,8 @@ def refuse(findings: Sequence[Finding], *, fail_on_data_loss: bool) -> None:
     shown = "; ".join(finding.sentence for finding in findings[:_SHOWN])
     more = f"; and {len(findings) - _SHOWN} more recordings" if len(findings) > _SHOWN else ""
     remedies = dict.fromkeys(finding.remedy for finding in findings)
-    raise DataLossError(f"data was lost: {shown}{more}", remedy=". ".join(remedies))
+    reason = DIVERGED if any(isinstance(finding, Diverged) for finding in findings) else ""
+    raise DataLossError(f"data was lost: {shown}{more}", remedy=". ".join(remedies), reason=reason)
 
 
 def _named(key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
@@ -39,6 +39,13 @@ def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
             elif not deadline.remaining():
                 raise
         deadline.idle()
+
+
+class Recovered(NamedTuple):
+    """What became of the recordings of a stream when it was opened."""
+
+    lost: DataLossError | None  # the first thing that is gone, if anything
+    cut: dict[int, tuple[int, int]]  # by partition: where its recording ended, and where it ends now
 
 
 class Recordings:
@@ -88,29 +95,30 @@ class Recordings:
             for index, stream_id in enumerate(definition.stream_ids)
         ]
 
-    def recover(
-        self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]
-    ) -> DataLossError | None:
-        """Cut each recording back to its committed end; return what is lost, if anything.
+    def recover(self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]) -> Recovered:
+        """Cut each recording back to its committed end; return what was cut, and what is lost.
 
         ``known`` are the archive's recordings by id, where somebody has listed them.
         """
         archive = archive_of(self._address)
-        lost = None
+        lost: DataLossError | None = None
+        cut: dict[int, tuple[int, int]] = {}
         for index, partition in enumerate(self.partitions):
             recording_id = partition.shape.recording_id
             found = archive.recording(recording_id) if known is None else known.get(recording_id)
             try:
                 partition.meet(found, ends[index])
-                partition.cut_back(ends[index], found)
+                was = partition.cut_back(ends[index], found)
             except DataLossError as error:
                 lost = lost or error
             except (TransportError, ConnectError, WaitTimeout):
                 continue  # somebody replays it, say: before anything is published it is cut back in any case
             else:
+                if was > ends[index]:
+                    cut[index] = was, ends[index]
                 if found is not None and found.start_position < starts[index]:
                     self._to_purge[index] = starts[index]
-        return lost
+        return Recovered(lost, cut)
 
     def publish(self, stages: Mapping[int, Sequence[Stage]], ends: Sequence[int]) -> dict[int, int]:
         """Publish these stages behind the committed ends; return where each partition ends once all is recorded.
@@ -251,6 +259,7 @@ class Recordings:
                     session_id=partition.session_id,
                     segment_length=shape.segment_length,
                     start_position=0,
+                    epochs=ledger.epochs(index),
                 )
             )
         return View(tuple(states), ledger.content, ledger.schema)

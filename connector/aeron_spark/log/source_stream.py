@@ -1,0 +1,134 @@
+"""Which stream an offset is of: by channel and stream id, or by the servers that hold it and its name. Pure.
+
+    {"channel": "aeron:udp?endpoint=10.0.0.7:40123", "id": 1001}
+    {"name": "flights", "servers": {"feeds.example:20121": "<public key>"}}
+
+Two channels are the same as recordings are matched to a stream (``transport.channel.same_stream``): by endpoint,
+control address and interface, not by text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from aeron_spark.errors import OptionError
+from aeron_spark.transport.channel import ChannelUri
+
+_REMEDY = "Use a new checkpointLocation for this query, or give the options that name the stream of the checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectStream:
+    """A stream of the direct route; ``channel`` is canonical, see :func:`canonical_channel`."""
+
+    channel: str
+    stream_id: int
+
+    @property
+    def label(self) -> str:
+        """What it is called in errors."""
+        return f"stream {self.stream_id} of {self.channel}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values in canonical order."""
+        return {"channel": self.channel, "id": self.stream_id}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStream:
+    """A stream of one or several servers: their public keys, as text, by ``host:port``."""
+
+    name: str
+    servers: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        """What it is called in errors."""
+        held = " and ".join(f"{name} (key {key})" for name, key in sorted(self.servers.items()))
+        return f"stream {self.name!r} of {held}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values in canonical order."""
+        return {"name": self.name, "servers": dict(sorted(self.servers.items()))}
+
+
+SourceStream = DirectStream | ServerStream
+
+
+def direct_stream(channel: str, stream_id: int) -> DirectStream:
+    """Return the stream that an option ``channel`` and a stream id name."""
+    return DirectStream(canonical_channel(channel), stream_id)
+
+
+def canonical_channel(channel: str) -> str:
+    """Return the same text for channels that carry the same streams, with what tells them from others alone."""
+    identity = ChannelUri.parse(channel, foreign=True).identity
+    dynamic = identity.control is not None and identity.control_mode == "dynamic"
+    values = {
+        "endpoint": None if dynamic else identity.endpoint,  # of dynamic multi-destination-cast the control decides
+        "control": identity.control,
+        "control-mode": identity.control_mode,
+        "interface": None if dynamic else identity.interface,
+    }
+    given = tuple((name, value) for name, value in values.items() if value is not None)
+    return str(ChannelUri(identity.media, given, foreign=True))
+
+
+def parse_stream(value: object) -> SourceStream:
+    """Parse what ``to_dict`` gave, after a way through JSON. Raises ``ValueError`` for everything else."""
+    if isinstance(value, Mapping) and value.keys() == {"channel", "id"}:
+        channel, stream_id = value["channel"], value["id"]
+        if isinstance(channel, str) and isinstance(stream_id, int) and not isinstance(stream_id, bool):
+            try:
+                canonical_channel(channel)
+            except OptionError as error:
+                raise ValueError(error.what) from None
+            return DirectStream(channel, stream_id)
+    if isinstance(value, Mapping) and value.keys() == {"name", "servers"}:
+        name, servers = value["name"], value["servers"]
+        if isinstance(name, str) and isinstance(servers, Mapping) and servers:
+            texts = {str(server): key for server, key in servers.items() if isinstance(key, str)}
+            if len(texts) == len(servers):
+                return ServerStream(name, texts)
+    raise ValueError("it names no stream")
+
+
+def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStream:
+    """Return the stream of an offset that continues one of ``known`` with what the query reads now.
+
+    That is ``known`` itself where nothing new is to be said: servers may be added to a stream, and one that is left out
+    is kept. Raises ``OptionError``, naming both, where they are two streams: another channel, stream id or name, no
+    server in common, or a server that has another key under its old name.
+    """
+    if known is None:
+        return read
+    if isinstance(known, DirectStream) or isinstance(read, DirectStream):
+        if _same_direct(known, read):
+            return known
+        raise _other_stream(known, read)
+    common = known.servers.keys() & read.servers.keys()
+    if known.name != read.name or not common:
+        raise _other_stream(known, read)
+    for server in sorted(common):
+        if known.servers[server] != read.servers[server]:
+            raise OptionError(
+                f"the checkpoint is of {known.label}, and the query reads {read.label}: {server} has another key now, "
+                "so it is another server",
+                remedy=_REMEDY,
+            )
+    together = {**known.servers, **read.servers}
+    return known if together == dict(known.servers) else replace(known, servers=together)
+
+
+def _same_direct(known: SourceStream, read: SourceStream) -> bool:
+    return (
+        isinstance(known, DirectStream)
+        and isinstance(read, DirectStream)
+        and known.stream_id == read.stream_id
+        and canonical_channel(known.channel) == canonical_channel(read.channel)
+    )
+
+
+def _other_stream(known: SourceStream, read: SourceStream) -> OptionError:
+    return OptionError(f"the checkpoint is of {known.label}, and the query reads {read.label}", remedy=_REMEDY)

@@ -1,0 +1,125 @@
+"""Finding T5: an acknowledgement is the archive's word, and a restarted archive is asked to record again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from aeron_spark import node as nodes
+from aeron_spark.errors import WaitTimeout
+from aeron_spark.log.appender import Appender, Source
+from aeron_spark.log.reach import this_host
+from aeron_spark.log.stream import StreamLog
+from aeron_spark.node import NodeHandle
+from aeron_spark.node.locks import is_held
+from aeron_spark.opening import log_of
+from aeron_spark.options import ReadOptions, WriteOptions, direct_way
+from aeron_spark.spark.writer import PublishingTask
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.streams import PATIENCE, Stream, close_everything, own_node
+
+IMPATIENT = {"offerTimeout": "2s"}  # how long a test waits to see that nothing is acknowledged
+LENGTH = 64  # bytes of the log for a message of up to 32 bytes
+
+
+@pytest.fixture(scope="module")
+def node(node_of_256k: NodeHandle) -> NodeHandle:
+    return node_of_256k
+
+
+@pytest.fixture
+def stream(node: NodeHandle) -> Iterator[Stream]:
+    one = Stream(node)
+    yield one
+    one.close()
+
+
+@contextmanager
+def stopped(handle: NodeHandle) -> Iterator[None]:
+    """Let driver and archive do nothing for a while; a publication takes messages all the same."""
+    os.kill(handle.pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: psutil.Process(handle.pid).status() == psutil.STATUS_STOPPED, PATIENCE, "the node to stop")
+        yield
+    finally:
+        os.kill(handle.pid, signal.SIGCONT)
+
+
+def written(stream: Stream, **more: str) -> WriteOptions:
+    return WriteOptions.parse({**stream.options, "record": "auto", **more}, streaming=False)
+
+
+def values(text: bytes) -> pa.Array:  # type: ignore[type-arg]
+    return pa.array([text], pa.binary())
+
+
+def recorded_bytes(stream: Stream) -> int:
+    (recording,) = stream.archive.recordings(stream.id)
+    return stream.archive.position(recording.id)
+
+
+@pytest.mark.parametrize("ack", ["archive", "auto"])
+def test_an_appender_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream, ack: str) -> None:
+    patient, appender = (Appender(written(stream, ack=ack, **more), Source("test")) for more in ({}, IMPATIENT))
+    appender.raw(values(b"first"))  # it knows its recording by then: a stopped archive could not name it
+    patient.raw(values(b"second"))  # both publish with their process's one publication
+    patient.finish()
+    assert recorded_bytes(stream) == 2 * LENGTH
+    with stopped(node):
+        appender.raw(values(b"third"))
+        with pytest.raises(WaitTimeout, match=rf"to reach position {3 * LENGTH} \(it is at {2 * LENGTH}\)"):
+            appender.finish()
+        appender.framed(values(b"fourth"))
+        appender.arrow(pa.record_batch({"n": [1]}))
+        with pytest.raises(WaitTimeout, match=rf"to reach position .* \(it is at {2 * LENGTH}\)"):
+            appender.finish()
+    patient.finish()
+    assert recorded_bytes(stream) > 4 * LENGTH
+
+
+def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
+    options = written(stream, ack="archive", **IMPATIENT)
+    task = PublishingTask(options, direct_way(options.way), "raw", "test", this_host())
+    with ExitStack() as stopping:
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield pa.record_batch({"value": values(b"first")})
+            stopping.enter_context(stopped(node))
+            yield pa.record_batch({"value": values(b"second")})
+
+        with pytest.raises(WaitTimeout, match="to reach position"):
+            task.write(batches())
+    again = replace(task, options=written(stream, ack="archive"))
+    assert again.write(iter([pa.record_batch({"value": values(b"third")})])).rows == 1
+    assert recorded_bytes(stream) == 3 * LENGTH
+
+
+def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(run_name: str) -> None:
+    with own_node(run_name) as first:
+        stream = Stream(first)
+        options = ReadOptions.parse({**stream.options, "startingOffsets": "earliest"}, streaming=True)
+        query = StreamLog(options, log_of, framed=False)
+        with pytest.warns(UserWarning, match="records it from now on"):
+            assert query.followed() == []
+        stream.publisher().send([b"before"])
+        assert [state.end for state in query.followed()] == [LENGTH]
+        os.kill(first.pid, signal.SIGKILL)
+        wait_for(
+            lambda: not is_held(nodes.places_here(first.aeron_dir).alive_lock), PATIENCE, "the killed node to be gone"
+        )
+        close_everything()
+        with nodes.ensure(first.aeron_dir) as second:
+            again = Stream(second)
+            again.id = stream.id
+            with pytest.warns(UserWarning, match="was no longer recorded"):
+                assert len(query.followed()) == 1
+            again.publisher().send([b"after"])  # waits for its recording
+            assert sorted(state.end for state in query.followed()) == [LENGTH, LENGTH]
+            close_everything()

@@ -1,0 +1,158 @@
+"""``recordings``: what a user sees of the direct route's recordings, and how they end (finding U2)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.cli.main import main
+from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.log.recording import stop_command
+from tests.aeron.streams import Stream, close_everything, numbered
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(shared: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``recordings`` in this process, on the module's node; give exit code, output and errors."""
+
+    def one(*arguments: str) -> tuple[int, str, str]:
+        code = main(["recordings", *arguments, "--aeron-dir", str(shared)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return one
+
+
+@pytest.fixture
+def stream(shared: Path) -> Iterator[Stream]:
+    """A stream that no other test has; what is open of it is closed."""
+    with node.ensure(shared) as handle:
+        one = Stream(handle)
+        yield one
+        one.close()
+        close_everything()
+
+
+def lines(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def of(stream: Stream) -> list[str]:
+    return ["--channel", stream.channel, "--stream-id", str(stream.id)]
+
+
+def log_of(stream: Stream) -> ArchiveLog:
+    return ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,), 10.0))
+
+
+def test_a_list_shows_who_started_a_recording_and_starts_none(run: Run, stream: Stream) -> None:
+    """Finding U2: ``list`` showed 0 where a recording kept the node."""
+    assert run("list", *of(stream)) == (0, "", "no recordings\n")
+    assert run("list", *of(stream), "--json") == (0, "", "")
+    assert stream.archive.subscriptions(stream.id) == []
+
+    log_of(stream).start_recording("counts")
+    (waiting,) = lines(run("list", *of(stream), "--json")[1])
+    assert (waiting["id"], waiting["state"], waiting["standing"], waiting["active"]) == (None, "waiting", True, False)
+    assert waiting["started"]["query"] == "counts"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", waiting["started"]["at"])
+
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 3))
+    (active,) = lines(run("list", *of(stream), "--json")[1])
+    assert (active["id"], active["state"], active["end"]) == (publisher.recording_id, "active", publisher.position)
+    assert active["session_id"] == int(publisher.offering.publication.sessionId())
+    (plain,) = run("list", *of(stream))[1].splitlines()
+    cells = plain.split("\t")
+    assert cells[:4] == ["embedded", str(publisher.recording_id), stream.channel, str(stream.id)]
+    assert cells[5:9] == ["0", str(publisher.position), "active", "yes"]
+    assert ", query counts, at 2" in cells[-1]
+    assert run("stop", str(publisher.recording_id))[0] == 0
+
+
+def test_a_recording_is_stopped_and_then_deleted(run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding U2: no command ended a recording."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    log_of(stream).start_recording()
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 3))
+    number, label = (
+        str(publisher.recording_id),
+        f"recording {publisher.recording_id} of stream {stream.id} of aeron:ipc",
+    )
+
+    code, out, err = run("delete", number, "--yes")
+    assert (code, out) == (1, "")
+    assert f"is still being recorded. Stop it first: 'aeron-spark recordings stop {number}'." in err
+    assert run("stop", number) == (0, f"stopped {label} at position {publisher.position}\n", "")
+    assert run("stop", number) == (0, "", "nothing to stop: it had ended before\n")
+    (stopped,) = lines(run("list", *of(stream), "--json")[1])
+    assert (stopped["state"], stopped["standing"]) == ("stopped", False)
+    assert stream.archive.subscriptions(stream.id) == []
+
+    code, out, err = run("delete", number)
+    assert (code, out) == (2, "")
+    assert "Add --yes" in err
+    end = publisher.position
+    stream.close()
+    assert run("delete", number, "--yes") == (0, f"deleted {label} ({end} B)\n", "")
+    assert run("list", *of(stream), "--json") == (0, "", "")
+    assert run("delete", number, "--yes")[0] == 1
+
+
+def test_delete_asks_on_a_terminal(run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream.record()
+    publisher = stream.publisher()
+    number = str(publisher.recording_id)
+    assert run("stop", number)[0] == 0
+    stream.close()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked: list[str] = []
+
+    def answer(text: str) -> Callable[[str], str]:
+        return lambda prompt: asked.append(prompt) or text  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", answer("n"))
+    assert run("delete", number)[0] == 1
+    assert len(lines(run("list", *of(stream), "--json")[1])) == 1
+    monkeypatch.setattr("click.termui.visible_prompt_func", answer("y"))
+    assert run("delete", number)[0] == 0
+    assert run("list", *of(stream), "--json")[1] == ""
+
+
+def test_the_command_that_a_query_names_ends_its_recording(run: Run, stream: Stream) -> None:
+    """Finding U2: the warning of a streaming query, and ``node stop``, name this command line."""
+    log_of(stream).start_recording("counts")
+    command = shlex.split(stop_command(log_of(stream).address))
+    assert command[:3] == ["aeron-spark", "recordings", "stop"]
+    code, out, err = run("stop", *command[3:], "--json")
+    assert (code, err) == (0, "")
+    (ended,) = lines(out)
+    assert (ended["stopped"], ended["id"], ended["started"]["query"]) == (True, None, "counts")
+    assert stream.archive.subscriptions(stream.id) == []
+
+
+def test_a_describe_or_a_receive_of_a_mistaken_stream_starts_no_recording(
+    shared: Path, stream: Stream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Finding U2: a typing mistake started a standing recording."""
+    for command in (["streams", "describe"], ["receive"]):
+        assert main([*command, *of(stream), "--aeron-dir", str(shared)]) == 1
+        assert "recording" in capsys.readouterr().err
+    assert stream.archive.subscriptions(stream.id) == []
+
+
+def test_what_is_not_there_ends_with_1(run: Run, stream: Stream) -> None:
+    for arguments in (["stop", "471147"], ["delete", "471147", "--yes"], ["stop", *of(stream)]):
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, ""), err
+        assert "aeron-spark recordings list" in err

@@ -1,0 +1,233 @@
+"""Finding C6: an offset knows its stream, and a checkpoint is not used for another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.log.api import Log, RecordingState
+from aeron_spark.log.offsets import Offset, begin
+from aeron_spark.log.source_stream import (
+    DirectStream,
+    ServerStream,
+    SourceStream,
+    canonical_channel,
+    direct_stream,
+    joined_stream,
+    parse_stream,
+)
+from aeron_spark.log.stream import StreamLog
+from aeron_spark.options import ReadOptions
+from aeron_spark.transport.channel import ChannelUri, same_stream
+from tests.unit.log.fake_log import FakeLog
+
+ONE = direct_stream("aeron:udp?endpoint=localhost:40123", 1001)
+SERVERS = ServerStream("flights", {"a:1": "KeyA", "b:1": "KeyB"})
+CHANNELS = st.sampled_from(
+    [
+        "aeron:ipc",
+        "aeron:ipc?alias=flights|term-length=64k",
+        "aeron-spy:aeron:udp?endpoint=LOCALHOST:40123",
+        "aeron:udp?endpoint=localhost:40123|mtu=1408",
+        "aeron:udp?endpoint=localhost:40124",
+        "aeron:udp?endpoint=224.0.1.1:40123|interface=10.0.0.7/8",
+        "aeron:udp?endpoint=224.0.1.1:40123|interface=10.9.9.9/8",
+        "aeron:udp?endpoint=224.0.1.1:40123|interface={eth0}",
+        "aeron:udp?control=localhost:40200|control-mode=dynamic",
+        "aeron:udp?control=localhost:40200|control-mode=dynamic|endpoint=localhost:0",
+        "aeron:udp?control=localhost:40200|control-mode=manual|endpoint=localhost:0",
+    ]
+)
+
+
+@given(CHANNELS, CHANNELS)
+def test_two_channels_have_one_canonical_text_exactly_where_they_carry_the_same_streams(one: str, other: str) -> None:
+    same = same_stream(ChannelUri.parse(one), ChannelUri.parse(other))
+    assert (canonical_channel(one) == canonical_channel(other)) == same
+    assert canonical_channel(canonical_channel(one)) == canonical_channel(one)
+
+
+@pytest.mark.parametrize("stream", [ONE, SERVERS])
+def test_an_offset_names_its_stream_in_canonical_text(stream: SourceStream) -> None:
+    offset = Offset({}, {}, stream=stream)
+    text = json.dumps(offset.to_dict())
+    assert Offset.parse(json.loads(text)) == offset
+    assert list(offset.to_dict()) == sorted(offset.to_dict())
+    backwards = ServerStream("flights", dict(reversed(SERVERS.servers.items())))
+    assert json.dumps(backwards.to_dict()) == json.dumps(SERVERS.to_dict()), "equal offsets are equal text"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "flights",
+        {},
+        {"channel": "aeron:ipc"},
+        {"channel": "aeron:ipc", "id": "1001"},
+        {"channel": "aeron:ipc", "id": True},
+        {"channel": "udp", "id": 1},
+        {"name": "flights", "servers": {}},
+        {"name": "flights", "servers": {"a:1": 5}},
+        {"name": 5, "servers": {"a:1": "key"}},
+        {"channel": "aeron:ipc", "id": 1, "name": "flights"},
+    ],
+)
+def test_a_stream_that_is_damaged_is_said_to_be(value: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_stream(value)
+    with pytest.raises(DataFormatError, match="damaged: 'stream' is"):
+        Offset.parse({"v": 1, "done": "", "recordings": {}, "fingerprints": {}, "stream": value})
+
+
+@pytest.mark.parametrize(
+    ("known", "read", "named"),
+    [
+        (ONE, direct_stream("aeron:udp?endpoint=localhost:40124", 1001), ("127.0.0.1:40123", "127.0.0.1:40124")),
+        (ONE, direct_stream("aeron:udp?endpoint=localhost:40123", 1002), ("stream 1001 of", "stream 1002 of")),
+        (ONE, SERVERS, ("stream 1001 of", "stream 'flights' of a:1")),
+        (SERVERS, ONE, ("stream 'flights' of a:1", "stream 1001 of")),
+        (SERVERS, ServerStream("trains", SERVERS.servers), ("'flights'", "'trains'")),
+        (SERVERS, ServerStream("flights", {"c:1": "KeyC"}), ("a:1 (key KeyA)", "c:1 (key KeyC)")),
+        (SERVERS, ServerStream("flights", {"a:1": "KeyX"}), ("a:1 (key KeyA)", "a:1 has another key now")),
+    ],
+)
+def test_another_stream_is_refused_with_both_named(
+    known: SourceStream, read: SourceStream, named: tuple[str, str]
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        Offset({}, {}, stream=known).of_stream(read)
+    for text in ("the checkpoint is of", *named, "Use a new checkpointLocation"):
+        assert text in str(refused.value)
+
+
+def test_the_same_stream_in_other_words_leaves_the_offset_itself() -> None:
+    offset = Offset({}, {}, stream=DirectStream("aeron:udp?endpoint=LOCALHOST:40123", 1001))
+    assert offset.of_stream(direct_stream("aeron:udp?mtu=1408|endpoint=localhost:40123", 1001)) is offset
+
+
+def test_servers_may_be_added_to_a_stream_and_one_that_is_left_out_is_kept() -> None:
+    more = ServerStream("flights", {**SERVERS.servers, "c:1": "KeyC"})
+    assert joined_stream(SERVERS, more) == more
+    assert joined_stream(more, SERVERS) is more
+    with pytest.raises(OptionError, match="c:1 has another key now"):
+        joined_stream(more, replace(more, servers={"a:1": "KeyA", "c:1": "KeyX"}))
+
+
+@dataclass
+class Named(FakeLog):
+    """A log of ``name`` that counts how often it is asked for its recordings or to record."""
+
+    name: SourceStream = field(default_factory=lambda: ONE)
+    archives: tuple[str, ...] = ("embedded",)
+    uses: list[str] = field(default_factory=list)
+
+    @property
+    def stream(self) -> SourceStream:
+        return self.name
+
+    def states(self) -> list[RecordingState]:
+        self.uses.append("states")
+        return super().states()
+
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
+        self.uses.append("prepare")
+
+
+def planner_of(log: Named, **options: str) -> StreamLog:
+    given = {"channel": "aeron:ipc", "streamId": "1001", "startingOffsets": "earliest", **options}
+    return StreamLog(ReadOptions.parse(given, streaming=True), lambda *_: cast("Log", log), framed=False)
+
+
+def written_before(offset: Offset) -> Offset:
+    """The offset as a version wrote it that knew no streams."""
+    return Offset.parse(json.loads(json.dumps(replace(offset, stream=None).to_dict())))
+
+
+MESSAGES: Mapping[str, list[tuple[int, int]]] = {"embedded/0": [(64, 1)], "embedded/1": [(64, 1)]}
+
+
+def test_a_checkpoint_of_another_stream_fails_before_anything_is_listed_or_recorded() -> None:
+    checkpoint = Offset.first({}, [], direct_stream("aeron:ipc", 7))
+    log = Named(MESSAGES)
+    for limited in (True, False):
+        with pytest.raises(OptionError, match=r"is of stream 7 of aeron:ipc, and the query reads stream 1001 of"):
+            planner_of(log).latest(checkpoint, limited=limited)
+    own = Offset.first({}, [], ONE)
+    for start, end in ((own, checkpoint), (checkpoint, own)):
+        with pytest.raises(OptionError, match="is of stream 7 of aeron:ipc"):
+            planner_of(log).between(start, end)
+    assert log.uses == []
+
+
+def test_available_now_records_nothing_before_the_checkpoint_was_seen() -> None:
+    log = Named(MESSAGES)
+    planner = planner_of(log)
+    planner.prepare_available_now()
+    with pytest.raises(OptionError, match="the checkpoint is of"):
+        planner.latest(Offset.first({}, [], direct_stream("aeron:ipc", 7)), limited=False)
+    assert "prepare" not in log.uses
+
+
+def test_a_checkpoint_without_a_stream_is_upgraded_by_one_batch_without_rows_and_never_again() -> None:
+    log = Named(MESSAGES)
+    planner = planner_of(log)
+    first = planner.latest(planner.initial(), limited=True)
+    old = written_before(first)
+    assert old.stream is None
+    assert old.origin is not None
+    upgraded = planner.latest(old, limited=True)
+    assert upgraded == first, "origin, positions and all else stay"
+    assert planner.between(old, upgraded) == []
+    assert planner.latest(upgraded, limited=True) is upgraded
+    assert planner_of(log).latest(upgraded, limited=True) is upgraded, "nor after a restart"
+
+
+def test_the_upgrade_of_a_first_batch_that_was_empty_keeps_where_the_query_began() -> None:
+    log = Named({"embedded/0": []})
+    planner = planner_of(log)
+    old = written_before(planner.initial())
+    upgraded = planner.latest(old, limited=True)
+    assert upgraded == replace(old, stream=ONE)
+    assert upgraded.initial
+    log.messages = {"embedded/0": [(64, 1)]}
+    end = planner.latest(upgraded, limited=True)
+    assert (end.origin, end.stream) == ({"embedded/0": 0}, ONE)
+    assert begin(upgraded, end).positions() == {"embedded/0": 0}
+
+
+def test_the_upgrade_keeps_what_joined_and_reads_it_once() -> None:
+    log = Named({"embedded/0": [(64, 1)]})
+    planner = planner_of(log)
+    start = planner.latest(planner.initial(), limited=True)
+    log.messages = MESSAGES
+    joined = planner.latest(start, limited=True)
+    assert joined.joined == {"embedded/1": 0}
+    old = written_before(joined)
+    upgraded = planner.latest(old, limited=True)
+    assert upgraded.joined == old.joined
+    assert planner.between(old, upgraded) == []
+    assert [(one.key, one.start, one.end) for one in planner.between(start, upgraded)] == [("embedded/1", 0, 64)]
+
+
+def test_an_upgrade_takes_the_batch_that_is_due_anyway() -> None:
+    log = Named({"embedded/0": [(64, 1)]})
+    planner = planner_of(log)
+    old = written_before(planner.latest(planner.initial(), limited=True))
+    log.messages = {"embedded/0": [(64, 1), (64, 1)]}
+    end = planner.latest(old, limited=True)
+    assert (end.position("embedded/0"), end.stream) == (128, ONE)
+
+
+def test_a_batch_that_an_older_version_logged_is_planned_again_as_it_was() -> None:
+    log = Named({"embedded/0": [(64, 1)]})
+    planner = planner_of(log)
+    end = written_before(planner.latest(planner.initial(), limited=True))
+    later = planner.initial()
+    assert [(one.start, one.end) for one in planner.between(later, end)] == [(0, 64)]
