@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+from aeron_spark.log.epochs import Epochs
 from aeron_spark.wire.rows import Rows
 
 if TYPE_CHECKING:
     from aeron_spark.log.content import StreamContent
     from aeron_spark.log.search import Times
+    from aeron_spark.log.source_stream import SourceStream
 
 FRAME_ALIGNMENT: Final = 32  # bytes; Aeron's own, every frame begins at a multiple of it
 EMBEDDED: Final = "embedded"  # the archive key of this machine's own node
@@ -63,7 +65,8 @@ class RecordingState:
     session_id: int = 0
     channel: str = ""
     source_identity: str = ""
-    start_timestamp: int = 0  # milliseconds since the epoch, by the archive's clock
+    start_timestamp: int = 0  # milliseconds since 1970, by the archive's clock
+    epochs: Epochs | None = None  # of a server's partition; recordings that are read directly have none
 
     @property
     def archive(self) -> str:
@@ -74,6 +77,21 @@ class RecordingState:
     def recording_id(self) -> int:
         """The recording's part of the key."""
         return split_key(self.key)[1]
+
+    def epoch_at(self, position: int) -> int | None:
+        """The epoch of the byte before ``position``; None of a recording that is read directly."""
+        return None if self.epochs is None else self.epochs.at(position)
+
+    def diverged_at(self, epoch: int | None, position: int) -> int | None:
+        """Where the histories parted, if this partition never had what is before ``position``; see ``Epochs``.
+
+        A position without an epoch diverged only where it is beyond the end. None otherwise.
+        """
+        if self.epochs is None:
+            return None
+        if epoch is None:
+            return self.end if position > self.end else None
+        return self.epochs.diverged_at(epoch, position, self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +107,7 @@ class Range:
     end: int
     overrun: int
     term_length: int
+    epoch: int | None = None  # of the byte before ``overrun``, where it is known
 
     @property
     def length(self) -> int:
@@ -134,12 +153,24 @@ class Log(Boundaries, Protocol):
         """The archives' names, as they stand in keys."""
         ...
 
+    @property
+    def stream(self) -> SourceStream:
+        """The stream this is the log of, as offsets name it."""
+        ...
+
     def counting(self, *, framed: bool) -> Log:
         """Give the same log, counting groups or single messages."""
         ...
 
-    def prepare(self, states: list[RecordingState], *, record: str) -> None:
-        """Have the stream recorded unless it is, as the option ``record`` says; cheap where nothing is to be done."""
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
+        """Have the stream recorded unless it is, as the option ``record`` says; cheap where nothing is to be done.
+
+        For streaming queries alone: a recording that this starts goes on after them. ``query`` names the one that asks.
+        """
+        ...
+
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        """Raise ``OptionError`` where ``states`` are empty and the stream is not one that is being recorded."""
         ...
 
     def states(self) -> list[RecordingState]:

@@ -147,7 +147,7 @@ class Appender:
                 self._reach.aeron_dir,
                 channel,
                 stream_id,
-                acknowledging_archive(options, self._reach, channel, stream_id),
+                acknowledging_archive(options, self._reach, channel, stream_id, self.source.writer),
                 options.offer_timeout_s,
                 way.connect_timeout_s,
                 options.when_unconnected == "drop",
@@ -156,11 +156,13 @@ class Appender:
         return publisher
 
 
-def acknowledging_archive(options: WriteOptions, found: Reach, channel: str, stream_id: int) -> ArchiveAddress | None:
+def acknowledging_archive(
+    options: WriteOptions, found: Reach, channel: str, stream_id: int, writer: str = ""
+) -> ArchiveAddress | None:
     """Return the archive whose recording acknowledges, or None where the driver's word is enough.
 
-    Has the stream recorded first where ``record`` says so. With ``ack=auto`` an archive that is not there
-    acknowledges nothing.
+    Has the stream recorded first where ``record`` says so, for ``writer``. With ``ack=auto`` an archive that is not
+    there acknowledges nothing.
     """
     if options.ack == "driver" and options.record == "never":
         return None
@@ -175,7 +177,7 @@ def acknowledging_archive(options: WriteOptions, found: Reach, channel: str, str
         return None
     if not recorded and options.record != "never":
         check_audible(log, channel)
-        log.start_recording()
+        log.start_recording(writer)
         recorded = True
     if options.ack == "driver" or (options.ack == "auto" and not recorded):
         return None

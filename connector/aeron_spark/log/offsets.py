@@ -1,8 +1,10 @@
 """``Offset``: how far a query has read, the *next* position of every recording, as canonical JSON.
 
-    {"done": "<finished recordings, packed>", "fingerprints": {"<archive>/<id>": "<8 hex>"}, "initial": true,
-     "joined": {"<archive>/<id>": <position>}, "origin": {"<archive>/<id>": <position>},
-     "recordings": {"<archive>/<id>": <next position>}, "turn": "<archive>/<id>", "v": 1}
+    {"done": "<finished recordings, packed>", "epochs": {"<server>/<partition>": "<16 hex>"},
+     "fingerprints": {"<archive>/<id>": "<8 hex>"}, "initial": true, "joined": {"<archive>/<id>": <position>},
+     "origin": {"<archive>/<id>": <position>},
+     "recordings": {"<archive>/<id>": <next position>}, "stream": {"channel": "<uri>", "id": <stream id>},
+     "turn": "<archive>/<id>", "v": 1}
 
 Rules:
 
@@ -14,6 +16,12 @@ Rules:
 * A recording that joins in a batch stands in ``joined`` of its end, with the position it began at: repeated later, the
   batch begins there again, and a purge that came between is noticed.
 * A recording that stopped and was read to its end moves into ``done`` (see ``compaction``), and back when extended.
+* ``epochs`` has, through a server, the epoch of the byte before each position (see ``epochs``), so that a store that
+  was restored from an older copy is noticed. A checkpoint without it is accepted once: the end of its next batch has
+  it, and where nothing moved that is one batch without rows. A batch whose start diverged begins where they parted.
+* ``stream`` names the stream (see ``source_stream``), so that a checkpoint is not used for another one. A checkpoint
+  that was written without it is accepted once: the end of its next batch names the stream. Where nothing moved, that is
+  one batch without rows, which keeps everything else that its start says; the batch after it finds its text unchanged.
 * ``turn`` names the recording that was served first, where a limit left others without any (see ``planning``).
 """
 
@@ -28,9 +36,13 @@ from typing import Final
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import RecordingState, split_key
 from aeron_spark.log.compaction import Finished, pack, unpack
+from aeron_spark.log.epochs import epoch_text, parse_epoch
+from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
 
 VERSION: Final = 1
-_NAMES: Final = frozenset({"done", "fingerprints", "initial", "joined", "origin", "recordings", "turn", "v"})
+_NAMES: Final = frozenset(
+    {"done", "epochs", "fingerprints", "initial", "joined", "origin", "recordings", "stream", "turn", "v"}
+)
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _NEW_CHECKPOINT: Final = "Use the checkpoint of this query, or a new checkpointLocation"
 
@@ -46,12 +58,17 @@ class Offset:
     initial: bool = False
     joined: Mapping[str, int] = field(default_factory=dict)
     turn: str | None = None
+    stream: SourceStream | None = None  # None: written before offsets named their stream
+    epochs: Mapping[str, int] = field(default_factory=dict)  # of partitions of a server
 
     @classmethod
-    def first(cls, positions: Mapping[str, int], states: Collection[RecordingState]) -> Offset:
+    def first(
+        cls, positions: Mapping[str, int], states: Collection[RecordingState], stream: SourceStream | None = None
+    ) -> Offset:
         """Make the initial offset of a new query; ``positions`` has every recording of ``states``."""
         prints = {state.key: state.fingerprint for state in states}
-        return cls(dict(positions), {key: prints[key] for key in positions}, initial=True)
+        epochs = _epochs_at(positions, states)
+        return cls(dict(positions), {key: prints[key] for key in positions}, initial=True, stream=stream, epochs=epochs)
 
     @classmethod
     def parse(cls, value: object) -> Offset:
@@ -94,11 +111,19 @@ class Offset:
         for key in (*(origin or ()), *joined):
             if key not in recordings and key not in done:
                 raise _garbled(f"it says where recording {key} began, and not where it goes on")
-        return cls(recordings, fingerprints, done, origin, initial, joined, turn)
+        epochs = _epochs(value.get("epochs", {}))
+        for key in epochs:
+            if key not in recordings and key not in done:
+                raise _garbled(f"it has an epoch of recording {key}, and not where it goes on")
+        stream = _stream(value.get("stream"))
+        return cls(recordings, fingerprints, done, origin, initial, joined, turn, stream, epochs)
 
     def to_dict(self) -> dict[str, object]:
         """Give plain values in canonical order: ``json.dumps`` of equal offsets is the same text."""
-        out: dict[str, object] = {"done": pack(self.done), "fingerprints": _ordered(self.fingerprints)}
+        out: dict[str, object] = {"done": pack(self.done)}
+        if self.epochs:
+            out["epochs"] = {key: epoch_text(epoch) for key, epoch in sorted(self.epochs.items())}
+        out["fingerprints"] = _ordered(self.fingerprints)
         if self.initial:
             out["initial"] = True
         if self.joined:
@@ -106,10 +131,20 @@ class Offset:
         if self.origin is not None:
             out["origin"] = _ordered(self.origin)
         out["recordings"] = _ordered(self.recordings)
+        if self.stream is not None:
+            out["stream"] = self.stream.to_dict()
         if self.turn is not None:
             out["turn"] = self.turn
         out["v"] = VERSION
         return out
+
+    def of_stream(self, stream: SourceStream) -> Offset:
+        """Give this offset as one of ``stream``: itself where it says so already.
+
+        Raises ``OptionError`` where it is of another stream.
+        """
+        joined = joined_stream(self.stream, stream)
+        return self if joined is self.stream else replace(self, stream=joined)
 
     def __contains__(self, key: str) -> bool:
         return key in self.recordings or key in self.done
@@ -166,7 +201,9 @@ def begin(start: Offset, end: Offset) -> Offset:
             continue  # it joined before: there is nothing between these offsets
         done.pop(key, None)
         positions[key], prints[key] = position, end.fingerprint(key) or ""
-    return Offset(positions, prints, done, initial=start.initial)
+    # Where a recording joins, or a first batch begins, is judged by the epoch of the batch's end alone.
+    epochs = {key: at for key, at in start.epochs.items() if positions.get(key) == start.position(key)}
+    return Offset(positions, prints, done, initial=start.initial, epochs={} if start.initial else epochs)
 
 
 def advance(
@@ -203,14 +240,20 @@ def advance(
     if start.initial:
         # What was replaced in this very batch begins anew, as one that joined.
         origin = {key: at for key, at in start.positions().items() if key in same or key not in by_key}
-    return Offset(recordings, prints, done, origin, joined=joined, turn=turn)
+    epochs = {key: epoch for key, epoch in start.epochs.items() if key not in by_key}
+    epochs.update(_epochs_at(positions, states))
+    return Offset(recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs)
 
 
 def _moved(start: Offset, state: RecordingState, position: int) -> bool:
     before = start.position(state.key)
     if before is None:
         return position != state.start
-    return position != before or start.fingerprint(state.key) != state.fingerprint
+    return (
+        position != before
+        or start.fingerprint(state.key) != state.fingerprint
+        or start.epochs.get(state.key) != state.epoch_at(position)
+    )
 
 
 def _keep(
@@ -249,6 +292,18 @@ def _fingerprints(value: object) -> dict[str, str]:
     return found
 
 
+def _epochs_at(positions: Mapping[str, int], states: Collection[RecordingState]) -> dict[str, int]:
+    found = {state.key: state.epoch_at(positions[state.key]) for state in states if state.key in positions}
+    return {key: epoch for key, epoch in found.items() if epoch is not None}
+
+
+def _epochs(value: object) -> dict[str, int]:
+    try:
+        return {key: parse_epoch(text) for key, text in _recordings("epochs", value).items()}
+    except ValueError as error:
+        raise _garbled(str(error)) from None
+
+
 def _recordings(name: str, value: object) -> dict[str, object]:
     if not isinstance(value, Mapping):
         raise _garbled(f"'{name}' is not there" if value is None else f"'{name}' is {_short(value)}")
@@ -269,6 +324,13 @@ def _done(value: object) -> dict[str, Finished]:
         return unpack(value)
     except ValueError as error:
         raise _garbled(f"'done' is {error}") from None
+
+
+def _stream(value: object) -> SourceStream | None:
+    try:
+        return None if value is None else parse_stream(value)
+    except ValueError as error:
+        raise _garbled(f"'stream' is {_short(value)}: {error}") from None
 
 
 def _foreign(value: object) -> DataFormatError:

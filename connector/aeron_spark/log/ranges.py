@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from aeron_spark.log.api import Range, RecordingState, split_key
-from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, refuse
+from aeron_spark.log.losses import Deleted, Diverged, Finding, Purged, Replaced, Truncated, refuse
 from aeron_spark.log.offsets import Offset
 
 PACK_BYTES: Final = 32 << 20  # of the log in one partition of small ranges: some tens of milliseconds of reading
@@ -33,28 +33,45 @@ def ranges_between(begun: Offset, end: Offset, states: Collection[RecordingState
     by_key = {state.key: state for state in states}
     ranges: list[Range] = []
     findings: list[Finding] = []
-    moved = [(key, start, stop) for key, stop in end.positions().items() if (start := begun.position(key) or 0) < stop]
-    for key, start, stop in sorted(moved, key=lambda item: split_key(item[0])):
-        state = by_key.get(key)
-        finding = _lost(key, start, stop, end.fingerprint(key), state)
-        if finding is not None:
+    for key, stop in sorted(end.positions().items(), key=lambda item: split_key(item[0])):
+        state, start = by_key.get(key), begun.position(key) or 0
+        at_start = None if state is None else _diverged(begun, state, start)
+        if at_start is not None:
+            findings.append(at_start)
+            start = at_start.at
+        if start >= stop:
+            continue
+        finding = _lost(end, start, stop, key, state)
+        if finding is not None and at_start is None:
             findings.append(finding)
         if state is None or isinstance(finding, Replaced):
             continue
-        start, stop = max(start, state.start), min(stop, state.end)
+        limit = finding.at if isinstance(finding, Diverged) else state.end
+        start, stop = max(start, state.start), min(stop, limit)
         if start < stop:
-            ranges.append(Range(key, state.fingerprint, start, stop, stop, state.term_length))
+            ranges.append(Range(key, state.fingerprint, start, stop, stop, state.term_length, state.epoch_at(stop)))
     refuse(findings, fail_on_data_loss=fail_on_data_loss)
     return Batch(tuple(ranges), tuple(findings))
 
 
-def _lost(key: str, start: int, stop: int, known: str | None, state: RecordingState | None) -> Finding | None:
+def _diverged(offset: Offset, state: RecordingState, position: int) -> Diverged | None:
+    epoch, known = offset.epochs.get(state.key), offset.fingerprint(state.key)
+    if epoch is None or known != state.fingerprint or position < state.start:
+        return None
+    at = state.diverged_at(epoch, position)
+    return None if at is None else Diverged(state.key, state.channel, position, at)
+
+
+def _lost(end: Offset, start: int, stop: int, key: str, state: RecordingState | None) -> Finding | None:
+    known = end.fingerprint(key)
     if state is None:
         return Deleted(key, start)
     if known is not None and known != state.fingerprint:
         return Replaced(key, start, known, state.fingerprint)
     if state.start > start:
         return Purged(key, start, state.start)
+    if (at := state.diverged_at(end.epochs.get(key), stop)) is not None:
+        return Diverged(key, state.channel, stop, at)
     if state.end < stop:
         return Truncated(key, stop, state.end)
     return None

@@ -64,13 +64,17 @@ class RowMaker:
                 "partition": lambda: values.partitions,
                 "row": lambda: values.rows,
             }
-            return self._with_metadata([values.values], columns, len(values))
+            return self._with_metadata(self._value(values.values), columns, len(values))
         if found.group.header.content is not Content.BYTES:
             raise _other_content(found, "values", "arrow")
         payload = found.group.payload
         offsets = pa.array([0, payload.size], pa.int32()).buffers()[1]
         value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, payload])
-        return self._with_metadata([value], _of_group(found, 0, 1), 1)
+        return self._with_metadata(self._value(value), _of_group(found, 0, 1), 1)
+
+    def _value(self, value: pa.Array[Any]) -> list[pa.Array[Any]]:
+        """The columns of a framed value: ``value``, unless it was not chosen."""
+        return [value] if self._own.names else []
 
     @staticmethod
     def is_arrow(found: SmallValues | Placed) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.content import StreamContent, at_message, last_message, within
+from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.losses import Finding, settle
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end
@@ -21,6 +22,7 @@ from aeron_spark.log.search import Times, framed_times
 from aeron_spark.log.starting import resolve
 from aeron_spark.options import Direct, ReadOptions, WantedOffsets
 
+_SHOWN = 20  # recordings that a warning names
 OpenLog = Callable[[ReadOptions, bool], Log]  # of the options' stream; the flag is ``framed``
 
 
@@ -53,6 +55,7 @@ class StreamLog:
         self._targets: dict[str, int] | None = None
         self._ends: dict[str, int] = {}
         self._over: dict[str, str] = {}
+        self._warned = False
 
     @property
     def log(self) -> Log:
@@ -66,11 +69,15 @@ class StreamLog:
         return self._log
 
     def states(self) -> list[RecordingState]:
-        """Return the recordings of the stream, after it was asked that it be recorded."""
-        log = self._reached()
-        states = log.states()
-        log.prepare(states, record=self.options.record)
+        """Return the recordings of the stream; none is started by that."""
+        states = self._reached().states()
         self._ends = {state.key: state.end for state in states}
+        return states
+
+    def followed(self) -> list[RecordingState]:
+        """Return the recordings of the stream, for a query that follows it: it is recorded from now on."""
+        states = self.states()
+        self.log.prepare(states, record=self.options.record, query=self.options.query_name)
         return states
 
     def content(self) -> StreamContent | None:
@@ -80,13 +87,19 @@ class StreamLog:
 
     def initial(self) -> Offset:
         """Return the offset a new query begins at."""
-        states = self.states()
-        return Offset.first(self._starting(states), states)
+        states = self.followed()
+        return Offset.first(self._starting(states), states, self.log.stream)
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
-        """Return where the batch after ``start`` ends; ``start`` itself where there is nothing to read yet."""
+        """Return where the batch after ``start`` ends; ``start`` itself where there is nothing to read yet.
+
+        Where ``start`` does not name its stream, the end does, also where nothing moved. Raises OptionError for an
+        offset of another stream, before anything else is asked.
+        """
         options, limits = self.options, self.options.limits
-        states = self.states()
+        start = start.of_stream(self._reached().stream)
+        states = self.followed()
+        self._warn_without_epochs(start, states)
         known = finish(start, self._seen_over(start, states))
         settled = settle(known, states, fail_on_data_loss=options.fail_on_data_loss)
         _warn(settled.findings)
@@ -120,6 +133,20 @@ class StreamLog:
         self._last_batch_ns = now
         return end
 
+    def _warn_without_epochs(self, start: Offset, states: list[RecordingState]) -> None:
+        """Warn, once, of a checkpoint of an earlier release."""
+        without = [state.key for state in states if state.epochs is not None and start.position(state.key)]
+        without = [key for key in without if key not in start.epochs]
+        if without and not self._warned:
+            self._warned = True
+            shown = ", ".join([*without[:_SHOWN], *(["..."] if without[_SHOWN:] else [])])
+            warnings.warn(
+                f"the checkpoint has no epochs of {shown}, so that a restored store cannot be noticed this time; the "
+                "offset of the next batch has them",
+                NoEpochWarning,
+                stacklevel=3,
+            )
+
     def _seen_over(self, start: Offset, states: list[RecordingState]) -> dict[str, str]:
         """Remember which recordings are over where the query stands: they may be deleted without a loss."""
         for state in states:
@@ -129,7 +156,10 @@ class StreamLog:
         return self._over
 
     def prepare_available_now(self) -> None:
-        """Fix what ``Trigger.AvailableNow`` reads: what is there now."""
+        """Fix what ``Trigger.AvailableNow`` reads: what is there now.
+
+        It comes before the offset of a checkpoint, which may be of another stream: so nothing is recorded for it yet.
+        """
         self._targets = {state.key: state.end for state in self.states()}
 
     def ends(self) -> dict[str, int]:
@@ -141,7 +171,9 @@ class StreamLog:
         return tuple(self._ends)
 
     def between(self, start: Offset, end: Offset) -> list[Range]:
-        """Return what lies between two offsets of the query."""
+        """Return what lies between two offsets of the query. Raises OptionError where they are of another stream."""
+        for offset in (start, end):
+            offset.of_stream(self._reached().stream)
         batch = ranges_between(begin(start, end), end, self.states(), fail_on_data_loss=self.options.fail_on_data_loss)
         _warn(batch.findings)
         return self._of_sessions(batch.ranges)
@@ -149,10 +181,14 @@ class StreamLog:
     def whole(
         self, *, start: int | None = None, end: int | None = None, sessions: Sequence[int] | None = None
     ) -> list[Range]:
-        """Return what a batch query reads; the arguments are bounds of its filters, beside those of its options."""
+        """Return what a batch query reads; the arguments are bounds of its filters, beside those of its options.
+
+        Raises OptionError where the stream has no recording: a wrong port would else look like a stream without rows.
+        """
         bounds = self.options.bounds
         states = self.states()
         log = self.log
+        log.check_recorded(states)
         starts = self._starting(states)
         ends = self._resolve(self.options.ending, states, "endingOffsets")
         ranges = []
@@ -160,8 +196,9 @@ class StreamLog:
             if sessions is not None and state.session_id not in sessions:
                 continue
             one: Range | None = Range(
-                state.key, state.fingerprint, starts[state.key], ends[state.key], ends[state.key], state.term_length
-            )
+                state.key, state.fingerprint, starts[state.key], ends[state.key], ends[state.key], state.term_length,
+                state.epoch_at(ends[state.key]),
+            )  # fmt: skip
             for low, high in ((bounds.start, bounds.end), (start, end)):
                 one = None if one is None else within(one, state, log, low, high)
             if one is not None and one.length > 0:

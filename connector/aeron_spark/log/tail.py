@@ -47,7 +47,10 @@ class Tail:
         known = self._know_payload()
         begun = self._begin(position) if follow else None
         while not known:  # nothing is recorded yet; what comes now is behind the beginning
-            if not follow or not self._idle():
+            if not follow:
+                self._stream.whole()  # raises where the stream was never recorded
+                return
+            if not self._idle():
                 return
             known = self._know_payload()
         if begun is None:
@@ -68,8 +71,9 @@ class Tail:
     def _begin(self, position: int | None) -> Offset:
         if position is None:
             return self._stream.initial()
-        states = self._stream.states()
-        return Offset.first({one.key: at_message(self._stream.log, one, position) for one in states}, states)
+        states = self._stream.followed()
+        log = self._stream.log
+        return Offset.first({one.key: at_message(log, one, position) for one in states}, states, log.stream)
 
     def _know_payload(self) -> bool:
         """Look what the stream holds, unless that is known or was said; whether it is known now."""

@@ -16,7 +16,7 @@ from aeron_spark.options import values
 from aeron_spark.options.values import INT64_MAX, NANOS
 from aeron_spark.remote.asking import Asking
 
-RETENTION_REMEDY: Final = "Give a size such as 10g or 512mb, a time such as 7d, 12h or 30min, or both: 10g,7d."
+RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
 _UNCLEAR: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # of a retention: megabytes or minutes, bytes or seconds
 
 
@@ -35,6 +35,8 @@ class StreamInfo:
 
     ``content`` is ``raw``, ``framed``, ``arrow``, or empty before the first rows; ``schema`` that of ``arrow`` rows.
     ``retention_bytes`` (of each partition) and ``retention_seconds`` say what is kept at least; 0 is everything.
+    ``state`` is ``ok``, ``read-only``, ``damaged``, ``recovering`` (the server tries again to open it) or ``ended``;
+    ``problem`` says what is wrong and what to do. Of a damaged stream no partitions are known.
     """
 
     name: str
@@ -44,6 +46,8 @@ class StreamInfo:
     retention_bytes: int
     retention_seconds: float
     created: datetime
+    state: str = "ok"
+    problem: str = ""
 
     @property
     def bytes(self) -> int:
@@ -64,9 +68,14 @@ def list_streams(asking: Asking) -> list[StreamInfo]:
     return sorted((_info(fields) for fields in asking.ask("list_all")), key=lambda one: one.name)
 
 
-def describe_stream(asking: Asking, name: str) -> StreamInfo:
-    """Return one stream. Raises OptionError, with the nearest name, where there is none."""
-    return _info(asking.ask("describe", name))
+def describe_stream(asking: Asking, name: str, *, seconds: float | None = None) -> StreamInfo:
+    """Return one stream. Raises OptionError, with the nearest name, where there is none, and what is wrong with it."""
+    return _info(asking.ask("describe", name, seconds=seconds))
+
+
+def inspect_stream(asking: Asking, name: str) -> StreamInfo:
+    """Return one stream, also where it is damaged. Raises OptionError, with the nearest name, where there is none."""
+    return _info(asking.ask("inspect", name))
 
 
 def create_stream(asking: Asking, name: str, partitions: int, kept: Retention, term_bytes: int = 0) -> StreamInfo:
@@ -91,7 +100,7 @@ def purge_stream(
 
 
 def parse_retention(given: str | int | timedelta | None) -> Retention:
-    """Read a retention: bytes as a number or text, a time as timedelta or text, both as ``10g,7d``.
+    """Read a retention: bytes as a number or text, a time as timedelta or text, both as ``10GiB,7d``.
 
     Raises OptionError; for ``64m``, too, which may be megabytes or minutes.
     """
@@ -111,7 +120,7 @@ def parse_retention(given: str | int | timedelta | None) -> Retention:
 
 
 def time_of(given: str | datetime, now_ns: int) -> int:
-    """Return a time as ns since 1970: an ISO text, a relative one such as ``-10m``, a datetime; UTC without a zone."""
+    """Return a time as ns since 1970: an ISO text, one such as ``-10min``, or a datetime; UTC without a zone."""
     if isinstance(given, datetime):
         aware = given if given.tzinfo else given.replace(tzinfo=timezone.utc)
         return int(aware.timestamp() * 1_000_000) * 1000
@@ -123,7 +132,9 @@ def time_of(given: str | datetime, now_ns: int) -> int:
 
 def _one_retention(text: str, given: str) -> Retention:
     if _UNCLEAR.fullmatch(text):
-        raise OptionError(f"the retention {given!r} may be a size or a time", remedy=RETENTION_REMEDY)
+        number = text.rstrip("m").strip()
+        meant = f"{number}MiB or {number}min" if text.endswith("m") else f"{number}B or {number}s"
+        raise OptionError(f"the retention {given!r} may be a size or a time", remedy=f"Write {meant}.")
     try:
         return Retention(bytes=values.size(text, 1, INT64_MAX))
     except ValueError:
@@ -150,4 +161,6 @@ def _info(fields: dict[str, Any]) -> StreamInfo:
         retention_bytes=fields["retention_bytes"],
         retention_seconds=fields["retention_seconds"],
         created=datetime.fromtimestamp(fields["created_ns"] / NANOS, tz=timezone.utc),
+        state=fields["state"],
+        problem=fields["problem"],
     )

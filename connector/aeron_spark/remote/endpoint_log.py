@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -12,14 +12,23 @@ from aeron_spark.aeron.archive import Recording
 from aeron_spark.aeron.drain import drain
 from aeron_spark.aeron.received import ReceivedRange
 from aeron_spark.duologue.branch import Branch
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError, UsageError, WaitTimeout
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+    decode_error,
+)
 from aeron_spark.log.api import Boundary, Range, RecordingState, recording_key, split_key
 from aeron_spark.log.content import StreamContent
+from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.search import Times
+from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.remote.asking import Asking
-from aeron_spark.remote.service import failure
 from aeron_spark.wire.rows import Rows
-from aeron_spark.wire.transfer import Kind, decode, decode_failure
+from aeron_spark.wire.transfer import Kind, decode
 
 BROKEN: Final = (TransportError, UsageError)  # of a branch: what is missing is asked for on another one
 
@@ -27,13 +36,16 @@ BROKEN: Final = (TransportError, UsageError)  # of a branch: what is missing is 
 class EndpointLog:
     """The stream ``name`` of the servers in ``hosts``, by name; partition p of a server is its recording p.
 
-    ``idle_timeout`` is how long a reader waits for its next bytes, in seconds.
+    ``idle_timeout`` is how long a reader waits for its next bytes, in seconds. ``keys`` are the servers' public keys,
+    as text, by name; offsets name the stream with them.
     """
 
     def __init__(
-        self, hosts: dict[str, Asking], name: str, *, framed: bool = False, idle_timeout: float = 30.0
-    ) -> None:
+        self, hosts: dict[str, Asking], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.hosts = hosts
+        self.keys = {host: (keys or {}).get(host, "") for host in hosts}
         self.name = name
         self.framed = framed
         self.idle_timeout = idle_timeout
@@ -45,21 +57,29 @@ class EndpointLog:
         """The servers' names."""
         return tuple(self.hosts)
 
+    @property
+    def stream(self) -> ServerStream:
+        """The stream, as offsets name it."""
+        return ServerStream(self.name, self.keys)
+
     def counting(self, *, framed: bool) -> EndpointLog:
         """Return the same log, counting groups or single messages."""
         if framed == self.framed:
             return self
-        return EndpointLog(self.hosts, self.name, framed=framed, idle_timeout=self.idle_timeout)
+        return EndpointLog(self.hosts, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
 
     def __eq__(self, other: object) -> bool:
-        mine = (self.hosts, self.name, self.framed)
-        return isinstance(other, EndpointLog) and mine == (other.hosts, other.name, other.framed)
+        mine = (self.hosts, self.keys, self.name, self.framed)
+        return isinstance(other, EndpointLog) and mine == (other.hosts, other.keys, other.name, other.framed)
 
     def __hash__(self) -> int:
         return hash((tuple(self.hosts), self.name, self.framed))
 
-    def prepare(self, states: list[RecordingState], *, record: str) -> None:
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Do nothing: a server's streams are always recorded."""
+
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        """Do nothing: a server says itself where it has no such stream."""
 
     def states(self) -> list[RecordingState]:
         """Return every partition, with how far it is committed; those of one server at one moment."""
@@ -120,7 +140,8 @@ class EndpointLog:
         end = wanted.overrun if self.framed else wanted.end
         if wanted.start >= end:
             return
-        reading = _Reading(self._asking(server), self.name, partition, wanted.start, end, self.idle_timeout)
+        seen = (-1, -1) if wanted.epoch is None else (wanted.epoch, wanted.overrun)
+        reading = _Reading(self._asking(server), self.name, partition, wanted.start, end, self.idle_timeout, seen)
         name = f"partition {partition} of stream {self.name!r} (recording {self._recorded[wanted.key]})"
         source = ReceivedRange(name, wanted.start, end, reading.next_piece)
         try:
@@ -139,9 +160,15 @@ class EndpointLog:
 
 
 class _Reading:
-    """One range on its way; asks for the rest on another branch where one breaks."""
+    """One range on its way; asks for the rest on another branch where one breaks.
 
-    def __init__(self, asking: Asking, stream: str, partition: int, start: int, end: int, timeout: float) -> None:
+    ``seen`` is an epoch and a position in it, which the server has to know, whenever it is asked; -1 for none.
+    """
+
+    def __init__(
+        self, asking: Asking, stream: str, partition: int, start: int, end: int, timeout: float, seen: tuple[int, int]
+    ) -> None:
+        self._seen = seen
         self._asking = asking
         self._stream = stream
         self._partition = partition
@@ -195,12 +222,12 @@ class _Reading:
                 continue
             if piece.kind is Kind.FAILED:
                 self._whole = True
-                return failure(*decode_failure(piece.payload))
+                return decode_error(piece.payload)
             if piece.kind is Kind.END or piece.position != self._at:
                 raise DataFormatError(
                     f"the server ends partition {self._partition} of stream {self._stream!r} at position "
                     f"{piece.position}, and it was to go from {self._at} to {self._end}",
-                    remedy="Look at the server's log.",
+                    remedy="Read again. If this repeats, use the same release of aeron-spark on both sides.",
                 )
             self._at += piece.payload.nbytes
             self._whole = self._at >= self._end
@@ -211,7 +238,9 @@ class _Reading:
         self._branch = branch = lending.__enter__()
         self._lending = lending
         self._request = self._asking.request()
-        self._asking.ask("read", self._stream, self._partition, self._at, self._end, branch.number, self._request)
+        self._asking.ask(
+            "read", self._stream, self._partition, self._at, self._end, branch.number, self._request, *self._seen
+        )
         return branch
 
     def _give_back(self, *, failed: bool) -> None:
@@ -237,6 +266,7 @@ def _state(server: str, stream: str, fields: dict[str, Any]) -> RecordingState:
         session_id=fields["session_id"],
         channel=stream,
         source_identity=server,
+        epochs=Epochs.from_bytes(fields["epochs"]),
     )
 
 

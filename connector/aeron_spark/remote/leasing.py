@@ -6,15 +6,17 @@ middle of a remote call of the same thread, too: it must not ask the server itse
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.remote.asking import Asking
+
+LOG: Final = logging.getLogger("aeron_spark.streams")
 
 LEASE_SECONDS: Final = 60.0  # a reader that died holds retention up for so long
 PATIENCE: Final = 5.0  # seconds for one renewal; a missed one is made up for by the next
@@ -24,12 +26,18 @@ T = TypeVar("T")
 
 
 class Lease:
-    """Held on what lies at and behind ``positions``, by partition, from ``begin`` to ``end``."""
+    """Held on what lies at and behind ``positions``, by partition, from ``begin`` to ``end``.
+
+    A renewal that fails is logged, once until one succeeds again; ``error`` is why the last one failed, or None.
+    ``interval`` is the time between two renewals, in seconds.
+    """
 
     def __init__(
         self, asking: Asking, stream: str, positions: Callable[[], dict[int, int]],
-        reading: Generator[object, None, None],
+        reading: Generator[object, None, None], *, interval: float = LEASE_SECONDS / 4,
     ) -> None:  # fmt: skip
+        self.error: Exception | None = None
+        self._interval = interval
         self._asking = asking
         self._stream = stream
         self._positions = positions
@@ -55,20 +63,38 @@ class Lease:
     def _renew(self) -> None:
         while True:
             try:
-                abandoned = self._over.get(timeout=LEASE_SECONDS / 4)
+                abandoned = self._over.get(timeout=self._interval)
             except Empty:
                 self._hold(LEASE_SECONDS, PATIENCE)
                 continue
             if abandoned:
-                with suppress(AeronSparkError):
+                try:
                     self._reading.close()
+                except Exception as error:  # of what the reading had borrowed
+                    LOG.info("a dropped reader of stream %r did not end in order: %s", self._stream, error)
             self._hold(0.0, END_SECONDS)
             return
 
     def _hold(self, seconds: float, patience: float) -> None:
-        wanted = {str(partition): position for partition, position in self._positions().items()}
-        with suppress(AeronSparkError):
+        try:
+            wanted = {str(partition): position for partition, position in self._positions().items()}
             self._asking.ask("lease", self._stream, self._reader, wanted, seconds, seconds=patience)
+        except Exception as error:  # without its thread the reader would be without its lease, and not hear of it
+            self._failed(error, seconds)
+        else:
+            if self.error is not None:
+                LOG.info("the lease of a reader of stream %r holds again", self._stream)
+            self.error = None
+
+    def _failed(self, error: Exception, seconds: float) -> None:
+        first, self.error = self.error is None, error
+        if first and seconds:  # one that could not be given back expires
+            LOG.warning(
+                "the lease of a reader of stream %r was not renewed, and is tried again each %g s: without it for %g s"
+                ", retention may delete what the reader has not read: %s",
+                self._stream, self._interval, LEASE_SECONDS, error,
+                exc_info=None if isinstance(error, AeronSparkError) else error,
+            )  # fmt: skip
 
 
 class Leased(Generic[T]):

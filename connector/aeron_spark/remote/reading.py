@@ -11,18 +11,20 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.errors import AeronSparkError, DataFormatError
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.content import StreamContent
+from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.log.groups import Placed, of_recording, read_range
 from aeron_spark.log.rows import RowMaker
 from aeron_spark.log.tail import RAW
 from aeron_spark.remote.asking import Asking
 from aeron_spark.remote.endpoint_log import EndpointLog
 from aeron_spark.remote.leasing import Lease, Leased
+from aeron_spark.remote.positions import Positions, check_epochs
 from aeron_spark.remote.staging import OUTAGE, check_partition
-from aeron_spark.remote.starting import Where, resolve
+from aeron_spark.remote.starting import READERS, Where, resolve
 from aeron_spark.wire.batches import conform, decode_batches
 
 PIECE: Final = 16 << 20  # bytes of the log that are read of one partition before it is the next one's turn
@@ -42,7 +44,9 @@ class StreamReader:
 
     Iterating again goes on at :attr:`positions`. Without ``follow`` it ends at what was committed when it was made, or
     at ``end``. ``timeout``: seconds without a row after which following ends. Raises OptionError for what is not there,
-    DataLossError for what retention has taken, and, once an outage lasts longer than ``outage`` seconds, what it was.
+    DataLossError for what retention has taken (and with the reason "diverged", before another row is given, where the
+    server was restored from a copy without what was read), and, once an outage lasts longer than ``outage`` seconds,
+    what it was.
     """
 
     def __init__(
@@ -70,15 +74,18 @@ class StreamReader:
             check_partition(stream, partition, len(states))
         now_ns = clock()
         self._positions = resolve(self._log, states, start, self.partitions, now_ns=now_ns, what="start")
-        self._ends: dict[int, int] | None = None
+        self._ends: Positions | None = None
         if end is not None or not follow:
             end = "latest" if end is None else end
             self._ends = resolve(self._log, states, end, self.partitions, now_ns=now_ns, what="end")
 
     @property
-    def positions(self) -> dict[int, int]:
-        """Where the rows behind those that were given begin, by partition; as ``start`` it goes on there."""
-        return dict(self._positions)
+    def positions(self) -> Positions:
+        """Where the rows behind those that were given begin, by partition; as ``start`` a reader goes on there.
+
+        Keep it as ``positions.to_json()``: with its epochs a server that was restored from an older copy is noticed.
+        """
+        return Positions(self._positions, self._positions.epochs)
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -122,6 +129,11 @@ class StreamReader:
                 self._await_more(min(LOOK, patience))
             except OUTAGE as error:
                 self._wait_out(error)
+            except DataLossError as error:
+                if error.reason != DIVERGED or error.positions is not None:
+                    raise
+                # The server was replaced after a range was planned: what was given may be in its history all the same.
+                self._check_history(self._states())
 
     def _at_end(self) -> bool:
         return self._ends is not None and all(self._positions[at] >= end for at, end in self._ends.items())
@@ -129,6 +141,7 @@ class StreamReader:
     def _round(self) -> Iterator[pa.RecordBatch]:
         """Everything that is committed now, or up to the end."""
         states = self._states()
+        self._check_history(states)
         ends = {
             at: states[at].end if self._ends is None else min(states[at].end, self._ends[at]) for at in self.partitions
         }
@@ -136,20 +149,32 @@ class StreamReader:
             for at in behind:
                 yield from self._piece(states[at], ends[at])
 
+    def _check_history(self, states: Sequence[RecordingState]) -> None:
+        """Raise DataLossError, reason "diverged", where the server has another history than the one read so far."""
+        by_partition = dict(enumerate(states))
+        check_epochs(self._positions, by_partition, self.stream, READERS)
+        if self._ends is not None:
+            try:
+                check_epochs(self._ends, by_partition, self.stream, "reader's end")
+            except DataLossError as error:
+                error.positions = self.positions  # up to here it goes on, with another end
+                raise
+
     def _piece(self, state: RecordingState, end: int) -> Iterator[pa.RecordBatch]:
         """Some of one partition. A batch is given when it is known where the one behind it begins."""
         at = state.recording_id
         start = self._positions[at]
         limit = end if end - start <= PIECE else self._log.boundary(state.key, start, start + PIECE, end, None).position
-        wanted = Range(state.key, self._fingerprints[at], start, limit, limit, state.term_length)
+        fingerprint = self._fingerprints[at]
+        wanted = Range(state.key, fingerprint, start, limit, limit, state.term_length, state.epoch_at(limit))
         before: pa.RecordBatch | None = None
         with closing(self._batches(wanted, state)) as found:
             for position, batch in found:
-                self._positions[at] = position
+                self._positions.move(state, position)
                 if before is not None:
                     yield before
                 before = batch
-        self._positions[at] = limit
+        self._positions.move(state, limit)
         if before is not None:
             yield before
 
@@ -192,7 +217,7 @@ class StreamReader:
         if self._columns is None:
             raise DataFormatError(
                 f"stream {self.stream!r} has rows, and its server does not say of what kind",
-                remedy="Look at the server's log.",
+                remedy="Use the same release of aeron-spark on both sides.",
             )
         return self._columns
 

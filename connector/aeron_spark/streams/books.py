@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aeron_spark.errors import TransportError
 from aeron_spark.streams.journal import Journal
@@ -15,13 +15,22 @@ from aeron_spark.streams.shape import Shape
 JOURNAL: Final = "journal"
 
 
+class Opened(NamedTuple):
+    """When a store was opened (ns since 1970), and 20 random bits."""
+
+    time_ns: int
+    random: int
+
+
 class Books:
     """The journal in ``folder`` and what it says. Not safe for concurrent use.
 
-    Raises DataLossError or DataFormatError where the journal is missing or not right.
+    The first change begins the epoch of ``opened``. Raises DataLossError or DataFormatError where the journal is
+    missing or not right.
     """
 
-    def __init__(self, folder: Path, partitions: int) -> None:
+    def __init__(self, folder: Path, partitions: int, opened: Opened) -> None:
+        self._opened: Opened | None = opened  # None once its epoch is in the journal
         self._journal, payloads = Journal.open(folder / JOURNAL)
         try:
             self.ledger = Ledger.replay(partitions, map(decode_record, payloads))
@@ -30,18 +39,37 @@ class Books:
             raise
         self._unknown = ""
 
-    def check_writable(self) -> None:
-        """Raise TransportError where no record can be written any more, as it is not known what is on the disk."""
+    @property
+    def torn(self) -> int:
+        """Bytes of an unfinished record that opening cut off the journal."""
+        return self._journal.torn
+
+    @property
+    def fault(self) -> TransportError | None:
+        """Why no record can be written any more: it is not known what is on the disk. None where all is well."""
         broken = self._journal.broken or self._unknown
-        if broken:
-            raise TransportError(
-                f"the journal {self._journal.path} failed before, and what it holds is not known: {broken}",
-                remedy="See to the disk, then restart the server, which looks.",
-            )
+        if not broken:
+            return None
+        return TransportError(
+            f"the journal {self._journal.path} failed before, and what it holds is not known: {broken}",
+            remedy="See to the disk, then restart the server, which looks.",
+        )
+
+    def check_writable(self) -> None:
+        """Raise TransportError where no record can be written any more."""
+        fault = self.fault
+        if fault is not None:
+            raise fault
 
     def write(self, record: Record) -> None:
         """Make a record true: on the disk, then in the ledger. Raises TransportError where it is not on the disk."""
         self.check_writable()
+        if self._opened is not None:
+            self._write(self.ledger.begin_epoch(*self._opened))
+            self._opened = None
+        self._write(record)
+
+    def _write(self, record: Record) -> None:
         self._journal.append(encode_record(record))
         try:
             self.ledger.apply(record)

@@ -62,6 +62,10 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream: Definition
 
 
+# Built while this module is imported, by one thread; see endpoint.payloads.
+_STORED: Final = msgspec.json.Decoder(_Stored)
+
+
 def check_name(name: str) -> str:
     """Return ``name`` if a stream can be called so, else raise OptionError."""
     if not NAME.fullmatch(name):
@@ -113,7 +117,7 @@ def read_definition(folder: Path) -> Definition:
                 f"{path} has the version {version!r}, this release knows {VERSION}",
                 remedy="Start the release of aeron-spark that wrote it, or a newer one",
             )
-        return msgspec.convert(found, _Stored).stream
+        return _STORED.decode(data).stream
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
             f"{path} does not define a stream: {error}", remedy="Restore the file from a copy"

@@ -9,19 +9,27 @@ Rules, for each writer:
   committed already. One above that, and at or below the writer's last one, is in the place of another author's: two
   programs write under one id, and the rows of the second one are refused, never dropped as a repeat.
 * It has one current run. A run that was never seen becomes the current one and fences the one before, for good.
+
+Epochs (see log.epochs) say which opening of the store committed what: by position for each partition, and by number
+for the transactions of the whole stream. A *stamp* is the epoch and that number of a writer's last transaction: a
+stream that was restored from a copy without this transaction does not have it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
+from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stamp, stamp_text
 from aeron_spark.streams.records import (
     Committed,
+    CommittedIn,
     Entered,
+    Epoch,
     Record,
     Recorded,
     RecordingOf,
@@ -36,6 +44,10 @@ MOST_EARLIER_RUNS: Final = 128  # of a writer; a task that is still alive after 
 MOST_AUTHORS: Final = 128  # of a writer; one that is forgotten is refused where it repeats itself
 ANYBODY: Final = ""  # the author that did not say who it is: what it committed counts as everybody's
 FORGET_ONCE_NS: Final = 86_400 * SECOND_NS  # after its last record a writer of one transaction is forgotten
+MOST_EPOCHS: Final = 1_024  # an older one counts as the oldest that is kept
+MOST_ENDS: Final = 1 << 18  # of all epochs together: a stream of many partitions keeps fewer epochs
+MOST_EPOCHS_OF_WRITER: Final = 32
+TRANSACTIONS: Final = -1  # where epochs are kept by partition: those by number of transaction
 CONTENTS: Final = ("raw", "framed", "arrow")
 
 
@@ -60,6 +72,10 @@ class Ledger:
         self.recordings: dict[int, RecordingOf] = {}
         self._writers: dict[str, Writer] = {}
         self._times = [TimeIndex() for _ in range(partitions)]
+        self._epochs: deque[Epoch] = deque([self._no_epoch()])
+        self._epochs_of: dict[int, Epochs] = {}  # by partition, or TRANSACTIONS; made when it is wanted
+        # By writer, for each epoch: its last transaction there, and which one of the stream's that is.
+        self._committed_in: dict[str, tuple[CommittedIn, ...]] = {}
 
     @classmethod
     def replay(cls, partitions: int, records: Iterable[Record]) -> Ledger:
@@ -103,7 +119,68 @@ class Ledger:
         """Return how many entries the time index has, over all partitions."""
         return sum(map(len, self._times))
 
+    @property
+    def epoch(self) -> int:
+        """The newest epoch; FIRST where none was ever begun."""
+        return self._epochs[-1].epoch
+
+    def epochs(self, partition: int) -> Epochs:
+        """Return the epochs of a partition that are kept."""
+        found = self._epochs_of.get(partition)
+        if found is None:
+            begins = ((one.epoch, one.ends[partition]) for one in self._epochs)
+            found = self._epochs_of[partition] = Epochs.of(begins)
+        return found
+
+    def stamp(self, writer: str) -> str:
+        """Return the stamp of the writer's last transaction."""
+        known = self._committed_in.get(writer)
+        if known:
+            return stamp_text(known[-1].epoch, known[-1].count)
+        # Its last one, if it has any, was committed before epochs were kept.
+        count = 0 if self.last(writer) == NO_TRANSACTION else self._of_transactions().diverged_at(FIRST, 2**63, 2**63)
+        return stamp_text(self._of_transactions().at(count or 0), count or 0)
+
+    def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
+        """Return the first transaction up to ``acknowledged`` of the writer that is not in the stream; None for none.
+
+        ``stamp`` is what the writer was given with that acknowledgement. Without one (an earlier release gave none)
+        only a number above the writer's last one is lost. Raises UsageError for a stamp that is none.
+        """
+        if acknowledged < 0:
+            return None
+        if not stamp:
+            last = self.last(writer)
+            return last + 1 if NO_TRANSACTION < last < acknowledged else None
+        try:
+            epoch, count = parse_stamp(stamp)
+        except ValueError as error:
+            raise UsageError(str(error), remedy="Give the stamp that came with the acknowledgement") from None
+        parted = self._of_transactions().diverged_at(epoch, count, self.transactions)
+        if parted is None:
+            return None
+        shared = [one.transaction for one in self._committed_in.get(writer, ()) if one.count <= parted]
+        return min(max(shared, default=NO_TRANSACTION) + 1, acknowledged)
+
     # Decisions: nothing changes
+
+    def begin_epoch(self, time_ns: int, random: int) -> Epoch:
+        """Return the record that begins the epoch of an opening; see ``log.epochs.epoch_at``."""
+        return Epoch(epoch_at(time_ns, random, self.epoch), tuple(self.ends), self.transactions)
+
+    def check_acknowledged(self, writer: str, acknowledged: int, stamp: str) -> None:
+        """Raise RefusedError, reason "diverged", where the stream does not have what the writer saw acknowledged."""
+        first = self.first_lost(writer, acknowledged, stamp)
+        if first is None:
+            return
+        one = first == acknowledged
+        lost = f"transaction {first}" if one else f"transactions {first} to {acknowledged}"
+        raise RefusedError(
+            f"{lost} of writer {writer!r} {'was' if one else 'were'} acknowledged and {'is' if one else 'are'} no "
+            "longer in the stream",
+            remedy="The store was restored from an older copy. Write them again, or give them up with accept_loss()",
+            reason=DIVERGED,
+        )
 
     def enter(
         self, writer: str, run: str, *, now_ns: int, once: bool = False, transaction: int | None = None,
@@ -214,6 +291,8 @@ class Ledger:
             [times for times, _ in indexes],
             [begins for _, begins in indexes],
             dict(self._writers),
+            () if self.epoch == FIRST else tuple(self._epochs),
+            dict(self._committed_in),
         )
 
     # Changes
@@ -229,6 +308,8 @@ class Ledger:
                 self._committed(record)
             case Retained(starts=starts):
                 self._retained(starts)
+            case Epoch():
+                self._begun(record)
             case Snapshot():
                 self._restored(record)
 
@@ -241,7 +322,31 @@ class Ledger:
         old = [name for name, one in self._writers.items() if one.once and now_ns - one.time_ns > FORGET_ONCE_NS]
         for name in old:
             del self._writers[name]
+            self._committed_in.pop(name, None)
         return old
+
+    def _no_epoch(self) -> Epoch:
+        return Epoch(FIRST, (0,) * self.partitions, 0)
+
+    def _of_transactions(self) -> Epochs:
+        """The epochs by number of transaction."""
+        found = self._epochs_of.get(TRANSACTIONS)
+        if found is None:
+            found = self._epochs_of[TRANSACTIONS] = Epochs.of((one.epoch, one.transactions) for one in self._epochs)
+        return found
+
+    def _begun(self, record: Epoch) -> None:
+        if list(record.ends) != self.ends or record.transactions != self.transactions or record.epoch <= self.epoch:
+            raise _contradiction(
+                f"epoch {record.epoch} is said to begin at {list(record.ends)}, after epoch {self.epoch} and "
+                f"{self.ends}"
+            )
+        self._keep_epochs([*self._epochs, record])
+
+    def _keep_epochs(self, epochs: Iterable[Epoch]) -> None:
+        """Keep the newest of these. What is older counts as the oldest of them, whose bytes before are the same."""
+        self._epochs = deque(epochs, maxlen=min(MOST_EPOCHS, max(2, MOST_ENDS // self.partitions)))
+        self._epochs_of = {}
 
     def _recorded(self, record: Recorded) -> None:
         at = record.partition
@@ -289,6 +394,14 @@ class Ledger:
         self.schema = self.schema if record.schema is None else record.schema
         self.time_ns = record.time_ns
         self.transactions += 1
+        self._note_epoch(record.writer, record.transaction)
+
+    def _note_epoch(self, writer: str, transaction: int) -> None:
+        if self.epoch == FIRST:  # a journal of an earlier release, whose snapshots say nothing of this
+            return
+        before = tuple(one for one in self._committed_in.get(writer, ()) if one.epoch != self.epoch)
+        now = CommittedIn(self.epoch, transaction, self.transactions)
+        self._committed_in[writer] = (*before[1 - MOST_EPOCHS_OF_WRITER :], now)
 
     def _fault_of_ends(self, record: Committed) -> str:
         for at in (*record.ends, *record.rows):
@@ -311,7 +424,11 @@ class Ledger:
         lengths = {len(part) for part in (record.starts, record.ends, record.rows, record.times, record.begins)}
         if lengths != {self.partitions}:
             raise _contradiction(f"a snapshot is of {sorted(lengths)} partitions, the stream has {self.partitions}")
+        if any(len(one.ends) != self.partitions for one in record.epochs):
+            raise _contradiction(f"an epoch of a snapshot is not of {self.partitions} partitions")
         times = [TimeIndex.from_bytes(*both) for both in zip(record.times, record.begins, strict=True)]
+        self._keep_epochs(record.epochs or [self._no_epoch()])
+        self._committed_in = dict(record.committed_in)
         self.content, self.schema = record.content, record.schema
         self.time_ns, self.transactions = record.time_ns, record.transactions
         self.starts, self.ends, self.rows = list(record.starts), list(record.ends), list(record.rows)

@@ -135,8 +135,8 @@ class Partition:
             if ahead.end == end:  # else it was committed
                 self.cut_back(end)
 
-    def cut_back(self, end: int, known: Recording | None = None) -> None:
-        """Stop the recording where it grows, and cut off what lies behind ``end``.
+    def cut_back(self, end: int, known: Recording | None = None) -> int:
+        """Stop the recording where it grows, cut off what lies behind ``end``, and return where it ended before.
 
         ``known`` is what the archive said of it a moment ago, where it was asked. Raises DataLossError where the
         recording is gone, is another one or ends before ``end``.
@@ -154,6 +154,7 @@ class Partition:
         if stop > end:
             archive.truncate(self.shape.recording_id, end)
         self._dirty = False
+        return stop
 
     def publish(self, item: Item, between: Callable[[], None]) -> None:
         """Publish a staged item: each value as one message, a group as as many chunks as it needs.

@@ -10,6 +10,7 @@ from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.walk import find_boundary
 from aeron_spark.errors import DataLossError, OptionError, UsageError
 from aeron_spark.log.api import Boundary
+from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.streams.blocks import read_blocks
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.view import PartitionState, Settings, View
@@ -66,6 +67,22 @@ class Reading:
         return read_blocks(
             Path(self._address.archive_dir), _recording(state), name, start, min(end, state.end), max(1, most), into
         )
+
+    def check_epoch(self, partition: int, epoch: int, position: int) -> None:
+        """Raise DataLossError, reason "diverged", where this stream has not the bytes before a reader's position.
+
+        ``epoch`` is that of the byte before ``position``.
+        """
+        self._refuse_closed()
+        self._check_partition(partition)
+        state = self._view.states[partition]
+        at = state.epochs.diverged_at(epoch, position, state.end)
+        if at is not None:
+            raise DataLossError(
+                diverged_sentence(self.definition.name, partition, "reader", position, at),
+                remedy=f"Read on from position {at}, and restore what was made of the rows behind it",
+                reason=DIVERGED,
+            )
 
     def wait_beyond(self, ends: list[int], seconds: float) -> bool:
         """Wait until any partition is committed beyond ``ends``, a position for each; False where none is in time."""

@@ -17,6 +17,7 @@ Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # ns since 1970, UTC
+EpochNumber = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, see log.epochs
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", forbid_unknown_fields=True):
@@ -62,6 +63,17 @@ class Retained(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_field
     starts: dict[Partition, Position]
 
 
+class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True):
+    """An opening of the store changes the stream for the first time: what is committed from here on is its own.
+
+    ``ends`` are the committed ends of all partitions, and ``transactions`` the number of committed ones, at that time.
+    """
+
+    epoch: EpochNumber
+    ends: tuple[Position, ...]
+    transactions: Count
+
+
 class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is known of a writer: its last transaction (-1 none), its run, the runs before it (the newest last).
 
@@ -78,6 +90,14 @@ class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     committed_by: str = ""
 
 
+class CommittedIn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A writer's last transaction in an epoch; ``count`` is how many the stream had then, of all writers."""
+
+    epoch: EpochNumber
+    transaction: Transaction
+    count: Count
+
+
 class RecordingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which recording holds a partition."""
 
@@ -85,8 +105,12 @@ class RecordingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fingerprint: str
 
 
-class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_fields=True):
-    """All of a ledger at one moment; ``times`` and ``begins`` are its time index, int64 little-endian."""
+class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_fields=True, omit_defaults=True):
+    """All of a ledger at one moment; ``times`` and ``begins`` are its time index, int64 little-endian.
+
+    ``epochs`` are the epochs that are kept, the oldest first. ``committed_in`` says for each writer in which epochs it
+    committed. Snapshots of earlier releases do not have the two.
+    """
 
     time_ns: Time
     transactions: Count
@@ -99,9 +123,11 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     times: list[bytes]
     begins: list[bytes]
     writers: dict[str, Writer]
+    epochs: tuple[Epoch, ...] = ()
+    committed_in: dict[str, tuple[CommittedIn, ...]] = {}
 
 
-Record = Recorded | Entered | Committed | Retained | Snapshot
+Record = Recorded | Entered | Committed | Retained | Epoch | Snapshot
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Record)

@@ -53,6 +53,10 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     once: bool = False
 
 
+# Built while this module is imported, by one thread; see endpoint.payloads.
+_DESCRIPTIONS: Final = msgspec.msgpack.Decoder(Description)
+
+
 @dataclass(frozen=True, slots=True)
 class StageRef:
     """A stage as a commit names it: its id, and the rows, bytes and CRC-32 of the items its writer sent."""
@@ -135,7 +139,7 @@ def read_head(path: Path) -> tuple[Description, int] | None:
     if magic != MAGIC or version != VERSION or len(data) < length or zlib.crc32(data) != crc:
         return None
     try:
-        described = msgspec.msgpack.decode(data, type=Description)
+        described = _DESCRIPTIONS.decode(data)
     except (msgspec.MsgspecError, ValueError):
         return None
     return described, HEAD.size + length + -(HEAD.size + length) % ALIGNMENT

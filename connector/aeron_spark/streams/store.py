@@ -1,6 +1,6 @@
 """All named streams of a server: one folder each, made and deleted at once, whatever happens in between.
 
-    <folder>/lock                        held by the one server that uses the folder
+    <folder>/lock                        held by the one server that uses the folder, with its process id
     <folder>/<stream>/                   definition, journal, stages
     <folder>/.creating-<random>-<stream> a stream that is being made: until its folder is renamed there is none
     <folder>/.deleted-<random>-<stream>  a stream that is gone, whose recordings and files are still going
@@ -10,6 +10,7 @@ What a crash leaves of the last two is swept by the next start.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shutil
 import threading
@@ -18,12 +19,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
-from aeron_spark.errors import AeronSparkError, DataLossError, OptionError, RefusedError, SetupError, UsageError
-from aeron_spark.node.locks import FileLock
-from aeron_spark.streams.books import begin_books
+from aeron_spark.errors import AeronSparkError, DataLossError, InUseError, OptionError, SetupError, UsageError
+from aeron_spark.log.epochs import RANDOM_BITS
+from aeron_spark.node.locks import FileLock, holder_name
+from aeron_spark.streams.books import Opened, begin_books
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
 from aeron_spark.streams.durable import sync_folder, write_failed
 from aeron_spark.streams.partition import PATIENCE, alias_of, create, delete_recording
@@ -34,6 +36,7 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.streams.view import Settings
 from aeron_spark.transport.channel import ChannelUri
 
+LOCK: Final = "lock"
 CREATING: Final = ".creating-"
 DELETED: Final = ".deleted-"
 # Far from what people choose, and from the 10, 20 and 100 that Aeron's own archives and clusters use.
@@ -41,12 +44,56 @@ FIRST_STREAM_ID: Final = 1_100_000_000
 TERM_BYTES: Final = 16 << 20  # a message has at most an eighth of a term: 2 MiB
 
 
+# The states of a stream.
+OK: Final = "ok"
+READ_ONLY: Final = "read-only"  # what is committed can be read, nothing can be written
+DAMAGED: Final = "damaged"  # its files are not right: nothing can be done with it before they are
+RECOVERING: Final = "recovering"  # it could not be opened yet, and is tried again
+
+LOG: Final = logging.getLogger("aeron_spark.streams")
+
+
+class Condition(NamedTuple):
+    """The state of a stream, and what is wrong with it, "" where nothing is."""
+
+    state: str
+    problem: str = ""
+
+
+def lock_store(folder: Path) -> FileLock:
+    """Take the store in ``folder`` for this process, and make the folder where it is missing.
+
+    Raises InUseError with the process id of the server that uses it, SetupError where the folder cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"the folder {folder} of the streams cannot be made: {error.strerror}",
+            remedy="Give --streams-dir a folder that this user can write.",
+        ) from error
+    lock = FileLock(folder / LOCK)
+    if not lock.try_own():
+        raise InUseError(
+            f"the store {folder} is in use by server process {holder_name(lock.path)}",
+            remedy="Stop it, or give --streams-dir another folder",
+        )
+    return lock
+
+
+def holds_streams(folder: Path) -> bool:
+    """Whether there is anything in the store that a start has to recover."""
+    return folder.is_dir() and any(entry.name != LOCK for entry in folder.iterdir())
+
+
 class Streams:
     """The named streams below ``folder``, recorded by the archive at ``address``. Safe for use by many threads.
 
-    ``clock`` is monotonic and in seconds, ``wall`` gives ns since 1970. Opening undoes what was not committed. Raises
-    RefusedError where another server uses the folder, SetupError where the archive's files are not here to be read,
-    ConnectError or TransportError where it does not answer.
+    ``clock`` is monotonic and in seconds, ``wall`` gives ns since 1970, ``random`` so many random bits. ``lock`` is
+    what :func:`lock_store` gave, where the caller holds the folder already; it stays the caller's. Each opening is an
+    epoch of what it commits, see log.epochs. Opening undoes what was not committed. Raises InUseError where another
+    server uses the folder, SetupError where the archive's files are not here to be read, ConnectError or TransportError
+    where it does not answer.
     """
 
     def __init__(
@@ -55,8 +102,10 @@ class Streams:
         address: ArchiveAddress,
         settings: Settings | None = None,
         *,
+        lock: FileLock | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
+        random: Callable[[int], int] = secrets.randbits,
     ) -> None:
         if not address.archive_dir:
             raise SetupError(
@@ -71,19 +120,15 @@ class Streams:
         self._space = Space(self._settings.stage_limit)
         self._clock = clock
         self._wall = wall
+        self._opened = Opened(wall(), random(RANDOM_BITS))
         self._streams: dict[str, Stream] = {}
         self._changing = threading.Lock()  # one stream is made or deleted at a time
         self._closed = False
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = FileLock(folder / "lock")
-        if not self._lock.try_acquire():
-            raise RefusedError(
-                f"another server uses the streams in {folder}", remedy="Stop it, or give this server another folder."
-            )
+        self._own_lock = lock_store(folder) if lock is None else None
         try:
             self._recover()
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
 
     def create(
@@ -140,6 +185,25 @@ class Streams:
         self._refuse_closed()
         return [self._streams[name] for name in sorted(self._streams)]
 
+    def condition(self, name: str) -> Condition:
+        """Return the state of a stream, and what is wrong. Raises OptionError where there is none."""
+        self._refuse_closed()
+        wrong = self.failed.get(name)
+        if wrong is not None:
+            return Condition(RECOVERING if wrong.retriable else DAMAGED, str(wrong))
+        problem = self.get(name).problem
+        return Condition(OK) if problem is None else Condition(READ_ONLY, str(problem))
+
+    def definition(self, name: str) -> Definition | None:
+        """Return what a stream was created as, also of one that is damaged; None where its file is not right."""
+        stream = self._streams.get(name)
+        if stream is not None:
+            return stream.definition
+        try:
+            return read_definition(self.folder / check_name(name))
+        except AeronSparkError:
+            return None
+
     def delete(self, name: str) -> None:
         """Delete a stream with everything in it: at once for whoever asks, its recordings and files then.
 
@@ -181,7 +245,7 @@ class Streams:
             self._closed = True
             for stream in self._streams.values():
                 stream.close()
-            self._lock.release()
+            self._release()
 
     def __enter__(self) -> Streams:
         return self
@@ -204,6 +268,9 @@ class Streams:
         try:
             stream = self._load(self.folder / name, recordings)
         except AeronSparkError as error:
+            before = self.failed.get(name)
+            if before is None or str(before) != str(error):  # it is tried again each second
+                LOG.error("stream %r is %s: %s", name, RECOVERING if error.retriable else DAMAGED, error)
             self.failed[name] = error
             raise
         self.failed.pop(name, None)
@@ -217,7 +284,7 @@ class Streams:
                 f"{folder} holds the stream {definition.name!r}", remedy="Give the folder its stream's name."
             )
         stream = Stream(
-            folder, definition, self._address, self._settings, self._space,
+            folder, definition, self._address, self._settings, self._space, self._opened,
             clock=self._clock, wall=self._wall, make_room=self._make_room,
         )  # fmt: skip
         try:
@@ -280,6 +347,10 @@ class Streams:
             return [error]
         shutil.rmtree(folder, ignore_errors=True)
         return []
+
+    def _release(self) -> None:
+        if self._own_lock is not None:
+            self._own_lock.release()
 
     def _refuse_closed(self) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ Two locks. ``_writing`` is held by whoever moves a partition's recording: one co
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,10 +16,18 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, UsageError, WaitTimeout
-from aeron_spark.streams.books import Books
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    RefusedError,
+    StillWorking,
+    UsageError,
+)
+from aeron_spark.streams.books import Books, Opened
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.leases import Leases
+from aeron_spark.streams.ledger import NO_TRANSACTION
 from aeron_spark.streams.reading import Reading
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.retention import Layout, purge_to, wanted_start
@@ -29,6 +38,7 @@ from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
 from aeron_spark.streams.times import SECOND_NS
 from aeron_spark.streams.view import Outcome, Settings
 
+LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
 
@@ -47,6 +57,7 @@ class Stream(Reading):
         address: ArchiveAddress,
         settings: Settings,
         space: Space,
+        opened: Opened,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
@@ -60,7 +71,7 @@ class Stream(Reading):
         self._state = threading.Lock()
         self._loss: DataLossError | None = None  # why nothing can be written any more
         self._leases = Leases()
-        self._books = Books(folder, definition.partitions)
+        self._books = Books(folder, definition.partitions, opened)
         self._ledger = self._books.ledger
         try:
             self._recordings = Recordings(
@@ -78,6 +89,11 @@ class Stream(Reading):
             self._books.close()
             raise
         super().__init__(definition, address, settings, self._recordings.view(self._ledger))
+
+    @property
+    def problem(self) -> AeronSparkError | None:
+        """Why the stream can only be read; None where all is well."""
+        return self._loss or self._books.fault
 
     # For readers: see Reading for the rest
 
@@ -109,18 +125,37 @@ class Stream(Reading):
             return self._ledger.last(writer, author)
 
     def enter(
-        self, writer: str, run: str, transaction: int | None = None, *, once: bool = False, author: str = ""
-    ) -> int:
+        self, writer: str, run: str, transaction: int | None = None, *, once: bool = False, author: str = "",
+        acknowledged: int = NO_TRANSACTION, stamp: str = "",
+    ) -> int:  # fmt: skip
         """Begin a transaction, or whichever comes next; return the writer's last committed one, or -1.
 
         A new run fences the one before. ``author`` is who writes under the writer's id, the same over all runs; without
-        it a transaction that anybody committed is a repeat. Raises RefusedError where a later run has fenced this one,
-        or another author has committed in the transaction's place, DataLossError where nothing can be written.
+        it a transaction that anybody committed is a repeat. ``acknowledged`` is the last transaction that the writer
+        saw committed, ``stamp`` what it was given then. Raises RefusedError where a later run has fenced this one,
+        where another author has committed in the transaction's place, and, with the reason "diverged" and nothing
+        changed, where this stream does not have what was acknowledged; DataLossError where nothing can be written.
         """
         with self._state:
             self._refuse_unwritable()
+            self._ledger.check_acknowledged(writer, acknowledged, stamp)
             self._enter(writer, run, once, transaction, author)
             return self._ledger.last(writer)
+
+    def acknowledged(self, writer: str) -> tuple[int, str]:
+        """Return the writer's last committed transaction, or -1, and its stamp; see ``Ledger.stamp``."""
+        with self._state:
+            self._refuse_closed()
+            return self._ledger.last(writer), self._ledger.stamp(writer)
+
+    def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
+        """Return the writer's first transaction up to ``acknowledged`` that is not in this stream; see :meth:`enter`.
+
+        None where all of them are.
+        """
+        with self._state:
+            self._refuse_closed()
+            return self._ledger.first_lost(writer, acknowledged, stamp)
 
     def open_stage(
         self,
@@ -158,28 +193,50 @@ class Stream(Reading):
         return self._stages.get(stage_id)
 
     def commit(
-        self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, author: str = ""
-    ) -> Outcome:
+        self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, author: str = "",
+        rows: int | None = None, seconds: float | None = None,
+    ) -> Outcome:  # fmt: skip
         """Make the rows of these stages visible, all at once; a transaction that is committed is left as it is.
 
         Within a partition rows are in the order of tasks. Whatever else the writer staged for it is dropped. When this
         raises nothing of the transaction is visible, and the same commit may be tried again (unless it was refused).
-        Raises RefusedError where the run is fenced, the transaction another author's or a stage gone, DataFormatError
-        for a stage or schema that is not right, TransportError and WaitTimeout where Aeron or the disk failed,
+        ``rows`` is how many rows the writer has of the transaction; ``seconds`` how long to wait for another commit.
+        Raises RefusedError where it names no stage or the stages have another number of rows, the run is fenced, the
+        transaction another author's or a stage gone, DataFormatError for a stage or schema that is not right,
+        TransportError and WaitTimeout where Aeron or the disk failed, StillWorking where another commit takes longer,
         DataLossError.
         """
-        with self._turn():
+
+        def chosen() -> list[Stage]:
+            refs = list(stages)
+            _check_named(writer, transaction, refs, rows)
+            return self._chosen(writer, run, transaction, refs)
+
+        return self._commit_once(writer, run, transaction, author, chosen, seconds)
+
+    def commit_empty(
+        self, writer: str, run: str, transaction: int, *, author: str = "", seconds: float | None = None
+    ) -> Outcome:
+        """Note that a transaction which has no row is done; see :meth:`commit`."""
+        return self._commit_once(writer, run, transaction, author, list, seconds)
+
+    def _commit_once(
+        self, writer: str, run: str, transaction: int, author: str, chosen: Callable[[], list[Stage]],
+        seconds: float | None,
+    ) -> Outcome:  # fmt: skip
+        with self._turn(seconds):
             with self._state:
                 self._refuse_unwritable()
                 already = self._ledger.is_committed(writer, transaction, author)
                 if not already:
                     self._ledger.check_open(writer, run, transaction, author)
             if not already:
-                self._commit(writer, run, transaction, self._chosen(writer, run, transaction, stages), author)
+                self._commit(writer, run, transaction, chosen(), author)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.release()
-            return Outcome(already, [state.end for state in self._view.states])
+            with self._state:
+                return Outcome(already, [state.end for state in self._view.states], self._ledger.stamp(writer))
 
     def publish_ahead(self, stage: Stage, published: int = 0) -> int:
         """Record more of a large stage than ``published`` bytes while it grows; return how many of it are recorded.
@@ -228,11 +285,26 @@ class Stream(Reading):
     def recover(self, recordings: Mapping[int, Recording] | None = None) -> None:
         """Undo what was recorded and not committed. ``recordings`` are the archive's, by id, where they were listed.
 
-        A recording that is gone, or ends too early, makes the stream one that can only be read.
+        A recording that is gone, or ends too early, makes the stream one that can only be read. What was cut off, and
+        what is lost, is logged.
         """
+        name = self.definition.name
         with self._turn():
-            self._loss = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
+            recovered = self._recordings.recover(recordings, self._ledger.starts, self._ledger.ends)
+            self._loss = recovered.lost
             self._show(self._recordings.view(self._ledger))
+        if self._books.torn:
+            LOG.warning(
+                "recovered stream %r: an unfinished record of %d bytes was cut off its journal", name, self._books.torn
+            )
+        for partition, (was, end) in sorted(recovered.cut.items()):
+            LOG.warning(
+                "recovered stream %r: partition %d was cut from position %d to %d: the journal does not say that the "
+                "%d bytes between were committed",
+                name, partition, was, end, was - end,
+            )  # fmt: skip
+        if self._loss is not None:
+            LOG.error("stream %r is read-only: %s", name, self._loss)
 
     def give_room(self) -> bool:
         """Free this stream's places among the archive's recordings; whether it had any. Not while somebody commits."""
@@ -306,8 +378,7 @@ class Stream(Reading):
             self._recordings.spoil(stages)
             raise
 
-    def _chosen(self, writer: str, run: str, transaction: int, refs: Iterable[StageRef]) -> list[Stage]:
-        refs = list(refs)
+    def _chosen(self, writer: str, run: str, transaction: int, refs: list[StageRef]) -> list[Stage]:
         if len({ref.id for ref in refs}) != len(refs):
             raise UsageError("a commit names a stage twice", remedy="Name the stages of the attempts that succeeded.")
         chosen = [self._stages.take(ref, self._clock()) for ref in refs]
@@ -383,10 +454,11 @@ class Stream(Reading):
         return self._recordings.partitions[partition].shape
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._writing.acquire(timeout=self._turn_timeout):
-            raise WaitTimeout(
-                f"waited {self._turn_timeout:g} s for another commit of stream {self.definition.name!r} to end"
+    def _turn(self, seconds: float | None = None) -> Iterator[None]:
+        most = self._turn_timeout if seconds is None else max(0.0, min(seconds, self._turn_timeout))
+        if not self._writing.acquire(timeout=most):
+            raise StillWorking(
+                f"waited {most:g} s for another commit of stream {self.definition.name!r} to end", remedy="Ask again."
             )
         try:
             yield
@@ -398,3 +470,16 @@ class Stream(Reading):
         if self._loss is not None:
             raise self._loss
         self._books.check_writable()
+
+
+def _check_named(writer: str, transaction: int, refs: list[StageRef], rows: int | None) -> None:
+    """Refuse a commit that would leave rows out: one that names no stage, or stages without all of the rows."""
+    named = sum(ref.rows for ref in refs)
+    if refs and rows in (None, named):
+        return
+    has = "" if rows is None else f", and its writer has {rows}"
+    raise RefusedError(
+        f"transaction {transaction} of writer {writer!r} is not committed: its commit names {len(refs)} stages with "
+        f"{named} rows{has}",
+        remedy="Stage the rows of the transaction again",
+    )

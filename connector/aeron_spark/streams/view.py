@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aeron_spark.log.epochs import Epochs
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
@@ -21,6 +23,7 @@ class PartitionState:
     session_id: int  # of the publication that is open, 0 where none is; it changes with every extension
     segment_length: int
     start_position: int  # where the recording began: its segments are counted from there
+    epochs: Epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Outcome:
 
     already: bool
     ends: list[int]
+    stamp: str  # of the writer's last transaction, see Ledger.stamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aeron_spark.log.api import Boundary, RecordingState
+from aeron_spark.log.source_stream import SourceStream, direct_stream
 
 
 @dataclass
@@ -16,6 +17,10 @@ class FakeLog:
     tails: Mapping[str, int] = field(default_factory=dict)  # bytes of an unfinished message at the end
     stopped: frozenset[str] = frozenset()
     asked: list[str] = field(default_factory=list)
+
+    @property
+    def stream(self) -> SourceStream:
+        return direct_stream("aeron:ipc", 1001)
 
     def states(self) -> list[RecordingState]:
         return [

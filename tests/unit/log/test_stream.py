@@ -29,7 +29,7 @@ class Recorded(FakeLog):
         assert times is None
         return time_ns if state.key == "embedded/1" else state.end
 
-    def prepare(self, states: list[RecordingState], *, record: str) -> None:
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         assert record == "auto"
 
 

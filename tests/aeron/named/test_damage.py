@@ -1,0 +1,125 @@
+"""Damage shows: in the state of a stream, and in the log of the server, with what was cut off and what is lost."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import DataLossError
+from aeron_spark.log.epochs import Epochs
+from aeron_spark.log.reach import embedded
+from aeron_spark.node import NodeHandle
+from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
+from aeron_spark.streams.store import DAMAGED, OK, Streams
+from tests.aeron.named.rows import SETTINGS, ends, sweep, values, write
+
+
+def journal(folder: Path, name: str) -> Path:
+    return folder / name / "journal"
+
+
+def cut_records(path: Path, count: int) -> None:
+    """Take the last records off a journal, as a disk does that has not written what it said."""
+    data = path.read_bytes()
+    payloads, end = read_entries(data, path)
+    gone = sum(RECORD_HEAD.size + len(payload) + len(RECORD_END) for payload in payloads[-count:])
+    path.write_bytes(data[: end - gone])
+
+
+def test_a_damaged_journal_is_shown_and_logged_and_other_streams_serve(
+    node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Finding C12: the stream was missing from every list, without a line in the log."""
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        for name in ("hurt", "well"):
+            write(store.create(name, 1), 0, {0: [b"row"]})
+    path = journal(tmp_path / "s", "hurt")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40] + bytes([whole[40] ^ 0xFF]) + whole[41:])
+    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
+        store = Streams(tmp_path / "s", embedded(node), SETTINGS)
+    with store:
+        assert [one.definition.name for one in store.all()] == ["well"]
+        state, problem = store.condition("hurt")
+        assert (state, store.condition("well")) == (DAMAGED, (OK, ""))
+        assert "was damaged after it was written" in problem
+        assert f"stream 'hurt' is damaged: {problem}" in caplog.messages
+        store.tick()
+        assert len([one for one in caplog.messages if "hurt" in one]) == 1  # said once
+        with pytest.raises(DataLossError, match="was damaged"):
+            store.get("hurt")
+        write(store.get("well"), 1, {0: [b"more"]})
+        definition = store.definition("hurt")
+        assert definition is not None
+        assert definition.partitions == 1
+    path.write_bytes(whole)
+    sweep(store, node)
+
+
+def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
+    node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Findings C3 and C12: a line names what was cut of each partition; positions behind the cut are not taken."""
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        stream = store.create("x", 2)
+        write(stream, 0, {0: [b"a"], 1: [b"a"]})
+        kept = ends(stream)
+        write(stream, 1, {0: [b"b"]})
+        write(stream, 2, {0: [b"c"]})
+        lost = stream.states()[0]
+    cut_records(journal(tmp_path / "s", "x"), 2)
+    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
+        store = Streams(tmp_path / "s", embedded(node), SETTINGS)
+    with store:
+        stream = store.get("x")
+        assert ends(stream) == kept
+        assert caplog.messages == [
+            f"recovered stream 'x': partition 0 was cut from position {lost.end} to {kept[0]}: the journal does not "
+            f"say that the {lost.end - kept[0]} bytes between were committed"
+        ]
+        for transaction in (1, 2, 3):  # it grows past what was lost
+            write(stream, transaction, {0: [b"new"]})
+            assert ends(stream)[0] <= lost.end or transaction == 3
+            with pytest.raises(DataLossError, match=f"the reader is at {lost.end}, .* that ended at {kept[0]}"):
+                stream.check_epoch(0, lost.epochs.at(lost.end), lost.end)
+        stream.check_epoch(0, lost.epochs.at(kept[0]), kept[0])
+        stream.check_epoch(1, lost.epochs.at(kept[1]), kept[1])
+        assert values(stream, 0) == [b"a", b"new", b"new", b"new"]
+    sweep(store, node)
+
+
+def test_a_torn_record_is_cut_off_and_logged(
+    node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Finding C12: a cut tail left no line in the log."""
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        write(store.create("x", 1), 0, {0: [b"a"]})
+    path = journal(tmp_path / "s", "x")
+    with path.open("ab") as file:
+        file.write(b"\x07")
+    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
+        store = Streams(tmp_path / "s", embedded(node), SETTINGS)
+    with store:
+        assert values(store.get("x"), 0) == [b"a"]
+    assert caplog.messages == ["recovered stream 'x': an unfinished record of 1 bytes was cut off its journal"]
+    sweep(store, node)
+
+
+def test_each_opening_that_changes_a_stream_is_an_epoch_of_it(node: NodeHandle, tmp_path: Path) -> None:
+    """Finding C3: also where two openings are at the same time."""
+    found: list[Epochs] = []
+    for opening, random in enumerate((5, 6, 5, 7)):
+        with Streams(
+            tmp_path / "s", embedded(node), SETTINGS, wall=lambda: 1_700_000_000 * 10**9, random=lambda _, r=random: r
+        ) as store:
+            stream = store.create("x", 1) if not opening else store.get("x")
+            if opening != 2:  # an opening that changes nothing leaves none
+                write(stream, opening, {0: [b"row"]})
+            found.append(stream.states()[0].epochs)
+    sweep(store, node)
+    assert [len(one.pairs) for one in found] == [2, 3, 3, 4]
+    assert found[2] == found[1]
+    assert len({epoch for epoch, _ in found[-1].pairs}) == 4
+    assert [epoch & 0xFFFFF for epoch, _ in found[-1].pairs] == [0, 5, 6, 7]

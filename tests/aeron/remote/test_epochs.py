@@ -1,0 +1,64 @@
+"""Epochs over the wire: what a server says of them, and that the reason of an error arrives as it was raised."""
+
+from __future__ import annotations
+
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.errors import DataLossError, RefusedError
+from aeron_spark.log.appender import Source
+from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
+from aeron_spark.remote.appending import StagedAppender, Transaction, commit, enter, first_lost
+from aeron_spark.remote.asking import Asking
+from aeron_spark.server.program import Server
+
+_names = itertools.count()
+UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
+
+
+def written(server: Server, asking: Asking, writer: str = "desk-7") -> tuple[str, str]:
+    """A new stream with three transactions of one row; its name, and the stamp of the last commit."""
+    name = f"epochs-{next(_names)}"
+    server.streams.create(name, 1)
+    stamp = ""
+    for number in range(3):
+        one = Transaction(writer, "run", number)
+        appender = StagedAppender(asking, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
+        appender.raw(pa.array([b"%d" % number], pa.binary()))
+        already, stamp = commit(asking, name, one, appender.finish(), rows=1)
+        assert not already
+    return name, stamp
+
+
+def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(server: Server, asking: Asking) -> None:
+    """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
+    name, stamp = written(server, asking)
+    again = Transaction("desk-7", "run", -1)
+    assert enter(asking, name, again, 2, stamp)[0] == 2
+    assert first_lost(asking, name, "desk-7", 2, stamp) is None
+    lost = stamp_text(UNKNOWN, 58)
+    with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
+        enter(asking, name, again, 57, lost)
+    assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
+    assert "write them again" in caught.value.remedy.lower()
+    assert first_lost(asking, name, "desk-7", 57, lost) == 3
+
+
+def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_history(
+    server: Server, asking: Asking
+) -> None:
+    """Finding C3: the server looks at a reader's epoch itself, before it sends the first byte."""
+    name, _ = written(server, asking)
+    (state,) = server.streams.get(name).states()
+    (fields,) = asking.ask("states", name)
+    assert fields["epochs"] == state.epochs.to_bytes()
+    assert [begin for _, begin in state.epochs.pairs] == [0, 0]
+    assert state.epochs.at(state.end) not in (FIRST, UNKNOWN)
+    with (
+        pytest.raises(DataLossError, match=r"partition 0 of stream '\S+' diverged: the reader is at 999") as caught,
+        asking.branch("x") as branch,
+    ):
+        asking.ask("read", name, 0, 0, state.end, branch.number, asking.request(), UNKNOWN, 999)
+    assert caught.value.reason == DIVERGED

@@ -1,0 +1,67 @@
+"""A checkpoint that is used for another stream (finding C6), with a real archive."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from aeron_spark.errors import OptionError
+from aeron_spark.node import NodeHandle
+from tests.aeron.streams import Stream, numbered
+from tests.spark.byhand import Query
+from tests.spark.queries import Collected, finish, read_stream
+
+
+def two_streams(node: NodeHandle) -> tuple[Stream, Stream]:
+    """One stream whose recording has ended, and another one with rows: what mixed silently."""
+    ended, other = Stream(node).record(), Stream(node).record()
+    publisher = ended.publisher()
+    publisher.send(numbered(0, 3))
+    publisher.stop()
+    other.publisher().send(numbered(100, 103))
+    return ended, other
+
+
+def test_a_checkpoint_of_another_stream_fails_with_both_named_before_any_row(node: NodeHandle) -> None:
+    """Finding C6: where the old recordings had ended, two streams mixed in one sink without an error."""
+    ended, other = two_streams(node)
+    query = Query(ended.options)
+    assert query.batch() == [0, 1, 2]
+    query.restart(**other.options)
+    said = f"the checkpoint is of stream {ended.id} of aeron:ipc, and the query reads stream {other.id} of aeron:ipc"
+    with pytest.raises(OptionError, match=re.escape(said)):
+        query.batch()
+    query.restart(**ended.options)
+    assert query.batch() is None, "the checkpoint is unharmed"
+    other.close()
+
+
+def test_a_batch_that_is_planned_again_for_another_stream_fails_too(node: NodeHandle) -> None:
+    """Finding C6: after a failed batch, Spark plans it again before it asks for anything else."""
+    ended, other = two_streams(node)
+    query = Query(ended.options)
+    assert query.plan()
+    query.restart(**other.options)
+    query.begin()
+    with pytest.raises(OptionError, match="the checkpoint is of stream"):
+        query.read()
+    other.close()
+
+
+@pytest.mark.full("two streaming queries of Spark take more than 10 CPU seconds; the check is shown without it above")
+def test_spark_fails_a_query_on_the_checkpoint_of_another_stream(
+    spark: SparkSession, node: NodeHandle, tmp_path: Path
+) -> None:
+    """Finding C6, through Spark: the query ends with the error, and the sink has no row of the other stream."""
+    ended, other = two_streams(node)
+    seen = Collected()
+    finish(read_stream(spark, ended.options), tmp_path, seen)
+    assert seen.numbers == [0, 1, 2]
+    with pytest.raises(StreamingQueryException, match=f"is of stream {ended.id} .* reads stream {other.id} of"):
+        finish(read_stream(spark, other.options), tmp_path, seen)
+    assert seen.numbers == [0, 1, 2]
+    other.close()

@@ -1,0 +1,233 @@
+"""Epochs: which opening of a store committed what, and which kept positions and acknowledgements a stream has."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aeron_spark.errors import DataFormatError, RefusedError, UsageError
+from aeron_spark.log.epochs import (
+    DIVERGED,
+    FIRST,
+    RANDOM_BITS,
+    Epochs,
+    epoch_at,
+    epoch_text,
+    parse_epoch,
+    parse_stamp,
+    stamp_text,
+)
+from aeron_spark.streams import ledger as ledger_module
+from aeron_spark.streams.ledger import FORGET_ONCE_NS, Ledger
+from aeron_spark.streams.records import Committed, Entered, Epoch, Snapshot, decode_record, encode_record
+
+MS = 1_000_000  # ns
+NOW = 1_700_000_000_000 * MS
+
+
+def began(ledger: Ledger, time_ns: int, random: int = 7) -> int:
+    """Begin an epoch, and return it."""
+    record = ledger.begin_epoch(time_ns, random)
+    ledger.apply(decode_record(encode_record(record)))
+    return record.epoch
+
+
+def commit(ledger: Ledger, ends: dict[int, int], *, writer: str = "w", once: bool = False) -> int:
+    """Commit the writer's next transaction, and return its number."""
+    number = ledger.last(writer) + 1
+    ledger.apply(ledger.ready(writer, "run", number, now_ns=NOW, ends=ends, once=once))
+    return number
+
+
+def test_an_epoch_is_44_bits_of_time_and_20_random_ones() -> None:
+    epoch = epoch_at(NOW, 2**RANDOM_BITS - 1)
+    assert epoch >> RANDOM_BITS == NOW // MS
+    assert epoch & (2**RANDOM_BITS - 1) == 2**RANDOM_BITS - 1
+    assert epoch_at(2**63 - 1, 0) < 2**64
+    assert parse_epoch(epoch_text(epoch)) == epoch
+    for wrong in ("", "1", "G" * 16, 7, None, "0" * 17):
+        with pytest.raises(ValueError, match="not an epoch"):
+            parse_epoch(wrong)
+
+
+def test_epochs_rise_where_the_clock_goes_back() -> None:
+    later = epoch_at(NOW, 2**20 - 1)
+    for now in (NOW, NOW - 1, 0, -5):
+        assert epoch_at(now, 0, later) > later
+
+
+def test_which_epoch_holds_the_byte_before_a_position() -> None:
+    epochs = Epochs.of([(FIRST, 0), (5, 64), (6, 64), (7, 128)])
+    assert [epochs.at(position) for position in (0, 32, 64, 65, 128, 129, 999)] == [0, 0, 0, 6, 6, 7, 7]
+    assert epochs == Epochs(((FIRST, 0), (6, 64), (7, 128)))  # nothing was committed in epoch 5
+    assert Epochs.from_bytes(epochs.to_bytes()) == epochs
+    for wrong in (b"", b"x", bytes(17)):
+        with pytest.raises(ValueError, match="bytes are not epochs"):
+            Epochs.from_bytes(wrong)
+
+
+def test_a_position_is_valid_up_to_the_end_of_its_epoch() -> None:
+    epochs = Epochs(((FIRST, 0), (10, 64), (20, 128)))
+    for epoch, position in ((FIRST, 0), (FIRST, 64), (10, 65), (10, 128), (20, 129), (20, 256)):
+        assert epochs.diverged_at(epoch, position, 256) is None
+    assert epochs.diverged_at(FIRST, 65, 256) == 64
+    assert epochs.diverged_at(10, 160, 256) == 128
+    assert epochs.diverged_at(20, 288, 256) == 256
+    # an epoch that this stream never had: at the beginning of the first younger one, without one at the end
+    assert epochs.diverged_at(15, 160, 256) == 128
+    assert epochs.diverged_at(25, 288, 256) == 256
+    assert epochs.diverged_at(25, 160, 256) == 160
+
+
+def test_an_old_journal_without_epochs_opens_and_begins_them_where_it_ends() -> None:
+    ledger = Ledger(2)
+    commit(ledger, {0: 96, 1: 32})
+    old = msgspec.msgpack.decode(encode_record(ledger.snapshot()))
+    assert "epochs" not in old
+    assert "committed_in" not in old
+    assert (ledger.epoch, ledger.epochs(0).at(96), ledger.epochs(0).diverged_at(FIRST, 96, 96)) == (FIRST, FIRST, None)
+    again = Ledger.replay(2, [decode_record(encode_record(ledger.snapshot()))])
+    first = began(again, NOW)
+    commit(again, {0: 128})
+    assert again.epochs(0) == Epochs(((FIRST, 0), (first, 96)))
+    assert again.epochs(0).diverged_at(FIRST, 96, 128) is None
+
+
+def test_a_snapshot_carries_epochs() -> None:
+    ledger = Ledger(2)
+    for opening in range(3):
+        began(ledger, NOW + opening * MS)
+        commit(ledger, {0: 32 * (opening + 1)})
+    snapshot = decode_record(encode_record(ledger.snapshot()))
+    assert isinstance(snapshot, Snapshot)
+    again = Ledger.replay(2, [snapshot])
+    assert (again.epochs(0), again.epochs(1), again.epoch) == (ledger.epochs(0), ledger.epochs(1), ledger.epoch)
+    assert again.snapshot() == ledger.snapshot()
+    assert again.stamp("w") == ledger.stamp("w")
+
+
+def test_records_of_earlier_releases_keep_their_bytes() -> None:
+    """A journal that an earlier release wrote is read, and a record without epochs is written as that release did."""
+    assert encode_record(Entered("w", "r", 5)).hex() == (
+        "85a474797065a7656e7465726564a6777269746572a177a372756ea172a774696d655f6e7305a46f6e6365c2"
+    )
+    assert encode_record(Committed("w", "r", 0, 1)).hex() == (
+        "85a474797065a9636f6d6d6974746564a6777269746572a177a372756ea172ab7472616e73616374696f6e00a774696d655f6e7301"
+    )
+    assert encode_record(Ledger(1).snapshot()).hex() == (
+        "8ca474797065a8736e617073686f74a774696d655f6e7300ac7472616e73616374696f6e7300a7636f6e74656e74a0a6736368656d61"
+        "c0aa7265636f7264696e677380a67374617274739100a4656e64739100a4726f77739100a574696d657391c400a6626567696e7391c4"
+        "00a77772697465727380"
+    )
+
+
+def test_so_many_epochs_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MOST_EPOCHS", 3)
+    ledger = Ledger(1)
+    epochs = []
+    for opening in range(5):
+        epochs.append(began(ledger, NOW + opening * MS))
+        commit(ledger, {0: 32 * (opening + 1)})
+    assert [epoch for epoch, _ in ledger.epochs(0).pairs] == epochs[2:]
+    assert ledger.epochs(0).at(32) == epochs[2]  # forgotten ones count as the oldest that is kept
+    assert ledger.epochs(0).diverged_at(epochs[2], 32, 160) is None
+    assert ledger.epochs(0).diverged_at(epochs[0], 32, 160) == 32  # not known any more
+    assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
+
+
+def test_a_stream_of_many_partitions_keeps_fewer_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MOST_ENDS", 8)
+    ledger = Ledger(4)
+    for opening in range(5):
+        began(ledger, NOW + opening * MS)
+    assert len(ledger.snapshot().epochs) == 2
+
+
+def test_an_epoch_that_contradicts_the_journal_is_refused() -> None:
+    ledger = Ledger(2)
+    first = began(ledger, NOW)
+    commit(ledger, {0: 32})
+    for wrong in (
+        Epoch(first, (32, 0), 1),
+        Epoch(first + 1, (64, 0), 1),
+        Epoch(first + 1, (32,), 1),
+        Epoch(first + 1, (32, 0), 2),
+    ):
+        with pytest.raises(DataFormatError, match="contradict"):
+            ledger.apply(wrong)
+    assert ledger.epoch == first
+
+
+def restored() -> tuple[Ledger, str]:
+    """A copy that ends at transaction 41 of desk-7, and the stamp with which 57 was acknowledged in its lost future."""
+    ledger = Ledger(1)
+    began(ledger, NOW)
+    for number in range(42):
+        assert commit(ledger, {0: 32 * (number + 1)}, writer="desk-7") == number
+    copy = ledger.snapshot()
+    for number in range(42, 58):
+        commit(ledger, {0: 32 * (number + 1)}, writer="desk-7")
+    assert ledger.last("desk-7") == 57
+    return Ledger.replay(1, [copy]), ledger.stamp("desk-7")
+
+
+TEXT = "transactions 42 to 57 of writer 'desk-7' were acknowledged and are no longer in the stream"
+
+
+def test_a_writer_hears_which_acknowledged_transactions_an_older_copy_lacks() -> None:
+    """Finding C3: a writer of a lost future is refused, before any number is used."""
+    ledger, stamp = restored()
+    with pytest.raises(RefusedError, match=TEXT) as caught:
+        ledger.check_acknowledged("desk-7", 57, stamp)
+    assert caught.value.reason == DIVERGED
+    assert "accept_loss()" in caught.value.remedy
+    with pytest.raises(RefusedError, match="transaction 42 of writer 'desk-7' was acknowledged and is no longer"):
+        ledger.check_acknowledged("desk-7", 42, stamp)
+
+
+def test_a_writer_hears_it_after_another_run_has_used_the_numbers_again() -> None:
+    """Finding C3: the restored stream has grown past what was acknowledged, under the same writer id."""
+    ledger, stamp = restored()
+    began(ledger, NOW + 5 * MS)
+    for _ in range(60):
+        commit(ledger, {0: ledger.ends[0] + 32}, writer="desk-7")
+    assert ledger.last("desk-7") == 101
+    again = Ledger.replay(1, [decode_record(encode_record(ledger.snapshot()))])
+    for one in (ledger, again):
+        with pytest.raises(RefusedError, match=TEXT):
+            one.check_acknowledged("desk-7", 57, stamp)
+        one.check_acknowledged("desk-7", 101, ledger.stamp("desk-7"))
+
+
+def test_a_writer_that_the_copy_does_not_know_lost_everything() -> None:
+    ledger, stamp = restored()
+    with pytest.raises(RefusedError, match="transactions 0 to 3 of writer 'new' were"):
+        ledger.check_acknowledged("new", 3, stamp)
+
+
+def test_a_writer_that_was_forgotten_is_still_judged_by_its_stamp() -> None:
+    ledger = Ledger(1)
+    began(ledger, NOW)
+    ledger.apply(Entered("once-1", "run", NOW, True))
+    commit(ledger, {0: 32}, writer="once-1", once=True)
+    stamp = ledger.stamp("once-1")
+    assert ledger.forget(NOW + 2 * FORGET_ONCE_NS) == ["once-1"]
+    assert ledger.snapshot().committed_in == {}
+    ledger.check_acknowledged("once-1", 0, stamp)
+
+
+def test_without_a_stamp_only_a_number_that_is_not_there_is_lost() -> None:
+    ledger, _ = restored()
+    ledger.check_acknowledged("desk-7", 41, "")
+    ledger.check_acknowledged("new", 7, "")
+    ledger.check_acknowledged("desk-7", -1, "")
+    with pytest.raises(RefusedError, match=TEXT):
+        ledger.check_acknowledged("desk-7", 57, "")
+
+
+def test_a_stamp_is_text() -> None:
+    assert parse_stamp(stamp_text(2**63, 17)) == (2**63, 17)
+    ledger = Ledger(1)
+    for wrong in ("x", "-", "0" * 16, "0" * 16 + "-", "0" * 16 + "-x"):
+        with pytest.raises(UsageError, match=r"not a stamp|not an epoch"):
+            ledger.check_acknowledged("w", 0, wrong)
