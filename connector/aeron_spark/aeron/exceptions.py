@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import jpype
 
 from aeron_spark.errors import AeronSparkError, ConnectError, TransportError
 
+UNKNOWN_HOST: Final = "the host name"
+# io.aeron.driver.media.UdpChannel: a RegistrationException carries the text of the driver's exception, not its class
+_UNRESOLVED: Final = re.compile(
+    r"UnknownHostException: .*?(?:endpoint|control|interface)=(?P<host>\[[^\]]+\]|[^:,\s]+)"
+)
+
 
 def describe(error: Any) -> str:
     """Return ``ShortClass: message`` of a Java throwable; Aeron prefixes its messages with their category."""
     name = type(error).__name__.rpartition(".")[2]
-    message = str(error.getMessage())
+    message = plain_message(str(error.getMessage()))
+    return message if message.startswith(UNKNOWN_HOST) else f"{name}: {message}"
+
+
+def plain_message(message: str) -> str:
+    """Return a message of Aeron's without its category; about a host that cannot be resolved, in words of our own."""
+    unresolved = _UNRESOLVED.search(message)
+    if unresolved is not None:
+        return f"{UNKNOWN_HOST} {unresolved['host']!r} cannot be resolved to an address"
     for category in ("ERROR - ", "FATAL - ", "WARN - "):
         message = message.removeprefix(category)
-    return f"{name}: {message}"
+    return message
 
 
 def archive_error_code(error: BaseException | None) -> int | None:

@@ -1,0 +1,186 @@
+"""Finding C9: one table says when a refused request can succeed, and errors keep their reason on every way."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.endpoint.calls import Calls
+from aeron_spark.endpoint.dispatch import Dispatcher, ErrorCodes, Invocation
+from aeron_spark.endpoint.handshake_client import refused
+from aeron_spark.endpoint.objects import ConnectionObjects, GlobalObjects
+from aeron_spark.endpoint.payloads import Code
+from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.endpoint.requests import Call
+from aeron_spark.endpoint.typed import Types
+from aeron_spark.errors import (
+    ERROR_CLASSES,
+    REFUSALS,
+    AeronSparkError,
+    ConnectError,
+    DataFormatError,
+    DataLossError,
+    OptionError,
+    RefusedError,
+    RemoteError,
+    Retry,
+    SessionLost,
+    WaitTimeout,
+    code_of,
+    decode_error,
+    encode_error,
+)
+from aeron_spark.node.record import read_failure, write_failure
+
+ADVICE = {
+    "rate": Retry.SOON,
+    "pending": Retry.SOON,
+    "shutdown": Retry.SOON,
+    "timeout": Retry.SOON,
+    "full": Retry.WHEN_FREED,
+    "address-limit": Retry.WHEN_FREED,
+    "ids": Retry.WHEN_FREED,
+    "key": Retry.NEVER,
+    "tag": Retry.NEVER,
+    "not-permitted": Retry.NEVER,
+    "version": Retry.NEVER,
+    "message": Retry.NEVER,
+    "schema": Retry.NEVER,
+    "session-lost": Retry.NEVER,
+}
+CODES = sorted(get_args(Code))
+TEXTS = st.text(max_size=400)
+
+
+def test_the_table_has_every_code_of_the_protocol_and_no_other() -> None:
+    assert sorted(REFUSALS) == CODES == sorted(ADVICE)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_finding_c9_a_refusal_has_one_advice_wherever_it_is_asked(code: str) -> None:
+    refusal = Refusal(code, "the server's words")
+    error = refused(refusal, "host:1", proved=True)
+    assert (error.reason, error.retry, refusal.advice.retry) == (code, ADVICE[code], ADVICE[code])
+    assert error.retriable is (ADVICE[code] is not Retry.NEVER)
+    assert error.remedy == refusal.advice.remedy != ""
+    for found in (pickle.loads(pickle.dumps(error)), decode_error(encode_error(error)), error.with_what(error.what)):
+        assert type(found) is RefusedError
+        assert (str(found), found.args) == (str(error), error.args)
+        assert (found.reason, found.retry, found.retriable) == (code, error.retry, error.retriable)
+
+
+def test_a_refusal_for_a_reason_that_the_table_does_not_have_is_not_repeated() -> None:
+    for reason in ("", "fenced"):
+        error = RefusedError("no", reason=reason)
+        assert (error.retry, error.retriable) == (Retry.NEVER, False)
+        assert Refusal(reason, "no").advice.remedy
+
+
+@pytest.mark.parametrize("name", sorted(ERROR_CLASSES))
+def test_an_error_of_each_class_is_the_same_after_each_way(name: str, tmp_path: Path) -> None:
+    error = ERROR_CLASSES[name]("it failed: \x1f\nof \u2018it\u2019", remedy="Do this.", reason="because")
+    write_failure(tmp_path / "failed.json", error)
+    ways = (
+        decode_error(encode_error(error)),
+        decode_error(memoryview(encode_error(error))),
+        pickle.loads(pickle.dumps(error)),
+        copy.copy(error),
+        read_failure(tmp_path / "failed.json"),
+        _raised_remotely(error).raised,
+    )
+    for found in ways:
+        assert type(found) is type(error)
+        assert (found.what, found.remedy, found.reason) == (error.what, error.remedy, error.reason)
+        assert (str(found), found.args, found.retriable) == (str(error), error.args, error.retriable)
+
+
+def test_what_a_subclass_adds_to_an_error_is_kept_by_pickling() -> None:
+    error = RemoteError("x", code="KeyError", raised=ConnectError("y"))
+    found = pickle.loads(pickle.dumps(error))
+    assert (found.code, str(found.raised), found.retriable) == ("KeyError", "y", True)
+
+
+def test_a_class_of_another_program_is_encoded_as_its_nearest_base_here() -> None:
+    class Late(WaitTimeout):
+        pass
+
+    assert code_of(Late("x")) == "WaitTimeout"
+    assert type(decode_error(encode_error(Late("x")))) is WaitTimeout
+
+
+def test_a_code_that_this_release_does_not_know_is_a_plain_error() -> None:
+    data = encode_error(SessionLost("gone", reason="r")).replace(b"SessionLost", b"NextYears")
+    found = decode_error(data)
+    assert type(found) is AeronSparkError
+    assert (found.what, found.reason) == ("gone", "r")
+
+
+@given(what=TEXTS, remedy=TEXTS, reason=TEXTS, most=st.integers(200, 500))
+def test_an_encoded_error_is_as_short_as_it_must_be_and_can_be_read(
+    what: str, remedy: str, reason: str, most: int
+) -> None:
+    error = DataLossError(what, remedy=remedy, reason=reason)
+    data = encode_error(error, max_characters=most)
+    assert len(data.decode()) <= most
+    found = decode_error(data)
+    assert isinstance(found, DataLossError)
+    whole = len(encode_error(error).decode()) <= most
+    assert not whole or (found.what, found.remedy, found.reason) == (what, remedy, reason)
+    assert what.startswith(found.what.removesuffix("..."))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\xff", b"[]", b"null", b"{}", b"[" * 100_000),
+        *(b'{"code":"OptionError","what":"x","remedy":""}', b'{"code":"OptionError","what":1,"remedy":"","reason":""}'),
+    ],
+)
+def test_other_bytes_are_not_an_encoded_error(data: bytes) -> None:
+    with pytest.raises(DataFormatError):
+        decode_error(data)
+
+
+def test_a_remote_call_that_fails_gives_the_reason_and_the_remedy_of_the_error_there() -> None:
+    told = _raised_remotely(RefusedError("no place", remedy="Wait.", reason="full"))
+    assert (told.code, told.reason, told.remedy, told.retriable) == ("RefusedError", "full", "Wait.", True)
+    assert told.what == "the other side could not do the call of fail() of 'thing': no place"
+
+
+def test_a_text_that_only_looks_like_an_encoded_error_stays_a_text() -> None:
+    class OptionError_(Exception):  # a program's class, which it registers under a name of ours
+        pass
+
+    codes = ErrorCodes()
+    codes.register(OptionError_, "OptionError")
+    told = _raised_remotely(OptionError_("plain"), codes)
+    assert (told.code, told.raised) == ("OptionError", None)
+    assert told.what.endswith(": plain")
+    assert isinstance(_raised_remotely(OptionError("ours"), codes).raised, OptionError)
+
+
+def _raised_remotely(error: Exception, codes: ErrorCodes | None = None) -> RemoteError:
+    """Return what a caller gets where the method raised ``error``."""
+
+    class Thing:
+        def fail(self) -> None:
+            raise error
+
+    types, shared = Types(), GlobalObjects()
+    shared.register("thing", Thing(), ["fail"])
+    objects = ConnectionObjects(shared, lambda *given: None)
+    calls, dispatcher = Calls(types, objects), Dispatcher(types, objects, codes or ErrorCodes())
+    taken = dispatcher.call(calls.begin(Call("thing", "fail"), now=0.0, timeout=None, token=1))
+    assert isinstance(taken, Invocation)
+    answer = dispatcher.finish(taken, taken.run())
+    assert answer is not None
+    ended = calls.answer(answer)
+    assert ended is not None
+    assert isinstance(ended.error, RemoteError)
+    return ended.error
