@@ -8,15 +8,16 @@ from aeron_spark.duologue.link import Link
 from aeron_spark.duologue.settings import LinkSettings
 from aeron_spark.endpoint.client_actions import Abandoned, Actions, Connected, Ignored, Reopen, Send, State
 from aeron_spark.endpoint.handshake_client import ClientHandshake
-from aeron_spark.errors import AeronSparkError, ConnectError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.transport.port import Arrived, Dialing, DuologueIds, Event, Failed, ImageLeft, Pair, Rejected
 
 
 class Attempt:
     """For the agent alone. In the end ``link`` is there with ``connected``, or ``error`` is.
 
-    ``put_off``: the server seems to refuse for a while only. ``asked_twice``: it answers a first HELLO by a cookie, as
-    it does over the network, and wants that by another way, which is opened meanwhile.
+    ``put_off``: the server seems to refuse for a while only. ``refused_for_good``: the server, authenticated, refuses
+    until a person or a program has changed something. ``asked_twice``: it answers a first HELLO by a cookie, as it does
+    over the network, and wants that by another way, which is opened meanwhile.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Attempt:
         self.link: Link | None = None
         self.connected: Connected | None = None
         self.error: AeronSparkError | None = None
-        self.put_off = False
+        self.put_off = self.refused_for_good = False
         self._dialing = dialing
         self._machine = machine
         self._settings = settings
@@ -59,7 +60,7 @@ class Attempt:
             case ImageLeft() if self._machine.state is not State.CONNECTED:
                 self._do(self._machine.way_lost(now), now)
             case Failed():
-                self._fail(ConnectError(f"the way to {self._server} could not be opened: {event.reason}"))
+                self._fail(_not_opened(f"the way to {self._server}", event.reason))
             case _:
                 pass
 
@@ -70,7 +71,7 @@ class Attempt:
         knocking = self._knocking
         if knocking is not None and self.link is None:
             if knocking.outgoing.failure:
-                self._fail(ConnectError(f"the way to {self._server} could not be opened: {knocking.outgoing.failure}"))
+                self._fail(_not_opened(f"the way to {self._server}", knocking.outgoing.failure))
                 return False
             if self._machine.state is State.NEW:
                 if knocking.outgoing.connected:
@@ -126,7 +127,7 @@ class Attempt:
     def _open(self, link: Link, received: int, now: float) -> None:
         outgoing = link.pair.outgoing
         if outgoing.failure:
-            self._fail(ConnectError(f"the duologue with {self._server} could not be opened: {outgoing.failure}"))
+            self._fail(_not_opened(f"the duologue with {self._server}", outgoing.failure))
         elif self._said_open and link.blocked:
             link.retry(now)
         elif link.connected and not self._said_open:  # the way in may be opened anew before: see Branch.opening
@@ -154,8 +155,9 @@ class Attempt:
                     before.outgoing.close()
                 case Connected():
                     self._connect(action, now)
-                case Abandoned(error, put_off):
+                case Abandoned(error, put_off, proved):
                     self.put_off = put_off
+                    self.refused_for_good = proved and isinstance(error, RefusedError) and error.retry is Retry.NEVER
                     self._fail(error)
                 case Ignored():
                     pass
@@ -195,3 +197,10 @@ class Attempt:
         if self.error is None:
             self.error = error
             self.leave_door()
+
+
+def _not_opened(what: str, reason: str) -> ConnectError:
+    return ConnectError(
+        f"{what} could not be opened: {reason}",
+        remedy="Check the server's host and port, and the option 'bind'; 'aeron-spark doctor' looks at this machine",
+    )

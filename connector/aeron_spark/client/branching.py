@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from aeron_spark.duologue.branch import Branch
@@ -16,8 +15,8 @@ from aeron_spark.duologue.link import Link
 from aeron_spark.duologue.settings import LinkSettings
 from aeron_spark.endpoint.branches import PART_BYTES, branch_keys
 from aeron_spark.endpoint.cipher import Opening, Sealing
-from aeron_spark.errors import WaitTimeout
 from aeron_spark.transport.port import Dialing, DuologueIds
+from aeron_spark.transport.waiting import result_within
 
 
 def open_branch(
@@ -35,10 +34,9 @@ def open_branch(
     def begin() -> Branch:
         return _begin(connection, branches, dialing(), settings, ids, own, answer)
 
-    try:
-        branch = on_agent(begin).result(max(0.0, end - time.monotonic()))
-    except FutureTimeout:
-        raise WaitTimeout(f"waited {timeout:g} s for the client's agent to open a branch") from None
+    branch = result_within(
+        on_agent(begin), end - time.monotonic(), "the client's event loop to open a branch", remedy="Try again."
+    )
     try:
         branch.wait_open(max(0.0, end - time.monotonic()))
     except BaseException:

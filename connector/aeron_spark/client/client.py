@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Final
+from concurrent.futures import Future
+from typing import Final, Literal
 
 from aeron_spark.client.branching import open_branch
 from aeron_spark.client.settings import ClientSettings
@@ -14,8 +13,11 @@ from aeron_spark.client.steering import Steering
 from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import PeerStore, ServerName
-from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, ConnectError, UsageError
 from aeron_spark.transport.port import Dialing
+from aeron_spark.transport.waiting import result_within
+
+ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 
 GRACE: Final = 5.0  # seconds beyond its time that a connect waits for the agent to say how it ended
 LOOK: Final = 0.002  # seconds between two looks whether a duologue has gone
@@ -45,11 +47,44 @@ class ClientCore(Steering):
 
     @property
     def connection(self) -> Connection:
-        """The connection there is. Raises ConnectError while there is none."""
+        """The connection there is.
+
+        Without one it raises why the client has stopped trying, ConnectError while it tries or was never told to, and
+        UsageError once it is closed.
+        """
+        connection, stopped = self._connection, self._stopped
+        if connection is not None:
+            return connection
+        if self._closing_begun:
+            raise UsageError("the client is closed", remedy="Make another one")
+        if stopped is not None:
+            raise stopped.with_what(stopped.what)
+        raise ConnectError(f"there is no connection with {self._server}", remedy="Connect, or wait for it")
+
+    @property
+    def state(self) -> ClientState:
+        """What the client does now.
+
+        ``connecting``: it tries to connect. ``connected``. ``reconnecting``: the link was lost, and it tries to resume
+        the session; what is sent is kept for that. ``stopped``: it does not try, because it never did, was left, or met
+        :attr:`error`; sending raises that error, and ``connect`` tries again. ``closed``.
+        """
         connection = self._connection
-        if connection is None:
-            raise ConnectError(f"there is no connection with {self._server}", remedy="Connect, or wait for it")
-        return connection
+        if self._closing_begun:
+            return "closed"
+        if connection is not None and connection.connected:
+            return "connected"
+        if not self._wanted and not self._reconnects and self._connected.done():
+            return "stopped"
+        return "connecting" if connection is None else "reconnecting"
+
+    @property
+    def error(self) -> AeronSparkError | None:
+        """Why the client has stopped, or why its last attempt to connect failed; None while it is connected."""
+        state = self.state
+        if state == "stopped":
+            return self._stopped
+        return self._failure if state in ("connecting", "reconnecting") else None
 
     @property
     def connected(self) -> bool:
@@ -69,28 +104,37 @@ class ClientCore(Steering):
         the server's reason, IdentityError for a wrong key, TamperedError for an answer that fails its authentication,
         UsageError once the client is closed, and WaitTimeout or ConnectError when the time is over.
         """
+        return self._connect(timeout, reconnecting=False)
+
+    def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
         seconds = self._client_settings.connect_seconds if timeout is None else timeout
-        waiting = self._connecting(time.monotonic() + seconds if seconds else None)
-        try:
-            return waiting.result(seconds + GRACE if seconds else None)
-        except (FutureTimeout, CancelledError) as error:
-            if isinstance(error, AeronSparkError):
-                raise
-            raise WaitTimeout(f"waited {seconds:g} s for a connection with {self._server}") from None
+        waiting = self._connecting(time.monotonic() + seconds if seconds else None, reconnecting=reconnecting)
+        remedy = "Try again; the client's event loop, or the machine, has too much to do."
+        return result_within(
+            waiting, seconds + GRACE if seconds else None, f"a connection with {self._server}", remedy=remedy
+        )
 
     def begin_connecting(self) -> Future[Connection]:
         """Connect when that is possible, without waiting for it; a refusal, or a wrong key, ends the attempts."""
         return self._connecting(None)
 
     def reconnect(self, timeout: float | None = None) -> Connection:
-        """Leave the duologue there is, keep the session, and come back to it."""
+        """Leave the link there is, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
+
+        Raises as ``connect`` does. The client has stopped then: what is sent raises the same error, and ``connect``
+        tries to resume the session again.
+        """
         connection = self._connection
-        if connection is not None and connection.connected:
-            connection.close(keep_session=True)
-            end = time.monotonic() + self._settings.close_seconds + 1.0
-            while connection.connected and time.monotonic() < end:
-                time.sleep(LOOK)
-        return self.connect(timeout)
+        self._reconnects = True
+        try:
+            if connection is not None and connection.connected:
+                connection.close(keep_session=True)
+                end = time.monotonic() + self._settings.close_seconds + 1.0
+                while connection.connected and time.monotonic() < end:
+                    time.sleep(LOOK)
+            return self._connect(timeout, reconnecting=True)
+        finally:
+            self._reconnects = False
 
     def branch(self, timeout: float | None = None) -> Branch:
         """Open a further duologue of the connection, for bulk, without another handshake; ``timeout`` in seconds.
@@ -116,7 +160,7 @@ class ClientCore(Steering):
         self._reopening.close()
         self._dialing.close()
 
-    def _connecting(self, by: float | None) -> Future[Connection]:
+    def _connecting(self, by: float | None, *, reconnecting: bool = False) -> Future[Connection]:
         """Have the agent connect; what it will say."""
         with self._attending:
             if self._closing_begun:
@@ -125,7 +169,7 @@ class ClientCore(Steering):
             begins = waiting.done()
             if begins:
                 waiting = self._connected = Future()
-                self._jobs.append(lambda: self._want(by))
+                self._jobs.append(lambda: self._want(by, reconnecting=reconnecting))
             if not self._agent.alive:
                 self._agent.start()
         self._inbox().wake()

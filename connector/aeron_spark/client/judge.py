@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.peers import PeerStore, ServerName, ServerTrust, judge_server, server_key_changed
+from aeron_spark.endpoint.peers import PeerStore, ServerName, ServerTrust, judge_server, pinned_key_differs
 from aeron_spark.errors import AeronSparkError, UsageError
 
 
@@ -52,5 +52,5 @@ class Judge:
         elif wanted == key:
             self.trust = ServerTrust()
         else:
-            raise server_key_changed(self._server, wanted, key)
+            raise pinned_key_differs(self._server, wanted, key)
         self.key = key

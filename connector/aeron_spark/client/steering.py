@@ -35,6 +35,7 @@ from aeron_spark.errors import (
 from aeron_spark.transport.port import Dialing, Event, Inbox, Lost
 
 CLOSED_BY_PEER: Final = "the server closed the connection"
+CONNECT_AGAIN: Final = "client.connect() tries again"
 WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is a media driver again
 
 
@@ -67,6 +68,9 @@ class Steering(Endpoint):
         self._attempt: Attempt | None = None
         self._judge = Judge(store, server, settings, self._listening)
         self._wanted = False  # whether to connect, or to come back
+        self._stopped: AeronSparkError | None = None  # why it neither is connected nor tries to be
+        self._reconnects = False  # whether a thread of the program leaves the link to resume the session at once
+        self._stops_when_late = False  # whether an attempt that is out of time is the last
         self._connected: Future[Connection] = Future()
         self._connected.cancel()  # nobody waits
         self._connect_by: float | None = None
@@ -78,8 +82,11 @@ class Steering(Endpoint):
         self._told_gone = False
         self._closing: list[tuple[float, Connection, bool]] = []
 
-    def _want(self, by: float | None) -> None:
-        """Connect, until ``by``; None: until closed."""
+    def _want(self, by: float | None, *, reconnecting: bool) -> None:
+        """Connect, until ``by``; None: until closed. One who left to reconnect does not go on trying after ``by``."""
+        self._stopped, self._stops_when_late = None, reconnecting
+        if self._connection is not None:
+            self._connection.carrier.refuse(None)
         if self._connection is not None and self._connection.connected:
             if not self._connected.done():  # it may have come back between the question and this
                 self._connected.set_result(self._connection)
@@ -185,7 +192,7 @@ class Steering(Endpoint):
             received = self._links[link.token][0].carrier.session.received
         soon = attempt.step(now, received)
         if attempt.error is not None:
-            self._attempt_failed(attempt.error, now, put_off=attempt.put_off)
+            self._attempt_failed(attempt.error, now, put_off=attempt.put_off, for_good=attempt.refused_for_good)
         if self._attempt is not None and self._connect_by is not None and now >= self._connect_by:
             self._attempt_failed(attempt.why_not(self._failure if self._put_off else None), now, put_off=True)
         return soon
@@ -201,9 +208,8 @@ class Steering(Endpoint):
                 owner = self._candidate = self._new_connection(attempt.connected.server_key, number)
             except Exception as error:  # of a connection class of the program's own
                 self.report(None, error)
-                self._fail_connect(UsageError(f"the connection could not be made: {error!r}"))
-                self._attempt_failed(UsageError("the connection could not be made"), now)
-                self._wanted = False
+                failed = UsageError(f"the connection could not be made: {error!r}")
+                self._attempt_failed(failed, now, for_good=True)
                 return False
         self._ticket = ack.ticket
         self._join(owner, link)
@@ -262,12 +268,14 @@ class Steering(Endpoint):
         why = f"the duologue with {self._server} began with a frame that is not the server's: {error.what}"
         self._attempt_failed(ConnectError(why), now)
 
-    def _attempt_failed(self, error: AeronSparkError, now: float, *, put_off: bool = False) -> None:
+    def _attempt_failed(
+        self, error: AeronSparkError, now: float, *, put_off: bool = False, for_good: bool = False
+    ) -> None:
         self._give_up_attempt()
         self._failure, self._put_off = error, put_off
         self._next_attempt = now + self._pause
         self._pause = min(2 * self._pause, self._client_settings.longest_pause)
-        self._last_word(error, now)
+        self._last_word(error, now, for_good=for_good)
 
     def _give_up_attempt(self) -> None:
         attempt, self._attempt = self._attempt, None
@@ -276,21 +284,28 @@ class Steering(Endpoint):
             if attempt.link is not None:
                 self._drop(attempt.link)
 
-    def _last_word(self, error: AeronSparkError, now: float) -> None:
-        """Decide whether to try again after ``error``."""
-        final = isinstance(error, IdentityError)
+    def _last_word(self, error: AeronSparkError, now: float, *, for_good: bool = False) -> None:
+        """Decide whether to try again after ``error``; not if it is ``for_good``."""
+        final, over = for_good or isinstance(error, IdentityError), False
         if not self._connected.done():
             passes = error is self._failure and self._put_off
             final = final or (isinstance(error, RefusedError | TamperedError) and not passes)
             over = self._connect_by is not None and max(now, self._next_attempt) >= self._connect_by
-            if final or over:
-                self._fail_connect(error)
-                final = final or self._connection is None
-        self._connect_by = None if self._connected.done() else self._connect_by
-        if final:
-            self._wanted = False
+        if final or (over and (self._connection is None or self._stops_when_late)):
+            self._stop_trying(error)
             if self._connection is not None and isinstance(error, IdentityError):
                 self._over(self._connection, error)
+        if final or over:
+            self._fail_connect(error)  # last: the thread that waits for it finds the client stopped
+        self._connect_by = None if self._connected.done() else self._connect_by
+
+    def _stop_trying(self, error: AeronSparkError) -> None:
+        """Connect no more until the program asks for it; what it wants to send meanwhile fails with ``error``."""
+        self._wanted = False
+        self._stopped = stopped = error.with_what(error.what)
+        stopped.remedy = f"{error.remedy.rstrip('.')}. {CONNECT_AGAIN}" if error.remedy else CONNECT_AGAIN
+        if self._connection is not None:
+            self._connection.carrier.refuse(stopped)
 
     def _fail_connect(self, error: AeronSparkError) -> None:
         if not self._connected.done():
@@ -328,7 +343,7 @@ class Steering(Endpoint):
         if connection is self._connection:
             self._finish(connection, error)
             if not self._client_settings.reconnect or isinstance(error, TamperedError):
-                self._wanted = False
+                self._stop_trying(error)
 
     def _finish(self, connection: Connection, error: AeronSparkError) -> None:
         """The connection is over for good. What is on the way to its session is of no use any more."""
@@ -362,13 +377,16 @@ class Steering(Endpoint):
             self._go(connection, keep_session, TransportError(CLOSED_BY_PEER, remedy="Connect anew"), now)
 
     def _go(self, connection: Connection, keep_session: bool, why: AeronSparkError, now: float) -> None:
-        self._wanted = False
         if keep_session:
             self._let_go(connection, now)
             self._tell_gone(connection)
         else:
             self._candidate = None
             self._finish(connection, why)
+        if self._reconnects:
+            self._wanted = False  # until :meth:`_want`, which comes at once: what is sent meanwhile waits
+        else:
+            self._stop_trying(why)
 
     def _let_go(self, connection: Connection, now: float) -> None:
         connection.carrier.detach(now)

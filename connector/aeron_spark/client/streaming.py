@@ -38,21 +38,21 @@ class StreamingClient(ClientProgram):
         self._buffered: weakref.WeakSet[BufferedWriter] = weakref.WeakSet()
 
     def streams(self) -> list[StreamInfo]:
-        """Return the server's streams that this client may use, by name: what they hold, and their positions."""
+        """Return the server's streams that this client may use, by name: what they hold, their positions and state."""
         from aeron_spark.remote.directory import list_streams
 
         return list_streams(self._asks())
 
     def stream(self, name: str) -> StreamInfo:
-        """Return one of them."""
-        from aeron_spark.remote.directory import describe_stream
+        """Return one of them; of one that is damaged, ``state`` and ``problem``."""
+        from aeron_spark.remote.directory import inspect_stream
 
-        return describe_stream(self._asks(), name)
+        return inspect_stream(self._asks(), name)
 
     def create_stream(
         self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0
     ) -> StreamInfo:
-        """Create a stream. ``retention``: bytes of a partition (``"10g"``), a time (``"7d"``), or both (``"10g,7d"``).
+        """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
 
         Without it everything is kept. ``term_bytes``, a power of two, is eight times the longest ``raw`` value; 0 is
         the server's choice, 16 MiB. Raises OptionError where there is one of that name.
@@ -104,7 +104,8 @@ class StreamingClient(ClientProgram):
         next program that opens the folder. The client need not be connected (``connect(..., wait=False)``). The folder
         belongs to one stream and one writer.
 
-        ``timeout``: seconds that an outage, or with ``buffer`` a full folder, may hold a write up.
+        ``timeout``: seconds that a call waits for a server that is silent, or with ``buffer`` for room in the folder. A
+        commit that the server says it is at work on is waited for up to ten minutes.
         """
         if buffer is None:
             from aeron_spark.remote.writing import StreamWriter
@@ -129,7 +130,7 @@ class StreamingClient(ClientProgram):
     ) -> StreamReader:  # fmt: skip
         """Return an iterator over the stream's record batches; see :class:`StreamReader`.
 
-        ``start`` and ``end``: ``earliest``, ``latest``, a time (``"-10m"``, ISO, a datetime; UTC without a zone), or
+        ``start`` and ``end``: ``earliest``, ``latest``, a time (``"-10min"``, ISO, a datetime; UTC without a zone), or
         positions by partition, such as another reader's. Without ``follow`` it ends at what is committed now; with it,
         it goes on through outages of the server, and ends after ``timeout`` seconds without a row, where that is given.
         """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,10 +15,14 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.dialing import AeronDialing
 from aeron_spark.aeron.jars import classpath
 from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.errors import TransportError
+from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.transport.port import Place
 from aeron_spark.transport.waiting import wait_for
 
 PATIENCE: Final = 30.0
+START_TIMEOUT_S: Final = 120.0  # a driver starts in one second, and in many where sixteen processes share two cores
+MEDIA_DRIVER: Final = "io.aeron.driver.MediaDriver"
 OPTIONS: Final = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -54,38 +57,44 @@ class Driver:
 @contextmanager
 def driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
     """Start a driver; stop it and remove its directory."""
-    process = start(aeron_dir, *options)
-    try:
+    with driver_process(aeron_dir, *OPTIONS, *options) as process:
         running = Driver(aeron_dir, process)
         try:
             yield running
         finally:
             running.client.close()
-    finally:
-        stop(aeron_dir, process)
 
 
-def start(aeron_dir: Path, *options: str) -> subprocess.Popen[bytes]:
-    """Start a driver's process and wait until its directory is there."""
-    command = ("java", "-cp", os.pathsep.join(classpath()))
+@contextmanager
+def driver_process(aeron_dir: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the process of a driver and wait for it; end it and remove its directory, also where it never got ready."""
     process = subprocess.Popen(
-        [*command, *OPTIONS, *options, f"-Daeron.dir={aeron_dir}", "io.aeron.driver.MediaDriver"],
+        ["java", *options, f"-Daeron.dir={aeron_dir}", "-cp", os.pathsep.join(classpath()), MEDIA_DRIVER],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_for(lambda: (aeron_dir / "cnc.dat").exists(), PATIENCE, "the driver's directory")
-    return process
+    try:
+        wait_for(lambda: _is_ready(aeron_dir, process), START_TIMEOUT_S, f"the media driver in {aeron_dir}")
+        yield process
+    finally:
+        _end(process)
+        shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
-def stop(aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
-    """End a driver's process and remove its directory."""
-    process.send_signal(signal.SIGTERM)
+def _is_ready(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is not None:
+        raise TransportError(f"the media driver in {aeron_dir} ended with code {process.returncode} while it started")
+    found = driver_liveness(aeron_dir)
+    return found is not None and found.alive
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
     try:
         process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
 def free_ports(host: str = "127.0.0.1") -> tuple[int, int]:

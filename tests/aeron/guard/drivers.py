@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,11 +13,11 @@ from aeron_spark.aeron import client as clients
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import PACKAGE, read_drops
-from aeron_spark.aeron.jars import classpath
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.transport.waiting import wait_for
+from tests.aeron.endpoint.drivers import driver_process
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 LIVENESS: Final = 1.0  # seconds until a silent image is given up; Aeron's default of 10 would make the tests long
 OPTIONS: Final = (
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
@@ -75,35 +72,13 @@ class Driver:
 @contextmanager
 def guarding_driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
     """Start a driver that has the guard; stop it and remove its directory."""
-    process = subprocess.Popen(
-        [
-            "java",
-            *OPTIONS,
-            *options,
-            f"-Daeron.dir={aeron_dir}",
-            "-cp",
-            os.pathsep.join(classpath()),
-            "io.aeron.driver.MediaDriver",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(lambda: (aeron_dir / "cnc.dat").exists(), PATIENCE, "the driver's directory")
+    with driver_process(aeron_dir, *OPTIONS, *options) as process:
         driver = Driver(aeron_dir, process)
         try:
             yield driver
         finally:
             driver.client.close()
             clients.close_all()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
 def free_port() -> int:

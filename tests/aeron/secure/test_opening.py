@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.errors import TransportError
+from aeron_spark.errors import InUseError
 from aeron_spark.transport.offer import OfferResult
 from aeron_spark.transport.port import DuologueIds, Outgoing, Pair, Part, Place, Wishes
 from aeron_spark.transport.waiting import wait_for
@@ -106,7 +106,7 @@ def test_row_02_and_row_19_listeners_at_two_places_and_on_all_addresses(world: W
 def test_row_24_a_second_server_over_one_shared_memory_is_refused(world: World, serving: Client) -> None:
     place = world.place("ipc")
     first = world.server(place)
-    with pytest.raises(TransportError, match="Only one server"):
+    with pytest.raises(InUseError, match="give this server ipc=false"):
         world.server(place)
     assert echoes(world.connected(place), "the first one serves on")
     first.close()

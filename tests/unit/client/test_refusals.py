@@ -20,6 +20,7 @@ from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory_network import MemoryOutgoing
 from aeron_spark.transport.port import Rejected
+from tests.ending import FOR_EVER, ends
 from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, link, wait_for
 
 
@@ -48,8 +49,8 @@ def test_a_refusal_for_a_while_is_told_at_the_deadline_with_its_reason(world: Wo
     begun = time.monotonic()
     with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes.*\(rate\)") as told:
         late.connect(0.6)
-    assert 0.4 < time.monotonic() - begun < 5
-    assert told.value.remedy == "Try again later"
+    assert time.monotonic() - begun > 0.4
+    assert (told.value.reason, told.value.retriable) == ("rate", True)
     assert server.statistics["refused-rate"] >= 3  # it went on trying
     assert server.statistics["places"] == 1
 
@@ -60,12 +61,10 @@ def test_a_refusal_for_a_while_is_told_though_no_other_attempt_came_to_its_end(w
     patient = world.client(ClientSettings(link=LINK), connect=False)  # hears of it in the midst of its first attempt
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
         patient.connect(0.3)
-    pausing = replace(QUICK, first_pause=10.0, longest_pause=10.0)
+    pausing = replace(QUICK, first_pause=2 * FOR_EVER, longest_pause=2 * FOR_EVER)
     waiting = world.client(pausing, connect=False)
-    begun = time.monotonic()
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
-        waiting.connect(5.0)
-    assert time.monotonic() - begun < 4.5  # another attempt would come too late
+        ends(lambda: waiting.connect(FOR_EVER), "connecting")  # another attempt would come too late
 
 
 def test_a_crowd_gets_in_as_the_rate_allows(world: World) -> None:

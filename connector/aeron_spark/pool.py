@@ -1,0 +1,294 @@
+"""The connections of this process with its servers, shared by everything that Spark runs in it.
+
+One rule: an entry is idle when nothing borrows it, no call of it runs and no bulk link (branch) of it is lent. An entry
+that was idle for 60 s is closed, whatever the option ``handshake`` says; its next use connects again. A thread watches
+the time as long as entries are open. A forked child begins with an empty pool.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from aeron_spark.errors import AeronSparkError, RefusedError, Retry
+from aeron_spark.options import Direct, Through
+
+if TYPE_CHECKING:
+    from aeron_spark.client.opening import Client
+    from aeron_spark.duologue.branch import Branch
+    from aeron_spark.endpoint.proxies import Proxy
+    from aeron_spark.remote.asking import Asking
+
+ANSWER_SECONDS: Final = 60.0  # longest time for a call, an outage or a restart of the server included
+TURN_SECONDS: Final = 300.0  # longest wait for a place at a server that is full
+TURN_INTERVAL: Final = 0.25  # seconds between two attempts at a server that is full
+IDLE_SECONDS: Final = 60.0  # an entry that was idle for so long is closed
+THREAD: Final = "aeron-spark-connections"
+
+Connect = Callable[..., "Client"]  # address, timeout and the client's options -> a client that is connected
+_Key = tuple[object, ...]  # the server, everything that makes a connection another one, the partition
+
+
+class ConnectionPool:
+    """Thread-safe. ``clock`` gives seconds; without ``watch`` no thread is started, and ``sweep`` is the caller's."""
+
+    def __init__(
+        self, connect: Connect | None = None, *, clock: Callable[[], float] = time.monotonic,
+        idle_seconds: float = IDLE_SECONDS, watch: bool = True,
+    ) -> None:  # fmt: skip
+        self.connect = connect or _connect
+        self.clock = clock
+        self._idle_seconds = idle_seconds
+        self._watch = watch
+        self._parents: list[object] = []  # what a forked child keeps so that nothing of its parent's is finalized
+        self._begin()
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._entries: dict[_Key, PoolEntry] = {}
+        self._open: set[PoolEntry] = set()
+        self._watching = False
+
+    @contextmanager
+    def borrow(self, way: Direct | Through, partition: int | None = None) -> Iterator[dict[str, Asking]]:
+        """Lend the connections with the servers of ``way``, by name; none where it is direct. Their use connects them.
+
+        With ``handshake=partition`` they are those of this ``partition`` alone.
+        """
+        if isinstance(way, Direct):
+            yield {}
+            return
+        own = partition if way.handshake == "partition" else None
+        with self._changed:
+            entries = [self._entry(way, server.name, server.address, server.key, own) for server in way.servers]
+            for entry in entries:
+                entry.borrowers += 1
+        try:
+            yield {entry.name: entry.asking for entry in entries}
+        finally:
+            with self._changed:
+                for entry in entries:
+                    entry.borrowers -= 1
+                    entry.returned = self.clock()
+
+    def sessions(self, way: Through) -> dict[str, Asking]:
+        """Return this process's connections with the servers of ``way``, by name, for as long as the caller likes.
+
+        They are closed when they are idle, and each call connects again.
+        """
+        with self._changed:
+            entries = [self._entry(way, server.name, server.address, server.key, None) for server in way.servers]
+        return {entry.name: entry.asking for entry in entries}
+
+    def sweep(self, now: float) -> float | None:
+        """Close the entries, and bulk links of others, that were idle for long enough.
+
+        Return the seconds until the next sweep, or None if no entry is open.
+        """
+        with self._changed:
+            due = [entry for entry in self._open if not entry.is_busy and now - entry.idle_since >= self._idle_seconds]
+        self._close_idle(due, now - self._idle_seconds)
+        with self._changed:
+            in_use = list(self._open)
+        for entry in in_use:
+            entry.asking.close_idle()
+        with self._changed:
+            return min((self._wait(entry, now) for entry in self._open), default=None)
+
+    def _wait(self, entry: PoolEntry, now: float) -> float:
+        remaining = 0.0 if entry.is_busy else entry.idle_since + self._idle_seconds - now
+        return remaining if remaining > 0 else self._idle_seconds / 10
+
+    def make_room(self, address: str) -> None:
+        """Close the entries of this server that are idle now: it has no place for another connection."""
+        with self._changed:
+            idle = [entry for entry in self._open if entry.address == address]
+        self._close_idle(idle, self.clock())
+
+    def close(self) -> None:
+        """Close every connection, in use or not, and end the thread; later uses connect again."""
+        with self._changed:
+            entries = set(self._entries.values()) | self._open
+            self._entries.clear()
+            self._open.clear()
+            self._changed.notify_all()
+        for entry in entries:
+            entry.close()
+
+    def after_fork(self) -> None:
+        """Begin with nothing, in a forked child: what the parent has open stays the parent's."""
+        self._parents += [self._entries, self._open]
+        for entry in {*self._entries.values(), *self._open}:
+            entry.after_fork()
+        self._begin()
+
+    def opened(self, entry: PoolEntry) -> None:
+        """Watch an entry that has connected."""
+        with self._changed:
+            self._entries.setdefault(entry.key, entry)  # it may have been swept meanwhile, and still be used
+            self._open.add(entry)
+            if self._watching or not self._watch:
+                self._changed.notify_all()
+                return
+            self._watching = True
+        threading.Thread(target=self._watch_time, name=THREAD, daemon=True).start()
+
+    def _entry(self, way: Through, name: str, address: str, server_key: str | None, partition: int | None) -> PoolEntry:
+        options: dict[str, Any] = dict(way.client) | {"serverKey": server_key}
+        if way.identity is not None:
+            options["identity"] = way.identity
+        if way.aeron_dir is not None:
+            options["aeronDir"] = way.aeron_dir
+        key = (address, tuple(sorted(options.items())), way.connect_timeout_s, partition)
+        found = self._entries.get(key)
+        if found is None:
+            found = self._entries[key] = PoolEntry(self, key, name, address, options, way.connect_timeout_s)
+        return found
+
+    def _close_idle(self, entries: list[PoolEntry], since: float) -> None:
+        for entry in entries:
+            with self._changed:
+                client = entry.take_idle(since)
+                if client is None:
+                    continue
+                self._open.discard(entry)
+                if self._entries.get(entry.key) is entry:
+                    del self._entries[entry.key]
+            _close_quietly(entry.asking, client)
+
+    def _watch_time(self) -> None:
+        while True:
+            wait = self.sweep(self.clock())
+            with self._changed:
+                if not self._open:
+                    self._watching = False
+                    return
+                self._changed.wait(wait)
+
+
+class PoolEntry:
+    """One server as this process reaches it: what an ``Asking`` calls its host. A use connects where that is needed.
+
+    A server that refuses for now is tried again, for ``TURN_SECONDS`` at most.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any], seconds: float
+    ) -> None:
+        from aeron_spark.remote.asking import Asking
+
+        self.key = key
+        self.name = name
+        self.address = address
+        self.asking: Asking = Asking(self, ANSWER_SECONDS, clock=pool.clock)
+        self.borrowers = 0  # under the pool's lock, as what follows
+        self.returned = pool.clock()
+        self._pool = pool
+        self._options = options
+        self._seconds = seconds
+        self._connecting = threading.Lock()
+        self._client: Client | None = None
+        self._reached = False
+        self._parents: list[object] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something borrows it, a call runs or a bulk link is lent."""
+        return self.borrowers > 0 or self.asking.running > 0
+
+    @property
+    def idle_since(self) -> float:
+        """When it was used last, by the pool's clock."""
+        return max(self.returned, self.asking.last_used)
+
+    @property
+    def closed(self) -> bool:
+        """Whether calling again is of no use: the server was never reached."""
+        return not self._reached
+
+    def connect(self, timeout: float | None = None) -> Any:
+        """Be connected within ``timeout`` seconds, or raise."""
+        return self._connected().connect(timeout)
+
+    def remote(self, target: str | int) -> Proxy:
+        """Return an object of the server's."""
+        return self._connected().remote(target)
+
+    def branch(self, timeout: float | None = None) -> Branch:
+        """Open a bulk link of the connection."""
+        return self._connected().branch(timeout)
+
+    def take_idle(self, since: float) -> Client | None:
+        """Take the client away if the entry was idle since then; None otherwise, or while it connects."""
+        if not self._connecting.acquire(blocking=False):
+            return None
+        try:
+            # a call counts before it asks for the client: one that begins now gets a new client
+            if self.is_busy or self.idle_since > since:
+                return None
+            client, self._client = self._client, None
+            return client
+        finally:
+            self._connecting.release()
+
+    def close(self) -> None:
+        """End the connection, in use or not; the next use makes another."""
+        client = self._client
+        if client is not None:
+            _close_quietly(self.asking, client)
+
+    def after_fork(self) -> None:
+        """Forget the client, which is the parent's."""
+        self._parents.append(self._client)
+        self._connecting = threading.Lock()
+        self._client = None
+        self.asking.after_fork()
+
+    def _connected(self) -> Client:
+        with self._connecting:
+            client = self._client
+            if client is None or client.closed:
+                client = self._client = self._new_client()
+                self._reached = True
+                self._pool.opened(self)
+            return client
+
+    def _new_client(self) -> Client:
+        end = self._pool.clock() + TURN_SECONDS
+        while True:
+            try:
+                return self._pool.connect(self.address, timeout=self._seconds, **self._options)
+            except RefusedError as error:
+                if not error.retriable:
+                    raise
+                if self._pool.clock() >= end:
+                    raise RefusedError(
+                        f"{error.what}, for {TURN_SECONDS:g} s",
+                        remedy="Raise the server's limit, or run fewer tasks.",
+                        reason=error.reason,
+                    ) from None
+                if error.retry is Retry.WHEN_FREED:
+                    self._pool.make_room(self.address)
+            time.sleep(TURN_INTERVAL)
+
+
+def _connect(address: str, **options: Any) -> Client:
+    from aeron_spark.client.opening import connect
+
+    return connect(address, **options)
+
+
+def _close_quietly(asking: Asking, client: Client) -> None:
+    try:
+        asking.close()
+        client.close()
+    except AeronSparkError:  # its server is gone, or its driver: it is closed all the same
+        pass
+
+
+POOL: Final = ConnectionPool()
+os.register_at_fork(after_in_child=POOL.after_fork)

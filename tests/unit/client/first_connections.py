@@ -1,0 +1,112 @@
+"""A program of tests: many threads of one process use the endpoint's types for the first time, all at once.
+
+``python -m tests.unit.client.first_connections connections 200`` prints how many of them did it without an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+import typing
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+
+from aeron_spark.client.program import ClientProgram
+
+SECONDS: Final = 120.0  # for all threads together
+STEP: Final = 90.0  # seconds for a step of a handshake, beside hundreds of others
+
+
+def pause_while_types_are_built(pauses: int, seconds: float) -> None:
+    """Let other threads run in the midst of msgspec's work on a class: it hashes the annotations of its fields.
+
+    Without this it takes luck to meet that moment: other threads, garbage collection or a slow machine.
+    """
+    alias = type(Annotated[int, msgspec.Meta(ge=0)])
+    unpaused, calls = alias.__hash__, itertools.count()
+
+    def paused(self: typing.Any) -> int:
+        if next(calls) < pauses:  # the threads after these run through
+            time.sleep(seconds)
+        return unpaused(self)
+
+    alias.__hash__ = paused  # type: ignore[method-assign]
+
+
+def at_once(work: list[Callable[[], object]], *, pauses: int, seconds: float) -> int:
+    """Run each piece of work on a thread, none before all threads are there; return how many did not fail."""
+    barrier = threading.Barrier(len(work))
+    done = []
+
+    def run(one: Callable[[], object]) -> None:
+        barrier.wait(SECONDS)
+        one()
+        done.append(one)
+
+    threads = [threading.Thread(target=run, args=(one,), daemon=True) for one in work]
+    pause_while_types_are_built(pauses, seconds)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    return len(done)
+
+
+def connections(count: int) -> int:
+    """Connect so many clients with one server, over the in-memory network."""
+    from aeron_spark.client.settings import ClientSettings
+    from aeron_spark.endpoint.handshake_client import ClientTiming
+    from aeron_spark.endpoint.handshake_server import ServerTiming
+    from aeron_spark.endpoint.liveness import Times
+    from aeron_spark.server.settings import ServerSettings
+    from tests.unit.duologue.ends import FREE, World, link
+
+    slow = link(times=Times(setup_seconds=STEP, expiry_seconds=50.0, retention_seconds=60.0, linger_seconds=0.0))
+    timing = ServerTiming(hello=STEP, admitting=STEP, opening=STEP, done=STEP, authenticating=STEP)
+    world = World()
+    world.server(ServerSettings(link=slow, limits=FREE, timing=timing))
+    mine = ClientSettings(link=slow, timing=ClientTiming(hello_ack=STEP, done_ack=STEP))
+    clients = [world.client(mine, connect=False) for _ in range(count)]
+    work = [partial(client.connect, SECONDS) for client in clients]
+    connected = at_once(work, pauses=sys.maxsize, seconds=0.001)
+    world.close()
+    return connected
+
+
+class Inner(msgspec.Struct):
+    """A field of a message of the program's own."""
+
+    bounded: Annotated[int, msgspec.Meta(ge=0)] = 1
+    texts: Annotated[dict[str, Annotated[str, msgspec.Meta(max_length=9)]], msgspec.Meta(max_length=9)] = {}
+
+
+class Message(msgspec.Struct):
+    """A message of the program's own."""
+
+    inner: Inner
+    small: Annotated[int, msgspec.Meta(le=9)] = 2
+
+
+def messages(count: int) -> int:
+    """Register a class of the program's own with so many clients, and receive a message of it, on a thread for each."""
+    from tests.unit.duologue.ends import World
+
+    world = World()
+    data = bytes.fromhex("0040") + msgspec.msgpack.encode(Message(Inner()))
+
+    def receive(client: ClientProgram) -> None:
+        client.register_type(Message, 64)
+        assert client._types.decode(data) == Message(Inner())
+
+    done = at_once([partial(receive, world.client(connect=False)) for _ in range(count)], pauses=20, seconds=0.1)
+    world.close()
+    return done
+
+
+if __name__ == "__main__":
+    print(globals()[sys.argv[1]](int(sys.argv[2])))

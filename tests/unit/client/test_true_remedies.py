@@ -1,0 +1,162 @@
+"""Finding U8: an error names the option that is wrong, the host that is not known, and a call that is in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from aeron_spark.aeron.exceptions import plain_message
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.endpoint.dispatch import REMEDIES
+from aeron_spark.endpoint.keypair import fingerprint
+from aeron_spark.errors import ConnectError, OptionError, RemoteError, ServerKeyChanged
+from tests.unit.duologue.ends import LINK, World, wait_for
+
+LOG = "aeron_spark.endpoint"
+
+
+class Things:
+    """An object of the server's program."""
+
+    def fail(self, text: str) -> None:
+        raise ValueError(text)
+
+    def refuse(self) -> None:
+        raise OptionError("the window has 0 rows", remedy="Give 1 at least.", reason="window")
+
+    def odd(self) -> object:
+        return object()
+
+    def take(self, number: int) -> int:
+        return number
+
+
+def test_finding_u8_a_pinned_key_that_does_not_match_names_the_option_and_not_keys_forget(world: World) -> None:
+    server = world.server()
+    client = world.client(ClientSettings(link=LINK, server_key=b"1" * 32), connect=False)
+    with pytest.raises(ServerKeyChanged) as caught:
+        client.connect(5.0)
+    error = caught.value
+    for named in ("'serverKey'", fingerprint(b"1" * 32), fingerprint(server.public_key)):
+        assert named in error.what
+    for named in ("serverKey", "server_key", "--server-key"):
+        assert named in error.remedy
+    assert "forget" not in str(error)
+
+
+def test_a_key_that_was_remembered_and_does_not_match_names_keys_forget(world: World) -> None:
+    world.server()
+    client = world.client(connect=False)
+    client._store.trust(client._server, b"1" * 32)
+    with pytest.raises(ServerKeyChanged, match="keys forget"):
+        client.connect(5.0)
+
+
+@pytest.mark.parametrize(
+    ("message", "host"),
+    [
+        (
+            "ERROR - java.net.UnknownHostException: unresolved - control=no-such.invalid:20122, name-resolver="
+            "io.aeron.driver.TimeTrackingNameResolver, errorCodeValue=1",
+            "no-such.invalid",
+        ),
+        ("ERROR - io.aeron.X: y java.net.UnknownHostException: unresolved - endpoint=a.b:1, name-resolver=z", "a.b"),
+    ],
+)
+def test_finding_u8_an_unknown_host_is_one_sentence_with_the_host(message: str, host: str) -> None:
+    assert plain_message(message) == f"the host name '{host}' cannot be resolved to an address"
+
+
+def test_other_messages_of_aeron_lose_their_category_only() -> None:
+    assert plain_message("ERROR - channel is in use, endpoint=a:1") == "channel is in use, endpoint=a:1"
+    assert plain_message("FATAL - odd") == "odd"
+
+
+def test_finding_u8_a_way_that_cannot_be_opened_says_what_to_do(world: World) -> None:
+    world.server()
+    client = world.client(connect=False)
+    world.network.refusal = "the host name 'no-such.invalid' cannot be resolved to an address"
+    with pytest.raises(ConnectError, match=r"'no-such.invalid' cannot be resolved") as caught:
+        client.connect(0.3)
+    assert "host" in caught.value.remedy
+    world.network.refusal = ""
+
+
+def test_finding_u8_a_failed_call_names_itself_as_the_other_sides_log_does(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = world.pair()
+    server.register("things", Things(), ["fail", "take"])
+    seen = set()
+    for call in (lambda: client.remote("things").fail("lost"), lambda: client.remote("things").take()):
+        caplog.clear()
+        with pytest.raises(RemoteError) as caught:
+            call()
+        found = re.fullmatch(r"See call ([0-9a-f]{8}-[0-9]+) in the other side's log", caught.value.remedy)
+        assert found is not None, caught.value.remedy
+        (record,) = [one for one in caplog.records if one.name == LOG and one.levelno == logging.WARNING]
+        text = record.getMessage()
+        assert text.startswith(f"call {found[1]} of ")
+        assert "failed: the call of " in text
+        assert "Traceback" in text
+        seen.add(found[1])
+    assert len(seen) == 2
+    assert {int(one.partition("-")[0], 16) for one in seen} == {client.connection.id & 0xFFFFFFFF}
+
+
+def test_finding_u8_the_client_logs_the_calls_that_fail_at_its_side_too(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = world.pair()
+    client.register("things", Things(), ["fail"])
+    (connection,) = server.connections
+    with pytest.raises(RemoteError) as caught:
+        connection.remote("things").fail("lost")
+    name = caught.value.remedy.split()[2]
+    assert f"call {name} of " in caplog.text
+
+
+def test_a_text_that_a_caller_chose_makes_no_line_of_its_own_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, client = world.pair()
+    server.register("things", Things(), ["fail"])
+    with pytest.raises(RemoteError):
+        client.remote("things").fail("x\nWARNING forged\r\x1b[2J\u202e")
+    (record,) = [one for one in caplog.records if one.name == LOG]
+    first, *others = record.getMessage().split("\n")
+    assert all(line.startswith("    | ") and line.isprintable() for line in others)
+    assert first.isprintable()
+
+
+def test_an_error_of_this_package_keeps_its_own_remedy_and_is_a_short_line_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    server, client = world.pair()
+    server.register("things", Things(), ["refuse"])
+    with pytest.raises(RemoteError) as caught:
+        client.remote("things").refuse()
+    assert (caught.value.remedy, caught.value.reason) == ("Give 1 at least.", "window")
+    wait_for(lambda: "the window has 0 rows. Give 1 at least." in caplog.text, "the line in the log")
+    assert "Traceback" not in caplog.text
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_finding_u8_a_call_that_was_refused_points_to_no_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    server, client = world.pair()
+    server.register("things", Things(), ["take", "odd"])
+    calls = {
+        "unknown-object": lambda: client.remote("nothing").take(1),
+        "unknown-method": lambda: client.remote("things").fail("x"),
+        "unknown-factory": lambda: client.create("nothing"),
+        "bad-result": lambda: client.remote("things").odd(),
+    }
+    for code, call in calls.items():
+        with pytest.raises(RemoteError) as caught:
+            call()
+        assert (caught.value.code, caught.value.remedy) == (code, REMEDIES[code])
+        assert "log" not in caught.value.remedy
+    assert not [one for one in caplog.records if one.name == LOG]

@@ -1,0 +1,282 @@
+"""Finding C7: connections of a process that are not used are closed, and nothing of them is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import ConnectError, RefusedError, UsageError
+from aeron_spark.options import Through
+from aeron_spark.options.ways import ServerAt
+from aeron_spark.pool import IDLE_SECONDS, POOL, THREAD, TURN_SECONDS, ConnectionPool
+from tests.unit.duologue.ends import wait_for
+from tests.unit.test_error_codes import ADVICE
+
+
+class Client:
+    """A connected client, as far as the pool and its calls need one."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.closed = False
+        self.links: list[SimpleNamespace] = []
+        self.during: Callable[[], object] = lambda: None  # while a call runs
+
+    def connect(self, timeout: float | None = None) -> None:
+        if self.closed:
+            raise UsageError("the client is closed")
+
+    def remote(self, target: object) -> Client:
+        self.connect()
+        return self
+
+    def with_timeout(self, seconds: float) -> Client:
+        return self
+
+    def list_all(self) -> str:
+        self.during()
+        return self.address
+
+    def branch(self, timeout: float | None = None) -> SimpleNamespace:
+        self.connect()
+        link = SimpleNamespace(closed=False)
+        link.close = lambda: setattr(link, "closed", True)
+        self.links.append(link)
+        return link
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    """A pool with a clock of the test's, and every client that it made."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = 1000.0
+        self.clients: list[Client] = []
+        self.refusals: list[Exception] = []
+        self.pool = ConnectionPool(self.connect, **{"clock": lambda: self.now, "watch": False, **settings})
+
+    def connect(self, address: str, **options: Any) -> Client:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        self.clients.append(Client(address))
+        return self.clients[-1]
+
+    def after(self, seconds: float) -> float | None:
+        """Let time pass, and sweep; return when to sweep again."""
+        self.now += seconds
+        return self.pool.sweep(self.now)
+
+    @property
+    def open(self) -> int:
+        return sum(not client.closed for client in self.clients)
+
+
+def way(handshake: str = "worker", *addresses: str) -> Through:
+    servers = tuple(ServerAt(address, address, "key") for address in addresses or ("host:1",))
+    return Through(servers=servers, stream="flights", identity=None, handshake=handshake)
+
+
+def use(world: World, route: Through, partition: int | None = None) -> None:
+    with world.pool.borrow(route, partition) as sessions:
+        for session in sessions.values():
+            session.ask("list_all")
+
+
+@pytest.mark.parametrize("handshake", ["worker", "partition"])
+def test_finding_c7_an_entry_that_is_idle_for_60_seconds_is_closed_whatever_the_handshake(handshake: str) -> None:
+    world = World()
+    for partition in range(3):
+        use(world, way(handshake), partition)
+    made = 3 if handshake == "partition" else 1
+    assert (len(world.clients), world.open) == (made, made)
+    assert world.after(IDLE_SECONDS - 0.5) == 0.5
+    assert world.open == made
+    assert world.after(0.5) is None  # no entry is open: the thread ends
+    assert world.open == 0
+    use(world, way(handshake), 1)
+    assert (len(world.clients), world.open) == (made + 1, 1)
+
+
+def test_each_use_begins_the_60_seconds_anew() -> None:
+    world = World()
+    for _ in range(5):
+        use(world, way())
+        world.after(IDLE_SECONDS - 1)
+    assert (len(world.clients), world.open) == (1, 1)
+
+
+def test_a_borrowed_entry_is_not_idle() -> None:
+    world = World()
+    with world.pool.borrow(way()) as sessions:
+        sessions["host:1"].ask("list_all")
+        assert world.after(10 * IDLE_SECONDS) == IDLE_SECONDS / 10
+        assert world.open == 1
+    assert world.after(0) == IDLE_SECONDS
+    world.after(IDLE_SECONDS)
+    assert world.open == 0
+
+
+def test_an_entry_is_not_idle_while_a_call_runs_or_a_bulk_link_is_lent() -> None:
+    world = World()
+    session = world.pool.sessions(way())["host:1"]
+    session.ask("list_all")
+    world.clients[0].during = lambda: world.after(10 * IDLE_SECONDS)
+    assert session.ask("list_all") == "host:1"
+    assert world.open == 1
+    with session.branch("key"):
+        world.after(10 * IDLE_SECONDS)
+        assert world.open == 1
+    assert world.clients[0].links[0].closed is False
+    world.after(IDLE_SECONDS)
+    assert (world.open, world.clients[0].links[0].closed) == (0, True)
+
+
+def test_a_session_whose_entry_was_closed_connects_again_and_is_closed_again() -> None:
+    world = World()
+    session = world.pool.sessions(way())["host:1"]  # as a query keeps it
+    for turn in (1, 2, 3):
+        session.ask("list_all")
+        assert (len(world.clients), world.open) == (turn, 1)
+        use(world, way())  # the same entry, or another one: both are swept
+        world.after(IDLE_SECONDS)
+        assert world.open == 0
+
+
+def test_an_entry_that_could_not_connect_leaves_nothing_to_sweep() -> None:
+    world = World()
+    world.refusals = [ConnectError("nothing answers")]
+    with pytest.raises(ConnectError):
+        use(world, way())
+    assert world.after(0) is None
+
+
+def test_closing_the_pool_closes_what_is_in_use_too() -> None:
+    world = World()
+    with world.pool.borrow(way()) as sessions:
+        sessions["host:1"].ask("list_all")
+        world.pool.close()
+        assert world.open == 0
+        sessions["host:1"].ask("list_all")  # connects again
+    assert world.open == 1
+    world.after(IDLE_SECONDS)
+    assert world.open == 0
+
+
+@pytest.mark.parametrize("code", sorted(ADVICE))
+def test_finding_c9_a_refused_connection_follows_the_table_of_advice(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    monkeypatch.setattr("aeron_spark.pool.time.sleep", lambda seconds: None)
+    for address in ("host:1", "host:2"):
+        use(world, way("partition", address), 1)
+    world.refusals = [RefusedError("no", reason=code)] * 2
+    if ADVICE[code].name == "NEVER":
+        with pytest.raises(RefusedError):
+            use(world, way("partition"), 2)
+        return
+    use(world, way("partition"), 2)
+    # what is idle at that server makes room; what is idle at another one could not
+    assert [client.closed for client in world.clients] == [ADVICE[code].name == "WHEN_FREED", False, False]
+
+
+def test_a_server_that_stays_full_is_waited_for_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.refusals = [RefusedError("Server is full", reason="full")] * 10_000
+
+    def sleep(seconds: float) -> None:
+        world.now += seconds
+
+    monkeypatch.setattr("aeron_spark.pool.time.sleep", sleep)
+    with pytest.raises(RefusedError, match="Server is full, for 300 s") as caught:
+        use(world, way())
+    assert caught.value.reason == "full"
+    assert TURN_SECONDS <= world.now - 1000.0 < TURN_SECONDS + 1
+
+
+def test_a_bulk_link_that_is_idle_for_60_seconds_is_closed_beside_others_in_use() -> None:
+    world = World()
+    with world.pool.borrow(way()) as sessions:
+        with sessions["host:1"].branch("key"):
+            world.after(10 * IDLE_SECONDS)
+        world.after(IDLE_SECONDS - 1)
+        (link,) = world.clients[0].links
+        assert not link.closed
+        world.after(1)
+        assert (link.closed, world.open) == (True, 1)
+
+
+@contextmanager
+def ended(pool: ConnectionPool) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        pool.close()
+
+
+def test_finding_c7_the_thread_that_watches_ends_with_the_last_entry_and_begins_with_the_next() -> None:
+    import time
+
+    world = World(clock=time.monotonic, watch=True, idle_seconds=0.05)
+    before = {thread.ident for thread in threading.enumerate()}
+
+    def threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.ident not in before]
+
+    with ended(world.pool):
+        for turn in (1, 2):
+            with world.pool.borrow(way("worker", "host:1", "host:2")) as sessions:
+                for session in sessions.values():
+                    session.ask("list_all")
+                assert threads() == [THREAD]
+            wait_for(lambda: world.open == 0, "idle connections to be closed")
+            wait_for(lambda: not threads(), "the pool's thread to end")
+            assert len(world.clients) == 2 * turn
+
+
+FORKED = """
+import os, sys, threading
+from tests.unit.test_pool import World, use, way
+from aeron_spark.pool import POOL, ConnectionPool
+made = []
+POOL.connect = lambda address, **options: made.append(World().connect(address)) or made[-1]
+with POOL.borrow(way()) as sessions:
+    sessions["host:1"].ask("list_all")
+    assert len(made) == 1 and POOL._watching
+    with POOL._changed:  # as another thread may hold it at that moment
+        child = os.fork()
+    if not child:
+        assert threading.active_count() == 1
+        assert sessions["host:1"].ask("list_all") == "host:1"  # not by the parent's client
+        assert len(made) == 2 and not made[0].closed
+        assert POOL._watching and threading.active_count() == 2
+        POOL.close()
+        assert made[1].closed and not made[0].closed
+        os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert len(made) == 1 and not made[0].closed
+POOL.close()
+assert made[0].closed
+"""
+
+
+def test_finding_c7_a_forked_child_has_a_pool_of_its_own() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], cwd=root, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_pool_of_the_process_keeps_connections_for_60_seconds() -> None:
+    assert POOL._idle_seconds == IDLE_SECONDS == 60.0
