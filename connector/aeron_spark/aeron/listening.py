@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
 from aeron_spark.aeron.inbox import AeronInbox
 from aeron_spark.aeron.outgoing import AeronOutgoing
-from aeron_spark.aeron.sole import SoleServer
+from aeron_spark.aeron.sole import IsHeld, SoleServer
+from aeron_spark.errors import AeronSparkError, TransportError
 from aeron_spark.transport import wiring
 from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.places import address_in_use
 from aeron_spark.transport.port import (
     BULK_MESSAGE_BYTES,
     HANDSHAKE_MAX_BYTES,
@@ -30,6 +34,9 @@ from aeron_spark.transport.port import (
 from aeron_spark.transport.waiting import wait_for
 
 BIND_TIMEOUT: Final = 10.0  # seconds for the driver to open a listener
+_BIND_ERROR: Final = re.compile(r"channel error - (.+?) \(at ")  # the system's words in the driver's error
+ADDRESS_IN_USE: Final = "Address already in use"
+UNKNOWN_HOST: Final = "UnknownHostException"
 # Strangers may only knock, with the smallest terms there are; every other session belongs to somebody.
 # A handshake is two sessions that the driver keeps for up to 2 s: these let one address, which may be an office
 # behind a router, make a hundred handshakes a second, and all together hold some 50 MB of sparse buffers. The driver
@@ -54,24 +61,33 @@ RULES: Final = GuardRules(
 class AeronListening:
     """Implements ``transport.port.Listening`` on ``client``'s driver."""
 
-    def __init__(self, client: Client, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES) -> None:
+    def __init__(
+        self, client: Client, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES,
+        ipc_lock: Path | None = None, is_held: IsHeld | None = None,
+    ) -> None:  # fmt: skip
+        """``ipc_lock`` and ``is_held``: see :class:`SoleServer`."""
         self.client = client
         self.inbox = _ServerInbox(client, idle=idle, max_message=max_message)
+        self._ipc_lock, self._is_held = ipc_lock, is_held
         self._wishes: dict[int, Wishes] = {}
         self._outgoing: set[AeronOutgoing] = set()
         self._sole: SoleServer | None = None
 
     def listen(self, place: Place, wishes: Wishes) -> int:
-        """Open a handshake subscription and return its token. Raises TransportError where it cannot be bound.
+        """Open a handshake subscription and return its token.
 
-        Over shared memory there can be one of a media driver, whichever process it is in.
+        Over shared memory there can be one of a media driver, whichever process it is in. Raises InUseError where
+        another program has the address, TransportError where it cannot be bound for another reason.
         """
         place = wiring.check_place(place, own=True)
         if place.media == "ipc":
             ports = [one.data_port for one in self.inbox.places.values() if one.media == "udp"]
-            self._sole = SoleServer(self.client, ports)
+            self._sole = SoleServer(self.client, ports, self._ipc_lock, self._is_held)
         channel = _watched(place, wiring.handshake_in(place, wishes))
-        subscription = self.client.subscription(channel, HANDSHAKE_STREAM_ID)  # binds, or raises
+        try:
+            subscription = self.client.subscription(channel, HANDSHAKE_STREAM_ID)  # binds, or raises
+        except TransportError as error:
+            raise _cannot_listen(place, error) from error
         try:
             token = self.inbox.add(channel, HANDSHAKE_STREAM_ID, HANDSHAKE_MAX_BYTES, whole_only=True)
             self.inbox.places[token] = place
@@ -194,6 +210,20 @@ class _ServerInbox(AeronInbox):
         """Close a way in, and forget where it led."""
         super().close_way(token)
         self.duologues.pop(token, None)
+
+
+def _cannot_listen(place: Place, error: TransportError) -> AeronSparkError:
+    """Return the error of a listener in its server's words: the driver's are about a channel with all its settings."""
+    if place.media == "ipc":
+        return error
+    bind = _BIND_ERROR.search(error.what)
+    if bind is not None and bind[1] == ADDRESS_IN_USE:
+        return address_in_use(place.host, place.data_port)
+    why = bind[1] if bind is not None else "its host is not known" if UNKNOWN_HOST in error.what else error.what
+    return TransportError(
+        f"cannot listen on {Endpoint(place.host, place.data_port)}: {why}",
+        remedy="Give an address of this machine, such as 0.0.0.0 for all that it has",
+    )
 
 
 def _watched(place: Place, channel: str) -> str:

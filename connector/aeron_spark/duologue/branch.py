@@ -115,7 +115,7 @@ class Branch:
     def check(self) -> None:
         """Raise why it is over, if it is."""
         if self.error is not None:
-            raise type(self.error)(self.error.what, remedy=self.error.remedy)
+            raise self.error.with_what(self.error.what)
 
     def close(self) -> None:
         """End it on both sides."""

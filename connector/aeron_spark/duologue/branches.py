@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.connection import Connection
+from aeron_spark.endpoint.addresses import same_owner
 from aeron_spark.endpoint.objects import FIRST_SERVICE
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
 from aeron_spark.transport.port import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox
@@ -75,7 +76,7 @@ class Branches:
                 except (TamperedError, DataFormatError) as error:
                     branch.end(error)
             case ImageJoined():
-                if link.image is None and (not link.owner or event.source.rpartition(":")[0].strip("[]") == link.owner):
+                if link.image is None and same_owner(event.source, link.owner):
                     link.image = event.image
                 else:
                     self._rooms.inbox_now().reject(event.image, "aeron-spark/1 FAILED not-permitted not yours")

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
 from aeron_spark.duologue.carrier import Carrier
+from aeron_spark.duologue.events import LOG
 from aeron_spark.duologue.home import Home
 from aeron_spark.endpoint.calls import Calls, Ended
 from aeron_spark.endpoint.dispatch import Dispatcher, Invocation
 from aeron_spark.endpoint.objects import ConnectionObjects
 from aeron_spark.endpoint.proxies import CALL_TIMEOUT, Mode, Proxy, remote_of
 from aeron_spark.endpoint.records import Kind
-from aeron_spark.endpoint.requests import Call, Create, Delete, Gone, Request, Target, encode_object
+from aeron_spark.endpoint.requests import Call, Create, Delete, Gone, Request, Target, call_name, encode_object, named
 from aeron_spark.endpoint.typed import Buffer, Reference
 from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.transport.waiting import result_within
 
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, until when to wait for room; None: do not wait
 Permit = Callable[[Target, str], bool]
+STUCK: Final = (
+    "This process has too much to do, or its connection has failed: connect again. It may still be done there"
+)
 GRACE: Final = 5.0  # seconds beyond its deadline until a call that nobody ended gives up by itself
 
 
@@ -27,16 +33,19 @@ class Calling:
     """``send`` sends a record, whatever its size."""
 
     def __init__(
-        self, carrier: Carrier, home: Home, permit: Permit, send: Send, report: Callable[[BaseException], None]
-    ) -> None:
+        self, carrier: Carrier, home: Home, permit: Permit, send: Send, report: Callable[[BaseException], None],
+        number: int, label: Callable[[], str],
+    ) -> None:  # fmt: skip
         settings = home.settings
         self._carrier = carrier
         self._home = home
         self._send = send
         self._report = report
+        self._number = number
+        self._label = label
         self.objects = ConnectionObjects(home.objects, self._invoke, max_objects=settings.max_objects)
         self.references = LockedReferences(self.objects, carrier)
-        self.calls = Calls(home.types, self.objects, max_in_flight=settings.max_calls)
+        self.calls = Calls(home.types, self.objects, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             home.types, self.objects, home.errors, permit=permit, max_running=settings.max_running
         )
@@ -120,8 +129,9 @@ class Calling:
             record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
         try:
             self._send(kind, record, self._until(timeout))
-            # the agent ends it at its deadline; a grace, should there be no agent any more
-            return waiter.result(timeout + GRACE if timeout else None)
+            # the event loop ends it at its deadline; a grace, should it be held up, or have ended
+            within = timeout + GRACE if timeout else None
+            return result_within(waiter, within, f"the answer to {named(request)}", remedy=STUCK)
         except BaseException:
             with self._carrier.lock:
                 self.calls.withdraw(waiter)
@@ -134,13 +144,23 @@ class Calling:
         outcome = invocation.run()
         with self._carrier.lock:
             answer = self.dispatcher.finish(invocation, outcome)
-        if outcome.error is not None and invocation.one_way:
-            self._report(outcome.error)
+        if outcome.error is not None:
+            self._failed(invocation, outcome.error)
         if answer is not None:
             try:
                 self._send(Kind.RETURN, answer, None)
             except AeronSparkError as error:
                 self._report(error)
+
+    def _failed(self, invocation: Invocation, error: BaseException) -> None:
+        if invocation.one_way:
+            self._report(error)
+            return
+        name = call_name(self._number, invocation.call_id)
+        if isinstance(error, AeronSparkError):  # its caller gets the whole of it, with its remedy
+            LOG.info("call %s of %s failed: %s: %r", name, self._label(), invocation.what, str(error))
+        else:
+            LOG.warning("call %s of %s failed: %s\n%s", name, self._label(), invocation.what, _stack(error))
 
 
 class LockedReferences:
@@ -159,6 +179,12 @@ class LockedReferences:
         """As ``ConnectionObjects``."""
         with self._lock:
             return self._objects.resolve(reference)
+
+
+def _stack(error: BaseException) -> str:
+    """Return the stack and the error's text, which its caller may have chosen, so that no line looks like the log's."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "\n".join("    | " + "".join(one if one.isprintable() else "?" for one in line) for line in lines)
 
 
 def _finish(ended: Ended) -> None:

@@ -39,6 +39,7 @@ class Carrier:
         self.session = session
         self.link: Link | None = None
         self.ended: AeronSparkError | None = None
+        self._refusing: AeronSparkError | None = None
         self._label = label
         self._attend = attend
         self._sending = threading.Lock()
@@ -136,6 +137,7 @@ class Carrier:
         """Let this duologue carry the session: how many records are sent again. Raises SessionLost if they differ."""
         with self.changed:
             self.session.detach(now)
+            self._refusing = None
             again = self.session.attach(peer_received, now)
             self.link = link
             self._unsequenced.clear()
@@ -205,6 +207,15 @@ class Carrier:
                 self.changed.wait(min(remaining, ROOM_POLL))
             return not self.session.pending
 
+    def refuse(self, error: AeronSparkError | None) -> None:
+        """Accept nothing more to send, and raise ``error`` instead, until a link is there again; None: accept again.
+
+        What was accepted before is kept for the session.
+        """
+        with self.changed:
+            self._refusing = error
+            self.changed.notify_all()
+
     def end(self, error: AeronSparkError) -> None:
         """It is over for good; whoever waits hears ``error``."""
         with self.changed:
@@ -217,10 +228,11 @@ class Carrier:
             self.changed.notify_all()
 
     def check(self) -> None:
-        """Raise if it is over."""
-        if self.ended is not None:
+        """Raise if it is over, or refuses what is to be sent."""
+        error = self.ended or self._refusing
+        if error is not None:
             # made anew each time: one that is raised again and again collects every traceback
-            raise type(self.ended)(self.ended.what, remedy=self.ended.remedy)
+            raise error.with_what(error.what)
 
     def _pay(self) -> None:
         while self._owed:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.duologue.calling import Calling
+from aeron_spark.duologue.calling import GRACE, STUCK, Calling
 from aeron_spark.duologue.carrier import NUMBER_BYTES, Carrier
 from aeron_spark.duologue.deliveries import Deliveries
 from aeron_spark.duologue.home import Home, Who
@@ -26,6 +26,7 @@ from aeron_spark.endpoint.streams import Purpose
 from aeron_spark.endpoint.typed import TYPE_ID, BuiltIn
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
 from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.waiting import result_within
 
 BATCH: Final = 2_000  # small messages encoded at a time by send_many
 BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
@@ -59,7 +60,7 @@ class Connection:
         self._assembling = Lane(home.listening, settings.queue_bytes, self._has_room)
         self._calling = Calling(
             self.carrier, home, lambda target, method: home.permitted(self, target, method), self._send_record,
-            self._report,
+            self._report, number, lambda: self.label,
         )  # fmt: skip
         self._streaming = Streaming(self.carrier, home, self._assembling, self._stream_came, self._report)
         types, objects = home.types, self._calling.references
@@ -220,7 +221,8 @@ class Connection:
                 raise UsageError("too many pings wait for their answer", remedy="Wait for some of them")
             waiter = self._round_trips.add(number)
         self.carrier.say(Kind.PING, number.to_bytes(NUMBER_BYTES, "big"))
-        return float(waiter.result())  # the agent ends it at its deadline, and ``end`` where there is no agent
+        # the event loop ends it at its deadline, and ``end`` where there is no event loop any more
+        return float(result_within(waiter, seconds + GRACE, f"the answer of {self.label} to a ping", remedy=STUCK))
 
     def close(self, *, keep_session: bool = False) -> None:
         """Close: what was sent goes out first, for some seconds at most. The peer is told at once.

@@ -17,7 +17,8 @@ from aeron_spark.endpoint.assembly import Received
 from aeron_spark.endpoint.records import Kind, Record
 from aeron_spark.endpoint.session import RECORD_COST
 from aeron_spark.endpoint.streams import Purpose
-from aeron_spark.errors import AeronSparkError, WaitTimeout
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.transport.waiting import result_within
 
 MESSAGE_ACK_WANTED: Final = int(Kind.MESSAGE_ACK_WANTED)  # a number: each message is compared with it
 
@@ -48,14 +49,10 @@ class Deliveries:
         end = time.monotonic() + seconds
         try:
             self._carrier.push(Kind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
-            waiter.result(max(0.0, end - time.monotonic()))
-        except TimeoutError as error:
-            if isinstance(error, AeronSparkError):
-                raise
-            raise WaitTimeout(
-                f"waited {seconds:g} s for {label} to say that its listeners had a message",
+            result_within(
+                waiter, end - time.monotonic(), f"{label} to say that its listeners had a message",
                 remedy="It may still be delivered; give it more time",
-            ) from None
+            )  # fmt: skip
         finally:
             self.waiters.drop(number)
 

@@ -16,7 +16,7 @@ from aeron_spark.duologue.events import LOG, Events
 from aeron_spark.duologue.lanes import Lane
 from aeron_spark.duologue.link import Link
 from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.addresses import UdpSource, parse_source
+from aeron_spark.endpoint.addresses import same_owner
 from aeron_spark.endpoint.dispatch import ErrorCodes
 from aeron_spark.endpoint.liveness import Liveness
 from aeron_spark.endpoint.objects import GlobalObjects
@@ -28,6 +28,8 @@ from aeron_spark.transport.port import Arrived, Event, Failed, ImageJoined, Imag
 
 NOT_YOURS: Final = "aeron-spark/1 FAILED not-permitted This duologue is another client's"
 EVERYBODY: Final = 0.045  # seconds between two looks at connections from which nothing came: some five ticks
+# msgspec builds what it knows of a class at its first use; a second thread in the midst of that crashes the process
+_BUILDING_TYPES: Final = threading.Lock()
 LISTENER_THREADS: Final = 4096  # at most one for each connection that has something to deliver; made when needed
 
 
@@ -70,7 +72,8 @@ class Endpoint(Events):
 
     def register_type(self, cls: type, type_id: int) -> None:
         """Send and understand messages of ``cls``, a msgspec.Struct or dataclass; both sides use the same id."""
-        self._types.register(cls, type_id)
+        with _BUILDING_TYPES:
+            self._types.register(cls, type_id)
 
     def register_error(self, cls: type[Exception], code: str = "") -> None:
         """Tell callers of exceptions of ``cls`` by this code, its name unless given."""
@@ -281,7 +284,7 @@ class Endpoint(Events):
                     self._frame(connection, link, event.payload, now)
             case ImageJoined():
                 # the ids are for one sender: whoever comes later, or from elsewhere, is somebody else
-                if link.image is None and (not link.owner or _address(event.source) == link.owner):
+                if link.image is None and same_owner(event.source, link.owner):
                     link.image = event.image
                 else:
                     self._inbox().reject(event.image, NOT_YOURS)
@@ -372,11 +375,3 @@ class Endpoint(Events):
                     self._fresh.add(connection)
             except AeronSparkError as error:
                 self._over(connection, error)
-
-
-def _address(source: str) -> str:
-    try:
-        parsed = parse_source(source)
-    except DataFormatError:
-        return "unknown"
-    return str(parsed.address) if isinstance(parsed, UdpSource) else ""

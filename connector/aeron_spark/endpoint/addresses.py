@@ -90,6 +90,21 @@ def canonical_address(text: str) -> IpAddress:
     return _plain(ipaddress.ip_address(text))
 
 
+def same_owner(source: str, owner: str) -> bool:
+    """Whether an image from ``source`` (see ``parse_source``) comes from the IP address ``owner``, whatever its port.
+
+    The zone of a link-local address does not count, and IPv4 mapped into IPv6 is IPv4. Without an owner ("") every
+    source will do.
+    """
+    if not owner:
+        return True
+    try:
+        found, wanted = parse_source(source), canonical_address(owner)
+    except (DataFormatError, ValueError):
+        return False
+    return isinstance(found, UdpSource) and found.address == wanted
+
+
 def limit_key(address: IpAddress) -> LimitKey:
     """Return what limits count an address by: itself for IPv4, its /64 for IPv6."""
     address = _plain(address)

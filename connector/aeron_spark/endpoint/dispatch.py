@@ -15,6 +15,7 @@ from typing import Any, Final
 from aeron_spark.endpoint.objects import ConnectionObjects, Factory, Origin, checked_methods
 from aeron_spark.endpoint.requests import (
     MAX_CODE_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
     ONE_WAY,
     Call,
     Create,
@@ -27,10 +28,11 @@ from aeron_spark.endpoint.requests import (
     decode_object,
     encode_failure,
     encode_value,
+    named,
     text_of,
 )
 from aeron_spark.endpoint.typed import Buffer, Reference, Types
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.errors import ERROR_CLASSES, AeronSparkError, OptionError, code_of, encode_error
 
 MAX_RUNNING: Final = 65_536  # calls of one peer that were taken and are not answered; as many as a caller may have
 
@@ -43,6 +45,17 @@ NOT_PERMITTED: Final = "not-permitted"
 NOT_YOURS: Final = "not-yours"
 BUSY: Final = "busy"
 GENERIC: Final = "RemoteError"
+# What a caller can do about a request that was refused. No method ran, so that the log has nothing of it.
+REMEDIES: Final = {
+    UNKNOWN_OBJECT: "Check the name, and that the other side has registered the object",
+    UNKNOWN_METHOD: "Check the name, and that the other side has listed the method",
+    UNKNOWN_FACTORY: "Check the name, and that the other side has registered the factory",
+    BAD_ARGUMENTS: "Send what the method takes, and register the same message types on both sides",
+    BAD_RESULT: "Have the method return what can be sent: register its class as a message type there",
+    NOT_PERMITTED: "Ask the server's operator to permit the call to your key",
+    NOT_YOURS: "Leave it to the side that registered the object",
+    BUSY: "Call again when some of your calls have ended",
+}
 
 _BUILT_IN_CODES: Final[tuple[type[Exception], ...]] = (
     ArithmeticError,
@@ -91,9 +104,17 @@ class ErrorCodes:
         self._codes[cls] = code or cls.__name__[:MAX_CODE_CHARACTERS]
 
     def failure_of(self, error: BaseException) -> Failure:
-        """What is told of this exception."""
-        code = next((self._codes[cls] for cls in type(error).__mro__ if cls in self._codes), GENERIC)
-        return Failure(code, text_of(error) or code)
+        """Return the failure that tells a caller of this exception.
+
+        An error of this package whose class was not registered is encoded, so that the caller gets it whole.
+        """
+        for cls in type(error).__mro__:
+            if cls in self._codes:
+                code = self._codes[cls]
+                return Failure(code, text_of(error) or code)
+            if isinstance(error, AeronSparkError) and cls in ERROR_CLASSES.values():
+                return Failure(code_of(error), encode_error(error, max_characters=MAX_TEXT_CHARACTERS).decode())
+        return Failure(GENERIC, text_of(error) or GENERIC)
 
 
 _SHORT: Final = f"Give a subclass of Exception, and a code of at most {MAX_CODE_CHARACTERS} characters"
@@ -112,6 +133,7 @@ class Invocation:
     """A method, or a factory, to run on a request. ``call_id`` 0: nobody waits for the outcome."""
 
     call_id: int
+    what: str  # it is, for the log
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -231,7 +253,7 @@ class Dispatcher:
         self.running += 1
         factory = found if isinstance(found, Factory) else None
         function = found.make if isinstance(found, Factory) else found
-        return Invocation(call_id, function, request.args, request.kwargs or {}, factory)
+        return Invocation(call_id, named(request), function, request.args, request.kwargs or {}, factory)
 
     def _function_of(self, call: Call) -> Callable[..., Any] | Failure:
         exposed = self._objects.find(call.target)

@@ -110,7 +110,7 @@ def joined(**limits: Any) -> tuple[Side, Service]:
         ("long", "ValueError", "xxxx"),
         ("surrogate", "ValueError", "[?]"),
         ("exit", "RemoteError", "3"),
-        ("option", "ValueError", "bad option"),
+        ("option", "OptionError", "bad option"),
     ],
 )
 def test_row_68_remote_exceptions_have_a_code_and_a_text_and_no_stack(kind: str, code: str, text: str) -> None:
@@ -204,7 +204,7 @@ def test_row_69_a_nested_call_that_is_late_ends_the_outer_one_with_its_error() -
     assert client.remote("service").oneway.slow_nested() is None
     with pytest.raises(RemoteError, match="within 1 seconds") as caught:
         client.remote("service").with_timeout(60).slow_nested()
-    assert caught.value.code == "TimeoutError"
+    assert caught.value.code == "WaitTimeout"
 
 
 def test_row_72_many_one_way_calls_all_arrive_and_a_thousand_answered_ones_are_counted() -> None:

@@ -1,0 +1,20 @@
+"""Finding U8: what a user is told of a server's name that cannot be resolved, over a real driver."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.errors import ConnectError
+from aeron_spark.transport.port import Place
+from tests.aeron.secure.ends import World
+
+
+def test_finding_u8_an_unknown_host_is_told_in_one_sentence_and_not_in_javas_words(world: World) -> None:
+    place = Place("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
+    client = world.client(place)
+    with pytest.raises(ConnectError) as caught:
+        client.connect(1.0)
+    assert "the host name 'no-such-host.invalid' cannot be resolved to an address" in caught.value.what
+    for word in ("Exception", "java", "errorCode", "ERROR"):
+        assert word not in str(caught.value)
+    assert caught.value.remedy
