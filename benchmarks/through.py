@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
-from aeron_spark.opening import close_all
+from aeron_spark.pool import POOL
 from benchmarks.latency import EVERY, MESSAGES, micro_batches
 from benchmarks.measure import Figure, ratio, seconds
 from benchmarks.stage import CHANNEL, ROOT, Stage
@@ -208,7 +208,7 @@ def _set_up(stage: Stage, options: Callable[..., dict[str, str]]) -> Figure:
     try:
         ranges = [as_json(one) for one in task_of(through).stream().whole()]
     finally:
-        close_all()
+        POOL.close()
     runs = [in_a_process(through, ranges, 3 if stage.quick else LATER) for _ in range(stage.rounds)]
     millis = [one * 1000 for run in runs for one in run[1:]]
     firsts = [run[0] for run in runs]

@@ -7,30 +7,19 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from aeron_spark.cli.inputs import format_of, read_input
+from aeron_spark.cli.formats import format_of
+from aeron_spark.cli.inputs import read_input
 from aeron_spark.cli.output import print_json
 from aeron_spark.cli.progress import progress
-from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, WaitTimeout
+from aeron_spark.cli.way import client_arguments
+from aeron_spark.errors import AeronSparkError, DataFormatError, WaitTimeout
 
-DIRECT: Final = ("channel", "streamId", "archive")
 LOOK: Final = 0.1  # seconds between two looks at whether to stop
 WAITING_MOST: Final = 10_000  # messages received and not written yet: then the server is held up
-
-
-def client_arguments(given: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Take ``server`` out of the options; raise OptionError where the direct way is meant as well."""
-    rest: dict[str, Any] = dict(given)
-    address = rest.pop("server")
-    for name in DIRECT:
-        if name in rest:
-            raise OptionError(
-                f"a server and {name!r} are two ways to reach a stream", remedy="Give the one or the other."
-            )
-    return address, rest
 
 
 def send_through(

@@ -10,20 +10,31 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
+from aeron_spark.endpoint.dispatch import REMEDIES
 from aeron_spark.endpoint.requests import (
     ONE_WAY,
     Call,
-    Delete,
     Failure,
     Request,
     call_id_of,
+    call_name,
     check_timeout,
     decode_return,
     encode_call,
     encode_object,
+    named,
 )
 from aeron_spark.endpoint.typed import Buffer, References, Types
-from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RemoteError, UsageError, WaitTimeout
+from aeron_spark.errors import (
+    ERROR_CLASSES,
+    AeronSparkError,
+    ConnectError,
+    DataFormatError,
+    RemoteError,
+    UsageError,
+    WaitTimeout,
+    decode_error,
+)
 
 MAX_IN_FLIGHT: Final = 65_536  # calls of one connection that wait for an answer; each costs some 500 bytes
 _SPARE_DEADLINES: Final = 64  # deadlines of answered calls that are kept before the heap is built anew
@@ -49,13 +60,16 @@ class _Waiting:
 class Calls:
     """Calls of one connection that wait for an answer. Not for several threads at once.
 
-    ``late`` counts answers to calls that had ended, ``forged`` those to calls that never were.
+    ``connection`` is its number, by which errors name a call as the other side's log does. ``late`` counts answers to
+    calls that had ended, ``forged`` those to calls that never were.
     """
 
     def __init__(
-        self, types: Types, references: References | None = None, *, max_in_flight: int = MAX_IN_FLIGHT
-    ) -> None:
+        self, types: Types, references: References | None = None, *, max_in_flight: int = MAX_IN_FLIGHT,
+        connection: int | None = None,
+    ) -> None:  # fmt: skip
         self.max_in_flight = max_in_flight
+        self._connection = connection
         self.late = 0
         self.forged = 0
         self._types = types
@@ -86,7 +100,7 @@ class Calls:
         self._next_id += 1
         record = self._encode(call_id, request)
         deadline = None if allowed is None else now + allowed
-        self._waiting[call_id] = _Waiting(token, _name(request), deadline, allowed)
+        self._waiting[call_id] = _Waiting(token, named(request), deadline, allowed)
         if deadline is not None:
             heapq.heappush(self._deadlines, (deadline, call_id))
         return record
@@ -122,9 +136,7 @@ class Calls:
         except DataFormatError as error:
             return Ended(waiting.token, error=error)
         if isinstance(value, Failure):
-            what = f"the other side could not do {waiting.what}: {value.text or value.code}"
-            remedy = "See the other side's log; the code says what kind of error it was"
-            return Ended(waiting.token, error=RemoteError(what, code=value.code, remedy=remedy))
+            return Ended(waiting.token, error=_failed(waiting.what, self._name(call_id), value))
         return Ended(waiting.token, value)
 
     def expired(self, now: float) -> list[Ended]:
@@ -151,6 +163,9 @@ class Calls:
         self._deadlines.clear()
         return [Ended(one.token, error=_lost(one.what, reason)) for one in waiting]
 
+    def _name(self, call_id: int) -> str:
+        return "" if self._connection is None else call_name(self._connection, call_id)
+
     def _encode(self, call_id: int, request: Request) -> bytes:
         if isinstance(request, Call):
             return encode_call(call_id, request, self._types, self._references)
@@ -176,10 +191,14 @@ def _lost(what: str, reason: str) -> ConnectError:
     )
 
 
-def _name(request: Request) -> str:
-    if isinstance(request, Call):
-        target = repr(request.target) if isinstance(request.target, str) else f"object {request.target}"
-        return f"the call of {request.method}() of {target}"
-    if isinstance(request, Delete):
-        return f"the deletion of object {request.object_id}"
-    return f"the creation by {request.factory!r}"
+def _failed(what: str, call: str, failure: Failure) -> RemoteError:
+    try:
+        raised = decode_error(failure.text.encode("utf-8", "replace")) if failure.code in ERROR_CLASSES else None
+    except DataFormatError:
+        raised = None  # another class of that name; its text is plain
+    if raised is None:
+        said = f"the other side could not do {what}: {failure.text or failure.code}"
+        see = f"See call {call} in the other side's log" if call else "The code says what kind of error it was"
+        return RemoteError(said, code=failure.code, remedy=REMEDIES.get(failure.code, see))
+    said = f"the other side could not do {what}: {raised.what}"
+    return RemoteError(said, code=failure.code, remedy=raised.remedy, reason=raised.reason, raised=raised)

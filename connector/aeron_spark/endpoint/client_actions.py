@@ -67,11 +67,12 @@ class Connected:
 class Abandoned:
     """The attempt has failed; the error says why, and whether another one can help.
 
-    ``put_off``: the server seems to refuse for a while only.
+    ``put_off``: the server seems to refuse for a while only. ``proved``: the refusal is authenticated as the server's.
     """
 
     error: AeronSparkError
     put_off: bool = False
+    proved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

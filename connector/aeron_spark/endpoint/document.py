@@ -14,7 +14,7 @@ from aeron_spark.endpoint import client_actions, handshake_client, handshake_ser
 from aeron_spark.endpoint.payloads import Code
 from aeron_spark.endpoint.records import Kind, is_sequenced
 from aeron_spark.endpoint.transitions import Row
-from aeron_spark.errors import DataFormatError
+from aeron_spark.errors import REFUSALS, DataFormatError
 
 _Table = Mapping[tuple[Any, Any], Row[Any, Any, Any]]
 _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -83,7 +83,8 @@ def glossary(words: type[Enum], title: str) -> str:
 
 def codes() -> str:
     """List the codes of refusals."""
-    lines = ["| code | meaning |", "|---|---|", *(f"| `{code}` | {MEANINGS[code]} |" for code in get_args(Code))]
+    lines = ["| code | meaning | try again |", "|---|---|---|"]
+    lines += [f"| `{code}` | {MEANINGS[code]} | {REFUSALS[code].retry.value} |" for code in get_args(Code)]
     return "\n".join([*lines, ""])
 
 

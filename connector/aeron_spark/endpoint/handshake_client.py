@@ -48,6 +48,7 @@ from aeron_spark.errors import (
     ConnectError,
     DataFormatError,
     RefusedError,
+    Retry,
     TamperedError,
     WaitTimeout,
 )
@@ -212,7 +213,7 @@ class ClientHandshake:
 
     def _on_refusal(self, refusal: Refusal, now: float) -> _Step:
         self._refusal = self._refusal or refusal
-        if self._refusal.passing:
+        if self._refusal.advice.retry is Retry.SOON:
             self._end_soon(now)
         return self.state, ()
 
@@ -258,7 +259,7 @@ class ClientHandshake:
             return self._fail(_unproved("FAILED", self._server, error))
         except DataFormatError as error:
             return self._fail(error)
-        return self._fail(refused(Refusal(failed.code, failed.text), self._server, proved=True))
+        return self._fail(refused(Refusal(failed.code, failed.text), self._server, proved=True), proved=True)
 
     def _on_deadline(self, _given: None, _now: float) -> _Step:
         packet, seconds = (
@@ -267,7 +268,8 @@ class ClientHandshake:
             else ("DONE_ACK", self._timing.done_ack)
         )
         if self._refusal is not None:
-            return self._fail(refused(self._refusal, self._server, proved=False), put_off=self._refusal.passing)
+            soon = self._refusal.advice.retry is Retry.SOON
+            return self._fail(refused(self._refusal, self._server, proved=False), put_off=soon)
         waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
         if self._way_lost:
             return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
@@ -289,8 +291,8 @@ class ClientHandshake:
     def _hello_packet(self) -> bytes:
         return encode(HelloPacket(self._connect_key, self._message, self._cookie))
 
-    def _fail(self, error: AeronSparkError, *, put_off: bool = False) -> _Step:
-        return State.ENDED, (Abandoned(error, put_off),)
+    def _fail(self, error: AeronSparkError, *, put_off: bool = False, proved: bool = False) -> _Step:
+        return State.ENDED, (Abandoned(error, put_off, proved),)
 
 
 _REACH: Final = (
@@ -304,7 +306,8 @@ def refused(refusal: Refusal, server: str, *, proved: bool) -> RefusedError:
     how = "" if proved else " by an answer that is not authenticated"
     return RefusedError(
         f"the server {server} refused the connection{how}: {refusal.text} ({refusal.code})",
-        remedy="Try again later" if refusal.passing else "Ask who runs the server, or change what it objects to",
+        remedy=refusal.advice.remedy,
+        reason=refusal.code,
     )
 
 

@@ -6,7 +6,7 @@ with DataFormatError. Nothing is allocated that the input does not hold.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Final, Literal, TypeVar, cast, get_args
 
 import msgspec
 
@@ -107,13 +107,18 @@ Payload = ServerHello | ClientDone | DoneAck | Failed
 _P = TypeVar("_P", ServerHello, ClientDone, DoneAck, Failed)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
+# Built while this module is imported, by one thread: msgspec builds what it knows of a class at the class's first use,
+# and a second thread that comes in the midst of that crashes the process.
+_DECODERS: Final[dict[type[Payload], msgspec.msgpack.Decoder[Any]]] = {
+    kind: msgspec.msgpack.Decoder(kind) for kind in (ServerHello, ClientDone, DoneAck, Failed)
+}
 
 
 def encode_payload(payload: Payload) -> bytes:
     """Encode a payload. Raises OptionError for one that ``decode_payload`` would refuse."""
     try:
         data = _ENCODER.encode(payload)
-        msgspec.msgpack.decode(data, type=type(payload))
+        _DECODERS[type(payload)].decode(data)
     except (msgspec.MsgspecError, OverflowError, TypeError) as error:
         raise OptionError(
             f"{type(payload).__name__} cannot be sent: {error}",
@@ -125,7 +130,7 @@ def encode_payload(payload: Payload) -> bytes:
 def decode_payload(data: bytes, kind: type[_P]) -> _P:
     """Decode a payload of this ``kind``. Raises DataFormatError if it is none, or not in its one spelling."""
     try:
-        payload = msgspec.msgpack.decode(data, type=kind)
+        payload: _P = _DECODERS[kind].decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise _broken(kind, str(error)) from None
     if _ENCODER.encode(payload) != data:

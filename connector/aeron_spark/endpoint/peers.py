@@ -124,6 +124,16 @@ def server_key_changed(server: ServerName, known: bytes, shown: bytes) -> Server
     )
 
 
+def pinned_key_differs(server: ServerName, wanted: bytes, shown: bytes) -> ServerKeyChanged:
+    """Return the error for a server that shows another key than option 'serverKey' names."""
+    return ServerKeyChanged(
+        f"option 'serverKey' names the key {fingerprint(wanted)} for the server {server}, and the server shows "
+        f"{fingerprint(shown)}: the option is wrong, or another program answers in the server's place",
+        remedy="Compare the key with the server's own ('aeron-spark keys show' there), then correct option 'serverKey'"
+        " (server_key=, --server-key)",
+    )
+
+
 def judge_client(grant: Grant | None, tag: str, *, required: bool) -> Refusal | None:
     """Say why a client that proved its key may not come in; ``required``: only authorised ones may."""
     if grant is None:

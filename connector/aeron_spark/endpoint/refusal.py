@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-PASSING: Final = frozenset({"rate", "pending", "shutdown", "timeout"})
+from aeron_spark.errors import REFUSALS, Advice, Retry
+
+_UNKNOWN: Final = Advice(Retry.NEVER, "Ask the server's operator.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,6 @@ class Refusal:
     cause: Exception | None = field(default=None, compare=False)
 
     @property
-    def passing(self) -> bool:
-        """Whether who comes again a little later may be let in."""
-        return self.code in PASSING
+    def advice(self) -> Advice:
+        """When the client can try again, and what its user can do."""
+        return REFUSALS.get(self.code, _UNKNOWN)

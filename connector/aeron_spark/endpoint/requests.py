@@ -179,6 +179,21 @@ def decode_return(payload: Buffer, types: Types, references: References | None) 
     raise broken(f"its status is {status}, and what follows does not belong to it")
 
 
+def named(request: Request) -> str:
+    """Return the request as errors and the log call it."""
+    if isinstance(request, Call):
+        target = repr(request.target) if isinstance(request.target, str) else f"object {request.target}"
+        return f"the call of {request.method}() of {target}"
+    if isinstance(request, Delete):
+        return f"the deletion of object {request.object_id}"
+    return f"the creation by {request.factory!r}"
+
+
+def call_name(connection: int, call_id: int) -> str:
+    """Return the name of a call in errors and logs: both ends know the connection and the call by these numbers."""
+    return f"{connection & 0xFFFFFFFF:08x}-{call_id}"
+
+
 def broken(why: str) -> DataFormatError:
     """The error for a record of a remote call that is not as it should be."""
     return DataFormatError(

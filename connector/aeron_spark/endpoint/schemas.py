@@ -30,6 +30,9 @@ class TypeSummary(msgspec.Struct, frozen=True, array_like=True):
     fields: dict[str, bytes]
 
 
+_SUMMARIES: Final = msgspec.msgpack.Decoder(list[TypeSummary])
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One way in which two sides' types differ. ``field`` is empty if it is the type as a whole."""
@@ -67,7 +70,7 @@ def encode_summary(summary: Iterable[TypeSummary]) -> bytes:
 def decode_summary(data: bytes | memoryview) -> tuple[TypeSummary, ...]:
     """Read what the other side's ``encode_summary`` wrote. Raises DataFormatError."""
     try:
-        summary = msgspec.msgpack.decode(data, type=list[TypeSummary])
+        summary = _SUMMARIES.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
             f"the other side's list of types cannot be read: {error}", remedy="Use the same release on both sides"
@@ -110,8 +113,13 @@ def _field_differences(mine: TypeSummary, theirs: TypeSummary) -> Iterator[Diffe
 
 
 def fault_of_type(cls: type) -> str:
-    """Return why objects of ``cls`` cannot be messages, or the empty string."""
+    """Return why objects of ``cls`` cannot be messages, or the empty string.
+
+    In the second case msgspec has built all that it needs to decode ``cls``, so that any thread may. Until then no
+    other thread may use ``cls`` with msgspec, or call this for a class with a field in common: the process would crash.
+    """
     try:
+        msgspec.msgpack.Decoder(cls)
         msgspec.json.schema(cls)
         described = inspect.type_info(cls)
     except (TypeError, NameError, AttributeError) as error:

@@ -153,7 +153,10 @@ class Types:
         self._ids: dict[type, int] = {}
 
     def register(self, cls: type, type_id: int) -> None:
-        """Give ``cls``, a msgspec.Struct or dataclass, its id, 64 to 65535. Raises OptionError, and changes nothing."""
+        """Give ``cls``, a msgspec.Struct or dataclass, its id, 64 to 65535. Raises OptionError, and changes nothing.
+
+        For one thread of the process at a time, also with several ``Types``: see ``fault_of_type``.
+        """
         if not isinstance(cls, type) or (fault := fault_of_type(cls)):
             why = fault if isinstance(cls, type) else "it is not a class"
             raise OptionError(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
@@ -22,20 +21,14 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.remote.service import STREAMS, as_told
+from aeron_spark.remote.service import STREAMS
 from aeron_spark.transport.waiting import Deadline
 
 IDLE_SECONDS: Final = 60.0  # a branch that nobody used for so long is closed
 # Of an outage, where this side raises them; what a server says is another matter.
 PASSING: Final = (ConnectError, SessionLost, TransportError, UsageError)
 PAUSE: Final = 0.25  # seconds between two attempts at a server that refuses for now
-# Refusals of a connection that another client's going, or a restart, ends; see endpoint.payloads.
-_FOR_NOW: Final = re.compile(r"\((?:full|address-limit|pending|rate|ids|shutdown)\)$")
-
-
-def passes(error: RefusedError) -> bool:
-    """Whether a server that refused a connection may accept the next one."""
-    return isinstance(error, SessionLost) or _FOR_NOW.search(error.what) is not None
+SHORTEST_SECONDS: Final = 0.1  # for one attempt, however little of a deadline is left
 
 
 class Host(Protocol):
@@ -56,24 +49,46 @@ class Host(Protocol):
 
 
 class Asking:
-    """What one connection asks. Thread-safe. ``seconds`` is how long a question may take, an outage included."""
+    """What one connection asks. Thread-safe. ``seconds`` is how long a question may take, an outage included.
 
-    def __init__(self, host: Host, seconds: float) -> None:
+    ``clock`` gives monotonic seconds and ``sleep`` waits for some; everything that writes or reads through this object
+    measures its time with them. ``running`` counts calls that run and bulk links that are lent; ``last_used`` is when
+    the last of them ended, by ``clock``.
+    """
+
+    def __init__(
+        self, host: Host, seconds: float, *, clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:  # fmt: skip
         self.host = host
         self.seconds = seconds
+        self.clock = clock
+        self.sleep = sleep
+        self.running = 0
+        self.last_used = clock()
         self.opened = 0  # branches, since the start
         self._lock = threading.Lock()
         self._idle: dict[object, list[tuple[float, Branch]]] = {}
         self._requests = itertools.count(1)
+        self._parents: list[object] = []  # see after_fork
+
+    def deadline(self, seconds: float, what: str, *, remedy: str = "") -> Deadline:
+        """Return a deadline by this object's clock."""
+        return Deadline(seconds, what, remedy=remedy, clock=self.clock, sleep=self.sleep)
 
     def ask(self, method: str, *given: Any, seconds: float | None = None) -> Any:
         """Call a method of the service; every one may be called again. Raises what the server raised."""
-        deadline = Deadline(self.seconds if seconds is None else seconds, f"the server's answer to {method}")
+        with self._using():
+            return self._ask(method, given, self.seconds if seconds is None else seconds)
+
+    def _ask(self, method: str, given: tuple[Any, ...], seconds: float) -> Any:
+        deadline = self.deadline(seconds, f"the server's answer to {method}")
         while True:
             try:
-                return getattr(self.host.remote(STREAMS).with_timeout(max(0.1, deadline.remaining())), method)(*given)
+                left = max(SHORTEST_SECONDS, deadline.remaining())
+                return getattr(self.host.remote(STREAMS).with_timeout(left), method)(*given)
             except RemoteError as error:
-                raise as_told(error) from None
+                raise (error.raised or error) from None
             except PASSING as error:
                 if self.host.closed or deadline.remaining() <= 0:
                     raise
@@ -83,13 +98,13 @@ class Asking:
     def _come_back(self, deadline: Deadline, why: AeronSparkError) -> None:
         while True:
             try:
-                self.host.connect(max(0.1, deadline.remaining()))
+                self.host.connect(max(SHORTEST_SECONDS, deadline.remaining()))
             except WaitTimeout as error:
                 raise ConnectError(f"{why.what}; {error.what}", remedy=why.remedy) from None
             except RefusedError as error:
-                if not passes(error) or deadline.remaining() <= PAUSE:
+                if not error.retriable or deadline.remaining() <= PAUSE:
                     raise
-                time.sleep(PAUSE)
+                self.sleep(PAUSE)
             else:
                 return
 
@@ -98,18 +113,22 @@ class Asking:
         return next(self._requests)
 
     @contextmanager
-    def branch(self, key: object) -> Iterator[Branch]:
-        """Lend a branch: the one that was last used for ``key``, or another. It is closed where its user failed."""
-        branch = self._take(key)
-        try:
-            yield branch
-        except GeneratorExit:
+    def branch(self, key: object, seconds: float | None = None) -> Iterator[Branch]:
+        """Lend a branch: the one that was last used for ``key``, or another. It is closed where its user failed.
+
+        ``seconds`` is how long opening one may take.
+        """
+        with self._using():
+            branch = self._take(key, self.seconds if seconds is None else seconds)
+            try:
+                yield branch
+            except GeneratorExit:
+                self._put(key, branch)
+                raise
+            except BaseException:
+                branch.close()
+                raise
             self._put(key, branch)
-            raise
-        except BaseException:
-            branch.close()
-            raise
-        self._put(key, branch)
 
     def close(self) -> None:
         """Close the branches that nobody uses."""
@@ -119,32 +138,57 @@ class Asking:
         for branch in idle:
             branch.close()
 
+    def close_idle(self) -> None:
+        """Close the branches that nobody used for ``IDLE_SECONDS``."""
+        with self._lock:
+            old = self._expired(self.clock() - IDLE_SECONDS)
+        for branch in old:
+            branch.close()
+
     def tell(self, method: str, *given: Any) -> None:
         """Call a method, and do not wait for it; whatever becomes of it is nobody's concern."""
-        with suppress(AeronSparkError):
+        with self._using(), suppress(AeronSparkError):
             getattr(self.host.remote(STREAMS).oneway, method)(*given)
 
-    def _take(self, key: object) -> Branch:
+    def after_fork(self) -> None:
+        """Forget the branches, which are the parent's, in a forked child."""
+        self._parents.append(self._idle)
+        self._lock = threading.Lock()
+        self._idle = {}
+        self.running = 0
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
         with self._lock:
-            old = self._expired(time.monotonic() - IDLE_SECONDS)
+            self.running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.running -= 1
+                self.last_used = self.clock()
+
+    def _take(self, key: object, seconds: float) -> Branch:
+        with self._lock:
+            old = self._expired(self.clock() - IDLE_SECONDS)
             found = self._idle.get(key, [])
             kept = next((branch for _, branch in reversed(found) if not branch.closed), None)
             if kept is not None:
                 self._idle[key] = [one for one in found if one[1] is not kept]
         for one in old:
             one.close()
-        return self._opened() if kept is None else kept
+        return self._opened(seconds) if kept is None else kept
 
-    def _opened(self) -> Branch:
-        deadline = Deadline(self.seconds, "a branch of the connection")
+    def _opened(self, seconds: float) -> Branch:
+        deadline = self.deadline(seconds, "a branch of the connection")
         while True:
             try:
-                branch = self.host.branch(max(0.1, deadline.remaining()))
+                branch = self.host.branch(max(SHORTEST_SECONDS, deadline.remaining()))
             except RemoteError as error:
                 with self._lock:
-                    idle = self._expired(time.monotonic())
+                    idle = self._expired(self.clock())
                 if not idle:  # otherwise these may be what there is no place beside
-                    raise as_told(error) from None
+                    raise (error.raised or error) from None
                 for one in idle:
                     one.close()
                 deadline.idle(error.what)
@@ -161,7 +205,7 @@ class Asking:
         if branch.closed:
             return
         with self._lock:
-            self._idle.setdefault(key, []).append((time.monotonic(), branch))
+            self._idle.setdefault(key, []).append((self.clock(), branch))
 
     def _expired(self, before: float) -> list[Branch]:
         """Take out the branches that nobody used since then; the lock is held."""

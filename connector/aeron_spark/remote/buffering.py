@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -27,11 +28,11 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.remote.appending import Transaction, enter
+from aeron_spark.remote.appending import SEND_SECONDS, Transaction, enter, last_of
 from aeron_spark.remote.asking import Asking, Host
 from aeron_spark.remote.pieces import Data, Piece, check_payload, pieces_of
 from aeron_spark.remote.staging import Staging
-from aeron_spark.remote.unsent import ALIGNMENT, HEAD, TRAILER, Unsent, Waiting
+from aeron_spark.remote.unsent import ALIGNMENT, HEAD, TRAILER, Outcome, Unsent, Waiting
 from aeron_spark.remote.writing import FIRST_PAUSE, Writer
 from aeron_spark.wire.batches import encoded_size
 
@@ -79,6 +80,7 @@ class BufferedWriter(Writer):
         self._host = host
         self._asking = asking
         self._run = uuid.uuid4().hex
+        self._deadline = asking.deadline(SEND_SECONDS, f"the server of stream {stream!r}")  # of sending
         self._entered = False
         self._changed = threading.Condition()  # guards what follows, and the folder's files
         self._closed = False
@@ -94,6 +96,31 @@ class BufferedWriter(Writer):
             return len(self._unsent)
 
     @property
+    def last(self) -> int:
+        """The number of the last transaction that is committed to the folder, also by an earlier process; -1: none.
+
+        Numbers are the folder's own: they count up from 0. A program that knows the number of what it was committing
+        when it died learns from this whether that is committed: its number was ``last + 1`` before.
+        """
+        with self._changed:
+            return self._unsent.last
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the last transaction that the server has acknowledged, with all before it; -1: none."""
+        with self._changed:
+            return self._unsent.acknowledged
+
+    def outcome(self, number: int) -> Outcome:
+        """Return what became of the transaction of a number, also after a restart of the program.
+
+        ``acknowledged``: the server has it. ``buffered``: it is in the folder, and will be sent. ``absent``: it was not
+        committed, or its file was taken away before it was sent.
+        """
+        with self._changed:
+            return self._unsent.outcome(number)
+
+    @property
     def trouble(self) -> AeronSparkError | None:
         """Why nothing is being sent now; None where it is, or where there is nothing to send."""
         return self._failure or self._trouble
@@ -101,24 +128,39 @@ class BufferedWriter(Writer):
     def write(self, data: Data, *, partition: int | None = None) -> None:
         """See :meth:`Writer.write`. Raises WaitTimeout where the buffer stays full, and what ended sending for good.
 
-        What it raises of ``data`` itself leaves the transaction as it was; TransportError (the disk) drops it.
+        Whatever it raises, the transaction is as it was before; where the disk lost its rows too, every further call
+        says so until ``abort()``.
         """
         at = self._partition if partition is None else partition
-        for piece in pieces_of(data, self._payload, at):
-            with self._changed:
-                self._refuse_ended()
-                self._await_room(piece)
-                self._unsent.add(piece)
+        pieces = list(pieces_of(data, self._payload, at))
+        with self._changed:
+            mark = self._unsent.mark()
+            try:
+                for piece in pieces:
+                    self._refuse_ended()
+                    self._await_room(piece)
+                    self._unsent.add(piece)
+            except BaseException:
+                self._unsent.back_to(mark)
+                raise
 
-    def commit(self) -> None:
-        """See :meth:`Writer.commit`: the transaction is on this machine's disk then, and will be sent."""
+    def commit(self) -> int:
+        """See :meth:`Writer.commit`: the transaction is on this machine's disk then, and will be sent.
+
+        Raises TransportError where the disk is full or fails. Called again it either commits the same rows or raises
+        again, until ``abort()``. ``last`` says whether a transaction is committed whose commit did not return.
+        """
         with self._changed:
             self._refuse_ended()
-            self._unsent.commit()
+            number = self._unsent.commit()
             self._changed.notify_all()
+            return number
 
     def abort(self) -> None:
-        """See :meth:`Writer.abort`; what was committed is sent all the same."""
+        """See :meth:`Writer.abort`; what was committed is sent all the same.
+
+        Raises TransportError where the file of a transaction whose commit failed cannot be removed.
+        """
         with self._changed:
             self._unsent.drop()
 
@@ -142,7 +184,8 @@ class BufferedWriter(Writer):
         with self._changed:
             if self._closed:
                 return
-            self._unsent.drop()
+            with suppress(TransportError):
+                self._unsent.drop()
             self._changed.wait_for(lambda: not len(self._unsent) or self.trouble is not None, CLOSE_SECONDS)
             self._closed = True
             self._changed.notify_all()
@@ -158,9 +201,7 @@ class BufferedWriter(Writer):
         if self._closed:
             raise UsageError("the writer is closed", remedy="Make another one.")
         if self._failure is not None:
-            raise type(self._failure)(
-                f"{self._left()} cannot be sent: {self._failure.what}", remedy=self._failure.remedy
-            )
+            raise self._failure.with_what(f"{self._left()} cannot be sent: {self._failure.what}")
 
     def _left(self) -> str:
         count = len(self._unsent)
@@ -245,45 +286,55 @@ class BufferedWriter(Writer):
     def _enter(self, first: Waiting) -> None:
         """Fence off earlier runs, and see that nobody else used the writer's numbers."""
         try:
-            last = enter(self._asking, self.stream, self._transaction(-1))
+            last, _ = enter(self._asking, self.stream, self._transaction(-1))
+            mine = last_of(self._asking, self.stream, self._transaction(-1))
         except SessionLost:
             raise
         except RefusedError as error:
-            self._fail(error)
+            if not error.retriable:
+                self._fail(error)
             raise
         base = self._unsent.base
         if base is None:
             with self._changed:
                 self._unsent.begin_at(last + 1)
-        elif last >= base + first.number + first.begun:
-            failure = RefusedError(
-                f"writer {self.writer_id!r} is at transaction {last} on the server, and the buffer "
-                f"{self._unsent.folder} at {base + first.number}: another writer has used this id",
-                remedy="Give each buffer a writer id of its own.",
-            )
-            self._fail(failure)
-            raise failure
+        elif last >= base + first.number + first.begun or mine < last == base + first.number:
+            raise self._taken(first, last)
         self._entered = True
+
+    def _taken(self, one: Waiting, last: int) -> RefusedError:
+        """Send no more, as the server has another transaction of this number; return what says so."""
+        assert self._unsent.base is not None
+        failure = RefusedError(
+            f"writer {self.writer_id!r} is at transaction {last} on the server, and the buffer {self._unsent.folder} "
+            f"at {self._unsent.base + one.number}: another writer has used this id",
+            remedy="Give each buffer a writer id of its own.",
+        )
+        self._fail(failure)
+        return failure
 
     def _send(self, one: Waiting) -> None:
         base = self._unsent.base
         assert base is not None
-        staging = Staging(self._asking, self.stream, self._transaction(base + one.number))
+        self._deadline.progress()
+        staging = Staging(self._asking, self.stream, self._transaction(base + one.number), self._deadline)
         try:
             for piece in self._unsent.read(one):
                 staging.put(piece)
+            if staging.committed and not one.begun:
+                raise self._taken(one, base + one.number)
+            staging.finish()
             with self._changed:
-                self._unsent.begin(one)
+                begun = self._unsent.begin(one)
+            self._deadline.progress()
             staging.commit()
         except BaseException as error:
             staging.discard()
             if isinstance(error, RefusedError) and not isinstance(error, SessionLost):
-                with self._changed:
-                    self._unsent.take_back()
                 self._entered = False  # entering says whether another run has taken over
             raise
         with self._changed:
-            self._unsent.sent(one)
+            self._unsent.sent(begun)
             self._trouble = None
             self._changed.notify_all()
 

@@ -1,7 +1,8 @@
 """A folder of transactions that wait to be sent: each a file, whole or not there, in the order they were committed.
 
     lock                    held by the one process that uses the folder
-    buffer.json             stream, writer, author, and ``base``: transaction <base + n> of the writer is number n here
+    buffer.json             stream, writer, author, and ``base``: transaction <base + n> of the writer is number n here;
+                            ``absent``: numbers whose files were taken away before they were sent
     <n>.draft               being written; what a crash leaves of it was never committed
     <n>.unsent              committed here; the server cannot have committed it
     <n>.sending             its commit was sent: the server may have it
@@ -15,6 +16,7 @@ A file: pieces one after another, then the trailer. Numbers are little-endian; b
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -26,11 +28,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from aeron_spark.errors import DataFormatError, OptionError, TransportError, UsageError
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, TransportError, UsageError
 from aeron_spark.node.locks import FileLock
 from aeron_spark.remote.pieces import BYTES, Piece
 from aeron_spark.wire.batches import decode_batches, encode_batch
@@ -51,6 +53,8 @@ PAYLOADS: Final = ("arrow", "raw", "framed", BYTES)  # by number
 ALIGNMENT: Final = 8
 VERSION: Final = 1
 SETTINGS: Final = "buffer.json"
+NO_NUMBER: Final = -1  # of a commit without rows, and before the first transaction
+Outcome = Literal["acknowledged", "buffered", "absent"]
 _FILE: Final = re.compile(r"(\d{20})\.(draft|unsent|sending|sent)", re.ASCII)
 
 
@@ -61,6 +65,14 @@ class Waiting:
     number: int
     bytes: int
     begun: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a draft was written."""
+
+    written: int
+    crc: int
 
 
 class Unsent:
@@ -85,12 +97,15 @@ class Unsent:
         self._draft: io.FileIO | None = None
         self._crc = 0
         self._written = 0
+        self._lost: AeronSparkError | None = None  # why rows of the draft are gone: it can only be dropped
+        self.absent: set[int] = set()
         # of a new folder: who its transactions are, whichever process sends them
         self.author = f"buffer-{uuid.uuid4()}"
         try:
             self.writer, self.base = self._settings(stream, writer)
             self._stream = stream
-            self._waiting, self._next = self._look()
+            self._waiting, self._next, self.acknowledged = self._look()
+            self._note_absent()
         except BaseException:
             self._lock.release()
             raise
@@ -108,6 +123,17 @@ class Unsent:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def last(self) -> int:
+        """The number of the last transaction that was committed here, -1 before the first one."""
+        return self._next - 1
+
+    def outcome(self, number: int) -> Outcome:
+        """Return what became of a transaction."""
+        if number in self.absent or not 0 <= number <= self.last:
+            return "absent"
+        return "acknowledged" if number <= self.acknowledged else "buffered"
+
     def first(self) -> Waiting | None:
         """Return the next transaction to send."""
         return self._waiting[0] if self._waiting else None
@@ -118,7 +144,9 @@ class Unsent:
         self._write_settings()
 
     def add(self, piece: Piece) -> None:
-        """Write a piece to the draft. Raises TransportError, with the draft gone, where the disk is full or fails."""
+        """Write a piece to the draft. Raises TransportError, the draft as it was, where the disk is full or fails."""
+        self._refuse_lost()
+        mark = self.mark()
         body = encode_batch(piece.rows)
         at = -1 if piece.partition is None else piece.partition
         head = HEAD.pack(PIECE_MARK, PAYLOADS.index(piece.payload), at, body.size)
@@ -128,49 +156,97 @@ class Unsent:
             for data in (head, memoryview(body).cast("B"), bytes(-body.size % ALIGNMENT)):
                 self._put(data)
         except BaseException as error:  # an interrupt, too, may leave half a piece behind
-            self.drop()
+            self.back_to(mark)
             if isinstance(error, OSError):
                 raise _unwritable(self.folder, error) from error
             raise
 
-    def commit(self) -> None:
-        """Make the draft a transaction that waits; it is on the disk then. Raises TransportError, the draft gone."""
-        draft = self._draft
-        if draft is None:
+    def mark(self) -> Mark:
+        """Return how far the draft is written, for :meth:`back_to`."""
+        return Mark(self._written, self._crc)
+
+    def back_to(self, mark: Mark) -> None:
+        """Forget what was added to the draft after ``mark``; where the disk fails the draft is lost."""
+        if self._lost is not None or self._draft is None:
             return
-        size = self._written + TRAILER.size
+        try:
+            os.ftruncate(self._draft.fileno(), mark.written)
+            self._draft.seek(mark.written)
+        except OSError as error:
+            self._lose(error)
+        else:
+            self._written, self._crc = mark.written, mark.crc
+
+    def commit(self) -> int:
+        """Make the draft a transaction that waits, and return its number; -1 without rows. It is on the disk then.
+
+        Raises TransportError where the disk is full or fails. Then it is not committed. Called again it either commits
+        the same rows or raises again, until :meth:`drop`.
+        """
+        self._refuse_lost()
+        draft = self._draft
+        if draft is None or not self._written:
+            return NO_NUMBER
+        mark, number = self.mark(), self._next
         try:
             self._put(TRAILER.pack(END_MARK, self._crc, self._written))
+        except BaseException as error:
+            self.back_to(mark)
+            if isinstance(error, OSError):
+                raise _unwritable(self.folder, error) from error
+            raise
+        try:
             os.fsync(draft.fileno())
-            draft.close()
-            self._rename(self._next, "draft", "unsent")
-        except OSError as error:
-            self.drop()
-            raise _unwritable(self.folder, error) from error
-        self._waiting.append(Waiting(self._next, size, begun=False))
+            self._rename(number, "draft", "unsent")
+        except BaseException as error:  # what of it is on the disk is not known
+            self._lose(error)
+            if isinstance(error, OSError):
+                raise _unwritable(self.folder, error) from error
+            raise
+        self._waiting.append(Waiting(number, self._written, begun=False))
         self._next += 1
-        self._draft, self._crc, self._written = None, 0, 0
+        self._end_draft()
+        return number
 
     def drop(self) -> None:
-        """Forget the draft."""
+        """Forget the draft. Raises TransportError where a commit failed and its file cannot be removed."""
+        self._end_draft()
+        try:
+            for state in ("draft", "unsent"):
+                self._path(self._next, state).unlink(missing_ok=True)
+        except OSError as error:
+            # what is lost may be found by the next process that opens the folder, and was said not to be committed
+            self._lost = self._lost and _unwritable(self.folder, error)
+            self._refuse_lost()
+        else:
+            self._lost = None
+
+    def _lose(self, error: BaseException) -> None:
+        self._end_draft()
+        why = error.strerror if isinstance(error, OSError) else None
+        self._lost = TransportError(
+            f"the rows of transaction {self._next} of the buffer {self.folder} are lost: {why or repr(error)}",
+            remedy="Call abort(), see to the disk, and write the rows again.",
+        )
+        with suppress(OSError):
+            for state in ("unsent", "draft"):
+                self._path(self._next, state).unlink(missing_ok=True)
+
+    def _refuse_lost(self) -> None:
+        if self._lost is not None:
+            raise copy.copy(self._lost)
+
+    def _end_draft(self) -> None:
         draft, self._draft, self._crc, self._written = self._draft, None, 0, 0
         if draft is not None:
             draft.close()
-            with suppress(OSError):
-                self._path(self._next, "draft").unlink(missing_ok=True)
 
-    def begin(self, one: Waiting) -> None:
+    def begin(self, one: Waiting) -> Waiting:
         """Note, so that it survives a crash, that the server may have the first transaction from now on."""
         if not one.begun:
             self._rename(one.number, "unsent", "sending")
-            self._waiting[0] = Waiting(one.number, one.bytes, begun=True)
-
-    def take_back(self) -> None:
-        """Note that the server has refused the first transaction: it does not have it."""
-        one = self._waiting[0]
-        if one.begun:
-            self._rename(one.number, "sending", "unsent")
-            self._waiting[0] = Waiting(one.number, one.bytes, begun=False)
+            self._waiting[0] = one = Waiting(one.number, one.bytes, begun=True)
+        return one
 
     def sent(self, one: Waiting) -> None:
         """The server has the first transaction: its room is free."""
@@ -183,6 +259,7 @@ class Unsent:
             if old != path:
                 old.unlink(missing_ok=True)
         self._waiting.pop(0)
+        self.acknowledged = one.number
 
     def read(self, one: Waiting) -> Iterator[Piece]:
         """Yield the pieces of a transaction. Raises DataFormatError, before any, where the disk lost some of it."""
@@ -206,7 +283,8 @@ class Unsent:
 
     def close(self) -> None:
         """Let another process have the folder."""
-        self.drop()
+        with suppress(TransportError):
+            self.drop()
         self._lock.release()
 
     def _settings(self, stream: str, writer: str) -> tuple[str, int | None]:
@@ -215,6 +293,7 @@ class Unsent:
             known: dict[str, Any] = json.loads(path.read_bytes())
             found = known["version"], known["stream"], known["writer"], known["base"]
             self.author = known.get("author", f"buffer of {found[2]}")  # folders were once without
+            self.absent = set(map(int, known.get("absent", ())))
         except FileNotFoundError:
             self.writer, self.base, self._stream = writer or f"buffer-{uuid.uuid4()}", None, stream
             self._write_settings()
@@ -239,6 +318,7 @@ class Unsent:
             "writer": self.writer,
             "author": self.author,
             "base": self.base,
+            "absent": sorted(self.absent),
         }
         try:
             with draft.open("w") as file:
@@ -250,8 +330,9 @@ class Unsent:
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
-    def _look(self) -> tuple[list[Waiting], int]:
-        waiting, following = [], 0
+    def _look(self) -> tuple[list[Waiting], int, int]:
+        """Find what waits, the next number, and the last one that was sent."""
+        waiting, following, sent = [], 0, NO_NUMBER
         for path in sorted(self.folder.iterdir()):
             match = _FILE.fullmatch(path.name)
             if match is None:
@@ -261,9 +342,18 @@ class Unsent:
                 continue
             number = int(match[1])
             following = max(following, number + 1)
-            if match[2] != "sent":
+            if match[2] == "sent":
+                sent = max(sent, number)
+            else:
                 waiting.append(Waiting(number, path.stat().st_size, match[2] == "sending"))
-        return waiting, following
+        return waiting, following, sent
+
+    def _note_absent(self) -> None:
+        """Note, before later ones are sent, which numbers are missing: somebody took their files away."""
+        missing = set(range(self.acknowledged + 1, self._next)) - {one.number for one in self._waiting}
+        if not missing <= self.absent:
+            self.absent |= missing
+            self._write_settings()
 
     def _put(self, data: bytes | memoryview) -> None:
         draft = self._draft

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final, Protocol
 
 from aeron_spark.duologue.branch import Branch
@@ -19,6 +18,7 @@ from aeron_spark.endpoint.refusal import Refusal
 from aeron_spark.errors import RefusedError, WaitTimeout
 from aeron_spark.server.reception import Reception
 from aeron_spark.transport.port import DuologueIds, Pair
+from aeron_spark.transport.waiting import result_within
 
 OnAgent = Callable[[Callable[[], Any]], Future[Any]]
 READY_POLL: Final = 0.0005  # seconds between two looks at whether the driver has opened both ways
@@ -53,10 +53,9 @@ class BranchDesk:
         settings = self._reception.settings.link
         seconds = settings.times.setup_seconds
         begun = self._on_agent(lambda: self._begin(connection, part, own))
-        try:
-            branch, ids = begun.result(seconds)
-        except FutureTimeout:
-            raise WaitTimeout(f"waited {seconds:g} s for the server's agent to open a branch") from None
+        branch, ids = result_within(
+            begun, seconds, "the server's event loop to open a branch", remedy="Connect again, or look at its load."
+        )
         try:
             self._await_ready(branch.link.pair, time.monotonic() + seconds)
         except BaseException:
@@ -90,7 +89,7 @@ class BranchDesk:
         image = self._image_of(connection)
         ids = reception.pools.take(now)
         if isinstance(ids, Refusal):
-            raise RefusedError(ids.text, remedy="Try again later")
+            raise RefusedError(ids.text, remedy=ids.advice.remedy, reason=ids.code)
         try:
             theirs, ours = branch_keys(part, own, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out))
             pair = reception.listening.open_duologue(image, ids, wishes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
@@ -16,14 +17,20 @@ TURN: Final = 0.001  # seconds in which a commit that waits has its turn: a lock
 
 
 class Incoming:
-    """``stage`` of ``stream``, which the request ``request`` fills over the branch of number ``branch``."""
+    """``stage`` of ``stream``, which the request ``request`` fills over the branch of number ``branch``.
 
-    def __init__(self, stream: Stream, stage: Stage, branch: int, request: int) -> None:
+    ``condition`` makes what :meth:`finish` waits on.
+    """
+
+    def __init__(
+        self, stream: Stream, stage: Stage, branch: int, request: int,
+        condition: Callable[[], threading.Condition] = threading.Condition,
+    ) -> None:  # fmt: skip
         self.stage = stage
         self.branch = branch
         self.request = request
         self._stream = stream
-        self._came = threading.Condition()
+        self._came = condition()
         self._bytes = 0
         self._published = 0  # of these, ahead of the commit
         self._may_publish = True  # nobody does already, and it is not in vain
@@ -54,18 +61,31 @@ class Incoming:
             self._came.notify_all()
 
     def finish(self, size: int, seconds: float) -> StageRef:
-        """Wait until so many bytes have come, and make the stage whole. Raises why it cannot be; it is gone then."""
+        """Wait until so many bytes have come, and make the stage whole. May be called again, also at once.
+
+        Raises WaitTimeout where they have not come yet: the stage is left as it is. Raises why it cannot be whole, from
+        then on each time; it is gone then.
+        """
         with self._came:
             come = self._came.wait_for(lambda: self._bytes >= size or self._error is not None, seconds)
             if self._error is not None:
                 raise self._error
-            if not come or self._bytes != size:
-                self.stage.discard()
+            if not come:
                 raise WaitTimeout(
                     f"{self._bytes} of {size} bytes of stage {self.stage.id} came within {seconds:g} s",
-                    remedy="Stage the rows anew",
+                    remedy="Ask again",
                 )
-            return self.stage.finish()
+            try:
+                if self._bytes != size:
+                    raise RefusedError(
+                        f"{self._bytes} bytes of stage {self.stage.id} came, and its writer sent {size}",
+                        remedy="Stage the rows again",
+                    )
+                return self.stage.finish()
+            except AeronSparkError as error:
+                self._error = error
+                self.stage.discard()
+                raise
 
     def publish_ahead(self) -> None:
         """Publish what has come of the stage, as long as there is much of it; what comes later asks anew.

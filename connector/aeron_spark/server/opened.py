@@ -1,20 +1,18 @@
-"""What came of listening at several places."""
+"""A server's transport that listens at every place of the server."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aeron_spark.errors import AeronSparkError
 from aeron_spark.transport.port import Listening, Place
 
 
 @dataclass(slots=True)
 class Opened:
-    """A transport that listens: where, by token, and why not elsewhere."""
+    """A transport that listens, and its places by the token of each."""
 
     transport: Listening
     places: dict[int, Place] = field(default_factory=dict)
-    failures: list[AeronSparkError] = field(default_factory=list)
 
     def close(self) -> None:
         """Close the transport."""

@@ -78,35 +78,30 @@ class ServerCore(Endpoint):
     def __iter__(self) -> Iterator[Connection]:
         return iter(self.connections)
 
-    def start(self, places: Sequence[Place]) -> list[AeronSparkError]:
-        """Listen at ``places``, and return why some of them failed. Raises TransportError where all did.
+    def start(self, places: Sequence[Place]) -> None:
+        """Listen at all of ``places``, or at none. Works once.
 
-        For once: whoever was closed, or listens already, gets UsageError.
+        Raises InUseError where another program has one of the addresses, TransportError where the server cannot listen
+        at one of them for another reason, UsageError where the server listens already or was closed.
         """
         if self._closing_begun or self._wanted:
             what = "is closed" if self._closing_begun else "listens already"
             raise UsageError(f"the server {what}", remedy="Make another one")
+        if not places:
+            raise UsageError("the server has no address to listen at", remedy="Give it one")
         self._wanted = tuple(places)
         opened = self._listen(self._transport)
         self._reception.places = opened.places
         self._agent.start()
-        return opened.failures
 
     def _listen(self, transport: Listening) -> Opened:
         opened = Opened(transport)
-        for place in self._wanted:
-            try:
+        try:
+            for place in self._wanted:
                 opened.places[transport.listen(place, self._settings.wishes)] = place
-            except AeronSparkError as error:
-                opened.failures.append(error)
-        if not opened.places:
+        except BaseException:
             transport.close()
-            raise TransportError(
-                f"the server can listen nowhere: {'; '.join(error.what for error in opened.failures)}",
-                remedy="Choose other ports, or stop who uses them",
-            )
-        for failure in opened.failures:
-            self.report(None, failure)
+            raise
         return opened
 
     def _listen_again(self) -> Opened:

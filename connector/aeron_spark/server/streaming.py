@@ -6,31 +6,34 @@ for itself alone.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import fields
 from typing import Any, Final
 
 from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.branches import Branches
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import Grant, StreamAction
-from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, UsageError
-from aeron_spark.remote.service import METHODS, STREAMS, to_tell
+from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, UsageError, WaitTimeout, encode_error
+from aeron_spark.remote.service import METHODS, STREAMS
+from aeron_spark.server.committing import CommitsUnderWay
 from aeron_spark.server.incoming import Incoming
 from aeron_spark.streams.ledger import AlreadyCommitted
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.streams.view import PartitionState
-from aeron_spark.wire.transfer import HEAD, Kind, decode, encode_failure, encode_head
+from aeron_spark.streams.view import Outcome, PartitionState
+from aeron_spark.wire.transfer import HEAD, Kind, decode, encode_head
 
 MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn
 SLOW_SECONDS: Final = 600.0  # without taking anything a reader has been forgotten by its program
 LOOK: Final = 1.0  # seconds between two looks at whether a request was given up
 BEFORE: Final = 1 + HEAD.size  # bytes of a message before a piece's own: the frame's, and the piece's head
 LONGEST_WAIT: Final = 20.0  # of one question for news: it holds a thread
+MOST_FAILED: Final = 256  # stages of a connection whose errors are kept, in case the client asks for one again
 
 
 class StreamDesk:
@@ -42,11 +45,13 @@ class StreamDesk:
         self.store = store
         self.branches = branches
         self.grant_of = grant_of
-        self.pool = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="aeron-spark-transfer")
+        self.pool: Executor = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="aeron-spark-transfer")
+        self.commits = CommitsUnderWay()
+        self.condition: Callable[[], threading.Condition] = threading.Condition
 
     def serve(self, connection: Connection) -> None:
         """Let the client of a connection ask."""
-        connection.serve(_Told(StreamService(self, connection)), METHODS, STREAMS)
+        connection.serve(StreamService(self, connection), METHODS, STREAMS)
 
     def close(self) -> None:
         """Begin nothing more; what is under way ends with its branch."""
@@ -61,16 +66,24 @@ class StreamService:
         self._connection = connection
         self._lock = threading.Lock()
         self._wanted: dict[int, int] = {}  # by branch: the request that is served on it
-        self._stages: dict[str, Incoming] = {}
+        self._stages: dict[str, Incoming] = {}  # those that are filled
+        self._failed: dict[str, AeronSparkError] = {}  # of stages that were to be finished: why they could not be
         self._taken: set[int] = set()  # branches from which a thread takes what comes
 
     def list_all(self) -> list[dict[str, Any]]:
-        """Describe all streams that the client may do anything with."""
-        return [self._described(one) for one in self._desk.store().all() if self._may_see(one.definition.name)]
+        """Describe all streams that the client may do anything with, damaged ones too."""
+        store = self._desk.store()
+        names = {*(one.definition.name for one in store.all()), *store.failed}
+        return [self._inspected(name) for name in sorted(names) if self._may_see(name)]
 
     def describe(self, name: str) -> dict[str, Any]:
-        """Describe one stream."""
+        """Describe one stream. Raises what is wrong with it where it is damaged."""
         return self._described(self._stream(name, "read", "write", "manage"))
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        """Describe one stream, also one that is damaged."""
+        self._refuse(name, "read", "write", "manage")
+        return self._inspected(name)
 
     def create(
         self, name: str, partitions: int, retention_bytes: int, retention_seconds: float, term_bytes: int
@@ -97,8 +110,9 @@ class StreamService:
         )
 
     def states(self, name: str) -> list[dict[str, Any]]:
-        """Give how far each partition is committed, at one moment."""
-        return [_state(one) for one in self._stream(name, "read", "write").states()]
+        """Give how far each partition is committed, at one moment, and in which epochs (``Epochs.to_bytes``)."""
+        states = self._stream(name, "read", "write").states()
+        return [{**_state(one), "epochs": one.epochs.to_bytes()} for one in states]
 
     def boundary(
         self, name: str, partition: int, start: int, limit: int, end: int, max_rows: int, framed: bool
@@ -123,9 +137,17 @@ class StreamService:
             reader, {int(partition): position for partition, position in positions.items()}, seconds
         )
 
-    def read(self, name: str, partition: int, start: int, end: int, branch: int, request: int) -> None:
-        """Begin to send ``[start, end)`` over a branch."""
+    def read(
+        self, name: str, partition: int, start: int, end: int, branch: int, request: int, epoch: int = -1,
+        position: int = -1,
+    ) -> None:  # fmt: skip
+        """Begin to send ``[start, end)`` over a branch.
+
+        Where ``epoch`` is not -1 it is that of the byte before ``position``: a stream without them sends nothing.
+        """
         stream = self._stream(name, "read")
+        if epoch >= 0:
+            stream.check_epoch(partition, epoch, position)
         on = self._desk.branches.of(self._connection, branch)
         with self._lock:
             self._wanted[branch] = request
@@ -141,25 +163,45 @@ class StreamService:
         """Give the last transaction that an author committed under the writer's id, or -1; of any for ""."""
         return self._stream(name, "write").last(writer, author)
 
-    def enter(self, name: str, writer: str, run: str, transaction: int, once: bool, author: str) -> int:
-        """Begin a transaction, -1 for whichever comes next; give the writer's last committed one, or -1."""
+    def enter(
+        self, name: str, writer: str, run: str, transaction: int, once: bool, author: str, acknowledged: int = -1,
+        stamp: str = "",
+    ) -> tuple[int, str]:  # fmt: skip
+        """Begin a transaction, -1 for whichever comes next; give the writer's last committed one, or -1, and its stamp.
+
+        ``acknowledged`` is the last one that the writer saw committed, or -1, with the stamp that it was given then.
+        """
         begun = None if transaction < 0 else transaction
-        return self._stream(name, "write").enter(writer, run, begun, once=once, author=author)
+        stream = self._stream(name, "write")
+        stream.enter(writer, run, begun, once=once, author=author, acknowledged=acknowledged, stamp=stamp)
+        return stream.acknowledged(writer)
+
+    def first_lost(self, name: str, writer: str, acknowledged: int, stamp: str) -> int:
+        """Give the writer's first acknowledged transaction that is not in the stream, or -1."""
+        lost = self._stream(name, "write").first_lost(writer, acknowledged, stamp)
+        return -1 if lost is None else lost
 
     def open_stage(
         self, name: str, writer: str, run: str, transaction: int, partition: int, task: int, content: str,
         schema: bytes, once: bool, author: str, branch: int, request: int,
     ) -> str:  # fmt: skip
-        """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already."""
+        """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already.
+
+        Again, with the same request on the same branch, it gives the same stage.
+        """
         stream = self._stream(name, "write")
         on = self._desk.branches.of(self._connection, branch)
+        with self._lock:
+            for one in self._stages.values():
+                if (one.branch, one.request) == (branch, request):
+                    return one.stage.id
         try:
             stage = stream.open_stage(
                 writer, run, transaction, partition, task, content, schema or None, once=once, author=author
             )
         except AlreadyCommitted:
             return ""
-        incoming = Incoming(stream, stage, branch, request)
+        incoming = Incoming(stream, stage, branch, request, self._desk.condition)
         with self._lock:
             self._stages[stage.id] = incoming
             begin = branch not in self._taken
@@ -168,30 +210,55 @@ class StreamService:
             self._desk.pool.submit(self._take, on)
         return stage.id
 
-    def finish_stage(self, stage_id: str, size: int, seconds: float) -> tuple[int, int, int]:
-        """Wait until all ``size`` bytes of a stage have come, and close it; give its rows, bytes and CRC-32."""
-        incoming = self._incoming(stage_id)
-        try:
-            ref = incoming.finish(size, seconds)
-        finally:
-            with self._lock:
-                self._stages.pop(stage_id, None)
+    def finish_stage(self, name: str, stage_id: str, size: int, seconds: float) -> tuple[int, int, int]:
+        """Wait until all ``size`` bytes of a stage have come, and close it; give its rows, bytes and CRC-32.
+
+        Again it gives the same, or the same error. Raises WaitTimeout where the bytes have not come yet.
+        """
+        stream = self._stream(name, "write")
+        with self._lock:
+            incoming, failure = self._stages.get(stage_id), self._failed.get(stage_id)
+        if failure is not None:
+            raise copy.copy(failure)
+        if incoming is None:
+            ref = _finished(stream, stage_id)
+        else:
+            try:
+                ref = incoming.finish(size, min(seconds, LONGEST_WAIT))
+            except WaitTimeout:
+                raise
+            except AeronSparkError as error:
+                self._forget(stage_id, error)
+                raise
+            self._forget(stage_id)
         return ref.rows, ref.bytes, ref.crc
 
-    def drop_stage(self, stage_id: str) -> None:
-        """Throw a stage away."""
-        with self._lock:
-            incoming = self._stages.pop(stage_id, None)
-        if incoming is not None:
-            incoming.stage.discard()
-
     def commit(
-        self, name: str, writer: str, run: str, transaction: int, stages: list[tuple[str, int, int, int]], author: str
-    ) -> tuple[bool, list[int]]:
-        """Commit; say whether it had been done before, and where each partition is committed to now."""
+        self, name: str, writer: str, run: str, transaction: int, stages: list[tuple[str, int, int, int]], author: str,
+        rows: int, seconds: float,
+    ) -> tuple[bool, list[int], str]:  # fmt: skip
+        """Commit; say whether it had been done before, where each partition is committed to now, and its stamp.
+
+        ``rows`` is how many rows the writer has of the transaction: a commit that names fewer is refused. Raises
+        StillWorking where the same commit, or another one of the stream, is at work for longer than ``seconds``.
+        """
+        stream = self._stream(name, "write")
         refs = [StageRef(*one) for one in stages]
-        outcome = self._stream(name, "write").commit(writer, run, transaction, refs, author=author)
-        return outcome.already, outcome.ends
+        wait = min(seconds, LONGEST_WAIT)
+
+        def work() -> Outcome:
+            return stream.commit(writer, run, transaction, refs, author=author, rows=rows, seconds=wait)
+
+        outcome = self._desk.commits.run((name, writer, run, transaction, tuple(refs)), work, wait)
+        return outcome.already, outcome.ends, outcome.stamp
+
+    def commit_empty(
+        self, name: str, writer: str, run: str, transaction: int, author: str, seconds: float
+    ) -> tuple[bool, list[int], str]:
+        """Commit a transaction that has no row; as :meth:`commit`."""
+        stream = self._stream(name, "write")
+        outcome = stream.commit_empty(writer, run, transaction, author=author, seconds=min(seconds, LONGEST_WAIT))
+        return outcome.already, outcome.ends, outcome.stamp
 
     def abort(self, name: str, writer: str, run: str, transaction: int) -> None:
         """Drop what was staged for a transaction."""
@@ -241,18 +308,20 @@ class StreamService:
     def _say(self, branch: Branch, request: int, error: AeronSparkError) -> None:
         if branch.closed:
             return
-        failure = encode_failure(type(error).__name__, error.what, error.remedy)
+        failure = encode_error(error)
         try:
             branch.send(encode_head(request, Kind.FAILED, 0), failure, timeout=LOOK)
         except AeronSparkError:
             branch.close()
 
-    def _incoming(self, stage_id: str) -> Incoming:
+    def _forget(self, stage_id: str, error: AeronSparkError | None = None) -> None:
+        """Keep a stage that was finished, or failed, no longer as one that is filled; its error for a repetition."""
         with self._lock:
-            incoming = self._stages.get(stage_id)
-        if incoming is None:
-            raise RefusedError(f"there is no stage {stage_id} of this connection", remedy="Stage the rows anew")
-        return incoming
+            self._stages.pop(stage_id, None)
+            if error is not None:
+                self._failed[stage_id] = error
+                while len(self._failed) > MOST_FAILED:
+                    del self._failed[next(iter(self._failed))]
 
     def _stream(self, name: str, *actions: StreamAction) -> Stream:
         self._refuse(name, *actions)
@@ -270,11 +339,33 @@ class StreamService:
         grant = self._desk.grant_of(self._connection)
         return grant is None or any(grant.may_use(name, action) for action in ("read", "write", "manage"))
 
+    def _inspected(self, name: str) -> dict[str, Any]:
+        store = self._desk.store()
+        condition = store.condition(name)
+        if name not in store.failed:
+            return self._described(store.get(name))
+        definition = store.definition(name)
+        return {
+            "name": name,
+            "state": condition.state,
+            "problem": condition.problem,
+            "content": "",
+            "schema": b"",
+            "created_ns": 0 if definition is None else definition.created_ns,
+            "retention_bytes": 0 if definition is None else definition.retention_bytes,
+            "retention_seconds": 0.0 if definition is None else definition.retention_seconds,
+            "term_bytes": 0 if definition is None else definition.term_bytes,
+            "partitions": [],
+        }
+
     def _described(self, stream: Stream) -> dict[str, Any]:
         definition = stream.definition
         content, schema = stream.content()
+        condition = self._desk.store().condition(definition.name)
         return {
             "name": definition.name,
+            "state": condition.state,
+            "problem": condition.problem,
             "content": content,
             "schema": schema or b"",
             "created_ns": definition.created_ns,
@@ -285,23 +376,13 @@ class StreamService:
         }
 
 
-class _Told:
-    """A service whose errors reach the client as what they are, with what to do."""
-
-    def __init__(self, service: StreamService) -> None:
-        self._service = service
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method: Callable[..., Any] = getattr(self._service, name)
-
-        def told(*given: Any) -> Any:
-            try:
-                return method(*given)
-            except AeronSparkError as error:
-                raise to_tell(error) from error
-
-        return told
+def _finished(stream: Stream, stage_id: str) -> StageRef:
+    """What a stage holds that was finished before, over this connection or another."""
+    stage = stream.stage(stage_id)
+    if not stage.whole:
+        raise RefusedError(f"no stage {stage_id} is filled over this connection", remedy="Stage the rows again")
+    return stage.ref
 
 
 def _state(state: PartitionState) -> dict[str, Any]:
-    return asdict(state)
+    return {field.name: getattr(state, field.name) for field in fields(state) if field.name != "epochs"}

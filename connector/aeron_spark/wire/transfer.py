@@ -7,7 +7,7 @@ All numbers are little-endian.
     4      1     kind      see Kind
     5      3     reserved  0
     8      8     position  LOG: stream position of the first byte; END: where it ended; STAGE: bytes staged before
-    16           payload   LOG, STAGE: bytes; FAILED: error's class, what, remedy, in UTF-8, each on its own line
+    16           payload   LOG, STAGE: bytes; FAILED: what errors.encode_error gives
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ HEAD: Final = struct.Struct(
     "3x"
     "q"  # position
 )
-FIELDS: Final = 3  # of a failure
 
 
 class Kind(IntEnum):
@@ -59,19 +58,6 @@ def decode(message: memoryview) -> Piece:
     if kind not in set(Kind) or position < 0:
         raise _broken(f"its kind is {kind}, its position {position}")
     return Piece(request, Kind(kind), position, message[HEAD.size :])
-
-
-def encode_failure(name: str, what: str, remedy: str) -> bytes:
-    """Encode why a request failed: the error's class, and its texts."""
-    return "\n".join(" ".join(text.splitlines()) for text in (name, what, remedy)).encode("utf-8", "replace")
-
-
-def decode_failure(payload: memoryview) -> tuple[str, str, str]:
-    """Give back what ``encode_failure`` took. Raises DataFormatError."""
-    fields = str(payload, "utf-8", "replace").split("\n")
-    if len(fields) != FIELDS:
-        raise _broken("its failure has no three lines")
-    return fields[0], fields[1], fields[2]
 
 
 def _broken(why: str) -> DataFormatError:

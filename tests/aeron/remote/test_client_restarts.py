@@ -97,6 +97,7 @@ def stored(client: Client, stream: str) -> list[list[int]]:
     ]
 
 
+@pytest.mark.full("five servers, each with a JVM of its own")
 def test_writing_and_following_while_the_server_is_killed(
     server: ServerProcess, reach: Connecting, rng: random.Random
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
     ]
 
 
+@pytest.mark.full("five producers and three servers, each with a JVM of its own")
 def test_a_buffered_producer_killed_and_started_again_while_the_server_is_killed_too(
     server: ServerProcess, node: NodeHandle, reach: Connecting, tmp_path: Path, rng: random.Random
 ) -> None:

@@ -51,9 +51,9 @@ def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, 
     appender = staged(asking, stream, transaction, values)
     found = appender.finish()
     assert read(asking, stream) == []
-    assert commit(asking, stream, transaction, found) is False
+    assert commit(asking, stream, transaction, found, len(values))[0] is False
     assert read(asking, stream) == values
-    assert commit(asking, stream, transaction, found) is True
+    assert commit(asking, stream, transaction, found, len(values))[0] is True
     assert read(asking, stream) == values
 
 
@@ -67,7 +67,7 @@ def test_tasks_and_partitions(server: Server, asking: Asking) -> None:
             asking, stream, transaction, [b"%d-%d" % (task, n) for n in range(100)], task=task, partition=task % 2
         ).finish()
     ]
-    commit(asking, stream, transaction, found)
+    commit(asking, stream, transaction, found, 400)
     assert read(asking, stream, 0) == [b"%d-%d" % (task, n) for task in (0, 2) for n in range(100)]
     assert read(asking, stream, 1) == [b"%d-%d" % (task, n) for task in (1, 3) for n in range(100)]
 
@@ -78,11 +78,11 @@ def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, asking: 
     staged(asking, stream, first, [b"aborted"]).finish()
     abort(asking, stream, first)
     old = staged(asking, stream, first, [b"old"]).finish()
-    assert enter(asking, stream, second) == -1
+    assert enter(asking, stream, second)[0] == -1
     with pytest.raises(RefusedError, match="run-2"):
-        commit(asking, stream, first, old)
+        commit(asking, stream, first, old, 1)
     new = staged(asking, stream, second, [b"new"]).finish()
-    commit(asking, stream, second, new)
+    commit(asking, stream, second, new, 1)
     late = staged(asking, stream, second, [b"late"])
     assert late.committed
     assert late.finish() == []
@@ -101,7 +101,7 @@ def test_framed_and_arrow_rows_of_any_size(server: Server, asking: Asking) -> No
             appender.arrow(pa.record_batch({"value": pa.array(rows, pa.binary())}))
         else:
             appender.framed(pa.array(rows, pa.binary()))
-        commit(asking, stream, transaction, appender.finish())
+        commit(asking, stream, transaction, appender.finish(), len(rows))
         log = EndpointLog({"s": asking}, stream, framed=True)
         (state,) = log.states()
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
@@ -133,7 +133,7 @@ def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server,
     stream = name_of(server)
     transaction = Transaction("w", "run", 0)
     values = [bytes(1000)] * 40_000
-    commit(asking, stream, transaction, staged(asking, stream, transaction, values).finish())
+    commit(asking, stream, transaction, staged(asking, stream, transaction, values).finish(), len(values))
     before = asking.opened
     for _ in range(5):
         log = EndpointLog({"s": asking}, stream)
@@ -152,7 +152,7 @@ def test_positions_by_time(server: Server, asking: Asking) -> None:
     stream = name_of(server)
     for number in range(3):
         transaction = Transaction("w", "run", number)
-        commit(asking, stream, transaction, staged(asking, stream, transaction, [b"%d" % number]).finish())
+        commit(asking, stream, transaction, staged(asking, stream, transaction, [b"%d" % number]).finish(), 1)
         if number == 0:
             time.sleep(0.01)
             between = time.time_ns()

@@ -59,8 +59,6 @@ def test_states_follow_each_other_and_numbers_go_on(tmp_path: Path) -> None:
     one = first(unsent)
     unsent.begin(one)
     assert names(tmp_path) == [".sending", "1.unsent"]
-    unsent.take_back()
-    assert names(tmp_path) == [".unsent", "1.unsent"]
     for _ in range(2):
         unsent.begin(first(unsent))
         unsent.sent(first(unsent))
@@ -152,7 +150,11 @@ def test_a_disk_that_fails_drops_the_draft_and_nothing_else(tmp_path: Path, monk
     monkeypatch.undo()
     assert names(tmp_path) == [".unsent"]
     assert unsent.drafted == 0
+    for call in (unsent.commit, lambda: unsent.add(PIECES[1])):
+        with pytest.raises(TransportError, match=r"rows of transaction 1 of the buffer .* are lost"):
+            call()
+    unsent.drop()
     unsent.add(PIECES[1])
-    unsent.commit()
+    assert unsent.commit() == 1
     assert names(tmp_path) == [".unsent", "1.unsent"]
     unsent.close()

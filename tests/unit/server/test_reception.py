@@ -17,12 +17,13 @@ from aeron_spark.endpoint.hints import RefusalHint, RetryHint, decode_hint
 from aeron_spark.endpoint.keypair import keypair_from
 from aeron_spark.endpoint.limits import Limits
 from aeron_spark.endpoint.peers import Grant
-from aeron_spark.errors import AeronSparkError, OptionError, RefusedError, RemoteError
+from aeron_spark.errors import InUseError, OptionError, RefusedError, RemoteError
 from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory import MemoryDialing
 from aeron_spark.transport.port import Pair, Rejected
+from tests.ending import FOR_EVER, ends
 from tests.unit.duologue.ends import FREE, LINK, PATIENCE, PLACE, World, link, wait_for
 from tests.unit.endpoint.handshakes import make_client, one
 
@@ -326,15 +327,13 @@ def test_row_77_one_dead_client_is_no_matter_of_the_others(world: World) -> None
 
 
 def test_a_closing_server_tells_everybody_also_who_knocks_and_who_is_away(world: World) -> None:
-    server = server_of(world, link=link(close_seconds=5.0))
+    server = server_of(world, link=link(close_seconds=FOR_EVER))
     here, away = client_of(world, 1), client_of(world, 2)
     here.connect(PATIENCE)
     away.connect(PATIENCE)
     away.connection.close(keep_session=True)
     wait_for(lambda: len(server.connections) == 1)
-    begun = time.monotonic()
-    server.close()
-    assert time.monotonic() - begun < 4.5
+    ends(server.close, "closing a server that waits for nobody")
     wait_for(lambda: world.heard[here].names[-1] == "disconnect")
     wait_for(lambda: world.heard[server].count("disconnect") == 2)
     server.close()
@@ -342,18 +341,18 @@ def test_a_closing_server_tells_everybody_also_who_knocks_and_who_is_away(world:
 
 
 def test_a_closing_server_is_not_held_up_by_many_stuck_clients(world: World) -> None:
-    server = server_of(world)
-    clients = [client_of(world, number) for number in range(10)]
+    server = server_of(world, link=link(close_seconds=1.0))
+    clients = [client_of(world, number) for number in range(20)]
     for client in clients:
         client.connect(PATIENCE)
-    wait_for(lambda: len(server.connections) == 10)
+    wait_for(lambda: len(server.connections) == len(clients))
     for outgoing in [out for out in world.network.outgoing if out.inbox is server._transport.inbox]:
         outgoing.held = True
     for connection in server.connections:
         connection.send(1)
     begun = time.monotonic()
     server.close()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 0.5 * len(clients)  # it waits a second for all of them, not for each
 
 
 class Broken(Connection):
@@ -394,5 +393,5 @@ def test_a_slow_filter_delays_its_own_client_alone(world: World) -> None:
 
 def test_all_places_taken_is_an_error(world: World) -> None:
     server_of(world)
-    with pytest.raises(AeronSparkError, match="nowhere"):
+    with pytest.raises(InUseError, match="the address is in use"):
         server_of(world)

@@ -1,0 +1,79 @@
+"""Finding C9: after an outage a refused connection is tried again where the table of advice says so, and only there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import ConnectError, RefusedError, RemoteError, Retry
+from aeron_spark.remote.asking import PAUSE, Asking
+from tests.unit.test_error_codes import ADVICE
+
+
+class Server:
+    """The host of an ``Asking``: it is away until ``refusals`` connections were refused, then it answers."""
+
+    closed = False
+
+    def __init__(self, code: str, refusals: int) -> None:
+        self.now = 0.0
+        self.connects = 0
+        self._code = code
+        self._refusals = refusals
+
+    def connect(self, timeout: float) -> None:
+        self.connects += 1
+        if self.connects <= self._refusals:
+            raise RefusedError("the server refused the connection", reason=self._code)
+
+    def remote(self, target: object) -> Server:
+        if self.connects <= self._refusals:
+            raise ConnectError("the connection was lost")
+        return self
+
+    def with_timeout(self, seconds: float) -> Server:
+        return self
+
+    def list_all(self) -> str:
+        return "answered"
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def asking(server: Server, seconds: float = 60.0) -> Asking:
+    return Asking(server, seconds, clock=lambda: server.now, sleep=server.sleep)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", sorted(ADVICE))
+def test_finding_c9_a_call_waits_for_a_refusal_that_can_pass_and_for_no_other(code: str) -> None:
+    server = Server(code, refusals=3)
+    if ADVICE[code] is Retry.NEVER:
+        with pytest.raises(RefusedError) as caught:
+            asking(server).ask("list_all")
+        assert (caught.value.reason, server.connects) == (code, 1)
+        return
+    assert asking(server).ask("list_all") == "answered"
+    assert server.connects == 4
+    assert server.now == pytest.approx(3 * PAUSE, abs=0.1)
+
+
+def test_a_refusal_that_does_not_pass_in_time_is_raised_with_its_reason() -> None:
+    server = Server("full", refusals=1000)
+    with pytest.raises(RefusedError) as caught:
+        asking(server, 5.0).ask("list_all")
+    assert (caught.value.reason, caught.value.retriable) == ("full", True)
+    assert 4.0 < server.now <= 5.0
+
+
+def test_the_error_that_the_server_raised_comes_back_with_its_reason_and_remedy() -> None:
+    raised = RefusedError("your key may not write", remedy="Ask the operator.", reason="not-permitted")
+
+    class Refusing(Server):
+        def list_all(self) -> Any:
+            raise RemoteError("the other side could not do it", code="RefusedError", raised=raised)
+
+    with pytest.raises(RefusedError) as caught:
+        asking(Refusing("", 0)).ask("list_all")
+    assert caught.value is raised

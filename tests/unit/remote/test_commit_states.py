@@ -1,0 +1,253 @@
+"""What commit() answered is true for ever, in every order of failure, time-out, restart and repetition (finding C1)."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from aeron_spark.errors import AeronSparkError, RefusedError
+from aeron_spark.remote.writing import StreamWriter
+from tests.unit.remote.joined import Fault, World
+
+TIMEOUT = 4.0
+HISTORIES = 125  # of each of four parts: 500 in all
+FULL_HISTORIES = 2_500  # as well: 10,000
+
+faults = st.lists(st.sampled_from([Fault.NONE, Fault.NONE, *Fault]), max_size=6)
+away = st.sampled_from([0.5, 3.0, 120.0])
+
+
+@dataclass
+class Rows:
+    """What a program knows of one transaction: its rows, each with the partition it was to go to, where it said one."""
+
+    rows: list[tuple[bytes, int | None]] = field(default_factory=list)
+    number: int | None = None
+
+    def check(self, stream: list[list[bytes]], *, there: bool) -> None:
+        """Each row is in the stream once, in order and in one piece of a partition; or none is there."""
+        found = [[value for value in values if value in {row for row, _ in self.rows}] for values in stream]
+        if not there:
+            assert found == [[], []], f"rows of a transaction that is not committed are in the stream: {found}"
+            return
+        of_its_own = [row for row, partition in self.rows if partition is None]
+        homes = [at for at, values in enumerate(stream) if of_its_own and of_its_own[0] in values]
+        assert len(homes) == (1 if of_its_own else 0), f"rows {of_its_own} are in the partitions {homes}"
+        for at, values in enumerate(found):
+            assert values == [row for row, to in self.rows if to == at or (to is None and at in homes)]
+            if values:
+                begin = stream[at].index(values[0])
+                assert stream[at][begin : begin + len(values)] == values
+
+    def anywhere(self, stream: list[list[bytes]]) -> bool:
+        """Whether any of its rows is there."""
+        return any(row in values for row, _ in self.rows for values in stream)
+
+
+class Writing(RuleBasedStateMachine):
+    """A program that writes transactions, and what it may rely on."""
+
+    below: Path  # where the folders of the stores are
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patched = pytest.MonkeyPatch()
+        self.world = World(Path(tempfile.mkdtemp(dir=self.below)), self.patched)
+        assert self.world.server is not None
+        self.world.server.store.create("s", 2, term_bytes=1 << 16)
+        self.asking = self.world.asking()
+        self.values = 0
+        self.committed: list[Rows] = []  # as commit() said
+        self.never: list[Rows] = []  # aborted, refused, or never committed
+        self.perhaps: list[Rows] = []  # commit() failed, and the program went on without the answer
+        self.current = Rows()
+        self.in_doubt = False
+        self.named = True
+        self.kept = 1 << 20
+        self.writer: StreamWriter | None = None
+
+    @initialize(named=st.booleans(), kept=st.sampled_from([1 << 20, 60]))
+    def begin(self, named: bool, kept: int) -> None:
+        self.named, self.kept = named, kept
+        self.open()
+
+    def open(self) -> None:
+        """Make a writer, as a program does that begins."""
+        try:
+            self.writer = StreamWriter(
+                self.asking, "s", writer_id="w" if self.named else None, payload="raw", timeout=TIMEOUT,
+                kept_bytes=self.kept,
+            )  # fmt: skip
+        except AeronSparkError:
+            self.writer = None
+
+    @rule(planned=faults, away=away)
+    def plan(self, planned: list[Fault], away: float) -> None:
+        self.world.away = away
+        self.world.faults.extend(planned)
+
+    @rule(partitions=st.lists(st.sampled_from([None, None, 0, 1]), min_size=1, max_size=2), rows=st.integers(1, 3))
+    def write(self, partitions: list[int | None], rows: int) -> None:
+        for partition in partitions:
+            self.write_once(partition, rows)
+
+    def write_once(self, partition: int | None, rows: int) -> None:
+        if self.writer is None:
+            return
+        values = [b"%06d" % n for n in range(self.values, self.values + rows)]
+        self.values += rows
+        added = [(value, partition) for value in values]
+        try:
+            self.writer.write(values, partition=partition)
+        except AeronSparkError:
+            self.never.append(Rows(added))
+        else:
+            assert not self.in_doubt, "rows were added to a transaction that may be committed"
+            self.current.rows += added
+
+    @rule(
+        rows=st.integers(1, 3), at_write=faults, at_commit=faults, away=away,
+        then=st.lists(st.sampled_from(["commit", "abort", "write", "wait", "begin_again"]), min_size=1, max_size=4),
+    )  # fmt: skip
+    def transaction(
+        self, rows: int, at_write: list[Fault], at_commit: list[Fault], away: float, then: list[str]
+    ) -> None:
+        """A transaction with failures in it, and what a program may do after them."""
+        self.world.away = away
+        self.expect(at_write)
+        self.write_once(None, rows)
+        self.expect(at_commit)
+        self.commit()
+        for action in then:
+            if action == "write":
+                self.write_once(None, 1)
+            elif action == "wait":
+                self.world.sleep(away)
+            else:
+                getattr(self, action)()
+
+    def expect(self, planned: list[Fault]) -> None:
+        """Have the next requests fail so, and none after them."""
+        self.world.faults.clear()
+        self.world.faults.extend(planned)
+
+    @rule()
+    def commit(self) -> None:
+        if self.writer is None:
+            return
+        try:
+            number = self.writer.commit()
+        except AeronSparkError:
+            self.in_doubt = True
+            return
+        if not self.current.rows:
+            assert number == -1
+            return
+        self.is_committed(number)
+
+    def is_committed(self, number: int) -> None:
+        assert self.writer is not None
+        assert self.writer.last == number
+        assert all(number > (one.number or -1) for one in self.committed) or not self.named
+        self.current.number = number
+        self.committed.append(self.current)
+        self.current, self.in_doubt = Rows(), False
+
+    @rule()
+    def abort(self) -> None:
+        if self.writer is None:
+            return
+        before = self.writer.last
+        try:
+            self.writer.abort()
+        except RefusedError:
+            if self.writer.last != before:
+                self.is_committed(self.writer.last)
+            return
+        except AeronSparkError:
+            return
+        self.never.append(self.current)
+        self.current, self.in_doubt = Rows(), False
+
+    @rule()
+    def begin_again(self) -> None:
+        """The program ends and begins again, with another writer of the same id."""
+        if self.writer is not None:
+            self.writer.close()
+            (self.perhaps if self.in_doubt else self.never).append(self.current)
+        self.current, self.in_doubt = Rows(), False
+        self.open()
+
+    @rule(away=away)
+    def kill_server(self, away: float) -> None:
+        self.world.away = away
+        self.world.kill()
+
+    @rule(seconds=st.sampled_from([0.5, 5.0, 200.0]))
+    def wait(self, seconds: float) -> None:
+        self.world.sleep(seconds)
+
+    @precondition(lambda self: self.in_doubt)
+    @rule()
+    def calm_and_commit(self) -> None:
+        """With a server that is there, commit() ends the doubt; it may refuse for good what it has lost."""
+        self.world.calm()
+        self.commit()
+
+    @invariant()
+    def what_was_said_is_true(self) -> None:
+        stream = self.world.committed()
+        if stream is None:
+            return
+        for values in stream:
+            assert len(values) == len(set(values)), "a row is in the stream twice"
+        for one in self.committed:
+            one.check(stream, there=True)
+        for one in self.never:
+            one.check(stream, there=False)
+        for one in self.perhaps:
+            one.check(stream, there=one.anywhere(stream))
+        self.current.check(stream, there=self.in_doubt and self.current.anywhere(stream))
+
+    def teardown(self) -> None:
+        try:
+            self.world.calm()
+            self.what_was_said_is_true()
+        finally:
+            self.world.close()
+            self.patched.undo()
+
+
+def run(part: int, histories: int, folder: Path) -> None:
+    given = settings(
+        max_examples=histories, stateful_step_count=8, deadline=None, database=None, derandomize=False,
+        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+    )  # fmt: skip
+    machine = seed(part)(type(f"Writing{part}", (Writing,), {"below": folder}))
+    run_state_machine_as_test(machine, settings=given)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_commit_answered_is_true_after_every_failure(part: int, tmp_path: Path) -> None:
+    """Finding C1."""
+    run(part, HISTORIES, tmp_path)
+
+
+@pytest.mark.full("10,000 histories take two minutes; `make test` runs 500 of the same kind")
+@pytest.mark.parametrize("part", range(100, 104))
+def test_what_commit_answered_is_true_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
+    """Finding C1."""
+    run(part, FULL_HISTORIES, tmp_path)
