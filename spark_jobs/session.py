@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from aeron_spark.spark import register
+
 SETTINGS = {
     # it and the JVM that a worker holds fight over signals
     "spark.python.worker.faulthandler.enabled": "false",
@@ -28,7 +30,9 @@ def session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)  # the workers run this Python, also where no virtual environment is active
+    return spark
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,14 @@ DELTA: Final = Path(__file__).resolve().parents[1] / "jars" / "target" / "delta"
 JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
+def write_defaults(folder: Path) -> Path:
+    """Write into ``folder`` what a Spark takes that starts without arguments; it finds the file by SPARK_CONF_DIR."""
+    folder.mkdir()
+    lines = [f"{name} {value}\n" for name, value in spark_conf(folder).items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    return folder
+
+
 def spark_conf(place: Path) -> dict[str, str]:
     """Return Spark's configuration; what it keeps is below the folder ``place``."""
     return {
@@ -20,7 +28,12 @@ def spark_conf(place: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={place} {JAVA_OPTIONS}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
+        # plans of these queries have nothing to adapt
+        "spark.sql.adaptive.enabled": "false",
+        # a query that has nothing to read asks its source so often, in another process; Spark's own 10 ms are 100 calls
+        "spark.sql.streaming.pollingDelay": "50ms",
+        "spark.databricks.delta.snapshotPartitions": "1",  # of 50 that Delta would take
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

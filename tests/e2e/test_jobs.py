@@ -5,7 +5,6 @@ Directly, and through a server by other options alone.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import subprocess
@@ -17,15 +16,19 @@ from typing import Final
 import pyarrow as pa
 import pytest
 
+import aeron_spark
 from aeron_spark import node
+from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.log.appender import Appender, Source
+from aeron_spark.options import WriteOptions
 from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare
 from demo.flights import SCHEMA, load
-from spark_jobs.session import NOT_BACK
+from spark_jobs.session import NOT_BACK, SETTINGS
 from tests.e2e.processes import ROOT, environment, forget, read_table
 from tests.e2e.served import ServerProgram
 from tests.leaks import SHARED_MEMORY
-from tests.spark_conf import DELTA
+from tests.spark_conf import spark_conf
 
 ROWS: Final = 1000
 PATIENCE: Final = 600.0  # seconds for a job; fifteen on a machine that does nothing else
@@ -61,15 +64,8 @@ def late_python(place: Path) -> Path:
 def submit(place: Path, job: str, *arguments: str, python: str | Path = sys.executable) -> str:
     """Run a job to its end, with nothing on its path but what spark-submit puts there; return Spark's log."""
     command: list[str | Path] = [
-        Path(sys.executable).with_name("spark-submit"), "--master", "local[2]", "--driver-memory", "1g",
-        "--driver-class-path", f"{DELTA}/*",
-        *(f"--conf={setting}" for setting in (
-            "spark.driver.host=127.0.0.1",
-            "spark.driver.bindAddress=127.0.0.1",
-            "spark.sql.session.timeZone=UTC",
-            "spark.sql.shuffle.partitions=2",
-            "spark.ui.enabled=false",
-        )),
+        Path(sys.executable).with_name("spark-submit"), "--master", "local[2]",
+        *(f"--conf={name}={value}" for name, value in spark_conf(place).items() if name not in SETTINGS),
         ROOT / "spark_jobs" / job, "--available-now", *arguments,
     ]  # fmt: skip
     own = os.environ | {"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
@@ -98,50 +94,91 @@ def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def table(aeron_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Delta table of the flights, which the first job has made of a stream in several batches, late to begin."""
-    place = tmp_path_factory.mktemp("into")
-    producer = [sys.executable, "-m", "demo.producer", "--aeron-dir", str(aeron_dir), "--channel", "aeron:ipc"]
-    published = subprocess.run(
-        [*producer, "--stream-id", "1001", "--rows", str(ROWS), "--seconds", "0"],
-        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
-    assert published.returncode == 0, published.stderr
-    assert json.loads(published.stdout.splitlines()[-1])["published"] == ROWS
+def published(aeron_dir: Path) -> None:
+    """The flights, on a stream that is recorded."""
+    options = {"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(aeron_dir), "record": "auto"}
+    appender = Appender(WriteOptions.parse({**options, "ack": "archive"}, streaming=False), Source("flights"))
+    for batch in load(ROWS).to_batches(max_chunksize=100):
+        appender.arrow(batch)
+    appender.finish()
+
+
+def into_delta(aeron_dir: Path, place: Path, python: str | Path = sys.executable) -> str:
+    """Run the first job, in several batches, into ``place``; return Spark's log."""
     source = direct(aeron_dir, streamId="1001", startingOffsets="earliest", maxBytesPerTrigger="100k")
     into = [f"--table={place / 'flights'}", f"--checkpoint={place / 'checkpoint'}"]
-    said = submit(place, "aeron_to_delta.py", *into, *source, python=late_python(place))
-    assert NOT_BACK in said, "Spark waited for the late Python"
+    said = submit(place, "aeron_to_delta.py", *into, *source, python=python)
     assert len(os.listdir(place / "checkpoint" / "commits")) > 1, "the limit makes several batches of it"
+    return said
+
+
+@pytest.fixture(scope="module")
+def table(aeron_dir: Path, published: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Delta table of the flights, which the first job has made: each start of Spark costs what a test may."""
+    place = tmp_path_factory.mktemp("into")
+    into_delta(aeron_dir, place)
     return place / "flights"
 
 
-@pytest.fixture
-def server(aeron_dir: Path, tmp_path: Path) -> Iterator[ServerProgram]:
-    running = ServerProgram(aeron_dir, tmp_path / "server")
+@pytest.fixture(scope="module")
+def server(aeron_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProgram]:
+    running = ServerProgram(aeron_dir, tmp_path_factory.mktemp("server"))
     try:
         yield running
     finally:
         running.close()
 
 
-def test_flights_come_through_both_jobs_as_they_were_published(aeron_dir: Path, table: Path, tmp_path: Path) -> None:
-    flights = load(ROWS)
-    in_delta = compare(flights, read_table(table).cast(SCHEMA))
+@pytest.fixture(scope="module")
+def written(server: ServerProgram, table: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a stream of the server, which the second job has made of the table."""
+    place = tmp_path_factory.mktemp("out")
+    server.create("flights", 2)
+    options = given(server.options("flights"))
+    submit(place, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={place / 'out'}", *options)
+    return "flights"
+
+
+def test_the_first_job_brings_flights_into_delta_as_they_were_published(table: Path) -> None:
+    in_delta = compare(load(ROWS), read_table(table).cast(SCHEMA))
     assert in_delta.equal, in_delta.sentence
 
+
+def test_the_second_job_brings_them_to_a_server_by_options_alone(
+    server: ServerProgram, written: str, aeron_dir: Path
+) -> None:
+    options = server.options(written)
+    with aeron_spark.connect(
+        options["server"], identity=options["identity"], server_key=options["serverKey"], aeron_dir=str(aeron_dir),
+        ipc="never", store=MemoryPeerStore(), timeout=60.0,
+    ) as client:  # fmt: skip
+        found = pa.Table.from_batches(list(client.reader(written)))
+    through = compare(load(ROWS), found.cast(SCHEMA))
+    assert through.equal, through.sentence
+
+
+@pytest.mark.full("a Spark of its own, and Spark's ten seconds; tests/unit/jobs has how a query begins, again, or not")
+def test_a_job_whose_python_comes_late_begins_again(aeron_dir: Path, published: None, tmp_path: Path) -> None:
+    assert NOT_BACK in into_delta(aeron_dir, tmp_path, late_python(tmp_path)), "Spark waited for the late Python"
+    in_delta = compare(load(ROWS), read_table(tmp_path / "flights").cast(SCHEMA))
+    assert in_delta.equal, in_delta.sentence
+
+
+@pytest.mark.full("a Spark of its own; the first job is in make test, and so is direct writing")
+def test_the_second_job_brings_them_directly(aeron_dir: Path, table: Path, tmp_path: Path) -> None:
+    flights = load(ROWS)
     sink = direct(aeron_dir, streamId="1002", record="auto")
     submit(tmp_path, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={tmp_path / 'out'}", *sink)
     back = compare(flights, recorded(aeron_dir, "1002", tmp_path / "recorded.arrow").cast(SCHEMA))
     assert back.equal, back.sentence
 
 
-def test_both_jobs_work_through_a_server_by_options_alone(server: ServerProgram, table: Path, tmp_path: Path) -> None:
-    server.create("flights", 2)
-    options = server.options("flights")
-    submit(tmp_path, "delta_to_aeron.py", f"--table={table}", f"--checkpoint={tmp_path / 'out'}", *given(options))
+@pytest.mark.full("a Spark of its own; the first job is in make test, and so is reading through a server")
+def test_the_first_job_works_through_a_server_by_options_alone(
+    server: ServerProgram, written: str, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
-    source = given({**options, "startingOffsets": "earliest"})
+    source = given({**server.options(written), "startingOffsets": "earliest"})
     submit(tmp_path, "aeron_to_delta.py", f"--table={copy}", f"--checkpoint={tmp_path / 'into'}", *source)
     through = compare(load(ROWS), read_table(copy).cast(SCHEMA))
     assert through.equal, through.sentence

@@ -6,6 +6,7 @@ import base64
 import re
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +19,7 @@ from aeron_spark import node
 from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.processes import ROOT, forget
 from tests.leaks import SHARED_MEMORY
+from tests.spark_conf import write_defaults
 
 QUICKSTART: Final = ROOT / "notebooks" / "quickstart.ipynb"
 SECURE: Final = ROOT / "notebooks" / "secure_producer.ipynb"
@@ -32,16 +34,28 @@ def code_cells(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.fixture
-def home(run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A node for the notebook alone: it uses the default one, and says nothing of directories."""
+@contextmanager
+def home(run_name: str, place: Path) -> Iterator[None]:
+    """Run a notebook in the block on a node of its own: it uses the default one, and says nothing of directories."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(aeron_dir))
-    # The kernel's connection file would else go to the user's home.
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    yield aeron_dir
-    assert node.stop(aeron_dir, force=True), "the notebook's streams were not on this node"
-    forget(aeron_dir)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AERON_SPARK_AERON_DIR", str(aeron_dir))
+        # The kernel's connection file would else go to the user's home.
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(place / "runtime"))
+        patch.setenv("SPARK_CONF_DIR", str(write_defaults(place / "conf")))
+        try:
+            yield
+            assert node.stop(aeron_dir, force=True), "the notebook's streams were not on this node"
+        finally:
+            forget(aeron_dir)
+
+
+@pytest.fixture(scope="module")
+def quickstart(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What the cells of the quickstart show: its kernel and its Spark cost more than a test may."""
+    place = tmp_path_factory.mktemp("quickstart")
+    with home(run_name, place):
+        return run(QUICKSTART, place)
 
 
 def run(path: Path, place: Path, instead: Mapping[str, str] = MappingProxyType({})) -> list[Any]:
@@ -86,17 +100,18 @@ def test_a_notebook_begins_with_its_installation_and_installs_nowhere_else(path:
     assert [cell.metadata.get("tags", []) for cell in cells] == [[INSTALL], *([[]] * (len(cells) - 1))]
 
 
-def test_the_quickstart_charts_a_live_stream(home: Path, tmp_path: Path) -> None:
-    outputs = run(QUICKSTART, tmp_path)
-    (picture,) = pictures(outputs)
+def test_the_quickstart_charts_a_live_stream(quickstart: list[Any]) -> None:
+    (picture,) = pictures(quickstart)
     assert picture.startswith(PNG)
-    assert any("JFK" in text and "delay" in text for text in tables(outputs))
-    assert all(origin in printed(outputs) for origin in ("EWR", "JFK", "LGA")), "what was recorded is read again"
+    assert any("JFK" in text and "delay" in text for text in tables(quickstart))
+    assert all(origin in printed(quickstart) for origin in ("EWR", "JFK", "LGA")), "what was recorded is read again"
 
 
-def test_the_secure_producer_loses_nothing_while_its_server_is_away(home: Path, tmp_path: Path) -> None:
+@pytest.mark.full("a kernel and a Spark of its own; the quickstart runs in make test")
+def test_the_secure_producer_loses_nothing_while_its_server_is_away(run_name: str, tmp_path: Path) -> None:
     data, control = free_ports()
-    outputs = run(SECURE, tmp_path, {SERVER: f'SERVER = "127.0.0.1:{data}:{control}"'})
+    with home(run_name, tmp_path):
+        outputs = run(SECURE, tmp_path, {SERVER: f'SERVER = "127.0.0.1:{data}:{control}"'})
     (picture,) = pictures(outputs)
     assert picture.startswith(PNG)
     assert any("kitchen" in text and "temperature" in text for text in tables(outputs))

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from aeron_spark.transport.waiting import wait_for
-from spark_jobs.session import begin
+from spark_jobs.session import begin, missed_its_start
 from tests.aeron.streams import PATIENCE, number
+from tests.waiting import look_for
 
 FINISH: Final = 300  # seconds for a query that ends by itself
 
@@ -80,18 +81,26 @@ def finish(
     frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], None], **trigger: Any
 ) -> StreamingQuery:
     """Run a query that ends by itself (``availableNow`` if nothing is said), and raise what it failed with."""
-    with running(frame, checkpoint, sink, **(trigger or {"availableNow": True})) as query:
-        assert query.awaitTermination(FINISH), f"still running after {FINISH} s: {query.status}"
-        return query
+    while True:
+        with running(frame, checkpoint, sink, **(trigger or {"availableNow": True})) as query:
+            try:
+                assert query.awaitTermination(FINISH), f"still running after {FINISH} s: {query.status}"
+                return query
+            except StreamingQueryException:
+                # Spark gives each of its Python processes ten seconds to come up, and begin() sees only the first one
+                if not missed_its_start(query):
+                    raise
 
 
 def await_that(query: StreamingQuery, what: str, poll: Callable[[], bool]) -> None:
     """Wait until ``poll()``; raise what the query failed with, if it does meanwhile."""
 
     def done() -> bool:
+        if poll():
+            return True
         failure = query.exception()
         if failure is not None:
             raise failure
-        return poll()
+        return False
 
-    wait_for(done, PATIENCE, what, state=lambda: str(query.status))
+    look_for(done, PATIENCE, what, state=lambda: str(query.status))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from aeron_spark import opening
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.errors import TransportError
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
+from aeron_spark.pool import POOL
 from aeron_spark.server.program import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.named import rows as staging
+from tests.aeron.streams import numbered
 
 PATIENCE = 30.0
 
@@ -82,7 +85,7 @@ def serving(node: NodeHandle, folder: Path, **options: Any) -> Iterator[Served]:
     given = {"ipc": True, "handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
     with Server(f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, **given) as server:
         yield Served(server, folder)
-        opening.close_all()
+        POOL.close()
 
 
 def read(spark: SparkSession, options: Mapping[str, str], **more: object) -> DataFrame:
@@ -100,3 +103,29 @@ def write(rows: DataFrame, options: Mapping[str, str], **more: object) -> None:
 def numbered_rows(spark: SparkSession, count: int, tasks: int, *, first: int = 0, length: int = 50) -> DataFrame:
     """Values that say their number (see ``tests.aeron.streams.numbered``), in so many tasks, in order."""
     return spark.range(first, first + count, 1, tasks).selectExpr(f"rpad(concat(id, '.'), {length}, '-') as value")
+
+
+def write_values(stream: Stream, first: int, last: int, *, partition: int = 0, length: int = 50) -> None:
+    """Commit numbered values to a partition, in this process: for tests of what comes after them."""
+    staging.write(stream, first, {partition: numbered(first, last, length)}, writer=secrets.token_hex(4))
+
+
+def lines(*servers: Served) -> str:
+    """Return what a file says of these servers."""
+    return "".join(f"{one.server.addresses[0]} {public_text(one.server.public_key)}\n" for one in servers)
+
+
+class Failing:
+    """A stream's ``commit`` that fails once, before or after it is done."""
+
+    def __init__(self, real: Callable[..., Any], *, done: bool) -> None:
+        self.real, self.done = real, done
+        self.failed = False
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        if self.failed:
+            return self.real(*given, **more)
+        self.failed = True
+        if self.done:
+            self.real(*given, **more)
+        raise TransportError("the commit failed, for a test")

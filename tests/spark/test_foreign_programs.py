@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,16 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark import node as nodes
+from aeron_spark.log.recording import RecordingWarning
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
 from spark_jobs.session import begin
-from tests.aeron.streams import close_everything
+from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY
+from tests.spark.byhand import opened, sent, table
 from tests.spark.foreign import PATIENCE, Program, free_port, program, sample
+from tests.spark.queries import await_that
+from tests.waiting import look_for
 
 MESSAGES: Final = 20_000
 ROWS: Final = 500
@@ -70,17 +73,6 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name
 
 
 @pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
-    aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
-    with nodes.ensure(aeron_dir, term_length="1m", ipc_term_length="1m") as handle:
-        yield handle
-        close_everything()
-    nodes.stop(aeron_dir, force=True, timeout=30)
-    shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
 def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """io.aeron.archive.ArchivingMediaDriver, started as its own manual says."""
     place = tmp_path_factory.mktemp("foreign")
@@ -103,11 +95,61 @@ def foreign(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
         wait_for(ready, PATIENCE, "the foreign media driver")
         yield driver
-        close_everything()
+        close_client(driver.aeron_dir)
     shutil.rmtree(driver.aeron_dir, ignore_errors=True)
 
 
+def published(place: Path, directory: Path | str, channel: str, stream_id: int) -> None:
+    """Run a sample that offers until somebody listens, and then so many messages, and wait for its end."""
+    more = {"sample__messages": MESSAGES, "sample__messageLength": 100, "sample__exclusive__publications": "true"}
+    with sample(place, "StreamingPublisher", directory, channel, stream_id, **more) as publisher:
+        publisher.said("Done streaming")
+
+
+def first_words(values: Iterable[bytes]) -> list[int]:
+    """Return the number that the sample writes at the beginning of each message."""
+    return [struct.unpack_from("<q", value)[0] for value in values]
+
+
 @every_kind
+def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
+    node: NodeHandle, foreign: Driver, tmp_path: Path, kind: Callable[[], Channels]
+) -> None:
+    """Until its first batch nobody records: the query does that, as Spark's would."""
+    channels, stream_id = kind(), 500 + KINDS.index(kind)
+    options = {"channel": channels.subscribe, "streamId": str(stream_id), "aeronDir": node.aeron_dir}
+    source = opened(options, startingOffsets="earliest")
+    reader = source.streamReader(source.schema())
+    with pytest.warns(RecordingWarning):
+        start = sent(reader.initialOffset())
+    published(tmp_path, foreign.aeron_dir if channels.network else node.aeron_dir, channels.publish, stream_id)
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        nonlocal start
+        end = sent(reader.latestOffset(start, reader.getDefaultReadLimit()))
+        for partition in reader.partitions(start, end):
+            for batch in reader.read(partition):
+                found.extend(batch.column("value").to_pylist())
+        start = end
+        return len(found) >= MESSAGES
+
+    look_for(all_read, PATIENCE, "all messages", state=lambda: str(len(found)))
+    assert first_words(found) == list(range(MESSAGES))
+    assert {len(value) for value in found} == {100}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ipc,
+        *(
+            pytest.param(kind, marks=pytest.mark.full("the source driven by hand takes in the same; ipc is with Spark"))
+            for kind in KINDS[1:]
+        ),
+    ],
+    ids=lambda kind: kind.__name__,
+)
 def test_a_foreign_publisher_feeds_the_source(
     spark: SparkSession,
     node: NodeHandle,
@@ -123,22 +165,16 @@ def test_a_foreign_publisher_feeds_the_source(
     try:
         # The query is what has the stream recorded; the sample then offers until somebody listens.
         directory = foreign.aeron_dir if channels.network else node.aeron_dir
-        more = {"sample__messages": MESSAGES, "sample__messageLength": 100, "sample__exclusive__publications": "true"}
-        with sample(tmp_path, "StreamingPublisher", directory, channels.publish, stream_id, **more) as publisher:
-            publisher.said("Done streaming")
+        published(tmp_path, directory, channels.publish, stream_id)
 
-            def arrived() -> bool:
-                failure = query.exception()
-                if failure is not None:
-                    raise failure
-                return spark.table(table).count() >= MESSAGES
+        def rows_so_far() -> int:
+            return sum(progress.numInputRows for progress in query.recentProgress)
 
-            wait_for(arrived, PATIENCE, "all rows", state=lambda: str(query.lastProgress))
+        await_that(query, "all rows", lambda: rows_so_far() >= MESSAGES)
     finally:
         query.stop()
     rows = spark.table(table).select("value", "position", "streamId", "sessionId").collect()
-    numbers = [struct.unpack_from("<q", row.value)[0] for row in sorted(rows, key=lambda row: row.position)]
-    assert numbers == list(range(MESSAGES))
+    assert first_words(row.value for row in sorted(rows, key=lambda row: row.position)) == list(range(MESSAGES))
     assert {len(row.value) for row in rows} == {100}
     assert {row.streamId for row in rows} == {stream_id}
     assert len({row.sessionId for row in rows}) == 1
@@ -182,12 +218,7 @@ def test_the_sink_can_be_measured_by_a_foreign_rate_subscriber(
         subscriber.said("totals 5,?000 messages")
 
 
-def test_a_recording_made_in_a_foreign_archive_is_read(
-    spark: SparkSession,
-    foreign: Driver,
-    node: NodeHandle,
-    tmp_path: Path,
-) -> None:
+def test_a_recording_made_in_a_foreign_archive_is_read(foreign: Driver, node: NodeHandle, tmp_path: Path) -> None:
     channel, stream_id = f"aeron:udp?endpoint=127.0.0.1:{free_port()}", 400
     more = {
         "sample__messages": 3,  # one a second
@@ -202,7 +233,6 @@ def test_a_recording_made_in_a_foreign_archive_is_read(
     # Through the foreign driver as well as through the node's own, which reaches the archive over the network.
     for aeron_dir in (str(foreign.aeron_dir), node.aeron_dir):
         options = {"channel": channel, "streamId": str(stream_id), "archive": foreign.control, "aeronDir": aeron_dir}
-        found = spark.read.format("aeron").options(record="never", **options).load()
-        rows = found.orderBy("position").collect()
-        assert [bytes(row.value).rstrip(b"\0").decode() for row in rows] == [f"Hello World! {n}" for n in range(3)]
-        assert {(row.recordingId, row.streamId) for row in rows} == {(recording, stream_id)}
+        rows = table(options, record="never").to_pylist()
+        assert [row["value"].rstrip(b"\0").decode() for row in rows] == [f"Hello World! {n}" for n in range(3)]
+        assert {(row["recordingId"], row["streamId"]) for row in rows} == {(recording, stream_id)}

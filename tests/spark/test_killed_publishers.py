@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from aeron_spark.transport.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
 from tests.aeron.node.programs import python
 from tests.aeron.streams import PATIENCE, Publishing, Stream, frame, number, numbered
+from tests.spark.byhand import Query, numbers
 from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
 
 # Publishes one whole value, then the beginning of a second one, and kills itself as nobody can prevent.
@@ -83,6 +85,20 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def all_killed(node: NodeHandle) -> Iterator[dict[str, Killed]]:
+    """What publishers of each payload left."""
+    with killed_publishers(node) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def more_killed(node: NodeHandle) -> Iterator[dict[str, Killed]]:
+    """The same again, for other tests."""
+    with killed_publishers(node) as found:
+        yield found
+
+
+@contextmanager
+def killed_publishers(node: NodeHandle) -> Iterator[dict[str, Killed]]:
     """All at once, as it takes the media driver ten seconds to see that a client has died."""
     streams = {payload: Stream(node).record() for payload in PAYLOADS}
     dying = {
@@ -118,16 +134,38 @@ def encoded(payload: str, value: bytes) -> bytes:
 
 
 def test_what_a_killed_publisher_left_unfinished_is_discarded_and_nothing_waits_for_it(
-    spark: SparkSession, all_killed: dict[str, Killed], payload: str, tmp_path: Path
+    all_killed: dict[str, Killed], payload: str
 ) -> None:
     killed = all_killed[payload]
     stream = killed.stream
     options = {"payload": payload, "idleTimeout": "10s"}
+    assert numbers(stream.options, **options) == [0]
+    ended, running = (Query(stream.options, **options) for _ in range(2))
+    assert ended.available_now() == [[0]]
+    assert list(running.batches()) == [[0]]
+    end = wait_for(lambda: killed.descriptor.stop_position, PATIENCE, "the recording of the dead one to stop")
+    assert end >= frame(len(encoded(payload, WHOLE))) + 1408  # more is recorded than is whole
+    assert list(running.batches()) == []
+    extended = stream.extend(Publishing(stream, None, killed.recording_id))  # type: ignore[arg-type]
+    extended.send([encoded(payload, value) for value in numbered(1, 4)])
+    assert list(running.batches()) == [[1, 2, 3]]
+    assert numbers(stream.options, **options) == [0, 1, 2, 3]
+    # A query that stopped at the unfinished tail goes on behind it.
+    assert ended.available_now() == [[1, 2, 3]]
 
-    def numbers() -> list[int]:
+
+@pytest.mark.full("three queries of Spark and two reads a payload; the test above drives the source through the same")
+def test_spark_goes_on_behind_what_a_killed_publisher_left_unfinished(
+    spark: SparkSession, more_killed: dict[str, Killed], payload: str, tmp_path: Path
+) -> None:
+    killed = more_killed[payload]
+    stream = killed.stream
+    options = {"payload": payload, "idleTimeout": "10s"}
+
+    def batch() -> list[int]:
         return sorted(number(row.value) for row in read_batch(spark, stream.options, **options).collect())
 
-    assert numbers() == [0]
+    assert batch() == [0]
     seen, ended = Collected(), Collected()
     finish(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
     assert ended.numbers == [0]
@@ -138,7 +176,7 @@ def test_what_a_killed_publisher_left_unfinished_is_discarded_and_nothing_waits_
         extended = stream.extend(Publishing(stream, None, killed.recording_id))  # type: ignore[arg-type]
         extended.send([encoded(payload, value) for value in numbered(1, 4)])
         await_that(query, "what came after it", lambda: seen.numbers == [0, 1, 2, 3])
-    assert numbers() == [0, 1, 2, 3]
+    assert batch() == [0, 1, 2, 3]
     # A query that stopped at the unfinished tail goes on behind it.
     finish(read_stream(spark, stream.options, **options), tmp_path / "ended", ended)
     assert ended.numbers == [0, 1, 2, 3]

@@ -14,13 +14,18 @@ from pyspark.sql import SparkSession
 
 from aeron_spark import opening
 from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.errors import RefusedError
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import ReadOptions, Through
-from tests.aeron.streams import number, own_node
+from aeron_spark.pool import POOL
+from tests.aeron.streams import number
+from tests.spark.byhand import numbered_values, numbers, save
 from tests.spark.served import Served, numbered_rows, read, serving, write
 
-TASKS = 8
+pytestmark = pytest.mark.usefixtures("copied")
+
+TASKS = 4
 
 
 @pytest.fixture
@@ -32,9 +37,9 @@ def fresh(served: Served, request: pytest.FixtureRequest) -> str:
 def test_a_worker_has_one_handshake_for_all_its_tasks(spark: SparkSession, served: Served, fresh: str) -> None:
     stream = served.stream(TASKS)
     options = served.options(stream, identity=served.key(fresh))
-    for turn in range(3):
-        write(numbered_rows(spark, 400, TASKS, first=400 * turn), options)
-        assert len(read(spark, options).collect()) == 400 * (turn + 1)
+    for turn in range(2):
+        write(numbered_rows(spark, 40, TASKS, first=40 * turn), options)
+        assert len(read(spark, options).collect()) == 40 * (turn + 1)
         if turn == 0:
             # two task slots, each with a worker that reads and one that writes; what plans and commits has its own
             assert 2 <= (first := served.handshakes(served.key(fresh), 2)) <= 4 + 4
@@ -49,37 +54,40 @@ def test_a_partition_has_a_handshake_of_its_own_where_that_is_wanted(
         served.options(stream, identity=served.key(f"{fresh}-{name}"), handshake="partition")
         for name in ("writer", "reader")
     )
-    write(numbered_rows(spark, 400, TASKS), writer)
+    write(numbered_rows(spark, 40, TASKS), writer)
     # each task's, and what commits; a task that comes to another worker than before makes another
     assert TASKS <= served.handshakes(served.key(f"{fresh}-writer"), TASKS) <= TASKS + 2
     for _ in range(2):
-        assert len(read(spark, reader).collect()) == 400
+        assert len(read(spark, reader).collect()) == 40
     assert TASKS <= served.handshakes(served.key(f"{fresh}-reader"), TASKS) <= 2 * TASKS + 2
 
 
-@pytest.fixture(scope="module")
-def other_node(run_name: str) -> Iterator[NodeHandle]:
-    """For servers beside the module's own: one server a media driver listens over its shared memory."""
-    with own_node(run_name) as handle:
-        yield handle
-
-
-# a task with a handshake of its own hears that the server is full at the end of a step, which takes ten seconds
-@pytest.mark.parametrize(("handshake", "tasks"), [("worker", 64), ("partition", 16)])
+# A task with a handshake of its own hears that the server is full at the end of a step, which takes ten seconds.
+@pytest.mark.parametrize(
+    ("handshake", "tasks"),
+    [
+        ("worker", 8),
+        pytest.param("worker", 64, marks=pytest.mark.full("64 tasks twice; 8 of them queue, too")),
+        pytest.param(
+            "partition", 16, marks=pytest.mark.full("a minute of waiting; threads_at_once shows it without Spark")
+        ),
+    ],
+)
 def test_many_tasks_queue_for_a_server_with_few_places(
-    spark: SparkSession, other_node: NodeHandle, tmp_path: Path, handshake: str, tasks: int
+    spark: SparkSession, node: NodeHandle, tmp_path: Path, handshake: str, tasks: int
 ) -> None:
-    with serving(other_node, tmp_path, max_connections=6, streams_dir=str(tmp_path / "streams")) as few:
+    places = 6
+    with serving(node, tmp_path, ipc=False, max_connections=places, streams_dir=str(tmp_path / "streams")) as few:
         stream = few.stream(tasks)
         options = few.options(stream, handshake=handshake)
-        write(numbered_rows(spark, 6_400, tasks), options)
+        write(numbered_rows(spark, 640, tasks), options)
         rows = read(spark, options)
         assert rows.rdd.getNumPartitions() == tasks
-        assert sorted(number(row.value) for row in rows.collect()) == list(range(6_400))
+        assert sorted(number(row.value) for row in rows.collect()) == list(range(640))
 
 
-def test_threads_at_once_wait_for_a_place_too(other_node: NodeHandle, tmp_path: Path) -> None:
-    with serving(other_node, tmp_path, max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
+def test_threads_at_once_wait_for_a_place_too(node: NodeHandle, tmp_path: Path) -> None:
+    with serving(node, tmp_path, ipc=False, max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
         stream = few.stream()
         options = ReadOptions.parse(few.options(stream, handshake="partition"), streaming=False)
         way = cast("Through", options.way)
@@ -87,7 +95,7 @@ def test_threads_at_once_wait_for_a_place_too(other_node: NodeHandle, tmp_path: 
         lock = threading.Lock()
 
         def task(partition: int) -> int:
-            with opening.lent(way, partition) as hosts:
+            with POOL.borrow(way, partition) as hosts:
                 found = opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()
                 with lock:
                     most[0] = max(most[0], few.server.statistics["connections"])
@@ -106,31 +114,41 @@ def strict(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "clients").write_text(f"{owner} the owner\nstreams=open-*:read {reader} a reader\n")
     (folder / "clients").chmod(0o600)
     given = {"authorized_keys": str(folder / "clients"), "streams_dir": str(folder / "streams")}
-    with serving(node, folder, **given) as one:
+    with serving(node, folder, ipc=False, **given) as one:
         yield one
 
 
-def test_a_key_may_do_what_it_may_and_no_more(spark: SparkSession, strict: Served) -> None:
+def test_a_key_may_do_what_it_may_and_no_more(strict: Served) -> None:
     shown, hidden = strict.server.streams.create("open-1", 1), strict.server.streams.create("hidden", 1)
     for stream in (shown, hidden):
-        write(numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key("owner")))
+        save(strict.options(stream, identity=strict.key("owner")), [numbered_values(0, 3)])
+    ends = [stream.states()[0].end for stream in (shown, hidden)]
     reader = strict.key("reader")
-    assert len(read(spark, strict.options(shown, identity=reader)).collect()) == 3
-    with pytest.raises(PySparkException, match="your key may not read"):
-        read(spark, strict.options(hidden, identity=reader), payload="raw").collect()
+    assert numbers(strict.options(shown, identity=reader)) == [0, 1, 2]
+    with pytest.raises(RefusedError, match="your key may not read"):
+        numbers(strict.options(hidden, identity=reader))
     for stream in (shown, hidden):
-        with pytest.raises(PySparkException, match=r"your key may not .*write"):
-            write(numbered_rows(spark, 3, 1), strict.options(stream, identity=reader))
-    with pytest.raises(PySparkException, match="This server does not know your key"):
-        read(spark, strict.options(shown, identity=strict.key("stranger")), payload="raw").collect()
-    assert [stream.states()[0].end for stream in (shown, hidden)] == [288, 288]
+        with pytest.raises(RefusedError, match=r"your key may not .*write"):
+            save(strict.options(stream, identity=reader), [numbered_values(3, 6)])
+    with pytest.raises(RefusedError, match="This server does not know your key"):
+        numbers(strict.options(shown, identity=strict.key("stranger")))
+    assert [stream.states()[0].end for stream in (shown, hidden)] == ends
+
+
+def test_spark_comes_with_a_key_and_shows_what_it_may_not(spark: SparkSession, strict: Served) -> None:
+    stream = strict.server.streams.create("closed", 1)
+    write(numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key("owner")))
+    end = stream.states()[0].end
+    with pytest.raises(PySparkException, match=r"your key may not .*write"):
+        write(numbered_rows(spark, 3, 1), strict.options(stream, identity=strict.key("reader")))
+    assert 0 < end == stream.states()[0].end
 
 
 def test_a_connection_that_ended_is_made_anew(served: Served) -> None:
     stream = served.stream()
     way = cast("Through", ReadOptions.parse(served.options(stream, identity=served.key("again")), streaming=False).way)
     for turn in (1, 2):
-        with opening.lent(way) as hosts:
+        with POOL.borrow(way) as hosts:
             assert len(opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1
         assert served.handshakes(served.key("again"), turn) == turn
-        opening.close_all()
+        POOL.close()

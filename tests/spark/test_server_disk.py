@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 import aeron_spark
 from aeron_spark.aeron import walk as walking
@@ -21,7 +19,8 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.named.rows import messages, write
-from tests.spark.served import Served, read
+from tests.spark.byhand import table
+from tests.spark.served import Served
 
 MIB: Final = 1 << 20
 MESSAGE: Final = 8 << 10  # an eighth of a term of 64 KiB, with its header
@@ -51,9 +50,9 @@ class Touched:
         return found
 
 
-@pytest.mark.parametrize("mib", [64, pytest.param(1024, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mib", [16, pytest.param(1024, marks=pytest.mark.soak)])
 def test_a_starting_time_is_found_without_reading_the_stream(
-    spark: SparkSession, served: Served, monkeypatch: pytest.MonkeyPatch, mib: int
+    served: Served, monkeypatch: pytest.MonkeyPatch, mib: int
 ) -> None:
     stream = served.stream(term_bytes=64 << 10)
     filling = bytes(MESSAGE - 128)
@@ -64,8 +63,8 @@ def test_a_starting_time_is_found_without_reading_the_stream(
     for transaction in (mib, mib + 1):
         write(stream, transaction, {0: [b"%9d" % transaction]})
     touched, size = Touched(stream, monkeypatch), stream.states()[0].end
-    found = read(spark, served.options(stream), payload="raw", startingTimestamp=began.isoformat()).collect()
-    assert [int(row.value) for row in found] == [mib, mib + 1]
+    found = table(served.options(stream), startingTimestamp=began.isoformat())
+    assert [int(value) for value in found["value"].to_pylist()] == [mib, mib + 1]
     print(f"{touched.bytes} bytes of {size} were read")
     assert size > 0.9 * mib * MIB
     assert 0 < touched.bytes < size / 100
@@ -73,7 +72,7 @@ def test_a_starting_time_is_found_without_reading_the_stream(
 
 @pytest.mark.parametrize("place", ["in a value", "in a frame's length"])
 def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_nothing_wrong_is_delivered(
-    spark: SparkSession, served: Served, node: NodeHandle, place: str
+    served: Served, node: NodeHandle, place: str
 ) -> None:
     stream = served.stream()
     values = [secrets.token_bytes(100) for _ in range(1_000)]
@@ -86,8 +85,8 @@ def test_a_bit_that_flipped_on_disk_is_told_with_recording_and_position_and_noth
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 0x10]))
-    with pytest.raises(PySparkException, match="DataFormatError") as failed:
-        read(spark, served.options(stream), payload="raw").collect()
+    with pytest.raises(DataFormatError) as failed:
+        table(served.options(stream))
     _names(str(failed.value), state.recording_id, position)
     delivered: list[bytes] = []
     with aeron_spark.connect(

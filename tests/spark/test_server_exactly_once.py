@@ -1,9 +1,11 @@
-"""From a stream to a stream through Spark, exactly once, whatever is repeated, lost or left behind."""
+"""From a stream to a stream through Spark, exactly once, whatever is repeated, lost or left behind.
+
+``test_server_sink`` drives the sink through the same by hand: what only Spark shows is here, and the rest is ``full``.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from aeron_spark.errors import RefusedError, TransportError
+from aeron_spark.errors import RefusedError
 from aeron_spark.streams.stream import Stream
 from spark_jobs.session import begin
 from tests.aeron.streams import number
+from tests.spark.byhand import numbers, table
 from tests.spark.queries import FINISH, await_that, read_stream
-from tests.spark.served import Served, numbered_rows, read, write
+from tests.spark.served import Failing, Served, read, write, write_values
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 
 def start(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: Any) -> StreamingQuery:
@@ -37,8 +42,8 @@ def copy(frame: DataFrame, options: dict[str, str], checkpoint: Path, **more: An
     return query
 
 
-def values(spark: SparkSession, served: Served, stream: Stream) -> list[int]:
-    return [number(row.value) for row in read(spark, served.options(stream), payload="raw").collect()]
+def values(served: Served, stream: Stream) -> list[int]:
+    return numbers(served.options(stream))
 
 
 def forget_last_commit(checkpoint: Path) -> int:
@@ -51,9 +56,10 @@ def forget_last_commit(checkpoint: Path) -> int:
 
 
 @pytest.fixture
-def source(spark: SparkSession, served: Served) -> Stream:
+def source(served: Served) -> Stream:
     made = served.stream(2)
-    write(numbered_rows(spark, 200, 2), served.options(made))
+    write_values(made, 0, 100)
+    write_values(made, 100, 200, partition=1)
     return made
 
 
@@ -66,12 +72,39 @@ def rows_of(spark: SparkSession, served: Served, source: Stream, **more: object)
     return read_stream(spark, served.options(source), **more).select("value")
 
 
+@pytest.mark.full("two queries through Spark; test_server_sink drives the sink through the same by hand")
+def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
+    spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is committed on the server, and Spark does not know: it comes again, in a run of its own."""
+    monkeypatch.setattr(target, "commit", Failing(target.commit, done=True))
+    frame, options = rows_of(spark, served, source, maxRowsPerTrigger=150), served.options(target)
+    first = start(frame, options, tmp_path / "c")
+    with pytest.raises(PySparkException, match="the commit failed, for a test"):
+        first.awaitTermination(FINISH)
+    first.stop()
+    assert len(values(served, target)) == 150
+    write_values(source, 200, 300)
+    query = copy(frame, options, tmp_path / "c")
+    assert query.id == first.id
+    assert target.last(query.id) == 1
+    for partition in (0, 1):
+        same, wanted = (
+            [number(row["value"]) for row in table(served.options(one)).to_pylist() if row["recordingId"] == partition]
+            for one in (target, source)
+        )
+        assert same == wanted
+    with pytest.raises(RefusedError, match=f"fenced: the later run '{query.runId}'"):
+        target.enter(query.id, first.runId, 2)
+
+
+@pytest.mark.full("two queries and four reads through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_copy_is_equal_partition_by_partition_over_restarts(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
     frame = rows_of(spark, served, source, maxRowsPerTrigger=60)
     query = copy(frame, served.options(target), tmp_path / "c")
-    write(numbered_rows(spark, 100, 2, first=200), served.options(source))
+    write_values(source, 200, 300)
     copy(frame, served.options(target), tmp_path / "c")
     for partition in (0, 1):
         first, second = (
@@ -82,6 +115,7 @@ def test_a_copy_is_equal_partition_by_partition_over_restarts(
     assert target.last(str(query.id)) == int(max(path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*")))
 
 
+@pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
 @pytest.mark.parametrize("partitions", [2, 3], ids=["as it was", "in other partitions"])
 def test_a_batch_whose_commit_spark_forgot_is_dropped_when_it_comes_again(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path, partitions: int
@@ -93,25 +127,10 @@ def test_a_batch_whose_commit_spark_forgot_is_dropped_when_it_comes_again(
     again = frame if partitions == 2 else frame.repartition(partitions)
     copy(again, served.options(target), tmp_path / "c")
     assert target.states() == before
-    assert sorted(values(spark, served, target)) == list(range(200))
+    assert sorted(values(served, target)) == list(range(200))
 
 
-class Failing:
-    """A stream's ``commit`` that fails once, before or after it is done."""
-
-    def __init__(self, real: Callable[..., Any], *, done: bool) -> None:
-        self.real, self.done = real, done
-        self.failed = False
-
-    def __call__(self, *given: Any, **more: Any) -> Any:
-        if self.failed:
-            return self.real(*given, **more)
-        self.failed = True
-        if self.done:
-            self.real(*given, **more)
-        raise TransportError("the commit failed, for a test")
-
-
+@pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
 @pytest.mark.parametrize("done", [False, True], ids=["before it was done", "after it was done"])
 def test_a_commit_that_fails_fails_the_query_and_its_rows_come_once(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path,
@@ -122,11 +141,12 @@ def test_a_commit_that_fails_fails_the_query_and_its_rows_come_once(
     with pytest.raises(PySparkException, match="the commit failed, for a test"):
         copy(rows_of(spark, served, source), served.options(target), tmp_path / "c")
     assert failing.failed
-    assert len(values(spark, served, target)) == (200 if done else 0)  # what was aborted after its commit stays
+    assert len(values(served, target)) == (200 if done else 0)  # what was aborted after its commit stays
     copy(rows_of(spark, served, source), served.options(target), tmp_path / "c")
-    assert sorted(values(spark, served, target)) == list(range(200))
+    assert sorted(values(served, target)) == list(range(200))
 
 
+@pytest.mark.full("a query through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_batch_without_rows_is_a_transaction(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
@@ -136,6 +156,7 @@ def test_a_batch_without_rows_is_a_transaction(
     assert [state.end for state in target.states()] == [0, 0]
 
 
+@pytest.mark.full("two queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_a_later_run_fences_off_the_earlier_one(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
@@ -144,18 +165,19 @@ def test_a_later_run_fences_off_the_earlier_one(
     try:
         await_that(older, "its first batch", lambda: target.last("w") == 0)
         target.enter("w", "the later run", 1)  # as another cluster would that was given the checkpoint
-        write(numbered_rows(spark, 50, 1, first=200), served.options(source))
+        write_values(source, 200, 250)
         with pytest.raises(PySparkException, match="the later run"):
             older.awaitTermination(FINISH)
     finally:
         older.stop()
-    assert len(values(spark, served, target)) == 200
+    assert len(values(served, target)) == 200
     copy(frame, options, tmp_path / "c", writerId="w")
-    assert sorted(values(spark, served, target)) == list(range(250))
+    assert sorted(values(served, target)) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
         target.enter("w", "the later run", 2)
 
 
+@pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_restart_is_a_repeat(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
@@ -169,9 +191,10 @@ def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_rest
         copy(frame.where("value is null"), options, tmp_path / "three", writerId="shared")
     assert forget_last_commit(tmp_path / "one") == 0
     copy(frame, options, tmp_path / "one", writerId="shared")
-    assert sorted(values(spark, served, target)) == list(range(200))
+    assert sorted(values(served, target)) == list(range(200))
 
 
+@pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
@@ -179,13 +202,14 @@ def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(
     copy(frame, options, tmp_path / "c")
     shutil.copytree(tmp_path / "c", tmp_path / "older")
     for first in (200, 250):
-        write(numbered_rows(spark, 50, 1, first=first), served.options(source))
+        write_values(source, first, first + 50)
         copy(frame, options, tmp_path / "c")
     with pytest.raises(PySparkException, match="an older copy of its checkpoint"):
         copy(frame, options, tmp_path / "older")
-    assert sorted(values(spark, served, target)) == list(range(300))
+    assert sorted(values(served, target)) == list(range(300))
 
 
+@pytest.mark.full("three queries through Spark; test_server_sink drives the sink through the same by hand")
 def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
     spark: SparkSession, served: Served, source: Stream, target: Stream, tmp_path: Path
 ) -> None:
@@ -198,9 +222,9 @@ def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
         newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w")
         try:
             assert newer.id == ahead.id
-            write(numbered_rows(spark, 50, 1, first=200), served.options(source))
+            write_values(source, 200, 250)
             await_that(newer, "its next batch", lambda: target.last("w", str(newer.id)) > 0)
-            write(numbered_rows(spark, 50, 1, first=250), served.options(source))
+            write_values(source, 250, 300)
             with pytest.raises(PySparkException) as fenced:
                 older.awaitTermination(FINISH)
             assert f"run '{older.runId}' of writer 'w' is fenced: the later run '{newer.runId}'" in str(fenced.value)

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.datasource import GreaterThanOrEqual
 
-from aeron_spark.node import NodeHandle
+from aeron_spark.errors import DataLossError, OptionError
+from aeron_spark.log.stream import DataLossWarning
 from aeron_spark.streams.stream import Stream
-from tests.aeron.streams import number, own_node
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.streams import number
+from tests.spark.byhand import Query, numbered_values, numbers, opened, save, table
 from tests.spark.queries import Collected, await_that, finish, read_stream, running
-from tests.spark.served import Served, numbered_rows, read, write
+from tests.spark.served import Served, numbered_rows, read, write, write_values
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 
-@pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
-    """One with small segments, so that little is enough to purge some."""
-    with own_node(run_name, segment_length="256k") as handle:
-        yield handle
-
-
-@pytest.fixture
-def stream(spark: SparkSession, served: Served) -> Stream:
-    """600 numbered messages in each of two partitions: even tasks' numbers in the first, odd ones' in the second."""
+def filled(served: Served) -> Stream:
+    """Make a stream of 600 numbered messages in each of two partitions."""
     made = served.stream(2, term_bytes=1 << 16)
-    write(numbered_rows(spark, 1_200, 4, length=200), served.options(made))
+    for first in (0, 300, 600, 900):
+        write_values(made, first, first + 300, partition=first // 300 % 2, length=200)
     return made
 
 
-def numbers(rows: list[Row]) -> list[int]:
+@pytest.fixture(scope="module")
+def stream(served: Served) -> Stream:
+    """One that no test changes."""
+    return filled(served)
+
+
+def numbers_of(rows: list[Row]) -> list[int]:
     return [number(row.value) for row in rows]
 
 
@@ -42,7 +46,7 @@ def test_raw_rows_say_which_stream_partition_and_position_they_are_of(
     spark: SparkSession, served: Served, stream: Stream
 ) -> None:
     rows = read(spark, served.options(stream)).collect()
-    assert numbers(rows) == [*range(300), *range(600, 900), *range(300, 600), *range(900, 1_200)]
+    assert numbers_of(rows) == [*range(300), *range(600, 900), *range(300, 600), *range(900, 1_200)]
     assert {row.channel for row in rows} == {stream.definition.name}
     assert [row.recordingId for row in rows] == [0] * 600 + [1] * 600
     assert len({(row.recordingId, row.position) for row in rows}) == 1_200
@@ -53,7 +57,7 @@ def test_framed_values_and_arrow_rows_come_back_with_their_metadata(spark: Spark
     values, rows = served.stream(), served.stream()
     write(numbered_rows(spark, 10, 1), served.options(values), payload="framed", writerId="desk")
     found = read(spark, served.options(values), includeMetadata=True).collect()
-    assert numbers(found) == list(range(10))
+    assert numbers_of(found) == list(range(10))
     assert {(row._aeron_writer, row._aeron_batch, row._aeron_partition) for row in found} == {("desk", -1, 0)}
     assert [row._aeron_row for row in found] == list(range(10))
     assert all(row._aeron_timestamp is not None for row in found)
@@ -64,76 +68,94 @@ def test_framed_values_and_arrow_rows_come_back_with_their_metadata(spark: Spark
     assert {row._aeron_recordingId for row in table.collect()} == {0}
 
 
-def test_a_batch_has_its_bounds(spark: SparkSession, served: Served, stream: Stream) -> None:
-    options = served.options(stream)
-    rows = read(spark, options).collect()
-    first, second = ([row.position for row in rows if row.recordingId == partition] for partition in (0, 1))
-    name = served.name
+def places(options: dict[str, str], **more: object) -> list[tuple[int, int]]:
+    """Return recording and position of each message that a batch query reads."""
+    found = table(options, **more)
+    return list(zip(found["recordingId"].to_pylist(), found["position"].to_pylist(), strict=True))
+
+
+def test_a_batch_has_its_bounds(served: Served, stream: Stream) -> None:
+    options, name = served.options(stream), served.name
+    first, second = ([at for partition, at in places(options) if partition == wanted] for wanted in (0, 1))
     starting = json.dumps({f"{name}/0": first[590], "1": second[10]})
     ending = json.dumps({f"{name}/0": first[595], f"{name}/1": second[12]})
-    found = read(spark, options, startingOffsets=starting, endingOffsets=ending).collect()
-    assert [(row.recordingId, row.position) for row in found] == [
+    assert places(options, startingOffsets=starting, endingOffsets=ending) == [
         *((0, position) for position in first[590:595]),
         *((1, position) for position in second[10:12]),
     ]
-    found = read(spark, options, startPosition=first[100], endPosition=first[103]).collect()
-    assert [row.position for row in found if row.recordingId == 0] == first[100:103]
-    split = read(spark, options, minPartitions=4)
-    assert split.rdd.getNumPartitions() >= 4
-    assert sorted(numbers(split.collect())) == list(range(1_200))
+    found = places(options, startPosition=first[100], endPosition=first[103])
+    assert [position for partition, position in found if partition == 0] == first[100:103]
+    source = opened(options, minPartitions=4)
+    assert len(source.reader(source.schema()).partitions()) >= 4
+    assert sorted(numbers(options, minPartitions=4)) == list(range(1_200))
     for wrong, says in (
-        ({"startingOffsets": '{"7": 0}'}, "names recording 7, and the stream has no such recording"),
-        ({"startingOffsets": json.dumps({"0": first[1] + 32})}, "is inside a message"),
+        ('{"7": 0}', "names recording 7, and the stream has no such recording"),
+        (json.dumps({"0": first[1] + 32}), "is inside a message"),
     ):
-        with pytest.raises(PySparkException, match=says):
-            read(spark, options, **wrong).collect()
+        with pytest.raises(OptionError, match=says):
+            table(options, startingOffsets=wrong)
 
 
-def test_the_servers_index_finds_a_time_whatever_the_payload(spark: SparkSession, served: Served) -> None:
+def test_the_servers_index_finds_a_time_whatever_the_payload(served: Served) -> None:
     stream = served.stream()
-    moments = []
+    options, moments = served.options(stream), []
+
+    def now() -> datetime:
+        """The time, once it has gone on: no two are equal, and none is that of a commit."""
+        before = datetime.now(timezone.utc)
+        wait_for(lambda: datetime.now(timezone.utc) > before, 60.0, "the clock to go on")
+        return datetime.now(timezone.utc)
+
     for index in range(3):
-        time.sleep(0.01)
-        moments.append(datetime.now(timezone.utc))
-        write(numbered_rows(spark, 10, 1, first=10 * index), served.options(stream))
+        moments.append(now())
+        write_values(stream, 10 * index, 10 * index + 10)
+        now()
     for index, moment in enumerate(moments):
-        found = read(spark, served.options(stream), startingTimestamp=moment.isoformat()).collect()
-        assert numbers(found) == list(range(10 * index, 30))
-    assert numbers(read(spark, served.options(stream), startingTimestamp="-1h").collect()) == list(range(30))
-    late = read(spark, served.options(stream), startingTimestamp=datetime.now(timezone.utc).isoformat())
-    assert late.collect() == []
+        assert numbers(options, startingTimestamp=moment.isoformat()) == list(range(10 * index, 30))
+    assert numbers(options, startingTimestamp="-1h") == list(range(30))
+    assert numbers(options, startingTimestamp=now().isoformat()) == []
 
 
-def test_available_now_keeps_to_the_limits_and_goes_on_where_it_was(
-    spark: SparkSession, served: Served, stream: Stream, tmp_path: Path
+@pytest.mark.full("two queries through Spark take more than 10 CPU seconds; the limits are shown by hand")
+def test_available_now_keeps_to_the_limits_and_a_running_query_goes_on_where_it_was(
+    spark: SparkSession, served: Served, tmp_path: Path
 ) -> None:
-    seen = Collected()
-    frame = read_stream(spark, served.options(stream), maxRowsPerTrigger=500)
-    query = finish(frame, tmp_path / "checkpoint", seen)
+    stream, seen = filled(served), Collected()
+    options = served.options(stream)
+    query = finish(read_stream(spark, options, maxRowsPerTrigger=500), tmp_path / "checkpoint", seen)
     assert seen.numbers == list(range(1_200))
     assert len(seen.sizes) == 3
     assert max(seen.sizes) <= 500
     offset = json.loads(query.lastProgress.sources[0].endOffset)
     assert set(offset["recordings"]) == {f"{served.name}/0", f"{served.name}/1"}
-    write(numbered_rows(spark, 10, 1, first=5_000), served.options(stream))
-    finish(frame, tmp_path / "checkpoint", seen)
-    assert seen.numbers == [*range(1_200), *range(5_000, 5_010)]
+    with running(read_stream(spark, options), tmp_path / "checkpoint", seen) as query:
+        save(options, [numbered_values(5_000, 5_050)], [numbered_values(5_050, 5_100)])
+        await_that(query, "the rows", lambda: len(seen.numbers) == 1_300)
+    assert seen.numbers == [*range(1_200), *range(5_000, 5_100)]
+    assert seen.sizes[3:] == [100]  # a transaction as a whole, of both partitions
 
 
-def test_a_running_query_sees_what_is_committed_and_nothing_before(
-    spark: SparkSession, served: Served, tmp_path: Path
-) -> None:
-    stream = served.stream(2)
-    write(numbered_rows(spark, 10, 2), served.options(stream))
-    seen = Collected()
-    with running(read_stream(spark, served.options(stream)), tmp_path / "checkpoint", seen) as query:
-        await_that(query, "the first rows", lambda: len(seen.numbers) == 10)
-        write(numbered_rows(spark, 100, 2, first=10), served.options(stream))
-        await_that(query, "the rows", lambda: len(seen.numbers) == 110)
-    assert seen.sizes == [10, 100]  # each transaction as a whole, of both partitions
+def test_what_was_purged_is_a_loss_that_is_told(served: Served) -> None:
+    stream = served.stream(term_bytes=1 << 16)
+    write_values(stream, 0, 3)
+    query = Query(served.options(stream))
+    assert list(query.batches()) == [[0, 1, 2]]
+    for first in (10, 610):  # more than two segments
+        write_values(stream, first, first + 600, length=1_000)
+    (start,) = stream.purge(before_position=stream.states()[0].end)
+    assert start > 0
+    with pytest.raises(DataLossError, match="purged"):
+        query.batch()
+    query.restart(failOnDataLoss=False)
+    with pytest.warns(DataLossWarning, match="purged"):
+        found = query.batch()
+    left = numbers(served.options(stream))
+    assert 0 < len(left) < 1_200
+    assert found == left
 
 
-def test_what_was_purged_is_a_loss_that_is_told(spark: SparkSession, served: Served, tmp_path: Path) -> None:
+@pytest.mark.full("three queries; the one before does it by hand, and test_source_losses has one of Spark")
+def test_spark_tells_what_was_purged(spark: SparkSession, served: Served, tmp_path: Path) -> None:
     stream = served.stream(term_bytes=1 << 16)
     write(numbered_rows(spark, 3, 1), served.options(stream))
     seen = Collected()
@@ -146,12 +168,26 @@ def test_what_was_purged_is_a_loss_that_is_told(spark: SparkSession, served: Ser
     with pytest.raises(PySparkException, match="purged"):
         finish(frame, tmp_path / "checkpoint", seen)
     finish(read_stream(spark, served.options(stream), failOnDataLoss=False), tmp_path / "checkpoint", seen)
-    left = numbers(read(spark, served.options(stream)).collect())
+    left = numbers_of(read(spark, served.options(stream)).collect())
     assert 0 < len(left) < 1_200
     assert seen.batches[1] == left
 
 
-def test_filters_become_bounds(spark: SparkSession, served: Served, stream: Stream) -> None:
+def test_filters_become_bounds(served: Served, stream: Stream) -> None:
+    options = served.options(stream)
+    everything = places(options)
+    low = everything[500][1]
+    source = opened(options, pushdown=True)
+    reader: Any = source.reader(source.schema())
+    wanted = [GreaterThanOrEqual(("position",), low)]
+    assert list(reader.pushFilters(wanted)) == wanted, "Spark must still apply the filter"
+    partitions = reader.partitions()
+    found = [at for one in partitions for batch in reader.read(one) for at in batch.column("position").to_pylist()]
+    assert sorted(found) == sorted(position for _, position in everything if position >= low)
+
+
+@pytest.mark.full("two reads of Spark; the one before does it by hand, and test_source_places has one of Spark")
+def test_filters_of_spark_become_bounds(spark: SparkSession, served: Served, stream: Stream) -> None:
     options = served.options(stream)
     rows = read(spark, options).collect()
     low = rows[500].position

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.endpoint.keypair import public_text
-from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import read_stream
-from tests.spark.served import Served, numbered_rows, read, serving, write
+from tests.spark.served import Served, lines, numbered_rows, read, write, write_values
 from tests.spark.test_server_exactly_once import copy, forget_last_commit
+from tests.waiting import look_for
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 
-@pytest.fixture(scope="module")
-def second(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A second server on the module's node, with streams of its own."""
-    folder = tmp_path_factory.mktemp("second")
-    with serving(node, folder, ipc=False, streams_dir=str(folder / "streams")) as one:
-        yield one
-
-
+@pytest.mark.full("two queries of seven batches; test_server_sink writes to two servers by hand")
 def test_micro_batches_are_spread_over_two_servers_and_read_once(
     spark: SparkSession, served: Served, second: Served, tmp_path: Path
 ) -> None:
@@ -55,11 +47,7 @@ def test_micro_batches_are_spread_over_two_servers_and_read_once(
     assert min(alone) > 0
 
 
-def lines(*servers: Served) -> str:
-    """What a file says of these servers."""
-    return "".join(f"{one.server.addresses[0]} {public_text(one.server.public_key)}\n" for one in servers)
-
-
+@pytest.mark.full("two queries of ten batches; test_server_sink reads and writes a server that is added by hand")
 def test_a_server_is_added_while_the_query_runs(
     spark: SparkSession, served: Served, second: Served, tmp_path: Path
 ) -> None:
@@ -81,13 +69,13 @@ def test_a_server_is_added_while_the_query_runs(
 
     query = begin(frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start)
     try:
-        wait_for(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
+        look_for(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
         assert query.isActive
         assert seen == set(range(100))
         # as an editor does it: the file is there, whole, at every moment
         (tmp_path / "servers.new").write_text("# two by now\n" + lines(served, second))
         (tmp_path / "servers.new").rename(file)
-        wait_for(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
+        look_for(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
         assert query.isActive
         assert seen == set(range(200))
     finally:
@@ -100,6 +88,7 @@ def test_a_server_is_added_while_the_query_runs(
     assert sorted(number(row.value) for row in read(spark, target, payload="raw").collect()) == list(range(200))
 
 
+@pytest.mark.full("a query on two servers takes 10 CPU seconds; test_server_sink adds a server by hand")
 def test_a_server_is_added_while_a_query_writes(
     spark: SparkSession, served: Served, second: Served, tmp_path: Path
 ) -> None:
@@ -118,7 +107,7 @@ def test_a_server_is_added_while_a_query_writes(
     def batches(count: int) -> None:
         nonlocal written
         for _ in range(count):
-            write(numbered_rows(spark, 5, 1, first=written), served.options(source))
+            write_values(source, written, written + 5)
             written += 5
             query.processAllAvailable()
 
@@ -136,15 +125,3 @@ def test_a_server_is_added_while_a_query_writes(
         query.stop()
     found = [number(row.value) for row in read(spark, target, payload="raw").collect()]
     assert sorted(found) == list(range(written))
-
-
-def test_a_file_of_servers_that_cannot_be_read_is_told_when_the_query_is_built(
-    spark: SparkSession, served: Served, tmp_path: Path
-) -> None:
-    options = served.options("any", server=f"@{tmp_path / 'servers'}")
-    del options["serverKey"]
-    with pytest.raises(PySparkException, match=r"option 'server': .*servers cannot be read: No such file"):
-        read(spark, options, payload="raw").collect()
-    (tmp_path / "servers").write_text(f"{lines(served)}feeds.example\n")
-    with pytest.raises(PySparkException, match=r"option 'server': .*servers: line 2: it is not 'host:port key'"):
-        read(spark, options, payload="raw").collect()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, ServerKeyChanged
 from aeron_spark.keys.identity import ensure_identity
+from tests.spark.byhand import numbered_values, save, table, values
 from tests.spark.served import Served, numbered_rows, read, write
+
+pytestmark = pytest.mark.usefixtures("copied")
 
 
 def test_tasks_are_spread_over_the_partitions_and_keep_their_order(spark: SparkSession, served: Served) -> None:
@@ -41,8 +46,8 @@ def test_values_of_any_size_are_framed_and_rows_keep_their_nulls(spark: SparkSes
     large = spark.range(3).selectExpr("repeat(char(65 + id), 300000 * cast(id as int)) as value").coalesce(1)
     write(large, served.options(stream), payload="framed")
     assert [len(row.value) for row in read(spark, served.options(stream)).collect()] == [0, 300_000, 600_000]
-    with pytest.raises(PySparkException, match=r"the longest message of stream .* has 8192.*Write with payload=framed"):
-        write(large, served.options(served.stream(term_bytes=1 << 16)), payload="raw")
+    with pytest.raises(AeronSparkError, match=r"the longest message of stream .* has 8192.*Write with payload=framed"):
+        save(served.options(served.stream(term_bytes=1 << 16)), [values(bytes(300_000))], payload="raw")
     table = spark.createDataFrame([(1, None), (None, "x")], "a int, b string").coalesce(1)
     write(table, served.options(rows))
     assert sorted(map(tuple, read(spark, served.options(rows)).collect()), key=str) == [(1, None), (None, "x")]
@@ -58,7 +63,25 @@ def test_of_a_save_that_fails_nothing_is_there(spark: SparkSession, served: Serv
     assert read(spark, served.options(stream)).collect() == []
 
 
-def test_what_a_stream_does_not_hold_is_refused_with_both_sides(spark: SparkSession, served: Served) -> None:
+def test_what_a_stream_does_not_hold_is_refused_with_both_sides(served: Served) -> None:
+    stream = served.stream()
+    options = served.options(stream)
+    save(options, [pa.record_batch({"id": [0, 1, 2]})])
+    with pytest.raises(DataFormatError, match="the stream holds arrow, and the rows are raw"):
+        save(options, [values("0.")])
+    with pytest.raises(DataFormatError, match=r"(?s)id.*string"):
+        save(options, [pa.record_batch({"id": ["0"]})])
+    # Spark's literals and ids are never null, which says nothing of the column
+    never = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string(), nullable=False)])
+    save(options, [pa.record_batch({"id": [3], "more": ["new"]}, schema=never)])
+    save(options, [pa.record_batch({"id": pa.array([None], pa.int64())})])
+    found = table(options, payload="arrow").to_pylist()
+    assert [row["id"] for row in found] == [0, 1, 2, 3, None]
+    assert [row["more"] for row in found] == [None, None, None, "new", None]
+
+
+@pytest.mark.full("seven writes and reads of Spark; the same by hand is in make test")
+def test_spark_shows_what_a_stream_does_not_hold_with_both_sides(spark: SparkSession, served: Served) -> None:
     stream = served.stream()
     write(spark.range(3).coalesce(1), served.options(stream))
     with pytest.raises(PySparkException, match="the stream holds arrow, and the rows are raw"):
@@ -89,6 +112,7 @@ def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, served: 
         read(spark, served.options(stream, identity="missing.key")).collect()
 
 
+# as Spark shows it, and by hand: the first of each goes through Spark
 WRONG_READS = [
     ({"record": "never"}, "option 'record' belongs to the direct way"),
     ({"channel": "aeron:ipc"}, "are two ways to reach a stream, and only one can be taken"),
@@ -104,11 +128,19 @@ WRONG_READS = [
 
 
 @pytest.mark.parametrize(("more", "says"), WRONG_READS, ids=[says for _, says in WRONG_READS])
-def test_a_wrong_read_is_refused(spark: SparkSession, served: Served, more: dict[str, str], says: str) -> None:
-    with pytest.raises(PySparkException) as caught:
-        read(spark, served.options(more.pop("stream", "none"), **more), payload="raw").collect()
+def test_a_wrong_read_is_refused(served: Served, more: dict[str, str], says: str) -> None:
+    with pytest.raises(AeronSparkError) as caught:
+        table(served.options(more.get("stream", "none")) | more)
     assert says in str(caught.value)
     assert "Q0FGRUJB" not in str(caught.value)
+
+
+def test_spark_shows_a_refusal_and_no_secret(spark: SparkSession, served: Served) -> None:
+    for more, says in (WRONG_READS[-2], WRONG_READS[-1]):
+        with pytest.raises(PySparkException) as caught:
+            read(spark, served.options(more.get("stream", "none")) | more, payload="raw").collect()
+        assert says in str(caught.value)
+        assert "Q0FGRUJB" not in str(caught.value)
 
 
 WRONG_WRITES = [
@@ -121,28 +153,27 @@ WRONG_WRITES = [
 
 
 @pytest.mark.parametrize(("more", "says"), WRONG_WRITES, ids=[says for _, says in WRONG_WRITES])
-def test_a_wrong_write_is_refused(spark: SparkSession, served: Served, more: dict[str, str], says: str) -> None:
-    stream = more.pop("stream", None) or served.stream()
-    with pytest.raises(PySparkException) as caught:
-        write(numbered_rows(spark, 1, 1), served.options(stream, **more), payload="framed")
+def test_a_wrong_write_is_refused(served: Served, more: dict[str, str], says: str) -> None:
+    with pytest.raises(AeronSparkError) as caught:
+        save(served.options(more.get("stream") or served.stream()) | more, [numbered_values(0, 1)], payload="framed")
     assert says in str(caught.value)
 
 
 def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, served: Served) -> None:
     stream = served.stream()
-    rows = spark.createDataFrame([(b"x", 7)], "value binary, streamId int")
+    rows = values(b"x", streamId=pa.array([7], pa.int32()))
     for payload in ("auto", "raw", "framed"):
-        with pytest.raises(PySparkException, match="the column 'streamId' names a row's own stream of the direct way"):
-            write(rows, served.options(stream), payload=payload)
+        with pytest.raises(OptionError, match="the column 'streamId' names a row's own stream of the direct way"):
+            save(served.options(stream), [rows], payload=payload)
     with pytest.raises(PySparkException, match="overwrite"):
-        rows.write.format("aeron").mode("overwrite").options(**served.options(stream)).save()
+        numbered_rows(spark, 1, 1).write.format("aeron").mode("overwrite").options(**served.options(stream)).save()
     assert stream.states()[0].end == 0
 
 
-def test_a_server_that_is_another_or_not_there_is_named(spark: SparkSession, served: Served, tmp_path: Path) -> None:
-    stream = served.stream()
+def test_a_server_that_is_another_or_not_there_is_named(served: Served, tmp_path: Path) -> None:
+    options = served.options(served.stream())
     other = public_text(ensure_identity(tmp_path / "other.key").public)
-    with pytest.raises(PySparkException, match="ServerKeyChanged"):
-        read(spark, served.options(stream, serverKey=other), payload="raw").collect()
-    with pytest.raises(PySparkException, match=r"127\.0\.0\.1:9 to answer at all"):
-        read(spark, served.options(stream, server="127.0.0.1:9", connectTimeout="2s", ipc="never")).collect()
+    with pytest.raises(ServerKeyChanged):
+        table(options, serverKey=other)
+    with pytest.raises(AeronSparkError, match=r"127\.0\.0\.1:9 to answer at all"):
+        table(options, server="127.0.0.1:9", connectTimeout="2s", ipc="never")

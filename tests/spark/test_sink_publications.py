@@ -14,13 +14,15 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from aeron_spark import node as nodes
+from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog, read_counters
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
+from spark_jobs.session import begin
 from tests.leaks import SHARED_MEMORY
+from tests.spark.byhand import numbered_values, numbers, save
+from tests.spark.queries import await_that
 
-BATCHES = 100
-PATIENCE = 180.0  # seconds, for a slow machine
 STREAMS = (1101, 1102)
 
 
@@ -36,8 +38,10 @@ def workers(aeron_dir: str) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(gateway.proc.pid).children(recursive=True):
         try:
+            if "pyspark.worker" not in process.cmdline():  # one that plans, or commits
+                continue
             maps = Path(f"/proc/{process.pid}/maps").read_text(errors="replace")
-        except OSError:  # gone meanwhile
+        except (OSError, psutil.Error):  # gone meanwhile
             continue
         if f"{aeron_dir}/cnc.dat" in maps:
             found.append(process)
@@ -53,37 +57,35 @@ def publishing_sessions(aeron_dir: str) -> list[tuple[int, int]]:
     ]
 
 
-def test_after_100_micro_batches_there_is_one_publication_a_worker_and_stream(
-    spark: SparkSession, node: NodeHandle, tmp_path: Path
+@pytest.mark.parametrize("batches", [12, pytest.param(100, marks=pytest.mark.full("a minute; 12 show the same"))])
+def test_after_many_micro_batches_there_is_one_publication_a_worker_and_stream(
+    spark: SparkSession, node: NodeHandle, tmp_path: Path, batches: int
 ) -> None:
     rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="4", numPartitions="2").load()
     rows = rate.selectExpr("cast(value AS string) AS value", f"cast(value % 2 + {STREAMS[0]} AS int) AS streamId")
     writer = rows.writeStream.format("aeron").options(**options(node, payload="raw"))
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="0 seconds").start()
+    query = begin(writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="0 seconds").start)
     try:
 
         def done() -> bool:
-            failure = query.exception()
-            if failure is not None:
-                raise failure
             progress = query.lastProgress
-            return progress is not None and progress["batchId"] >= BATCHES
+            return progress is not None and progress["batchId"] >= batches
 
-        wait_for(done, PATIENCE, f"{BATCHES} micro-batches", state=lambda: str(query.status))
+        await_that(query, f"{batches} micro-batches", done)
         sessions = publishing_sessions(node.aeron_dir)
         used = len(workers(node.aeron_dir))
     finally:
         query.stop()
     assert len(set(sessions)) == len(sessions)
     assert {stream for stream, _ in sessions} == set(STREAMS)
-    assert 0 < used <= 2 * 2  # two slots; Spark keeps processes of its own for other kinds of work
+    assert 0 < used < batches  # two slots; Spark keeps processes of its own for other kinds of work
     assert len(sessions) <= used * len(STREAMS), (sessions, used)
     for stream in STREAMS:
         read = spark.read.format("aeron").options(**options(node, streamId=str(stream), payload="raw")).load()
         found = read.selectExpr("count(*)", "count(DISTINCT sessionId)", "count(DISTINCT value)").first()
         assert found is not None
         count, recorded_sessions, distinct = found
-        assert count >= BATCHES * 2
+        assert count >= batches * 2
         assert recorded_sessions <= used
         assert distinct <= count  # a stopped batch may have been written in part, never twice by one attempt
 
@@ -98,6 +100,7 @@ def impatient(run_name: str) -> Iterator[NodeHandle]:
     nodes.stop(aeron_dir, force=True, timeout=30)
 
 
+@pytest.mark.full("a node that new clients of all processes of Spark connect to; the test below ends a client itself")
 def test_a_worker_that_was_stopped_longer_than_aeron_waits_gets_a_new_client(
     spark: SparkSession, impatient: NodeHandle
 ) -> None:
@@ -131,3 +134,14 @@ def test_a_worker_that_was_stopped_longer_than_aeron_waits_gets_a_new_client(
     assert any(process.is_running() for process in stopped)  # recovered, not replaced
     read = spark.read.format("aeron").options(**options(impatient, payload="raw")).load()
     assert sorted(int(bytes(row.value)) for row in read.select("value").collect()) == list(range(200))
+
+
+def test_a_process_whose_client_has_ended_gets_a_new_one_and_publishes_on(node: NodeHandle) -> None:
+    """As after a stop that was longer than Aeron waits for a client."""
+    given = options(node, streamId="1103", ack="archive")
+    save(given, [numbered_values(0, 10)])
+    before = client_of(node.aeron_dir)
+    before.aeron.close()
+    save(given, [numbered_values(10, 20)])
+    assert client_of(node.aeron_dir) is not before
+    assert numbers(options(node, streamId="1103")) == list(range(20))

@@ -11,8 +11,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from aeron_spark.errors import DataFormatError
 from aeron_spark.node import NodeHandle
 from tests.aeron.streams import Stream, streams_of
+from tests.spark import byhand
+from tests.spark.byhand import save
 
 HEADER: Final = 32
 MTU_PAYLOAD: Final = 1408 - HEADER
@@ -67,20 +70,22 @@ def test_sizes_around_the_limits_of_a_frame_and_a_message_arrive_as_they_were(
 
 
 @pytest.mark.parametrize("size", [LONGEST + 1, LARGE])
-def test_raw_refuses_what_is_longer_than_a_message_with_the_remedy(
-    spark: SparkSession, stream: Stream, size: int
-) -> None:
-    with pytest.raises(Exception, match="DataFormatError") as refused:
-        write(values(spark, size), stream, "raw")
+def test_raw_refuses_what_is_longer_than_a_message_with_the_remedy(stream: Stream, size: int) -> None:
+    with pytest.raises(DataFormatError) as refused:
+        save({**stream.options, "record": "auto"}, [byhand.values(bytes(size))], payload="raw")
     text = str(refused.value)
     assert f"a value has {size} bytes, and the longest message of this channel has {LONGEST}" in text
     assert "Write with payload=framed, which sends it in chunks, or raise the channel's term-length" in text
 
 
+@pytest.mark.parametrize("mib", [8, pytest.param(64, marks=pytest.mark.full("8 MiB are hundreds of chunks, too"))])
 @pytest.mark.parametrize("payload", ["framed", "arrow"])
-def test_64_mib_travel_through_spark_in_chunks(spark: SparkSession, stream: Stream, payload: str) -> None:
-    write(values(spark, 1, LARGE, 2), stream, payload)
-    assert digests(spark, stream) == expected(1, LARGE, 2)
+def test_large_values_travel_through_spark_in_chunks(
+    spark: SparkSession, stream: Stream, payload: str, mib: int
+) -> None:
+    large = mib << 20
+    write(values(spark, 1, large, 2), stream, payload)
+    assert digests(spark, stream) == expected(1, large, 2)
     raw = spark.read.format("aeron").options(**{**stream.options, "payload": "raw"}).load()
-    assert raw.count() > LARGE // LONGEST
+    assert raw.count() > large // LONGEST
     assert raw.selectExpr("max(length(value)) as longest").collect()[0].longest == LONGEST

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.aeron.replay import replay
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
 from tests.aeron.node.programs import python
 from tests.aeron.streams import PATIENCE, Stream, number, numbered, own_node, streams_of
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
+from tests.waiting import look_for
 
 # Publishes numbers from argv[3] to argv[4] on a stream that is recorded, waits until they are, and for a line to end.
 PUBLISHER: Final = """
@@ -82,6 +82,19 @@ def test_recordings_that_appear_stop_and_are_extended_while_the_query_runs_are_a
     assert first.key in end
 
 
+def test_each_run_by_hand_reads_what_was_extended_since_the_last_one(stream: Stream) -> None:
+    publisher = stream.publisher()
+    publisher.send(numbered(0, 10))
+    query = Query(stream.options, record="never")
+    for turn in (1, 2, 3):
+        publisher.stop()
+        assert query.available_now() == [list(range(10 * turn - 10, 10 * turn))]
+        if turn < 3:
+            publisher = stream.extend(publisher)
+            publisher.send(numbered(10 * turn, 10 * turn + 10))
+
+
+@pytest.mark.full("three queries of Spark; the test above drives the source through the same by hand")
 def test_each_run_reads_what_was_extended_since_the_last_one(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:
@@ -129,23 +142,24 @@ def test_recordings_that_appear_after_its_beginning_are_left_to_the_next_run(str
     assert query.available_now() == [[100, 101, 102]]
 
 
-def test_50_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_time(
-    spark: SparkSession, stream: Stream
+@pytest.mark.parametrize("count", [8, pytest.param(50, marks=pytest.mark.full("50 tasks; eight queue, too"))])
+def test_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_time(
+    spark: SparkSession, stream: Stream, count: int
 ) -> None:
-    publishers = [stream.publisher(**{"term-length": "64k", "sparse": "true"}) for _ in range(50)]
+    publishers = [stream.publisher(**{"term-length": "64k", "sparse": "true"}) for _ in range(count)]
     for index, publisher in enumerate(publishers):
         # more than a replay's window, so that the one held below cannot end by itself
         publisher.send(numbered(100 * index, 100 * index + 20, 100 if index else 5_000))
     # files need no place of the archive's
-    frame = read_batch(spark, stream.options, minPartitions=50, readPath="replay")
-    assert frame.rdd.getNumPartitions() >= 50
+    frame = read_batch(spark, stream.options, minPartitions=count, readPath="replay")
+    assert frame.rdd.getNumPartitions() >= count
     found: list[int] = []
     tracker = spark.sparkContext.statusTracker()
     first = publishers[0]
     with replay(stream.archive, first.descriptor, 0, first.position, timeout=PATIENCE):  # the only place is taken
         reading = threading.Thread(target=lambda: found.extend(_numbers(frame)), daemon=True)
         reading.start()
-        wait_for(
+        look_for(
             lambda: any(
                 (stage := tracker.getStageInfo(active)) is not None and stage.numActiveTasks == 2
                 for active in tracker.getActiveStageIds()
@@ -155,7 +169,7 @@ def test_50_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_
         )
         assert not found
     reading.join(PATIENCE)
-    assert sorted(found) == [100 * index + n for index in range(50) for n in range(20)]
+    assert sorted(found) == [100 * index + n for index in range(count) for n in range(20)]
 
 
 def _numbers(frame: DataFrame) -> list[int]:

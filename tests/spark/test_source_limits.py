@@ -26,11 +26,24 @@ def stream(node: NodeHandle) -> Iterator[Stream]:
         yield one.record()
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [{"maxRowsPerTrigger": 5}, {"maxBytesPerTrigger": 5 * MESSAGE}, {"maxBytesPerTrigger": 6 * MESSAGE - 1}],
-    ids=["rows", "bytes", "bytes and most of another message"],
-)
+LIMITS = {
+    "rows": {"maxRowsPerTrigger": 5},
+    "bytes": {"maxBytesPerTrigger": 5 * MESSAGE},
+    "bytes and most of another message": {"maxBytesPerTrigger": 6 * MESSAGE - 1},
+}
+each_limit = pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS.keys())
+
+
+@each_limit
+def test_15_messages_with_a_limit_of_5_are_3_batches_by_hand(stream: Stream, limit: dict[str, int]) -> None:
+    stream.publisher().send(numbered(0, 15))
+    found = Query(stream.options, **limit).available_now()
+    assert found == [list(range(first, first + 5)) for first in (0, 5, 10)]
+    assert Query(stream.options, **limit).batch(limited=False) == list(range(15)), "Trigger.Once has no limit"
+
+
+@pytest.mark.full("the source driven by hand does the same; test_source_lag has limited batches of Spark")
+@each_limit
 def test_15_messages_with_a_limit_of_5_are_exactly_3_batches(
     spark: SparkSession, stream: Stream, tmp_path: Path, limit: dict[str, int]
 ) -> None:
@@ -41,6 +54,7 @@ def test_15_messages_with_a_limit_of_5_are_exactly_3_batches(
     assert seen.numbers == list(range(15))
 
 
+@pytest.mark.full("a deprecated trigger; the source driven by hand has no limit then")
 def test_once_ignores_the_limits(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     stream.publisher().send(numbered(0, 15))
     seen = Collected()
@@ -65,6 +79,7 @@ def test_a_processing_time_trigger_keeps_to_the_limits_while_more_comes(
     assert seen.numbers == list(range(19))
 
 
+@pytest.mark.full("two queries and a second of waiting; the test below has the same by hand, and a clock")
 def test_a_batch_waits_for_its_least_bytes_only_as_long_as_it_may(
     spark: SparkSession, stream: Stream, tmp_path: Path
 ) -> None:

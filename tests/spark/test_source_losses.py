@@ -17,7 +17,7 @@ from aeron_spark.errors import DataFormatError, DataLossError, TransportError
 from aeron_spark.log.stream import DataLossWarning
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
-from tests.aeron.streams import PATIENCE, Publishing, Stream, close_everything, numbered, own_node, streams_of
+from tests.aeron.streams import PATIENCE, Publishing, Stream, close_client, numbered, own_node, streams_of
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_stream, running
 
@@ -194,7 +194,7 @@ def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(r
         query = Query(stream.options, maxRowsPerTrigger=15)
         assert query.batch() == list(range(15))
         stream.close()
-        close_everything()
+        close_client(first.aeron_dir)
         assert nodes.stop(first.aeron_dir, force=True)
         shutil.rmtree(first.archive_dir)
         with nodes.ensure(first.aeron_dir) as second:
@@ -211,7 +211,7 @@ def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(r
                 assert query.batch() == list(range(100, 115))
             assert query.batch() == list(range(115, 120))
             stream.close()
-            close_everything()
+            close_client(first.aeron_dir)
             nodes.stop(first.aeron_dir, force=True)
 
 
@@ -241,6 +241,7 @@ def test_a_checkpoint_that_is_not_this_query_s_is_refused_with_what_to_do(stream
         query.batch()
 
 
+@pytest.mark.full("two queries of Spark; the test above drives the source to the same error")
 def test_spark_shows_what_is_wrong_with_a_checkpoint(spark: SparkSession, stream: Stream, tmp_path: Path) -> None:
     publisher = stream.publisher()
     publisher.send(numbered(0, 5))

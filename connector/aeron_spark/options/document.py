@@ -14,7 +14,8 @@ _HEAD = """\
 Generated from the option table (`make docs`); a test keeps it true. Names are read without regard to case, as
 everywhere in Spark. Unknown options are refused, except those that Spark itself passes to a source or a sink.
 
-Sizes are bytes, or `512k`, `64m`, `1g` (powers of 1024). Durations are `100ms`, `30s`, `15m`, `1h`, or plain seconds.
+Sizes are bytes, or `512KiB`, `64MiB`, `1GiB`, `1TiB` (powers of 1024). Durations are `100ms`, `30s`, `15min`, `1h`,
+`7d`, or plain seconds. `2m` is 2 MiB for a size and 2 minutes for a duration: write `2MiB` and `2min`.
 Positions are stream positions of a recording, in bytes: where a message begins, always a multiple of 32.
 """
 

@@ -49,19 +49,19 @@ WAY_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "mtu", Kind.SIZE, "1184", "Bytes of a UDP payload, a multiple of 32. The default is safe through tunnels.",
-        ENDPOINT, "8k", low=MIN_MTU_BYTES, high=MAX_MTU_BYTES,
+        ENDPOINT, "8KiB", low=MIN_MTU_BYTES, high=MAX_MTU_BYTES,
     ),
     Option(
-        "termLength", Kind.SIZE, "2m",
+        "termLength", Kind.SIZE, "2MiB",
         "Bytes of a term buffer of a connection, a power of two; each direction has three, made as they are used. No "
         "more than half of it is under way at a time.",
-        ENDPOINT, "4m", low=MIN_TERM_BYTES, high=MAX_TERM_BYTES,
+        ENDPOINT, "4MiB", low=MIN_TERM_BYTES, high=MAX_TERM_BYTES,
     ),
     Option(
-        "maxMessage", Kind.SIZE, "128k",
+        "maxMessage", Kind.SIZE, "128KiB",
         "Bytes of the largest Aeron message that is taken, at most an eighth of `termLength`; the smaller one of both "
         "sides counts. What is larger goes as a stream of chunks.",
-        ENDPOINT, "512k", low=MIN_MESSAGE_BYTES, high=MAX_MESSAGE_BYTES,
+        ENDPOINT, "512KiB", low=MIN_MESSAGE_BYTES, high=MAX_MESSAGE_BYTES,
     ),
 )  # fmt: skip
 
@@ -78,10 +78,10 @@ TIME_ROWS: Final[tuple[Option, ...]] = (
         ENDPOINT, "1s",
     ),
     Option(
-        "sessionTimeout", Kind.DURATION, "2m",
+        "sessionTimeout", Kind.DURATION, "2min",
         "How long the session of a client that has gone is kept, so that it can come back to it; at least 60 s, and "
         "more than `expiry` and `linger` together.",
-        ENDPOINT, "10m",
+        ENDPOINT, "10min",
     ),
     Option(
         "setupTimeout", Kind.DURATION, "10s", "How long a connection may take to open after its handshake.",
@@ -113,10 +113,10 @@ BOUND_ROWS: Final[tuple[Option, ...]] = (
         ENDPOINT, "false",
     ),
     Option(
-        "bufferBytes", Kind.SIZE, "16m",
+        "bufferBytes", Kind.SIZE, "16MiB",
         "What a connection keeps of messages that are not acknowledged yet, 128 bytes a message beside its own; beyond "
         "it the sender waits.",
-        ENDPOINT, "64m", low=MIN_BUFFER_BYTES,
+        ENDPOINT, "64MiB", low=MIN_BUFFER_BYTES,
     ),
     Option(
         "bufferTime", Kind.DURATION, None,
@@ -124,26 +124,26 @@ BOUND_ROWS: Final[tuple[Option, ...]] = (
         ENDPOINT, "30s", shown_default="`sessionTimeout`",
     ),
     Option(
-        "queueBytes", Kind.SIZE, "4m",
+        "queueBytes", Kind.SIZE, "4MiB",
         "What may be received and not yet taken by listeners, before the other side is held up.",
-        ENDPOINT, "16m", low=1,
+        ENDPOINT, "16MiB", low=1,
     ),
     Option(
         "maxStreams", Kind.WHOLE, "64", "Streams (large messages and files) of a connection that may arrive at a time.",
         ENDPOINT, "8", low=1, high=INT32_MAX,
     ),
     Option(
-        "streamMemory", Kind.SIZE, "16m", "A stream larger than this is written to a file as it arrives.",
-        ENDPOINT, "1m", low=0,
+        "streamMemory", Kind.SIZE, "16MiB", "A stream larger than this is written to a file as it arrives.",
+        ENDPOINT, "1MiB", low=0,
     ),
     Option(
-        "streamMemoryTotal", Kind.SIZE, "64m",
+        "streamMemoryTotal", Kind.SIZE, "64MiB",
         "What all streams in memory of a connection may announce; beyond it they are written to files.",
-        ENDPOINT, "16m", low=0,
+        ENDPOINT, "16MiB", low=0,
     ),
     Option(
-        "streamDiskTotal", Kind.SIZE, "64g", "What all streams in files of a connection may announce.",
-        ENDPOINT, "1g", low=0,
+        "streamDiskTotal", Kind.SIZE, "64GiB", "What all streams in files of a connection may announce.",
+        ENDPOINT, "1GiB", low=0,
     ),
     Option(
         "spillDir", Kind.PATH, None, "Where the files of streams are written.",
@@ -170,5 +170,5 @@ BOUND_ROWS: Final[tuple[Option, ...]] = (
         "Each frame that fails its authentication makes the connection anew; so many within `tamperedTime` end it.",
         ENDPOINT, "1", low=1, high=INT32_MAX,
     ),
-    Option("tamperedTime", Kind.DURATION, "1m", "See `maxTampered`.", ENDPOINT, "10m"),
+    Option("tamperedTime", Kind.DURATION, "1min", "See `maxTampered`.", ENDPOINT, "10min"),
 )  # fmt: skip

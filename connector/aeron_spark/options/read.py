@@ -51,6 +51,7 @@ class ReadOptions:
     record: str  # auto | never
     include_metadata: bool
     idle_timeout_s: float
+    query_name: str = ""  # of a streaming query, where its reader was given Spark's option 'queryName'
     ignored: tuple[str, ...] = ()  # given, and without effect here; worth a warning
 
     @classmethod
@@ -77,6 +78,7 @@ class ReadOptions:
             record=given.choice("record"),
             include_metadata=given.flag("includeMetadata"),
             idle_timeout_s=given.seconds("idleTimeout"),
+            query_name=next((str(text) for name, text in options.items() if name.lower() == "queryname" and text), ""),
             ignored=tuple(name for name in given.names() if where in given.option(name).ignored),
         )
 

@@ -14,7 +14,9 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
         "auto",
         "`raw`: one row a message, its bytes untouched. `framed`: bytes in this connector's wire format. `arrow`: "
         "the same, "
-        "holding Arrow batches; rows are theirs. `auto`: what the stream says it is, else `raw`.",
+        "holding Arrow batches; rows are theirs. `auto`: what the stream says it is, else `raw`. `.schema(...)` "
+        "chooses columns of `raw` and `framed`: `.schema('value BINARY, position BIGINT')` reads those two alone, and "
+        "faster.",
         READING,
         "raw",
         choices=("auto", "raw", "framed", "arrow"),
@@ -38,9 +40,9 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
         None,
         "Start at this publish time instead of `startingOffsets`: an ISO time (UTC where it names no zone), or "
         "relative such as "
-        "`-10m`. For new queries only. Through a server it is the time of the commit, of any payload.",
+        "`-10min`. For new queries only. Through a server it is the time of the commit, of any payload.",
         READING,
-        "-10m",
+        "-10min",
     ),
     Option(
         "timestampFrom",
@@ -48,7 +50,8 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
         None,
         "Where a foreign stream has its publish times: `reserved-ns` or `reserved-ms` (nano- or milliseconds "
         "since the epoch in Aeron's "
-        "reserved value), or the byte offset of nanoseconds (64 bits, little-endian) in the payload.",
+        "reserved value), or the byte offset of nanoseconds (64 bits, little-endian) in the payload. Without it the "
+        "column `timestamp` of a `raw` stream is NULL.",
         READING,
         "reserved-ns",
     ),
@@ -103,12 +106,12 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "maxBytesPerTrigger",
         Kind.SIZE,
-        "1g",
+        "1GiB",
         "Never more bytes of the log than this a micro-batch (at least one message, so that it never sticks), "
         "shared fairly over "
         "the recordings. A batch query ignores it.",
         READING,
-        "64m",
+        "64MiB",
         low=1,
         ignored=BATCH_READ,
     ),
@@ -128,17 +131,17 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
         None,
         "Wait until so many bytes have come, but not longer than `maxTriggerDelay`. A batch query ignores it.",
         READING,
-        "8m",
+        "8MiB",
         low=1,
         ignored=BATCH_READ,
     ),
     Option(
         "maxTriggerDelay",
         Kind.DURATION,
-        "15m",
+        "15min",
         "The longest wait for `minBytesPerTrigger`. A batch query ignores it.",
         READING,
-        "1m",
+        "1min",
         ignored=BATCH_READ,
     ),
     Option(
@@ -165,13 +168,16 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
         "record",
         Kind.CHOICE,
         "auto",
-        "A channel nobody records yet: `auto` asks the archive to record it from now on, where the archive's host "
-        "can hear it (what "
-        "passed before is lost); `never` fails with the remedy.",
+        "A stream that is not recorded: with `auto` a streaming query asks the archive, when it starts, to record the "
+        "stream from then on, where the archive's host can hear it. It warns: earlier messages are lost, and the "
+        "recording goes on after the query, until `aeron-spark recordings stop` ends it; `recordings list` shows it, "
+        "with the program that started it and the name in the reader's option `queryName`. `never` fails with the "
+        "remedy. A batch query never starts a recording and ignores this.",
         READING,
         "never",
         choices=("auto", "never"),
         way=Way.DIRECT,
+        ignored=BATCH_READ,
     ),
     Option(
         "includeMetadata",

@@ -69,7 +69,8 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
         SERVER, "64", low=1, high=INT32_MAX,
     ),
     Option(
-        "stageBytes", Kind.SIZE, "64g", "What writers may have staged and not committed, in all.", SERVER, "8g", low=1,
+        "stageBytes", Kind.SIZE, "64GiB", "What writers may have staged and not committed, in all.",
+        SERVER, "8GiB", low=1,
     ),
     Option(
         "maxConnections", Kind.WHOLE, "1000", "Connections in all; 0 is no limit.", SERVER, "100", high=INT32_MAX

@@ -29,10 +29,17 @@ _DURATION_UNITS: Final[Mapping[str, int]] = {
     "h": 3_600 * NANOS,
     "d": 86_400 * NANOS,
 }
-_SIZE: Final = re.compile(r"(\d{1,18})\s*(?:([kmgt])b?|b)?", re.ASCII)
+_SIZE: Final = re.compile(r"(\d{1,18})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII)
 _SIZE_UNITS: Final[Mapping[str, int]] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _STREAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+# A regular expression, because what datetime.fromisoformat takes differs from one Python to the next.
+_MOMENT: Final = re.compile(
+    r"(\d{4}-\d{2}-\d{2})"  # day
+    r"(?:(?:[Tt]|\s+)(\d{2}:\d{2}(?::\d{2})?)(?:[.,](\d{1,9}))?)?"  # time of day, and its fraction of a second
+    r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?",  # zone
+    re.ASCII,
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 Edge = Literal["earliest", "latest"]
@@ -86,10 +93,10 @@ def _bounds(low: int, high: int) -> str:
 
 
 def size(text: str, low: int, high: int) -> int:
-    """Parse bytes: ``512k``, ``64m``, ``1g`` (powers of 1024), or a plain number."""
+    """Parse bytes: ``512KiB``, ``64MiB``, ``1GiB``, also ``64m``, ``64mb`` (powers of 1024), or a plain number."""
     match = _SIZE.fullmatch(text.lower())
     if match is None:
-        raise ValueError("a size in bytes such as 512k, 64m, 1g or 1048576")
+        raise ValueError("a size in bytes such as 512KiB, 64MiB, 1GiB or 1048576")
     number = int(match[1]) * _SIZE_UNITS[match[2] or ""]
     if not low <= number <= high:
         raise ValueError(f"a size {_bounds(low, high)} bytes")
@@ -97,11 +104,11 @@ def size(text: str, low: int, high: int) -> int:
 
 
 def duration_ns(text: str) -> int:
-    """Parse a duration above zero into nanoseconds: ``100ms``, ``30s``, ``15m``, ``1h``, or plain seconds."""
+    """Parse a duration above zero into nanoseconds: ``100ms``, ``30s``, ``15min``, ``1h``, or plain seconds."""
     match = _DURATION.fullmatch(text.lower())
     nanos = int(Fraction(match[1]) * _DURATION_UNITS[match[2] or "s"]) if match else 0
     if not 0 < nanos <= INT64_MAX:
-        raise ValueError("a duration above zero such as 100ms, 30s, 15m or 1h")
+        raise ValueError("a duration above zero such as 100ms, 30s, 15min or 1h")
     return nanos
 
 
@@ -112,7 +119,7 @@ def duration_or_zero_ns(text: str) -> int:
     try:
         return duration_ns(text)
     except ValueError:
-        raise ValueError("a duration such as 100ms, 30s, 15m or 1h, or 0") from None
+        raise ValueError("a duration such as 100ms, 30s, 15min or 1h, or 0") from None
 
 
 def flag(text: str) -> bool:
@@ -140,21 +147,24 @@ def stream_name(text: str) -> str:
 
 
 def moment(text: str) -> Moment:
-    """Parse an ISO time (UTC where it names no zone) or a relative one such as ``-10m``."""
-    expected = "an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10m"
+    """Parse an ISO time, with ``T`` or a space, in UTC where it names no zone; or a relative one such as ``-10min``."""
+    expected = "an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10min"
     if text.startswith("-"):
         try:
             return Moment(ago_ns=duration_ns(text[1:].strip()))
         except ValueError:
             raise ValueError(expected) from None
+    match = _MOMENT.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(expected)
+    day, clock, fraction, zone = match.groups()
+    zone = "+00:00" if zone in (None, "Z", "z") else zone if ":" in zone else f"{zone[:3]}:{zone[3:] or '00'}"
     try:
-        # Python 3.10 does not know the Z yet.
-        parsed = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError:
+        aware = datetime.fromisoformat(f"{day}T{clock or '00:00'}{zone}")
+    except ValueError:  # such as a 30th of February
         raise ValueError(expected) from None
-    aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
     since = aware - _EPOCH
-    fixed_ns = ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+    fixed_ns = (since.days * 86_400 + since.seconds) * NANOS + int((fraction or "").ljust(9, "0"))
     if abs(fixed_ns) > INT64_MAX:
         raise ValueError("a time between the years 1678 and 2261: publish times are 64 bits of nanoseconds")
     return Moment(fixed_ns=fixed_ns)

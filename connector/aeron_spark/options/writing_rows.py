@@ -61,7 +61,7 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
         None,
         "Larger Arrow batches are split by rows; one row larger than this is sent in chunks.",
         WRITING,
-        "64k",
+        "64KiB",
         low=MIN_MESSAGE_BYTES,
         high=MAX_MESSAGE_BYTES,
         shown_default="the channel's limit",

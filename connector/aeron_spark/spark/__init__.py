@@ -14,9 +14,18 @@ __all__ = ["LagListener", "QueryLag", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("aeron")`` by hand, where Spark looked for sources before this package was installed."""
-    from aeron_spark.spark.source import AeronDataSource
+    """Register ``format("aeron")``, and have Spark's workers on this machine run a Python that has this package.
 
+    For a program that runs without an activated environment (``venv/bin/python job.py``), and where Spark looked for
+    sources before this package was installed. A PYSPARK_PYTHON that has this package is kept. Raises SetupError where
+    the workers may run on other machines and their Python does not have this package.
+    """
+    from aeron_spark.spark.source import AeronDataSource
+    from aeron_spark.spark.worker_python import context_of, use_python_of_this_process
+
+    context = context_of(spark)
+    if context is not None:
+        use_python_of_this_process(context)
     spark.dataSource.register(AeronDataSource)
 
 

@@ -28,8 +28,9 @@ from aeron_spark.log.ranges import in_place, partition
 from aeron_spark.log.reach import this_host
 from aeron_spark.log.rows import RowMaker, publish_times
 from aeron_spark.log.stream import StreamLog
-from aeron_spark.opening import lent, log_of, open_log
+from aeron_spark.opening import log_of, open_log
 from aeron_spark.options import Direct, ReadOptions, Through
+from aeron_spark.pool import POOL
 from aeron_spark.spark.keys import here, with_servers
 from aeron_spark.spark.schema import arrow_schema
 from aeron_spark.spark.task import partition_of_task
@@ -80,7 +81,7 @@ class Task:
                 "such as 'aeron:udp?endpoint=archive-host:8010'.",
             )
         options, schema = self.options, arrow_schema(self.schema)
-        with lent(way, partition_of_task()) as hosts:
+        with POOL.borrow(way, partition_of_task()) as hosts:
             log = open_log(
                 way, framed=self.framed, idle_timeout=options.idle_timeout_s, read_path=options.read_path, hosts=hosts
             )

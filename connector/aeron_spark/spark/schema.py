@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Final
 
 import pyarrow as pa
@@ -74,10 +75,33 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def is_choice(given: StructType, expected: StructType) -> bool:
+    """Whether all columns of ``given`` are columns of ``expected``, by name and type."""
+    types = {field.name: field.dataType for field in expected.fields}
+    return all(types.get(field.name) == field.dataType for field in given.fields)
+
+
 def check_given(payload: str, given: StructType, expected: StructType) -> None:
-    """Raise OptionError where a schema was given for a payload that has a fixed one."""
-    if payload != "arrow" and given.fieldNames() != expected.fieldNames():
-        raise OptionError(
-            f"a schema was given, and the columns of payload={payload} are fixed: {expected.simpleString()}",
-            remedy="Leave .schema(...) out, or set payload=arrow.",
-        )
+    """Raise OptionError where ``given`` is no choice of the columns of ``raw`` or ``framed``.
+
+    Any of them may be chosen, in any order. ``arrow`` has the columns of its batches, which are compared with those.
+    """
+    if payload == "arrow":
+        return
+    if is_choice(given, expected):
+        return
+    types = {field.name: field.dataType for field in expected.fields}
+    wrong = [field.name for field in given.fields if types.get(field.name) != field.dataType]
+    what = "is not one of them" if wrong[0] not in types else f"is {types[wrong[0]].simpleString().upper()} there"
+    close = difflib.get_close_matches(wrong[0], types, n=1) if wrong[0] not in types else []
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    more = " includeMetadata=true adds the columns of metadata." if payload == "framed" and len(types) == 1 else ""
+    raise OptionError(
+        f".schema({_ddl(given)!r}) was given, and a stream with payload={payload} has the columns {_ddl(expected)!r}: "
+        f"{wrong[0]!r} {what}",
+        remedy=f"{meant}Choose some of its columns, or leave .schema(...) out for all of them.{more}",
+    )
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString().upper()}" for field in schema.fields)

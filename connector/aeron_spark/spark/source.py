@@ -19,6 +19,7 @@ from aeron_spark.spark import schema as schemas
 from aeron_spark.spark.keys import check
 
 if TYPE_CHECKING:
+    from aeron_spark.log.content import StreamContent
     from aeron_spark.spark.reader import Task
 
 
@@ -35,11 +36,8 @@ class AeronDataSource(DataSource):
         options = self._read_options()
         payload, rows = options.payload, None
         if payload in ("auto", "arrow"):
-            from aeron_spark.log.stream import StreamLog
-            from aeron_spark.spark.reader import log_here
-
             check(options.way)
-            content = StreamLog(options, log_here, framed=False).content()
+            content = _content(options)
             if payload == "auto":
                 payload = "raw" if content is None else content.payload
             if payload == "arrow":
@@ -102,9 +100,29 @@ def _task(options: ReadOptions, schema: StructType) -> Task:
     from aeron_spark.spark.reader import Task
 
     check(options.way)
-    payload = options.payload
-    if payload == "auto":
-        own = schemas.rows_part(schema)
-        payload = "raw" if schema == schemas.RAW else "framed" if own == schemas.FRAMED else "arrow"
+    payload = _payload(options, schema) if options.payload == "auto" else options.payload
     schemas.check_given(payload, schema, schemas.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())
+
+
+def _payload(options: ReadOptions, schema: StructType) -> str:
+    """Return the payload of a stream of which the columns are known: its own, or some that .schema(...) chose."""
+    if schema == schemas.RAW:
+        return "raw"
+    own = schemas.rows_part(schema)
+    if set(own.fieldNames()) & set(schemas.RAW.fieldNames()):
+        # The columns of any payload may look so; the stream itself says which they are.
+        content = _content(options)
+        if content is not None:
+            return content.payload
+        if own == schemas.FRAMED:
+            return "framed"
+        return "raw" if schemas.is_choice(schema, schemas.RAW) else "arrow"
+    return "arrow" if own.fields else "framed"
+
+
+def _content(options: ReadOptions) -> StreamContent | None:
+    from aeron_spark.log.stream import StreamLog
+    from aeron_spark.spark.reader import log_here
+
+    return StreamLog(options, log_here, framed=False).content()

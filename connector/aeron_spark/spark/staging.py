@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError, UsageError
-from aeron_spark.opening import lent
 from aeron_spark.options import Through, WriteOptions
+from aeron_spark.pool import POOL
 from aeron_spark.spark.keys import here
 from aeron_spark.spark.payload import as_nullable, values_of
 from aeron_spark.spark.task import BATCH, QUERY, RUN, partition_of_task, source_of, told
@@ -33,12 +33,16 @@ ABORT_SECONDS: Final = 5.0  # what is not aborted expires on the server
 
 @dataclass
 class StagedRows(WriterCommitMessage):
-    """What one task staged, for the commit, which runs in another process: of which transaction, on which server."""
+    """What one task staged, for the commit, which runs in another process: of which transaction, on which server.
+
+    ``committed``: the server said that it has the transaction already, so that it took no rows.
+    """
 
     transaction: Transaction
     server: str
     stages: tuple[Staged, ...]
     rows: int
+    committed: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class StagingTask:
         server = server_of(transaction, self.way.names)
         partition = partition_of_task() or 0
         appender: StagedAppender | None = None
-        with lent(self._here(), partition) as hosts:
+        with POOL.borrow(self._here(), partition) as hosts:
             try:
                 for batch in batches:
                     if batch.num_rows:
@@ -67,28 +71,25 @@ class StagingTask:
                 if appender is not None:
                     appender.discard()
                 raise
-        return StagedRows(transaction, server, stages, 0 if appender is None else appender.rows)
+        if appender is None:
+            return StagedRows(transaction, server, (), 0)
+        return StagedRows(transaction, server, stages, appender.rows, appender.committed)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make what the tasks staged visible, all at once; what had been committed before stays as it is.
 
         Raises RefusedError where a later run fenced this one, or another query has used the writer's id.
         """
-        from aeron_spark.remote.appending import commit, enter
-
         staged = _staged(messages)
         if not staged:
             return
         transaction, server = staged[0].transaction, staged[0].server
-        stages = [one for message in staged for one in message.stages]
-        with lent(self._here()) as hosts:
+        with POOL.borrow(self._here()) as hosts:
             already = self._committed_elsewhere(hosts, server, transaction)
             if already:
                 self._abort(hosts[server], transaction)
             else:
-                if not stages:  # nobody has told the server of this run yet
-                    enter(hosts[server], self.way.stream, transaction)
-                already = commit(hosts[server], self.way.stream, transaction, stages)
+                already = self._commit(hosts[server], transaction, staged)
             if already:
                 self._refuse_passed(hosts, transaction)
 
@@ -97,8 +98,21 @@ class StagingTask:
         staged = _staged(messages)
         if not staged:
             return
-        with lent(self._here()) as hosts:
+        with POOL.borrow(self._here()) as hosts:
             self._abort(hosts[staged[0].server], staged[0].transaction)
+
+    def _commit(self, asking: Asking, transaction: Transaction, staged: Sequence[StagedRows]) -> bool:
+        """Commit what the tasks staged on a server; return whether that had been done before."""
+        from aeron_spark.remote.appending import commit, commit_empty, enter
+
+        stages = [one for message in staged for one in message.stages]
+        rows = sum(message.rows for message in staged)
+        if any(message.committed for message in staged) and self._last(asking, transaction) >= transaction.id:
+            return True
+        if rows:
+            return commit(asking, self.way.stream, transaction, stages, rows)[0]
+        enter(asking, self.way.stream, transaction)  # no task has told the server of this run yet
+        return commit_empty(asking, self.way.stream, transaction)[0]
 
     def _abort(self, asking: Asking, transaction: Transaction) -> None:
         with suppress(AeronSparkError):

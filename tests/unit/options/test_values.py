@@ -42,7 +42,18 @@ def test_what_is_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("512", 512), ("512b", 512), ("1k", 1024), ("1KB", 1024), ("64m", 64 << 20), ("1g", 1 << 30), ("2 tb", 2 << 40)],
+    [
+        ("512", 512),
+        ("512b", 512),
+        ("1k", 1024),
+        ("1KB", 1024),
+        ("1 KiB", 1024),
+        ("64MiB", 64 << 20),
+        ("1gib", 1 << 30),
+        ("64m", 64 << 20),
+        ("1g", 1 << 30),
+        ("2 tb", 2 << 40),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert values.size(text, 1, INT64_MAX) == size
@@ -51,9 +62,9 @@ def test_sizes(text: str, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("big", "a size in bytes such as 512k"),
-        ("1.5g", "a size in bytes such as 512k"),
-        ("-1", "a size in bytes such as 512k"),
+        ("big", "a size in bytes such as 512KiB"),
+        ("1.5g", "a size in bytes such as 512KiB"),
+        ("-1", "a size in bytes such as 512KiB"),
         ("0", "a size of at least 1 bytes"),
     ],
 )
@@ -99,6 +110,10 @@ def test_choices() -> None:
         ("1970-01-01T01:00:01+01:00", Moment(fixed_ns=SECOND)),
         ("1970-01-01 00:00:01.000002", Moment(fixed_ns=SECOND + 2000)),
         ("1970-01-02", Moment(fixed_ns=86_400 * SECOND)),
+        ("1970-01-02 00:01", Moment(fixed_ns=86_460 * SECOND)),
+        (" 1970-01-01  00:00:01.5 Z ", Moment(fixed_ns=SECOND + SECOND // 2)),
+        ("1970-01-01 01:00:01,123456789+0100", Moment(fixed_ns=SECOND + 123_456_789)),
+        ("1970-01-01 00:00:01 -01", Moment(fixed_ns=3601 * SECOND)),
         ("1969-12-31T23:59:59.999999z", Moment(fixed_ns=-1000)),
         ("-10m", Moment(ago_ns=600 * SECOND)),
         ("- 90", Moment(ago_ns=90 * SECOND)),

@@ -1,0 +1,97 @@
+"""Findings U5 and P6: ``.schema(...)`` chooses columns of ``raw`` and ``framed``; anything else says what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
+
+from aeron_spark.errors import OptionError
+from aeron_spark.node import NodeHandle
+from aeron_spark.spark.schema import FRAMED, RAW
+from tests.aeron.streams import Stream, numbered
+from tests.spark.byhand import opened
+
+VALUE, POSITION = ("value", BinaryType()), ("position", LongType())
+
+
+def columns(*named: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in named])
+
+
+def rows(options: Mapping[str, str], schema: StructType, **more: object) -> pa.Table:
+    reader = opened(options, **more).reader(schema)
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    return pa.Table.from_batches(batches)
+
+
+@pytest.fixture
+def raw(node: NodeHandle) -> Stream:
+    stream = Stream(node).record()
+    stream.publisher().send(numbered(0, 3))
+    stream.close()
+    return stream
+
+
+@pytest.fixture
+def framed(node: NodeHandle) -> Stream:
+    stream = Stream(node)
+    stream.append("framed", pa.array([b"one", b"x" * 5_000], pa.binary()), 1_000)
+    return stream
+
+
+@pytest.mark.parametrize("payload", ["raw", "auto"])
+def test_columns_of_a_raw_stream_are_chosen_in_any_order(raw: Stream, payload: str) -> None:
+    """Finding P6: nothing let a query do without the column ``channel``."""
+    found = rows(raw.options, columns(POSITION, VALUE), payload=payload)
+    assert found.schema.names == ["position", "value"]
+    assert found["value"].to_pylist() == numbered(0, 3)
+    assert found["position"].to_pylist() == [0, 160, 320]
+    assert rows(raw.options, columns(VALUE), payload=payload).to_pydict() == {"value": numbered(0, 3)}
+    assert rows(raw.options, columns(POSITION), payload=payload).to_pydict() == {"position": [0, 160, 320]}
+
+
+def test_columns_of_a_framed_stream_are_chosen_with_those_of_metadata(framed: Stream) -> None:
+    place = ("_aeron_row", LongType())
+    for payload in ("framed", "auto"):
+        found = rows(framed.options, columns(place, VALUE), payload=payload, includeMetadata=True)
+        assert found.to_pydict() == {"_aeron_row": [0, 1], "value": [b"one", b"x" * 5_000]}
+        assert rows(framed.options, columns(place), payload=payload, includeMetadata=True).to_pydict() == {
+            "_aeron_row": [0, 1]
+        }
+
+
+@pytest.mark.parametrize("payload", ["raw", "auto"])
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (("postion", LongType()), r"'postion' is not one of them\. Did you mean 'position'\?"),
+        (("value", StringType()), r"'value' is BINARY there"),
+        (("streamId", LongType()), r"'streamId' is INT there"),
+    ],
+)
+def test_a_wrong_column_of_a_raw_stream_is_refused_with_both_schemas(
+    raw: Stream, payload: str, wrong: tuple[str, DataType], why: str
+) -> None:
+    """Finding U5: the error said that the columns were fixed, and offered payload=arrow."""
+    given = columns(POSITION, wrong)
+    with pytest.raises(OptionError, match=why) as refused:
+        opened(raw.options, payload=payload).reader(given)
+    assert f"position BIGINT, {wrong[0]} {wrong[1].simpleString().upper()}" in str(refused.value)
+    assert "value BINARY, channel STRING, streamId INT" in str(refused.value)
+    assert "Choose some of its columns" in str(refused.value)
+
+
+def test_a_column_of_metadata_that_was_not_asked_for_says_which_option_adds_it(framed: Stream) -> None:
+    with pytest.raises(OptionError, match="includeMetadata=true adds the columns of metadata"):
+        opened(framed.options, payload="framed").reader(columns(VALUE, ("_aeron_position", LongType())))
+
+
+def test_columns_given_for_an_arrow_stream_that_is_not_recorded_yet_stay_its_own(node: NodeHandle) -> None:
+    reader = opened(Stream(node).options, payload="auto").streamReader(columns(("value", IntegerType())))
+    assert reader._task.payload == "arrow"  # type: ignore[attr-defined]
+    for schema, payload in ((RAW, "raw"), (FRAMED, "framed"), (columns(VALUE, POSITION), "raw")):
+        reader = opened(Stream(node).options, payload="auto").streamReader(schema)
+        assert reader._task.payload == payload  # type: ignore[attr-defined]

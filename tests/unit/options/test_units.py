@@ -1,0 +1,59 @@
+"""Finding U10: ``2m`` was 2 MiB and 2 minutes in the same table; what is documented names its unit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import OptionError
+from aeron_spark.node.settings import parse_asked
+from aeron_spark.options import values
+from aeron_spark.options.row import Kind
+from aeron_spark.options.table import TABLE
+from aeron_spark.remote.directory import Retention, parse_retention
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+AMBIGUOUS = re.compile(r"-?\d+(?:\.\d+)?\s*m")
+SIZES = (Kind.SIZE,)
+DURATIONS = (Kind.DURATION, Kind.DURATION_OR_ZERO, Kind.MOMENT)
+
+
+@pytest.mark.parametrize(
+    "option", [one for one in TABLE if one.kind in (*SIZES, *DURATIONS)], ids=lambda one: f"{one.name}"
+)
+def test_defaults_and_examples_name_their_unit(option: object) -> None:
+    option = next(one for one in TABLE if one is option)
+    for text in filter(None, (option.default, option.batch_default, option.example)):
+        assert not AMBIGUOUS.fullmatch(text), text
+        if option.kind in SIZES:
+            assert re.fullmatch(r"\d+(?:[KMGT]iB)?", text), text
+
+
+@pytest.mark.parametrize("page", ["options.md", "command-line.md"])
+def test_the_generated_pages_write_no_bare_m(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8").replace("`2m` is 2 MiB for a size and 2 minutes", "")
+    assert re.findall(r"\b\d+m\b", text) == []
+
+
+def test_m_stays_valid_where_an_option_takes_only_one_of_both() -> None:
+    assert values.size("2m", 0, values.INT64_MAX) == values.size("2MiB", 0, values.INT64_MAX) == 2 << 20
+    assert values.duration_ns("2m") == values.duration_ns("2min") == 120 * values.NANOS
+    assert parse_asked({"term_length": "1m"}) == parse_asked({"term_length": "1MiB"}) == {"term_length": 1 << 20}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("64m", "64MiB or 64min"), ("64", "64B or 64s"), ("10GiB,1.5m", "1.5MiB or 1.5min")]
+)
+def test_a_retention_that_may_be_both_is_refused_and_names_both(text: str, meant: str) -> None:
+    with pytest.raises(OptionError, match="may be a size or a time") as raised:
+        parse_retention(text)
+    assert raised.value.remedy == f"Write {meant}."
+
+
+def test_a_retention_that_names_its_unit_is_taken() -> None:
+    assert parse_retention("64MiB") == Retention(bytes=64 << 20)
+    assert parse_retention("64min") == Retention(seconds=3840.0)
+    assert parse_retention("64B") == Retention(bytes=64)
+    assert parse_retention("10GiB,7d") == Retention(bytes=10 << 30, seconds=604_800.0)

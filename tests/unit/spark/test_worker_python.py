@@ -1,0 +1,65 @@
+"""Finding U1: which Python Spark's workers run, where the program's own environment is not activated."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from pyspark import SparkContext
+
+from aeron_spark.errors import SetupError
+from aeron_spark.spark.worker_python import has_package, use_python_of_this_process
+
+
+def context(python: str, master: str = "local[2]", files: tuple[str, ...] = ()) -> SparkContext:
+    return cast("SparkContext", SimpleNamespace(pythonExec=python, master=master, _python_includes=list(files)))
+
+
+@pytest.fixture
+def without(tmp_path: Path) -> str:
+    """A Python that does not have the package."""
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+def test_a_python_is_asked_whether_it_has_the_package(without: str) -> None:
+    assert has_package(sys.executable)
+    assert not has_package(without)
+    assert not has_package("no-such-python")
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
+def test_workers_of_this_machine_run_the_programs_python_where_theirs_lacks_the_package(
+    without: str, master: str
+) -> None:
+    """Finding U1: they ran ``python3`` on the PATH, and the data source was not found."""
+    found = context(without, master)
+    use_python_of_this_process(found)
+    assert found.pythonExec == sys.executable
+
+
+def test_a_chosen_python_that_has_the_package_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = tmp_path / "chosen"
+    chosen.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    chosen.chmod(0o755)
+    found = context(str(chosen))
+    use_python_of_this_process(found)
+    assert found.pythonExec == str(chosen)
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
+def test_on_other_machines_a_python_without_the_package_is_an_error_with_the_remedy(without: str, master: str) -> None:
+    """Finding U1: one sentence, and not 200 lines of Java; this process does not know those machines' Pythons."""
+    with pytest.raises(SetupError, match=r"has no aeron_spark\. Set PYSPARK_PYTHON .* on every host"):
+        use_python_of_this_process(context(without, master))
+
+
+def test_a_package_that_spark_sends_along_is_not_looked_for(without: str) -> None:
+    found = context(without, "yarn", ("aeron_spark.zip",))
+    use_python_of_this_process(found)
+    assert found.pythonExec == without
