@@ -1,14 +1,18 @@
-"""The command line as a user starts it, and nodes that are gone afterwards."""
+"""The command line, in this process or in one of its own, and nodes that are gone afterwards."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,9 @@ from typing import Any
 import pytest
 
 from aeron_spark import node
+from aeron_spark.aeron import client as clients
+from aeron_spark.cli.main import main
+from aeron_spark.log import publisher, reach
 from tests.leaks import SHARED_MEMORY
 
 CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
@@ -35,20 +42,6 @@ class Said:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def run(*arguments: str, **environ: str) -> Said:
-    """Run ``aeron-spark`` with ``arguments`` in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return Said(done.returncode, done.stdout, done.stderr)
-
-
 @dataclass(frozen=True)
 class Piped:
     """What a command left that was given bytes and gave bytes."""
@@ -63,11 +56,73 @@ class Piped:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def pipe(given: bytes, *arguments: str) -> Piped:
-    """Run ``aeron-spark`` with ``arguments`` and ``given`` on its standard input."""
-    with begin(*arguments) as process:
-        out, err = process.communicate(given, timeout=120)
-    return Piped(process.returncode, out, err.decode())
+def run(*arguments: str, **environ: str) -> Said:
+    """Run ``aeron-spark`` with ``arguments`` in this process, which has a JVM already."""
+    done = pipe(b"", *arguments, **environ)
+    return Said(done.code, done.out.decode(), done.err)
+
+
+def pipe(given: bytes, *arguments: str, **environ: str) -> Piped:
+    """Run ``aeron-spark`` with ``arguments`` in this process, with ``given`` on its standard input."""
+    out, err = io.BytesIO(), io.BytesIO()
+    kept = what_is_kept()
+    with pytest.MonkeyPatch.context() as changed, standard_input(given), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for name, value in environ.items():
+            changed.setenv(name, value)
+        changed.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8", write_through=True))
+        changed.setattr(sys, "stderr", io.TextIOWrapper(err, "utf-8", write_through=True))
+        try:
+            code = main(arguments)
+        finally:
+            end_of_process(kept)
+            said = out.getvalue(), err.getvalue().decode()
+    return Piped(code, *said)
+
+
+@contextmanager
+def standard_input(given: bytes) -> Iterator[None]:
+    """Let descriptor 0 be a file of these bytes: commands read it below Python's own ``sys.stdin``."""
+    before = os.dup(0)
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(given)
+            file.seek(0)
+            os.dup2(file.fileno(), 0)
+        yield
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+Kept = tuple[frozenset[object], frozenset[object], frozenset[object]]
+
+
+def what_is_kept() -> Kept:
+    """Return which publications, clients and nodes this process keeps now: fixtures of other tests use them."""
+    return frozenset(publisher._offerings), frozenset(clients._clients), frozenset(reach._held)
+
+
+def end_of_process(before: Kept) -> None:
+    """Give back what a command keeps until its process ends: publications, clients with their sessions, nodes."""
+    pools: tuple[dict[Any, Any], ...] = (publisher._offerings, clients._clients, reach._held)
+    for pool, was in zip(pools, before, strict=True):
+        for key in [key for key in pool if key not in was]:
+            pool.pop(key).close()
+
+
+def run_program(*arguments: str, **environ: str) -> Said:
+    """Run ``aeron-spark`` with ``arguments`` in a process of its own, as a user does."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
+        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
 
 
 def begin(*arguments: str) -> subprocess.Popen[bytes]:

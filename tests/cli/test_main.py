@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.cli import main as entry
 from aeron_spark.errors import ConnectError, OptionError
-from tests.cli.conftest import CONNECTOR, run
+from tests.cli.conftest import CONNECTOR, run_program
 
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
@@ -34,7 +34,7 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
 
 
 def test_the_version_is_told() -> None:
-    said = run("--version")
+    said = run_program("--version")
     assert said.code == 0
     assert said.out.startswith("aeron-spark ")
 

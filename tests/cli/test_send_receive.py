@@ -110,10 +110,13 @@ def test_a_file_of_rows_comes_back_equal(ending: str, shared: Path, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([given.name, got.name])
 
 
-def test_a_stream_in_which_nothing_is_recorded_gives_an_empty_file(shared: Path, tmp_path: Path) -> None:
-    done = receive(1007, shared, "--output", str(tmp_path / "none.parquet"))
-    assert pyarrow.parquet.read_table(tmp_path / "none.parquet").num_rows == 0
-    assert "aeron-spark: warning: stream 1007 of aeron:ipc was not recorded" in done.err
+def test_a_stream_that_was_never_recorded_is_an_error_and_leaves_no_file(shared: Path, tmp_path: Path) -> None:
+    """Finding U5: a mistaken stream looked like one without rows, and was recorded from then on (finding U2)."""
+    for _ in range(2):
+        done = pipe(b"", "receive", *to(1007, shared, "--output", str(tmp_path / "none.parquet")))
+        assert done.code == 1, done.err
+        assert "the archive embedded has no recording of stream 1007 of aeron:ipc" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_values_larger_than_a_message_go_in_chunks_when_framed(shared: Path, rng: random.Random) -> None:
@@ -188,7 +191,8 @@ def test_sigint_ends_send_once_what_was_read_is_acknowledged(shared: Path) -> No
         sender.stdin.write(b"one\ntwo\nhalf a li")
         sender.stdin.flush()
         deadline = time.monotonic() + PATIENCE
-        while receive(1015, shared).out != b"one\ntwo\n":
+        # until the sender has begun, the stream was never recorded, which is an error
+        while pipe(b"", "receive", *to(1015, shared)).out != b"one\ntwo\n":
             assert time.monotonic() < deadline
         sender.send_signal(signal.SIGINT)
         sender.wait(PATIENCE)  # before its input is closed, which would make half a line a whole one
@@ -223,7 +227,8 @@ def test_what_is_no_json_is_told_with_its_place_and_what_was_sent_before(shared:
         sender.stdin.write(b'{"id": 1}\n{"id": 2}\n')
         sender.stdin.flush()
         deadline = time.monotonic() + PATIENCE
-        while receive(1017, shared).lines != [{"id": 1}, {"id": 2}]:
+        # before the first rows the stream has no recording, which is an error of `receive`
+        while pipe(b"", "receive", *to(1017, shared)).lines != [{"id": 1}, {"id": 2}]:
             assert time.monotonic() < deadline
         out, err = sender.communicate(b'{"id": \n', timeout=PATIENCE)
     assert (sender.returncode, out) == (1, b"")
@@ -256,12 +261,15 @@ def test_nobody_who_listens_is_told_in_time(shared: Path) -> None:
         (["send", *to(1, Path("/x")), "--option", "offerTimout=3s"], "no option 'offerTimout'. Did you mean 'offerTim"),
         (["receive", *to(1, Path("/x")), "--option", "idelTimeout=3s"], "Did you mean 'idleTimeout'?"),
         (["receive", *to(1, Path("/x")), "--option", "idleTimeout"], "--option 'idleTimeout' has no '='."),
-        (["receive", *to(1, Path("/x")), "--option", "STREAMID=3"], "option 'STREAMID' is given twice. Give it once."),
+        (["receive", *to(1, Path("/x")), "--option", "STREAMID=3"], "option 'streamId' is given twice. Give it once."),
         (["receive", *to(1, Path("/x")), "--option", "ack=driver"], "option 'ack' is for writing"),
         (["receive", "--channel", "aeron:icp", "--stream-id", "1"], "Did you mean 'aeron:ipc'?"),
         (["receive", *to(10, Path("/x"))], "stream 10 of aeron:ipc is a control stream of an Aeron Archive"),
         (["receive", *to(1, Path("/x")), "--start", "latest"], "would receive nothing. Add --follow."),
-        (["receive", *to(1, Path("/x")), "--start", "sometime"], "option 'startingOffsets' must be"),
+        (
+            ["receive", *to(1, Path("/x")), "--start", "sometime"],
+            "--start must be earliest, latest, a position or an ISO",
+        ),
         (["receive", *to(1, Path("/x")), "--timeout", "3"], "--timeout is for --follow"),
         (["receive", *to(1, Path("/x")), "--count", "0"], "0 is not in the range x>=1"),
         (

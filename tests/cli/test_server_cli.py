@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.transport.waiting import wait_for
-from tests.cli.conftest import CONNECTOR, run
+from tests.cli.conftest import CONNECTOR, pipe, run
 
 PATIENCE = 60.0  # seconds for what another process does on a slow machine
 STOPPED_IN = 10.0
@@ -161,12 +161,8 @@ def test_messages_of_bytes_go_through_a_server(
 
 
 def _sent(lines: bytes, address: str, client: dict[str, str]) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-m", "aeron_spark", "send", "--server", address],
-        env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, input=lines, capture_output=True, timeout=PATIENCE,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
+    done = pipe(lines, "send", "--server", address, **client)
+    assert done.code == 0, done.err
     return True
 
 
@@ -192,6 +188,7 @@ def test_row_41_a_changed_server_key_is_refused_and_told_until_it_is_forgotten(
         server.wait("listening")
         assert run("ping", address, "-n", "1", **client).code == 0
     known = Path(client["AERON_SPARK_CONFIG_HOME"]) / "known_servers"
+    wait_for(known.exists, PATIENCE, "the server's key to be written")  # a thread does it; here its process goes on
     before = known.read_bytes()
     assert before
     with serving(tmp_path / "other", shared, address) as server:
@@ -233,17 +230,6 @@ def test_a_configuration_file_says_what_flags_say(
     wrong = run("server", "--config", str(config), **client)
     assert wrong.code == 2
     assert "maxConnections" in wrong.err
-
-
-def test_a_server_that_can_listen_nowhere_says_so(
-    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
-) -> None:
-    host, port = address.split(":")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind((host, int(port)))
-        refused = run("server", address, **client)
-    assert refused.code == 1
-    assert port in refused.err
 
 
 def test_nobody_there_is_said_in_time(shared: Path, address: str, client: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.endpoint_options import given_options, table_options
+from aeron_spark.cli.endpoint_options import client_command, client_given, table_options
 from aeron_spark.cli.main import FAILED, NearestNames
 from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.way import INTERRUPTED, stopping
@@ -31,7 +31,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.argument("address", metavar="HOST:PORT")
+@client_command
 @click.option("--clients", type=click.IntRange(min=1), default=10, show_default=True, help="How many clients.")
 @click.option(
     "--messages", type=click.IntRange(min=0), default=0, show_default=True, help="Messages that each client sends."
@@ -48,7 +48,7 @@ def bench() -> None:
 @json_option
 @click.pass_context
 def load(
-    ctx: click.Context, /, address: str, clients: int, messages: int, size: int, hold: float, at_once: int,
+    ctx: click.Context, /, address: str | None, clients: int, messages: int, size: int, hold: float, at_once: int,
     as_json: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Open many clients to the server at HOST:PORT, with handshake and encryption; let them send, stay, and leave.
@@ -61,10 +61,10 @@ def load(
     from aeron_spark.client.options import client_options
 
     plan = LoadPlan(clients, messages, size, hold, at_once)
-    options = given_options(given)
-    checked = client_options(address, options)  # what is wrong in them is wrong once, and not for each client
+    server, options = client_given(address, given)
+    checked = client_options(server, options)
     with stopping() as stopped, _bars() as advance:
-        report = run_load(lambda number: connect(address, store=_store(checked), **options), plan, stopped, advance)
+        report = run_load(lambda number: connect(server, store=_store(checked), **options), plan, stopped, advance)
         interrupted = stopped()
     if as_json:
         print_json(report)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import click
 
-from aeron_spark.aeron import guard, jars, jvm
+from aeron_spark.aeron import jars, jvm
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, size
 from aeron_spark.errors import AeronSparkError
@@ -135,6 +135,8 @@ def _guard(places: NodePlaces) -> Iterator[Finding]:
     found = status(places.aeron_dir)
     if not found.runs:
         return
+    from aeron_spark.aeron import guard
+
     chosen: set[str] = set()
     if found.settings is not None:
         suppliers = {prop for _, name, prop in guard.SUPPLIERS if name.startswith("guard.")}

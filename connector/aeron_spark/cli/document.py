@@ -16,9 +16,44 @@ INTRODUCTION: Final = """# The command line
 
 Written by `make docs` from the commands' own help; `aeron-spark COMMAND --help` says the same.
 
-With `--json` every command that tells something prints one JSON object a line. Exit codes: 0 done, 1 the operation
-failed, 2 the command line is wrong; 130 where SIGINT ended it before it was done. Errors are sentences on standard
-error, and say what to do.
+## Output and exit codes
+
+* **On a terminal** lists are tables, and long work shows a progress bar.
+* **To a pipe or a file** they are plain lines: a row is a line, with a tab between two cells and no title, head, box or
+  colour. Nothing is cut or folded. `-` stands for a value that there is not, and `\\t`, `\\n`, `\\xNN` for control
+  characters. Where a command prints several tables, the first cell says which (`stream`, `partition`, `recording`).
+  That there are no rows is said on standard error. `keys show` prints one line: the key, as a server's file of
+  authorised clients has it.
+* **With `--json`** every command prints one JSON object a line.
+* Times are printed as ISO in UTC (`2026-11-23T18:30:00.000Z`), and taken as ISO, with `T` or a space, in UTC unless
+  they name a zone, or as a time ago such as `-10min`.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | the operation failed, or the answer is no: also a stream, a recording or a key that is not there |
+| 2 | the command line, or a file of settings, is wrong |
+| 3 | in use: another process holds the store, the port or a folder |
+| 130 | SIGINT ended it before it was done |
+
+Errors are sentences on standard error, and say what to do.
+
+## Completion in a shell
+
+The shell asks `aeron-spark` itself for commands, options and choices. For Bash 4.4 or newer, Zsh and Fish:
+
+```sh
+echo 'eval "$(_AERON_SPARK_COMPLETE=bash_source aeron-spark)"' >> ~/.bashrc
+echo 'eval "$(_AERON_SPARK_COMPLETE=zsh_source aeron-spark)"' >> ~/.zshrc
+_AERON_SPARK_COMPLETE=fish_source aeron-spark > ~/.config/fish/completions/aeron-spark.fish
+```
+
+## Which commands start a JVM
+
+`send`, `receive`, `streams`, `recordings`, `ping`, `echo`, `bench` and `server` start a JVM in their own process, once
+the command line has been found right. `node start` starts one in the node's process. All other commands start none, and
+need no Java: `--help`, `--version`, completion, `keys`, `node status`, `node stop`, `stat`, `errors`, `loss`,
+`backlog`, `top`, `doctor`.
 
 ## From one program to another
 
@@ -37,7 +72,7 @@ aeron-spark streams create flights --partitions 4 --retention 7d --server feeds.
 aeron-spark send flights.parquet --stream flights --server feeds.example:20121
 tail -f log | aeron-spark send --stream lines --commit-rows 1 --server feeds.example:20121
 aeron-spark receive --stream flights --output copy.csv --server feeds.example:20121
-aeron-spark receive --stream flights --follow --start -10m --server feeds.example:20121
+aeron-spark receive --stream flights --follow --start -10min --server feeds.example:20121
 ```
 
 Without `--follow`, `receive` ends when it has written what is recorded. With it, SIGINT is the ordinary end (exit code

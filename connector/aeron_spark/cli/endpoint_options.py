@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from aeron_spark.cli.way import connector_options, more_option
 from aeron_spark.errors import OptionError
 from aeron_spark.options.row import Where
 from aeron_spark.options.table import TABLE
@@ -41,6 +42,32 @@ def table_options(where: Where) -> Callable[[_F], _F]:
 def given_options(values: dict[str, Any]) -> dict[str, Any]:
     """Return the flags that were given."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def client_command(command: _F) -> _F:
+    """Add what names the server of a client's command: HOST:PORT or --server; and --option."""
+    command = click.argument("address", metavar="[HOST:PORT]", required=False)(command)
+    for option in (more_option, click.option("--server", metavar="HOST:PORT", help="The server; or as HOST:PORT.")):
+        command = option(command)
+    return command
+
+
+def client_given(address: str | None, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the server's address, and the options of the connection; raise OptionError for wrong ones.
+
+    Nothing is started before they are right.
+    """
+    from aeron_spark.client.options import client_options
+
+    server, more = given.pop("server"), given.pop("more")
+    if address is not None and server is not None:
+        raise OptionError(f"the server is given twice, as {address} and --server {server}", remedy="Give it once.")
+    found = address or server
+    if not found:
+        raise OptionError("no server is named", remedy="Give its address, such as --server feeds.example:20121.")
+    options = connector_options(more, **given)
+    client_options(found, options)
+    return found, dict(options)
 
 
 def refuse_twice(first: dict[str, Any], second: dict[str, Any], where: str) -> None:

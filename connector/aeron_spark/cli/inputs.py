@@ -8,9 +8,8 @@ import io
 import json
 import os
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,21 +18,9 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
-from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.cli.formats import STANDARD_INPUT
+from aeron_spark.errors import DataFormatError
 
-FORMATS: Final = ("text", "json", "csv", "parquet", "arrow")
-ENDINGS: Final = {
-    ".csv": "csv",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-}
-STANDARD_INPUT: Final = "-"
 PIECE: Final = 1 << 20  # bytes of lines that make a batch
 QUIET: Final = 0.05  # seconds without more input after which what is there is sent
 LOOK: Final = 0.2  # seconds between two looks at whether to stop
@@ -50,11 +37,6 @@ class Input:
 
     rows: pa.RecordBatch
     size: int
-
-
-def format_of(name: str, asked: str | None) -> str:
-    """Return the format of a file by its ending, unless one was asked for."""
-    return asked or ENDINGS.get(Path(name).suffix.lower(), "text")
 
 
 def read_input(name: str, form: str, values: bool | None, stopped: Callable[[], bool]) -> Iterator[Input]:
@@ -76,30 +58,6 @@ def are_values(schema: pa.Schema) -> bool:
         return False
     kind = schema.field("value").type
     return any(of(kind) for of in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))
-
-
-def total_size(names: Sequence[str]) -> int | None:
-    """Return the bytes of all files, or None where that cannot be known."""
-    total = 0
-    for name in names:
-        try:
-            if name == STANDARD_INPUT:
-                return None
-            total += os.stat(name).st_size
-        except OSError:  # said when it is opened
-            return None
-    return total
-
-
-def check_file(name: str) -> None:
-    """Raise OptionError where there is no file to read, before anything is started."""
-    if name == STANDARD_INPUT:
-        return
-    try:
-        with open(name, "rb"):
-            return
-    except OSError as error:
-        raise OptionError(f"{name} cannot be read ({error.strerror})", remedy="Correct its name.") from error
 
 
 def _pieces(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
@@ -137,7 +95,7 @@ class _Json:
     """JSON lines as batches of one schema: that of the first piece of them."""
 
     def __init__(self, name: str, values: bool | None) -> None:
-        self._name = "standard input" if name == STANDARD_INPUT else name
+        self._name = _shown(name)
         self._values = values
         self._schema: pa.Schema | None = None
         self._lines = 0
@@ -185,6 +143,10 @@ class _Json:
         )
 
 
+def _shown(name: str) -> str:
+    return "standard input" if name == STANDARD_INPUT else name
+
+
 def _settled(schema: pa.Schema) -> pa.Schema:
     """A column of nulls alone says nothing of its type; text is what fits most."""
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
@@ -219,15 +181,22 @@ def _tables(name: str, form: str, stopped: Callable[[], bool]) -> Iterator[Input
                 yield Input(batch, batch.nbytes)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataFormatError(
-            f"{name} is not a {form} file: {error}", remedy="Say what it is with --format."
+            f"{_shown(name)} is not a {form} file: {error}", remedy="Say what it is with --format."
         ) from error
 
 
 def _batches_of(name: str, form: str) -> Iterator[pa.RecordBatch]:
     if form == "csv":
-        yield from _csv_batches(os.fdopen(os.dup(0), "rb") if name == STANDARD_INPUT else name)
+        if name != STANDARD_INPUT:
+            yield from _csv_batches(name)
+            return
+        with os.fdopen(os.dup(0), "rb") as lines:
+            yield from _csv_batches(lines)
         return
-    source: Any = pa.BufferReader(os.fdopen(os.dup(0), "rb").read()) if name == STANDARD_INPUT else name
+    source: Any = name
+    if name == STANDARD_INPUT:
+        with os.fdopen(os.dup(0), "rb") as whole:
+            source = pa.BufferReader(whole.read())
     yield from pyarrow.parquet.ParquetFile(source).iter_batches() if form == "parquet" else _arrow_batches(source)
 
 

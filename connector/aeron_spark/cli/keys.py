@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from aeron_spark.cli import output
 from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import json_option, print_json, print_table
+from aeron_spark.cli.way import OperationError
 from aeron_spark.endpoint.keypair import KeyPair, fingerprint, parse_public, public_text
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.keys import (
@@ -67,7 +69,10 @@ def _ask_for_new() -> str:
 @click.option("--identity", metavar="FILE|env:NAME", help="Where the identity is.")
 @json_option
 def show(identity: str | None, as_json: bool) -> None:
-    """Show the public key of an identity, to give to others."""
+    """Show the public key of an identity, to give to others.
+
+    To a pipe or a file it prints one line, the key, which is a line of a server's file of authorised clients.
+    """
     path = _places().identity
     pair = load_identity(identity) if identity else read_identity(path)
     _show(pair, identity or str(path), as_json)
@@ -104,7 +109,7 @@ def forget(server: str, known_servers: Path | None, as_json: bool) -> None:
     if not known.forget(name):
         names = [str(one) for one in known.all()]
         near = difflib.get_close_matches(str(name), names, n=1)
-        raise OptionError(
+        raise OperationError(
             f"{name} is not among the known servers in {known.path}",
             remedy=f"Did you mean {near[0]}?" if near else "'aeron-spark keys list' shows them.",
         )
@@ -154,5 +159,7 @@ def _show(pair: KeyPair, where: str, as_json: bool) -> None:
     shown = {"public": public_text(pair.public), "fingerprint": fingerprint(pair.public), "identity": where}
     if as_json:
         print_json(shown)
-    else:
+    elif output.is_terminal():
         print_table("identity", ("what", "value"), list(shown.items()), empty="")
+    else:
+        click.echo(shown["public"])

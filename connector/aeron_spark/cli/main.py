@@ -1,6 +1,7 @@
 """``aeron-spark``: finds the command, loads it alone, and turns what went wrong into a sentence and an exit code.
 
-Exit codes: 0 done, 1 the operation failed, 2 the command line is wrong.
+Exit codes: 0 done; 1 the operation failed, or the answer is no; 2 the command line or the configuration is wrong; 3 in
+use: another process holds the store, the port or a folder; 130 ended by SIGINT.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.errors import AeronSparkError, InUseError, OptionError
 
 FAILED: Final = 1
 WRONG_COMMAND_LINE: Final = 2
+IN_USE: Final = 3
+INTERRUPTED: Final = 130  # as a shell reports a program that SIGINT ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "node": Command("node", "node", "Start, stop and ask this machine's media driver and archive."),
     "ping": Command("ping", "ping", "Connect to a secure server, and measure the round trip."),
     "receive": Command("receive", "receive", "Receive a stream: to standard output, or a file."),
+    "recordings": Command(
+        "recordings", "recordings", "List, stop and delete recordings of the direct route, and see who started them."
+    ),
     "send": Command("send", "send", "Send standard input, or files, to a stream."),
     "server": Command("server", "server", "Run a secure endpoint."),
     "stat": Command("stat", "stat", "The media driver's counters."),
@@ -78,6 +85,15 @@ class LazyCommands(NearestNames):
         found: Any = getattr(importlib.import_module(f"aeron_spark.cli.{command.module}"), command.name)
         return found  # type: ignore[no-any-return]
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names of commands from the overview, which loads none of them; else what every group does."""
+        found = [
+            CompletionItem(name, help=COMMANDS[name].summary)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
@@ -107,16 +123,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except click.Abort:
-        click.echo("interrupted", err=True)
-        return FAILED
+    except click.Abort as error:
+        # Click raises it for a signal and for the answer no.
+        interrupted = isinstance(error.__context__, KeyboardInterrupt)
+        click.echo("interrupted" if interrupted else "not confirmed: nothing was done", err=True)
+        return INTERRUPTED if interrupted else FAILED
     except AeronSparkError as error:
         click.echo(f"aeron-spark: {error}", err=True)
-        return WRONG_COMMAND_LINE if isinstance(error, OptionError) else FAILED
-    except BrokenPipeError:  # whoever read our output has seen enough
+        return exit_code(error)
+    except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:  # such as a full disk behind standard output, or a folder that this user cannot write to
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"aeron-spark: {where}{error.strerror or error}", err=True)
+        return FAILED
     return result if isinstance(result, int) else 0
+
+
+def exit_code(error: AeronSparkError) -> int:
+    """Return the exit code of a command that ends with ``error``."""
+    if isinstance(error, OptionError):
+        return WRONG_COMMAND_LINE
+    return IN_USE if isinstance(error, InUseError) else FAILED
 
 
 if __name__ == "__main__":

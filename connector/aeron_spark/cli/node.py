@@ -9,7 +9,7 @@ import click
 
 from aeron_spark import node as nodes
 from aeron_spark.cli.main import NearestNames
-from aeron_spark.cli.output import aeron_dir_option, json_option, moment, print_json, print_table, size
+from aeron_spark.cli.output import aeron_dir_option, iso, json_option, moment, print_json, print_table, size
 from aeron_spark.errors import OptionError
 
 
@@ -23,15 +23,15 @@ def node() -> None:
 @click.option("--archive-dir", metavar="DIR", help="Where recordings are kept.")
 @click.option("--archive/--no-archive", default=None, help="With an archive, or the media driver alone.")
 @click.option("--threading", metavar="MODE", help="shared, shared_network or dedicated.  [default: by cores]")
-@click.option("--term-length", metavar="SIZE", help="Term buffer of network publications.  [default: 16m]")
-@click.option("--ipc-term-length", metavar="SIZE", help="Term buffer of IPC publications.  [default: 16m]")
+@click.option("--term-length", metavar="SIZE", help="Term buffer of network publications.  [default: 16MiB]")
+@click.option("--ipc-term-length", metavar="SIZE", help="Term buffer of IPC publications.  [default: 16MiB]")
 @click.option("--sparse/--no-sparse", default=None, help="Give pages to term buffers as they are used.")
 @click.option("--mtu", metavar="SIZE", help="Largest datagram.  [default: 1408]")
 @click.option("--ipc-mtu", metavar="SIZE", help="Largest fragment on IPC.  [default: 1408]")
 @click.option("--linger", metavar="SECONDS", help="Stop when unused for so long.  [default: stay until stopped]")
 @click.option("--max-recordings", metavar="N", help="Recordings at a time.  [default: 100]")
 @click.option("--max-replays", metavar="N", help="Replays at a time.  [default: 100]")
-@click.option("--segment-length", metavar="SIZE", help="Length of a recording's files.  [default: 128m]")
+@click.option("--segment-length", metavar="SIZE", help="Length of a recording's files.  [default: 128MiB]")
 @click.option("--sync-level", metavar="0|1|2", help="0 leaves syncing to the system, 1 syncs data, 2 metadata too.")
 @click.option("--control", metavar="HOST:PORT", help="Let archive clients of other hosts in, over UDP.")
 @click.option("--set", "properties", metavar="AERON.X=Y", multiple=True, help="Another property of Aeron; repeatable.")
@@ -87,7 +87,9 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _show(found: nodes.NodeStatus, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(found) | {"settings": found.settings.to_json() if found.settings else None})
+        settings = found.settings.to_json() if found.settings else None
+        started = None if found.started is None else iso(found.started)
+        print_json(asdict(found) | {"settings": settings, "started": started})
         return
     age = "-" if found.heartbeat_age is None else f"{found.heartbeat_age:.1f} s ago"
     rows: list[tuple[str, object]] = [
@@ -105,7 +107,7 @@ def _show(found: nodes.NodeStatus, as_json: bool) -> None:
     if found.warning:
         rows.append(("warning", found.warning))
     if found.settings:
-        rows += [(f"  {name}", _setting(value)) for name, value in found.settings.to_json().items()]
+        rows += [(name, _setting(value)) for name, value in found.settings.to_json().items()]
     print_table("node", ("what", "value"), rows, empty="")
 
 

@@ -1,17 +1,28 @@
-"""How commands speak: tables for people, one JSON object a line for programs."""
+"""How commands print: tables on a terminal, plain lines to a pipe or file, one JSON object a line for programs."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# Controls, and marks that change the direction of text: in a cell they would break lines or forge output.
+_DIRECTIONS: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTIONS)
+_ESCAPES: Final = {
+    **{code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS},
+    **{ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"},
+}
+_ESCAPES_OF_CELLS: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 aeron_dir_option = click.option(
@@ -19,25 +30,48 @@ aeron_dir_option = click.option(
 )
 
 
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal; elsewhere output is plain lines."""
+    return sys.stdout.isatty()
+
+
 def print_json(value: object) -> None:
     """Print one object as one line; times without an end become null, because JSON has no infinity."""
     click.echo(json.dumps(_plain(value), sort_keys=True))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Print a table, or the sentence ``empty``; columns whose name ends in ``#`` are numbers."""
-    made = table(title, columns, rows)
-    if made.row_count:
-        # A table cut to 80 columns would hide values from whoever reads it in a file or a pipe.
-        console = Console(highlight=False, markup=False)
-        console = console if console.is_terminal else Console(highlight=False, markup=False, width=200)
-        console.print(made)
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, kind: str | None = None
+) -> None:
+    """Print a table, or the sentence ``empty``; columns whose name ends in ``#`` are numbers.
+
+    Where standard output is not a terminal, each row is one line of cells with a tab between two, without a title or a
+    head, and ``empty`` goes to standard error. ``kind`` is then the first cell of each line, for commands that print
+    several tables.
+    """
+    rows = list(rows)
+    if not rows:
+        if empty:
+            click.echo(empty, err=not is_terminal())
+    elif is_terminal():
+        from rich.console import Console
+
+        Console(highlight=False, markup=False).print(table(title, columns, rows))
     else:
-        click.echo(empty)
+        print_lines(rows, kind)
+
+
+def print_lines(rows: Iterable[Sequence[object]], kind: str | None = None) -> None:
+    """Print each row as one line of cells with a tab between two; ``kind`` is the first cell of each where given."""
+    for row in rows:
+        cells = [_plain_cell(cell) for cell in row]
+        click.echo("\t".join(cells if kind is None else [kind, *cells]))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True) -> Table:
     """Return a table; columns whose name ends in ``#`` are numbers. What is too long is folded, or cut to a line."""
+    from rich.table import Table
+
     made = Table(title=title, title_justify="left")
     for column in columns:
         number = column.endswith("#")
@@ -53,21 +87,36 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
 
 
 def show(cell: object) -> str:
-    """Return a cell's text."""
+    """Return a cell's text for a table."""
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        return f"{cell:,}"
+    return _text(cell).translate(_ESCAPES_OF_CELLS)
+
+
+def _plain_cell(cell: object) -> str:
+    """Return a cell's text for a line: one line, numbers without separators."""
+    return _text(cell).translate(_ESCAPES)
+
+
+def _text(cell: object) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
     return str(cell)
 
 
 def moment(seconds: float | None) -> str:
-    """Return a time since the epoch as ISO text in UTC."""
+    """Return the cell of a time since the epoch: ISO text in UTC, or ``-`` for None."""
     if seconds is None:
         return "-"
-    return datetime.fromtimestamp(seconds, tz=timezone.utc).isoformat(timespec="milliseconds")
+    return iso(seconds)
+
+
+def iso(seconds: float) -> str:
+    """Return a time since the epoch as ISO text in UTC, such as ``2026-03-01T09:30:00.000Z``."""
+    found = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return found.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def size(count: int) -> str:

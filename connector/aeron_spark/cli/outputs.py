@@ -10,12 +10,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
@@ -160,7 +161,13 @@ def _readable(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_duration(column.type):
         return column.cast(pa.int64())
-    return column.cast(pa.string())
+    if not pa.types.is_timestamp(column.type):
+        return column.cast(pa.string())
+    if column.type.tz is not None:
+        column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    spaced: Any = column.cast(pa.string())
+    text: pa.Array[Any] = pc.replace_substring(spaced, " ", "T", max_replacements=1)
+    return text
 
 
 def _message(row: dict[str, Any]) -> dict[str, Any]:
@@ -181,6 +188,8 @@ def _plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case float():
             return value if math.isfinite(value) else None  # JSON has no infinity
+        case datetime() if value.tzinfo is not None:
+            return value.astimezone(timezone.utc).replace(tzinfo=None).isoformat() + "Z"
         case datetime() | date() | time():
             return value.isoformat()
         case timedelta():

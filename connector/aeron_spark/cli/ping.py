@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from aeron_spark.cli.endpoint_options import given_options, table_options
+from aeron_spark.cli.endpoint_options import client_command, client_given, table_options
 from aeron_spark.cli.output import json_option, print_json
-from aeron_spark.cli.way import INTERRUPTED, stopping
+from aeron_spark.cli.way import INTERRUPTED, operation, stopping
 from aeron_spark.options.row import Where
 
 
 @click.command()
-@click.argument("address", metavar="HOST:PORT")
+@client_command
 @click.option("--count", "-n", type=click.IntRange(min=1), default=4, show_default=True, help="How many pings.")
 @click.option(
     "--interval", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS", help="Between two."
@@ -23,14 +23,15 @@ from aeron_spark.options.row import Where
 @table_options(Where.CLIENT)
 @json_option
 @click.pass_context
-def ping(ctx: click.Context, /, address: str, count: int, interval: float, as_json: bool, **given: Any) -> None:
+def ping(ctx: click.Context, /, address: str | None, count: int, interval: float, as_json: bool, **given: Any) -> None:
     """Connect to the server at HOST:PORT, with handshake and encryption, and measure the round trip to it."""
     from aeron_spark.client.opening import connect
     from aeron_spark.endpoint.keypair import fingerprint
 
-    with stopping() as stopped:
+    server, options = client_given(address, given)
+    with stopping() as stopped, operation():
         begun = time.perf_counter()
-        with connect(address, **given_options(given)) as client:
+        with connect(server, **options) as client:
             took = time.perf_counter() - begun
             connection = client.connection
             transport = "ipc" if connection.is_ipc else "udp"
@@ -40,7 +41,7 @@ def ping(ctx: click.Context, /, address: str, count: int, interval: float, as_js
                 print_json({"event": "connect", **said, "transport": transport, "remote_key_changed": changed})
             else:
                 click.echo(
-                    f"connected to {address} over {transport} in {took * 1e3:.1f} ms, {fingerprint(client.server_key)}"
+                    f"connected to {server} over {transport} in {took * 1e3:.1f} ms, {fingerprint(client.server_key)}"
                 )
             trips: list[float] = []
             for number in range(count):

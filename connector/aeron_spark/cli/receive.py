@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import json
 from typing import Any, Final
 
 import click
-import pyarrow as pa
 
-from aeron_spark.cli.inputs import FORMATS, format_of
+from aeron_spark.cli.formats import FORMATS, format_of
 from aeron_spark.cli.output import json_option
-from aeron_spark.cli.outputs import Output, opened
-from aeron_spark.cli.progress import progress
-from aeron_spark.cli.through import receive_through
-from aeron_spark.cli.through_streams import receive_rows
 from aeron_spark.cli.way import (
     INTERRUPTED,
+    check_client,
     interruption,
     needs_server,
     needs_stream,
-    server_option,
+    operation,
+    server_options,
     spoken_warnings,
     stopping,
     stream_option,
@@ -28,12 +24,9 @@ from aeron_spark.cli.way import (
     way_options,
 )
 from aeron_spark.errors import OptionError, WaitTimeout
-from aeron_spark.log.columns import VALUE
-from aeron_spark.log.tail import RAW, Tail
-from aeron_spark.opening import log_of
-from aeron_spark.options import ReadOptions
+from aeron_spark.options import ReadOptions, values
 
-POLL: Final = 0.02  # seconds between two looks at a stream where nothing is new
+EDGES: Final = ("earliest", "latest")
 
 
 @click.command()
@@ -41,7 +34,8 @@ POLL: Final = 0.02  # seconds between two looks at a stream where nothing is new
 @click.option("--payload", type=click.Choice(["auto", "raw", "framed", "arrow"]), help="What the messages are.")
 @click.option(
     "--start", metavar="WHERE",
-    help="earliest, latest, a position, with --stream also a time.  [default: latest with --follow]",
+    help="earliest, latest, a position, or a time such as -10min or '2026-11-23 18:30'.  "
+    "[default: earliest; with --follow latest]",
 )  # fmt: skip
 @click.option("--follow", "-f", is_flag=True, help="Go on as the stream grows.")
 @click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="End after so many rows.")
@@ -56,7 +50,7 @@ POLL: Final = 0.02  # seconds between two looks at a stream where nothing is new
     "--format", "form", type=click.Choice(FORMATS), help="How it is written.  [default: by the file's ending]"
 )
 @click.option("--metadata", is_flag=True, help="With framed and arrow: places, times and writers, as _aeron_… columns.")
-@server_option
+@server_options
 @stream_option
 @json_option
 @click.pass_context
@@ -81,14 +75,7 @@ def receive(
     """
     if timeout is not None and not follow and (way["server"] is None or way["stream"] is not None):
         raise OptionError("--timeout is for --follow: without it nothing is waited for", remedy="Leave one out.")
-    position, starting = _start(start, follow) if way["stream"] is None else (None, None)
-    given = way_given(
-        way,
-        payload=payload,
-        startingOffsets=starting,
-        startPosition=str(position) if position is not None and not follow else None,
-        includeMetadata="true" if metadata else None,
-    )
+    given = way_given(way, payload=payload)
     if "server" in given and "stream" in given:
         _refuse_with_server("of a server's stream the server says what it holds", payload=payload)
         _from_stream(ctx, given, start, follow, count, timeout, metadata, output, _wanted_format(as_json, output, form))
@@ -100,21 +87,32 @@ def receive(
         _through_server(given, count, timeout, as_json)
         return
     needs_stream(given)
-    options = ReadOptions.parse(given, streaming=follow)
+    position, starting = _of_recordings(start, follow)
+    metadata_too = {"includeMetadata": "true"} if metadata else {}
+    options = ReadOptions.parse(given | starting | metadata_too, streaming=follow)
     wanted = _wanted_format(as_json, output, form)
-    with interruption() as stopped, spoken_warnings(), opened(output, wanted) as out:
-        run = _Run(out, count, timeout, stopped)
-        try:
-            run.receive(Tail(options, log_of, run.idle), follow=follow, position=position)
-        except KeyboardInterrupt:
-            run.interrupted = True
-        finally:
-            out.close(run.schema)
-    if run.interrupted and not follow:
-        click.echo(f"interrupted; {run.rows} rows were received", err=True)
+    from aeron_spark.cli.outputs import opened
+
+    with opened(output, wanted) as out, interruption() as stopped, spoken_warnings(), operation():
+        from aeron_spark.cli.direct_receive import receive_directly
+
+        rows, interrupted = receive_directly(
+            options, out, follow=follow, count=count, timeout=timeout, position=position, stopped=stopped
+        )
+    _end(ctx, rows, count, timeout, follow, interrupted)
+
+
+def _end(
+    ctx: click.Context, rows: int, count: int | None, timeout: float | None, follow: bool, interrupted: bool
+) -> None:
+    """Exit with 130 where a signal came before the end, and raise WaitTimeout where too few rows came."""
+    if interrupted and not follow:
+        click.echo(f"interrupted; {rows} rows were received", err=True)
         ctx.exit(INTERRUPTED)
-    if count is not None and follow and run.rows < count and not run.interrupted:
-        raise _too_few(run.rows, count, timeout)
+    if count is not None and follow and rows < count and not interrupted:
+        raise WaitTimeout(
+            f"{rows} of {count} rows came, and no more for {timeout:g} s", remedy="Look whether anybody publishes."
+        )
 
 
 def _wanted_format(as_json: bool, output: str | None, form: str | None) -> str:
@@ -127,7 +125,10 @@ def _wanted_format(as_json: bool, output: str | None, form: str | None) -> str:
 
 
 def _through_server(given: dict[str, str], count: int | None, timeout: float | None, as_json: bool) -> None:
-    with stopping() as stopped:
+    check_client(given)
+    with stopping() as stopped, operation():
+        from aeron_spark.cli.through import receive_through
+
         receive_through(given, count=count, timeout=timeout, as_json=as_json, stopped=stopped)
 
 
@@ -135,19 +136,17 @@ def _from_stream(
     ctx: click.Context, given: dict[str, str], start: str | None, follow: bool, count: int | None,
     timeout: float | None, metadata: bool, output: str | None, form: str,
 ) -> None:  # fmt: skip
-    if start is not None and start.lower() == "latest" and not follow:
-        raise OptionError("--start latest without --follow would receive nothing", remedy="Add --follow.")
-    of_direct = ("startingOffsets", "startPosition", "includeMetadata")  # said by arguments here
-    given = {name: text for name, text in given.items() if name not in of_direct}
-    with stopping() as stopped, opened(output, form) as out:
+    where = _of_stream(start, follow)
+    check_client(given)
+    from aeron_spark.cli.outputs import opened
+
+    with opened(output, form) as out, stopping() as stopped, operation():
+        from aeron_spark.cli.through_streams import receive_rows
+
         came = receive_rows(
-            given, out, start=start, follow=follow, count=count, timeout=timeout, metadata=metadata, stopped=stopped
+            given, out, start=where, follow=follow, count=count, timeout=timeout, metadata=metadata, stopped=stopped
         )
-    if came.interrupted and not follow:
-        click.echo(f"interrupted; {came.rows} rows were received", err=True)
-        ctx.exit(INTERRUPTED)
-    if count is not None and follow and came.rows < count and not came.interrupted:
-        raise _too_few(came.rows, count, timeout)
+    _end(ctx, came.rows, count, timeout, follow, came.interrupted)
 
 
 def _refuse_with_server(why: str, **given: object) -> None:
@@ -156,60 +155,47 @@ def _refuse_with_server(why: str, **given: object) -> None:
             raise OptionError(f"--{name} is of no use here: {why}", remedy="Leave it out.")
 
 
-def _too_few(rows: int, count: int, timeout: float | None) -> WaitTimeout:
-    return WaitTimeout(
-        f"{rows} of {count} rows came, and no more for {timeout:g} s", remedy="Look whether anybody publishes."
-    )
-
-
-class _Run:
-    """One receiving: what came, and when to end."""
-
-    def __init__(self, out: Output, count: int | None, timeout: float | None, stopped: Callable[[], bool]) -> None:
-        self.rows = 0
-        self.interrupted = False
-        self.schema: pa.Schema = RAW
-        self._out = out
-        self._count = count
-        self._timeout = timeout
-        self._stopped = stopped
-        self._last = time.monotonic()
-
-    def receive(self, tail: Tail, *, follow: bool, position: int | None) -> None:
-        """Write all batches that are wanted."""
-        with progress("receiving", None) as advance:
-            for received in tail.batches(follow=follow, position=position):
-                batch = received.batch
-                if self._count is not None:
-                    batch = batch.slice(0, self._count - self.rows)
-                self._out.write(received.payload, batch)
-                self.rows += batch.num_rows
-                advance(batch.num_rows, batch.nbytes)
-                self._last = time.monotonic()
-                if self._stopped():
-                    self.interrupted = True
-                if self.interrupted or self.rows == self._count:
-                    return
-        if tail.content is not None and tail.content.payload != "raw":
-            self.schema = tail.content.schema or VALUE
-
-    def idle(self) -> bool:
-        """Wait a little for more; False when it is time to end."""
-        if self._stopped():
-            self.interrupted = True
-            return False
-        if self._timeout is not None and time.monotonic() - self._last >= self._timeout:
-            return False
-        time.sleep(POLL)
-        return True
-
-
-def _start(text: str | None, follow: bool) -> tuple[int | None, str | None]:
-    """Return a position to begin at, or what ``startingOffsets`` is."""
+def _of_recordings(text: str | None, follow: bool) -> tuple[int | None, dict[str, str]]:
+    """Read --start of the direct route: return a position to begin at, or the options that say where."""
     if text is None:
-        return None, None
+        return None, {}
     if text.isdecimal() and text.isascii():
-        return int(text), None
+        return int(text), {} if follow else {"startPosition": text}
+    _refuse_latest(text, follow)
+    if text.lower() in EDGES or text.startswith("{"):
+        return None, {"startingOffsets": text}
+    _check_time(text)
+    return None, {"startingTimestamp": text}
+
+
+def _of_stream(text: str | None, follow: bool) -> Any:
+    """Read --start of a server's stream: an edge, a time, positions as JSON, or that of a stream's only partition."""
+    if text is None:
+        return "latest" if follow else "earliest"
+    if text.isascii() and text.isdecimal():
+        return {0: int(text)}
+    _refuse_latest(text, follow)
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise OptionError(
+                f"--start {text!r} is no JSON of positions", remedy="""Such as --start '{"0": 4096}'."""
+            ) from None
+    if text.lower() not in EDGES:
+        _check_time(text)
+    return text
+
+
+def _refuse_latest(text: str, follow: bool) -> None:
     if text.lower() == "latest" and not follow:
         raise OptionError("--start latest without --follow would receive nothing", remedy="Add --follow.")
-    return None, text
+
+
+def _check_time(text: str) -> None:
+    try:
+        values.moment(text)
+    except ValueError as error:
+        raise OptionError(
+            f"--start must be earliest, latest, a position or {error}, not {text!r}", remedy="See --help."
+        ) from None

@@ -10,9 +10,9 @@ from typing import Any, Final
 import click
 
 from aeron_spark.cli.endpoint_options import given_options, refuse_twice, table_options
-from aeron_spark.cli.output import json_option, print_json
+from aeron_spark.cli.output import iso, json_option, print_json
 from aeron_spark.cli.way import stopping
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.options.row import Where
 
 LOOK: Final = 0.1  # seconds between two looks at whether to stop
@@ -37,13 +37,12 @@ def server(
     Clients that send messages of bytes ('aeron-spark send --server') reach those that receive them
     ('aeron-spark receive --server').
     """
-    from aeron_spark.server.configuration import read_configuration
     from aeron_spark.server.program import Server
     from aeron_spark.server.relay import Relay
 
     options = given_options(given)
     if config is not None:
-        configured: dict[str, Any] = read_configuration(config)
+        configured = _configuration(config)
         refuse_twice(options, configured, str(config))
         address = address or configured.pop("address", None)
         options |= configured
@@ -60,6 +59,16 @@ def server(
         finally:
             serving.close()
         said.event("stopped", passed_on=relay.passed_on, missed=relay.missed)
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    """Read a file of options. Raises OptionError for one that cannot be read or is not right: both are exit code 2."""
+    from aeron_spark.server.configuration import read_configuration
+
+    try:
+        return read_configuration(path)
+    except (SetupError, DataFormatError) as error:
+        raise OptionError(error.what, remedy=error.remedy) from None
 
 
 class _Said:
@@ -81,7 +90,7 @@ class _Said:
 
     def event(self, name: str, **values: Any) -> None:
         if self._as_json:
-            print_json({"event": name, "time": time.time(), **values})
+            print_json({"event": name, "time": iso(time.time()), **values})
         else:
             click.echo(f"{name} " + " ".join(f"{key}={value}" for key, value in values.items()))
 

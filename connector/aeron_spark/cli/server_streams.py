@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.output import print_json, print_table, size
-from aeron_spark.cli.through import client_arguments
-from aeron_spark.cli.way import stopping, way_given
-from aeron_spark.errors import OptionError
-from aeron_spark.options import values
+from aeron_spark.cli.output import iso, print_json, print_table, size
+from aeron_spark.cli.way import check_client, client_arguments, operation, stopping, stream_named, way_given
+from aeron_spark.errors import DataLossError, OptionError
 
 if TYPE_CHECKING:
     from aeron_spark.client.opening import Client
@@ -26,10 +24,10 @@ def server_given(way: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def named(name: str | None) -> str:
-    """Return a stream's name. Raises OptionError where none was given."""
+    """Return a stream's name. Raises OptionError where none was given, or where it cannot be one."""
     if name is None:
         raise OptionError("a stream of a server has a name", remedy="Give it: aeron-spark streams … NAME --server …")
-    return name
+    return stream_named(name)
 
 
 def list_all(given: Mapping[str, str], as_json: bool) -> None:
@@ -42,13 +40,24 @@ def list_all(given: Mapping[str, str], as_json: bool) -> None:
         return
     print_table(
         "streams",
-        ("name", "holds", "partitions#", "bytes#", "retention", "created"),
+        ("name", "state", "holds", "partitions#", "bytes#", "retention", "created"),
         [
-            (one.name, one.content or "nothing yet", len(one.partitions), one.bytes, _kept(one), _created(one))
+            (
+                one.name,
+                one.state,
+                one.content or "nothing yet",
+                len(one.partitions),
+                one.bytes,
+                _kept(one),
+                _created(one),
+            )
             for one in found
         ],
         empty="no streams",
     )
+    for one in found:
+        if one.problem:
+            click.echo(f"stream {one.name} is {one.state}: {one.problem}", err=True)
 
 
 def describe(given: Mapping[str, str], name: str, as_json: bool) -> None:
@@ -58,11 +67,14 @@ def describe(given: Mapping[str, str], name: str, as_json: bool) -> None:
     if as_json:
         print_json(_summary(one) | {"details": [_partition(part) for part in one.partitions]})
         return
-    columns = [] if one.schema is None else [(f"  {field.name}", str(field.type)) for field in one.schema]
+    columns = [] if one.schema is None else [(f"column {field.name}", str(field.type)) for field in one.schema]
     print_table(
         f"stream {name}",
         ("what", "value"),
         [
+            ("name", one.name),
+            ("state", one.state),
+            *([("problem", one.problem)] if one.problem else []),
             ("holds", one.content or "nothing yet"),
             *columns,
             ("bytes", f"{one.bytes:,} ({size(one.bytes)})"),
@@ -70,16 +82,19 @@ def describe(given: Mapping[str, str], name: str, as_json: bool) -> None:
             ("created", _created(one)),
         ],
         empty="",
+        kind="stream",
     )
     rows = [(str(part.number), part.start, part.end) for part in one.partitions]
-    print_table("partitions", ("partition#", "start#", "end#"), rows, empty="")
+    print_table("partitions", ("partition#", "start#", "end#"), rows, empty="", kind="partition")
 
 
 def create(given: Mapping[str, str], name: str, partitions: int, retention: str | None, as_json: bool) -> None:
     """Create a stream."""
     from aeron_spark.remote.directory import parse_retention
+    from aeron_spark.streams.definition import check_name
 
-    parse_retention(retention)  # before anything is started
+    check_name(name)  # both before anything is started
+    parse_retention(retention)
     with _client(given) as client:
         made = client.create_stream(name, partitions, retention=retention)
     if as_json:
@@ -90,11 +105,18 @@ def create(given: Mapping[str, str], name: str, partitions: int, retention: str 
 
 
 def purge(
-    given: Mapping[str, str], name: str, before: str | None, keep: str | None, partition: int | None, as_json: bool
+    given: Mapping[str, str],
+    name: str,
+    before: int | str | None,
+    keep: int | None,
+    partition: int | None,
+    as_json: bool,
 ) -> None:
-    """Delete the beginnings of partitions."""
+    """Delete the beginnings of partitions: before a position or a time, or all but ``keep`` bytes of each."""
     with _client(given) as client:
         was = client.stream(name)
+        if was.state in ("damaged", "recovering"):
+            raise DataLossError(f"stream {name!r} is {was.state}: {was.problem}")
         parts = [one for one in was.partitions if partition in (None, one.number)]
         if not parts:
             raise OptionError(
@@ -103,10 +125,9 @@ def purge(
         starts = [one.start for one in was.partitions]
         if keep is not None:
             for one in parts:
-                starts = client.purge_stream(name, max(0, one.end - _bytes(keep)), partition=one.number)
+                starts = client.purge_stream(name, max(0, one.end - keep), partition=one.number)
         elif before is not None:
-            limit = int(before) if before.isascii() and before.isdecimal() else before
-            starts = client.purge_stream(name, limit, partition=partition)
+            starts = client.purge_stream(name, before, partition=partition)
     for one in parts if as_json else ():
         start = starts[one.number]
         print_json({"partition": one.number, "start": one.start, "new_start": start, "bytes": start - one.start})
@@ -131,15 +152,9 @@ def _client(given: Mapping[str, str]) -> Iterator[Client]:
     from aeron_spark.client.opening import connect
 
     address, options = client_arguments(given)
-    with stopping(), connect(address, **options) as client:
+    check_client(given)
+    with stopping(), operation(), connect(address, **options) as client:
         yield client
-
-
-def _bytes(text: str) -> int:
-    try:
-        return values.size(text, 0, values.INT64_MAX)
-    except ValueError as error:
-        raise OptionError(f"--keep must be {error}, not {text!r}", remedy="See --help.") from None
 
 
 def _kept(one: StreamInfo) -> str:
@@ -159,7 +174,7 @@ def _duration(seconds: float) -> str:
 
 
 def _created(one: StreamInfo) -> str:
-    return one.created.isoformat(timespec="milliseconds")
+    return iso(one.created.timestamp())
 
 
 def _summary(one: StreamInfo) -> dict[str, Any]:
@@ -168,13 +183,15 @@ def _summary(one: StreamInfo) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "name": one.name,
+        "state": one.state,
+        "problem": one.problem or None,
         "payload": one.content or None,
         "schema": columns,
         "partitions": len(one.partitions),
         "bytes": one.bytes,
         "retention_bytes": one.retention_bytes or None,
         "retention_seconds": one.retention_seconds or None,
-        "created": one.created.timestamp(),
+        "created": _created(one),
     }
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from aeron_spark.aeron import counters
-from aeron_spark.cli.output import aeron_dir_option, json_option, moment, print_json, print_table
+from aeron_spark.cli.output import aeron_dir_option, iso, json_option, moment, print_json, print_table
 from aeron_spark.node import status
 
 
@@ -24,7 +26,7 @@ def stat(aeron_dir: str | None, label: str, as_json: bool) -> None:
         return
     title = f"process {driver.pid} since {moment(driver.started)}, heartbeat {_age(driver)}, CnC {driver.cnc_version}"
     rows = [(str(counter.id), counter.value, counter.label) for counter in found]
-    print_table(title, ("id#", "value#", "label"), rows, empty=f"{title}\nno such counters")
+    print_table(title, ("id#", "value#", "label"), rows, empty="no such counters")
 
 
 @click.command()
@@ -35,7 +37,7 @@ def errors(aeron_dir: str | None, as_json: bool) -> None:
     found = counters.read_errors(_directory(aeron_dir))
     if as_json:
         for error in found:
-            print_json(error)
+            print_json(asdict(error) | {"first": iso(error.first), "last": iso(error.last)})
         return
     rows = [(error.observations, moment(error.first), moment(error.last), error.text) for error in found]
     print_table("distinct errors", ("times#", "first", "last", "error"), rows, empty="no errors")
@@ -49,7 +51,7 @@ def loss(aeron_dir: str | None, as_json: bool) -> None:
     found = counters.read_losses(_directory(aeron_dir))
     if as_json:
         for lost in found:
-            print_json(lost)
+            print_json(asdict(lost) | {"first": iso(lost.first), "last": iso(lost.last)})
         return
     rows = [
         (x.observations, x.bytes, moment(x.first), moment(x.last), x.channel, str(x.stream_id), x.source) for x in found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import pyarrow as pa
 
-from aeron_spark.cli.inputs import are_values, format_of, read_input, total_size
+from aeron_spark.cli.formats import format_of, total_size
+from aeron_spark.cli.inputs import are_values, read_input
 from aeron_spark.cli.outputs import Output
 from aeron_spark.cli.progress import progress
-from aeron_spark.cli.through import client_arguments
-from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.cli.way import stream_arguments
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.tail import RAW
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from aeron_spark.remote.reading import StreamReader
     from aeron_spark.remote.writing import StreamWriter
 
-DIRECT_ONLY: Final = ("ack", "record")
 LOOK: Final = 0.1  # seconds between two looks at whether to stop
 
 
@@ -34,15 +33,6 @@ class Sent:
 
     rows: int = 0
     transactions: int = 0
-
-
-def arguments(given: Mapping[str, str]) -> tuple[str, str, dict[str, Any]]:
-    """Take server and stream out of the options; raise OptionError for those of the direct way."""
-    for name in DIRECT_ONLY:
-        if name in given:
-            raise OptionError(f"{name!r} is for the direct way, and a stream of a server has no use for it")
-    address, rest = client_arguments(given)
-    return address, rest.pop("stream"), rest
 
 
 def send_rows(
@@ -55,7 +45,7 @@ def send_rows(
     """
     from aeron_spark.client.opening import connect
 
-    address, stream, options = arguments(given)
+    address, stream, options = stream_arguments(given)
     payload, writer_id = options.pop("payload", "auto"), options.pop("writerId", None)
     values = {"auto": None, "arrow": False}.get(payload, True)
     sent = Sent()
@@ -132,20 +122,18 @@ class Received:
 
 
 def receive_rows(
-    given: Mapping[str, str], out: Output, *, start: str | None, follow: bool, count: int | None,
+    given: Mapping[str, str], out: Output, *, start: Any, follow: bool, count: int | None,
     timeout: float | None, metadata: bool, stopped: Callable[[], bool],
 ) -> Received:  # fmt: skip
     """Write what is committed, and with ``follow`` what comes, until ``count`` rows came, or ``timeout`` is over."""
     from aeron_spark.client.opening import connect
 
-    address, stream, options = arguments(given)
+    address, stream, options = stream_arguments(given)
     came = Received()
     schema: pa.Schema = RAW
     with connect(address, **options) as client, progress("receiving", None) as advance:
         try:
-            reader = client.reader(
-                stream, start=_where(start, follow), follow=follow, metadata=metadata, timeout=timeout
-            )
+            reader = client.reader(stream, start=start, follow=follow, metadata=metadata, timeout=timeout)
             with _stopping(reader, stopped):
                 for batch in reader:
                     part = batch if count is None else batch.slice(0, count - came.rows)
@@ -179,19 +167,3 @@ def _stopping(reader: StreamReader, stopped: Callable[[], bool]) -> Iterator[Non
     finally:
         over.set()
         looking.join()
-
-
-def _where(start: str | None, follow: bool) -> Any:
-    """Read --start: an edge, a time, positions as JSON, or the position of a stream's only partition."""
-    if start is None:
-        return "latest" if follow else "earliest"
-    if start.isascii() and start.isdecimal():
-        return {0: int(start)}
-    if not start.startswith("{"):
-        return start
-    try:
-        return json.loads(start)
-    except ValueError:
-        raise OptionError(
-            f"--start {start!r} is no JSON of positions", remedy="""Such as --start '{"0": 4096}'."""
-        ) from None

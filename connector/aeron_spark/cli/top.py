@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
 from aeron_spark.aeron import counters
-from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, size, table
+from aeron_spark.cli import output
+from aeron_spark.cli.output import aeron_dir_option, iso, json_option, print_json, print_lines, size, table
 from aeron_spark.node import status
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
 
 SYSTEM_TYPE: Final = 0  # of a counter that is the driver's own, not a stream's
 WATCHED: Final = ("Bytes sent", "Bytes received", "NAK", "Retransmit", "Loss", "Errors", "flow control", "exceeded")
@@ -25,12 +26,16 @@ COLUMNS: Final = ("channel", "stream", "session", "published", "a second", "rece
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a driver said at one moment: ``at`` in seconds of the monotonic clock, counters by label."""
+    """What a driver said at one moment: ``at`` in seconds of the monotonic clock, counters by label.
+
+    ``time`` is in seconds since the epoch.
+    """
 
     at: float
     driver: counters.DriverInfo
     totals: Mapping[str, int]
     streams: Sequence[counters.StreamBacklog]
+    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,9 @@ class StreamRate:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What moved between two looks."""
+    """What moved between two looks; ``time`` is that of the second one, in seconds since the epoch."""
 
+    time: float
     pid: int
     alive: bool
     seconds: float
@@ -76,23 +82,55 @@ class View:
 @click.option("--count", metavar="N", type=click.IntRange(1), help="End after this many.  [default: at Ctrl-C]")
 @json_option
 def top(aeron_dir: str | None, every: float, count: int | None, as_json: bool) -> None:
-    """Show what a media driver does, as it does it: streams by who is behind, then by speed."""
+    """Show what a media driver does, as it does it: streams by who is behind, then by speed.
+
+    To a pipe or a file it prints a line for each counter that is not 0 and each stream, each with the time of the look.
+    """
     views = _views(status(aeron_dir).aeron_dir, every, count)
-    console = Console(highlight=False, markup=False)
     try:
         if as_json:
             for seen in views:
-                print_json(seen)
-        elif console.is_terminal:
-            with Live(console=console, auto_refresh=False, screen=True) as live:
-                for seen in views:
-                    live.update(shown(seen, console.height), refresh=True)
+                print_json(asdict(seen) | {"time": iso(seen.time)})
+        elif output.is_terminal():
+            _show_live(views)
         else:
-            console = Console(highlight=False, markup=False, width=200)
             for seen in views:
-                console.print(shown(seen))
+                _print_lines(seen)
     except KeyboardInterrupt:  # the ordinary end of a view
         pass
+
+
+def _show_live(views: Iterator[View]) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False, markup=False)
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        for seen in views:
+            live.update(shown(seen, console.height), refresh=True)
+
+
+def _print_lines(seen: View) -> None:
+    at = iso(seen.time)
+    print_lines(((at, x.counter, x.total, round(x.per_second)) for x in seen.counters if x.total), "counter")
+    print_lines(
+        (
+            (
+                at,
+                x.channel,
+                x.stream_id,
+                x.session_id,
+                x.published,
+                None if x.published_per_second is None else round(x.published_per_second),
+                x.received,
+                None if x.received_per_second is None else round(x.received_per_second),
+                x.subscribers,
+                x.behind,
+            )
+            for x in seen.streams
+        ),
+        "stream",
+    )
 
 
 def _views(directory: str, every: float, count: int | None) -> Iterator[View]:
@@ -112,7 +150,8 @@ def look(directory: str) -> Look:
         for counter in counters.read_counters(directory)
         if counter.type_id == SYSTEM_TYPE and any(word in counter.label for word in WATCHED)
     }
-    return Look(time.monotonic(), counters.read_driver(directory), totals, counters.read_backlog(directory))
+    driver, streams = counters.read_driver(directory), counters.read_backlog(directory)
+    return Look(time.monotonic(), driver, totals, streams, time.time())
 
 
 def view(before: Look, after: Look) -> View:
@@ -143,7 +182,7 @@ def view(before: Look, after: Look) -> View:
     rates = [
         Rate(name, total, (total - before.totals.get(name, total)) / seconds) for name, total in after.totals.items()
     ]
-    return View(after.driver.pid, after.driver.alive, seconds, tuple(rates), tuple(streams))
+    return View(after.time, after.driver.pid, after.driver.alive, seconds, tuple(rates), tuple(streams))
 
 
 def shown(seen: View, lines: int | None = None) -> Group:
@@ -151,6 +190,9 @@ def shown(seen: View, lines: int | None = None) -> Group:
 
     ``lines`` of a screen are not exceeded: the streams that are left out are counted.
     """
+    from rich.console import Group
+    from rich.text import Text
+
     title = f"media driver of process {seen.pid}{'' if seen.alive else ' (dead)'}"
     of_driver = [(rate.counter, rate.total, f"{rate.per_second:,.0f}") for rate in seen.counters if rate.total]
     of_streams = [

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from aeron_spark.cli.main import cli
+from aeron_spark.cli.way import OperationError
 from aeron_spark.endpoint.keypair import fingerprint, keypair_from, new_keypair, public_text
 from aeron_spark.errors import OptionError, ServerKeyChanged, SetupError, UsageError
 from aeron_spark.keys import network_server, read_identity
@@ -48,9 +49,7 @@ def test_row_44_a_new_identity_is_shown_the_same_each_time(home: Path) -> None:
     }
     assert stat.S_IMODE((home / "identity").stat().st_mode) == 0o600
     assert lines("show") == lines("show") == [made]
-    shown = run("show")
-    assert made["public"] in shown
-    assert made["fingerprint"] in shown
+    assert run("show") == f"{made['public']}\n"
 
 
 def test_the_default_place_is_below_xdg_config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +114,9 @@ def test_servers_are_trusted_listed_and_forgotten(home: Path) -> None:
             "comment": "",
         },
     ]
-    table = run("list")
-    for expected in (str(home / "known_servers"), "[::1]:4000", fingerprint(key(1)), public_text(key(2)), "my own"):
-        assert expected in table
+    listed = run("list")
+    for expected in ("[::1]:4000", fingerprint(key(1)), public_text(key(2)), "my own"):
+        assert expected in listed
     assert run("forget", "localhost:4000") == "forgot 127.0.0.1:4000\n"
     assert lines("forget", "[::1]:4000") == [{"server": "[::1]:4000", "forgotten": True}]
     assert lines("list") == []
@@ -141,11 +140,11 @@ def test_the_remedy_of_a_changed_key_is_a_command_that_works() -> None:
 
 
 def test_a_server_that_is_not_known_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="'aeron-spark keys list' shows them"):
+    with pytest.raises(OperationError, match="'aeron-spark keys list' shows them"):
         run("forget", "host:4000")
     file = str(tmp_path / "servers")
     run("trust", "prices.example:4000", public_text(key(1)), "--known-servers", file)
-    with pytest.raises(OptionError, match=r"Did you mean prices\.example:4000\?"):
+    with pytest.raises(OperationError, match=r"Did you mean prices\.example:4000\?"):
         run("forget", "price.example:4000", "--known-servers", file)
 
 

@@ -1,0 +1,242 @@
+"""Finding U9: which exit code a command line ends with, and that all commands that connect take the same options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from aeron_spark.aeron import jvm
+from aeron_spark.cli.main import cli, main
+from aeron_spark.client import opening
+from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, RefusedError, SetupError, WaitTimeout
+from aeron_spark.streams.definition import unknown_stream
+
+SERVER = "feeds.example:20121"
+
+
+class Refusing:
+    """A client whose server answers every request with an error."""
+
+    def __init__(self, error: AeronSparkError) -> None:
+        self._error = error
+
+    @property
+    def connection(self) -> Any:
+        raise self._error
+
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*given: object, **named: object) -> None:
+            raise self._error
+
+        return refuse
+
+
+@pytest.fixture(autouse=True)
+def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests here need no driver, and start none."""
+    monkeypatch.setattr(jvm, "start", lambda *arguments: None)
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, error: AeronSparkError) -> list[tuple[str, dict[str, Any]]]:
+    """Let every server answer with ``error``; return what is connected to."""
+    connected: list[tuple[str, dict[str, Any]]] = []
+
+    @contextmanager
+    def connect(address: str, **options: Any) -> Iterator[Refusing]:
+        connected.append((address, options))
+        yield Refusing(error)
+
+    monkeypatch.setattr(opening, "connect", connect)
+    return connected
+
+
+OF_A_STREAM = [
+    f"streams describe flihgts --server {SERVER}",
+    f"streams purge flihgts --before 0 --yes --server {SERVER}",
+    f"streams delete flihgts --yes --server {SERVER}",
+    f"send --stream flihgts --server {SERVER}",
+    f"receive --stream flihgts --server {SERVER}",
+]
+
+
+@pytest.mark.parametrize("line", OF_A_STREAM)
+@pytest.mark.parametrize(
+    "error",
+    [
+        unknown_stream("flihgts", ["flights"]),
+        RefusedError("key edge may not read stream 'flihgts'", remedy="Ask the operator."),
+        OptionError("stream 'flihgts' has no partition 7", remedy="It has 4, numbered from 0."),
+    ],
+    ids=["missing", "forbidden", "no such partition"],
+)
+def test_a_missing_and_a_forbidden_stream_both_end_with_1(
+    line: str, error: AeronSparkError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Finding U9: it was 2 for a missing stream, and 1 for a forbidden one."""
+    connected = answer(monkeypatch, error)
+    assert main(line.split()) == 1
+    assert [address for address, _ in connected] == [SERVER]
+    said = capsys.readouterr()
+    assert said.err == f"aeron-spark: {error}\n"
+    assert said.out == ""
+
+
+def test_a_stream_that_is_there_already_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(monkeypatch, OptionError("there is a stream 'flights' already", remedy="Choose another name."))
+    assert main(f"streams create flights --server {SERVER}".split()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OptionError("odd", remedy="Look."), 2),
+        (ConnectError("nobody is there", remedy="Look."), 1),
+        (SetupError("no Java was found", remedy="Install one."), 1),
+        (WaitTimeout("waited 3 s for an answer", remedy="Look."), 1),
+        (KeyboardInterrupt(), 130),
+        (PermissionError(13, "Permission denied", "/folder/file"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_how_a_command_ends(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("aeron_spark.node.status", fail)
+    assert main(["node", "status"]) == code
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert said.err
+
+
+def test_a_server_that_is_not_known_cannot_be_forgotten(tmp_path: Path) -> None:
+    assert main(["keys", "forget", SERVER, "--known-servers", str(tmp_path / "none")]) == 1
+
+
+def test_the_answer_no_ends_with_1_and_ctrl_c_at_the_question_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connected = answer(monkeypatch, OptionError("not reached"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    line = f"streams delete flights --server {SERVER}".split()
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: "n")
+    assert main(line) == 1
+    assert "nothing was done" in capsys.readouterr().err
+
+    def interrupt(prompt: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupt)
+    assert main(line) == 130
+    assert connected == []
+
+
+CONNECTING = ["ping", "bench load", "send", "receive", *(f"streams {one}" for one in ("list", "describe", "create"))]
+CONNECTING += ["streams purge", "streams delete"]
+
+
+def command_of(words: str) -> click.Command:
+    found: click.Command = cli
+    for name in words.split():
+        assert isinstance(found, click.Group)
+        child = found.get_command(click.Context(found), name)
+        assert child is not None
+        found = child
+    return found
+
+
+@pytest.mark.parametrize("words", CONNECTING)
+def test_every_command_that_connects_has_the_same_options(words: str) -> None:
+    """Finding U9: it was ``ping --identity``, and ``--option identity=`` elsewhere."""
+    flags = {flag for parameter in command_of(words).params for flag in parameter.opts}
+    assert {"--server", "--identity", "--server-key", "--json", "--option"} <= flags
+
+
+KEY = "aeron-spark:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+
+
+@pytest.mark.parametrize(
+    "line", ["ping", "send --stream flights", "receive --stream flights", "streams list", "streams describe flights"]
+)
+def test_the_options_of_a_connection_reach_the_connection(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected = answer(monkeypatch, RefusedError("no"))
+    given = f"--server {SERVER} --identity me.key --server-key {KEY} --option TAG=desk-7".split()
+    assert main([*line.split(), *given]) == 1
+    ((address, options),) = connected
+    assert address == SERVER
+    assert options["identity"] == "me.key"
+    assert options["serverKey"] == KEY
+    assert {name.lower(): value for name, value in options.items()}["tag"] == "desk-7"
+
+
+@pytest.mark.parametrize("flags", ["--identity me.key", f"--server-key {KEY}", "--option identity=me.key"])
+def test_keys_without_a_server_are_refused(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["receive", "--channel", "aeron:ipc", "--stream-id", "1", *flags.split()]) == 2
+    assert "is for a connection with a server. Add --server." in capsys.readouterr().err
+
+
+def test_a_time_without_t_says_where_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding U9: ``2026-11-23 18:30`` is a time, too."""
+    starts: list[Any] = []
+
+    class Reading(Refusing):
+        def reader(self, stream: str, *, start: Any, **named: object) -> None:
+            starts.append(start)
+            raise RefusedError("enough")
+
+    @contextmanager
+    def connect(address: str, **options: Any) -> Iterator[Reading]:
+        yield Reading(RefusedError("no"))
+
+    monkeypatch.setattr(opening, "connect", connect)
+    for start in ("2026-11-23 18:30", "-10min", "earliest", "96", '{"0": 96}'):
+        assert main(["receive", "--stream", "flights", "--server", SERVER, "--start", start]) == 1
+    assert starts == ["2026-11-23 18:30", "-10min", "earliest", {0: 96}, {"0": 96}]
+
+
+@pytest.mark.parametrize(
+    ("words", "completes"),
+    [("aeron-spark str", ["streams"]), ("aeron-spark streams de", ["describe", "delete"]), ("aeron-spark keys", None)],
+)
+def test_a_shell_completes_commands(
+    words: str, completes: list[str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_AERON_SPARK_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    found = [line.removeprefix("plain,") for line in capsys.readouterr().out.splitlines()]
+    assert sorted(found) == sorted(completes or ["keys"])
+
+
+def test_json_of_a_command_that_connects_is_an_object_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Listing(Refusing):
+        def streams(self) -> list[object]:
+            return []
+
+        def delete_stream(self, name: str) -> None:
+            assert name == "flights"
+
+        def stream(self, name: str) -> Any:
+            return type("Info", (), {"bytes": 7})
+
+    @contextmanager
+    def connect(address: str, **options: Any) -> Iterator[Listing]:
+        yield Listing(RefusedError("no"))
+
+    monkeypatch.setattr(opening, "connect", connect)
+    assert main(["streams", "list", "--server", SERVER, "--json"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["streams", "delete", "flights", "--server", SERVER, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "flights", "bytes": 7, "deleted": True}

@@ -1,0 +1,137 @@
+"""How commands print: tables on a terminal, plain lines to a pipe, one JSON object a line with ``--json``."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from aeron_spark.aeron.counters import DriverInfo, StreamBacklog
+from aeron_spark.cli import output
+from aeron_spark.cli.main import cli
+from aeron_spark.cli.outputs import JsonOutput
+from aeron_spark.cli.top import Look, _print_lines, view
+from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.keys import parse_server, read_identity
+from aeron_spark.keys.authorized import read_authorized
+
+BOX = "┏━┃┡╇│└─┘\x1b"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, arguments, standalone_mode=False, catch_exceptions=False)
+    return result.stdout
+
+
+def test_keys_show_to_a_pipe_is_the_line_of_a_clients_file(home: Path, tmp_path: Path) -> None:
+    """Finding U7: ``keys show > clients`` made a file that the server refused."""
+    made = run("keys", "new")
+    pair = read_identity(home / "identity")
+    assert made == run("keys", "show") == f"{public_text(pair.public)}\n"
+    clients = tmp_path / "clients"
+    clients.write_text(run("keys", "show"))
+    assert set(read_authorized(clients)) == {pair.public}
+
+
+def test_keys_show_on_a_terminal_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    run("keys", "new")
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    shown = run("keys", "show")
+    assert "fingerprint" in shown
+    assert "│" in shown
+
+
+def test_a_table_to_a_pipe_is_a_line_a_row_with_tabs() -> None:
+    """Finding U7: no box, no head, no separators in numbers, no fold at any width, and one line a row."""
+    long = "x" * 300
+    rows = [(1, 1_234_567, None, True, long), (2, 0, "a\tb\nc\x1b[31m\u202e", False, "")]
+    printed = printed_of(rows)
+    assert printed == f"1\t1234567\t-\tyes\t{long}\n2\t0\ta\\tb\\nc\\x1b[31m\\u202e\tno\t\n"
+    assert printed_of(rows, kind="row").startswith("row\t1\t1234567\t")
+
+
+def printed_of(rows: list[tuple[object, ...]], kind: str | None = None) -> str:
+    import click
+
+    @click.command()
+    def one() -> None:
+        output.print_table("title", ("a#", "b#", "c", "d", "e"), rows, empty="nothing", kind=kind)
+
+    return CliRunner().invoke(one, catch_exceptions=False).stdout
+
+
+def test_that_there_are_no_rows_is_said_on_standard_error() -> None:
+    """Finding U7: a program that reads the lines must not take "no known servers" for a row."""
+    result = CliRunner().invoke(cli, ["keys", "list"], catch_exceptions=False)
+    assert result.stdout == ""
+    assert result.stderr.startswith("no known servers in ")
+
+
+def test_known_servers_to_a_pipe_are_lines_of_cells() -> None:
+    run("keys", "trust", "feeds.example:20121", public_text(bytes(range(32))), "--comment", "my own")
+    (line,) = run("keys", "list").splitlines()
+    server, mark, key, comment = line.split("\t")
+    assert (str(parse_server(server)), key, comment) == (server, public_text(bytes(range(32))), "my own")
+    assert mark.startswith("SHA256:")
+
+
+@pytest.mark.parametrize("arguments", [("doctor",), ("node", "status"), ("keys", "list"), ("keys", "show")])
+def test_no_command_draws_a_box_into_a_pipe(arguments: tuple[str, ...]) -> None:
+    """Finding U7, and ``FORCE_COLOR`` in the environment changes nothing: only a terminal gets colours and boxes."""
+    run("keys", "new")
+    run("keys", "trust", "feeds.example:20121", public_text(bytes(range(32))))
+    result = CliRunner(env={"FORCE_COLOR": "1", "COLUMNS": "40"}).invoke(cli, arguments)
+    assert result.stdout.strip()
+    assert not set(BOX) & set(result.stdout)
+    as_json = CliRunner().invoke(cli, [*arguments, "--json"]).stdout
+    assert all(isinstance(json.loads(line), dict) for line in as_json.splitlines())
+
+
+def test_top_to_a_pipe_is_a_line_for_each_counter_and_stream(capsys: pytest.CaptureFixture[str]) -> None:
+    driver = DriverInfo("/dev/shm/x", 4711, 0.0, 0.1, 10.0, "0.2.0")
+    before = Look(0.0, driver, {"Bytes sent": 0, "Errors": 0}, [], 0.0)
+    streams = [StreamBacklog("aeron:ipc", 1001, 7, 96, None, None, None, None, ())]
+    _print_lines(view(before, Look(2.0, driver, {"Bytes sent": 5000, "Errors": 0}, streams, 1_795_458_600.0)))
+    assert capsys.readouterr().out.splitlines() == [
+        "counter\t2026-11-23T18:30:00.000Z\tBytes sent\t5000\t2500",
+        "stream\t2026-11-23T18:30:00.000Z\taeron:ipc\t1001\t7\t96\t-\t-\t-\t0\t0",
+    ]
+
+
+def test_printed_times_are_iso_with_t_and_z() -> None:
+    """Finding U9."""
+    assert output.moment(1_795_458_600.25) == "2026-11-23T18:30:00.250Z"
+    assert output.moment(None) == "-"
+
+
+def test_times_in_json_rows_are_iso_with_t_and_z() -> None:
+    """Finding U9: also within lists, in other zones, and with nanoseconds; a time without a zone gets none."""
+    ns = 1_795_458_600_123_456_789
+    at = datetime(2026, 11, 23, 19, 30, tzinfo=timezone(timedelta(hours=1)))
+    batch = pa.record_batch(
+        {
+            "utc": pa.array([ns], pa.timestamp("ns", "UTC")),
+            "there": pa.array([ns // 1000], pa.timestamp("us", "Europe/Berlin")),
+            "local": pa.array([ns // 1_000_000_000], pa.timestamp("s")),
+            "list": pa.array([[at]], pa.list_(pa.timestamp("us", "Europe/Berlin"))),
+        }
+    )
+    to = io.BytesIO()
+    JsonOutput(to).write("arrow", batch)
+    assert json.loads(to.getvalue()) == {
+        "utc": "2026-11-23T18:30:00.123456789Z",
+        "there": "2026-11-23T18:30:00.123456Z",
+        "local": "2026-11-23T18:30:00",
+        "list": ["2026-11-23T18:30:00Z"],
+    }
