@@ -7,6 +7,7 @@ import threading
 from typing import Any, Final
 
 from aeron_spark.aeron.exceptions import describe, java_errors
+from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.waiting import wait_for
@@ -34,7 +35,8 @@ class Client:
         context.publicationErrorFrameHandler(self.rejections)
         context.clientName(f"aeron-spark {os.getpid()}")
         with java_errors(f"connecting to the media driver in {aeron_dir}"):
-            self.aeron = jclass("io.aeron.Aeron").connect(context)
+            connect = jclass("io.aeron.Aeron").connect
+            self.aeron: Any = interruptible(connect, context, discard=lambda late: late.close())
         self._endings = jclass("io.aeronspark.Endings")
         self._endings.add(self.aeron)
 
@@ -55,12 +57,13 @@ class Client:
     def subscription(self, channel: str, stream_id: int) -> Any:
         """Add a subscription; the driver's refusal is a TransportError."""
         with java_errors(f"subscribing to {channel} stream {stream_id}"):
-            return self.aeron.addSubscription(channel, stream_id)
+            return interruptible(self.aeron.addSubscription, channel, stream_id, discard=lambda late: late.close())
 
     def exclusive_publication(self, channel: str, stream_id: int) -> Any:
         """Add an exclusive publication; the driver's refusal is a TransportError."""
         with java_errors(f"publishing on {channel} stream {stream_id}"):
-            return self.aeron.addExclusivePublication(channel, stream_id)
+            add = self.aeron.addExclusivePublication
+            return interruptible(add, channel, stream_id, discard=lambda late: late.close())
 
     def close(self) -> None:
         """Close the client and everything it opened."""

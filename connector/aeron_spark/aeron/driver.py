@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ import jpype
 from aeron_spark.aeron import guard, jvm
 from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.errors import OptionError, SetupError
+from aeron_spark.transport.recording_start import without_start
 
 CHECKSUM: Final = "org.agrona.checksum.Crc32c"
 LOCAL_CHANNEL: Final = "aeron:udp?endpoint=localhost:0"
@@ -26,6 +28,7 @@ KEEPER_ARGUMENTS: Final = (
 HEARTBEAT_TYPE: Final = 11
 RECEIVE_CHANNEL_TYPE: Final = 7
 RECORDING_POSITION_TYPE: Final = 100
+_RECORDING_LABEL: Final = re.compile(r"rec-pos: (?P<id>\d+) -?\d+ (?P<stream>-?\d+) (?P<channel>\S+)")
 MAPPED_FILES: Final = ("archive-mark.dat", "archive.catalog")
 
 # Where Aeron declares the names of its properties, as constants that end in PROP_NAME.
@@ -97,7 +100,7 @@ class EmbeddedDriver:
             concluded.countersMetaDataBuffer(), concluded.countersValuesBuffer()
         )
         self._own_client = None if self._archive is None else int(self._archive.context().aeron().clientId())
-        self._own_channels = self._count(RECEIVE_CHANNEL_TYPE)
+        self._own_channels = frozenset(self._allocated(RECEIVE_CHANNEL_TYPE))
         self._archive_threads = _threads("archive-")
 
     def clients(self) -> int:
@@ -108,9 +111,19 @@ class EmbeddedDriver:
         return sum(1 for counter in self._allocated(HEARTBEAT_TYPE) if self._registration(counter) != self._own_client)
 
     def recordings(self) -> int:
-        """Return how many recordings grow, or wait on a network channel for somebody to record."""
-        waiting = self._count(RECEIVE_CHANNEL_TYPE) - self._own_channels
-        return max(self._count(RECORDING_POSITION_TYPE), waiting)
+        """Return how many recordings grow, or wait on a network channel for a publisher."""
+        return max(self._count(RECORDING_POSITION_TYPE), len(self._waiting()))
+
+    def recorded(self) -> list[str]:
+        """Name what :meth:`recordings` counts: recordings that grow, else the channels that wait for a publisher."""
+        labels = [str(self._counters.getCounterLabel(one)) for one in self._allocated(RECORDING_POSITION_TYPE)]
+        growing = [_name_of_recording(label) for label in labels]
+        waiting = [_name_of_channel(str(self._counters.getCounterLabel(one))) for one in self._waiting()]
+        heard = [name for name in waiting if not any(one.endswith(f" of {name}") for one in growing)]
+        return growing + [f"the standing subscription to {name}" for name in heard]
+
+    def _waiting(self) -> list[int]:
+        return [one for one in self._allocated(RECEIVE_CHANNEL_TYPE) if one not in self._own_channels]
 
     def failure(self) -> str:
         """Say why the archive no longer works, or return an empty text."""
@@ -142,6 +155,26 @@ class EmbeddedDriver:
             if state == 1 and reader.getCounterTypeId(counter) == type_id:
                 found.append(counter)
         return found
+
+
+def _name_of_recording(label: str) -> str:
+    """``rec-pos: 3 196675459 1001 aeron:ipc - archiveId=7`` -> ``recording 3 of stream 1001 of aeron:ipc``."""
+    found = _RECORDING_LABEL.match(label)
+    if found is None:
+        return label
+    return f"recording {found['id']} of stream {found['stream']} of {_channel(found['channel'])}"
+
+
+def _name_of_channel(label: str) -> str:
+    """``rcv-channel: aeron:udp?endpoint=localhost:40123 127.0.0.1:40123`` -> ``aeron:udp?endpoint=localhost:40123``."""
+    return _channel(label.removeprefix("rcv-channel: ").partition(" ")[0])
+
+
+def _channel(text: str) -> str:
+    try:
+        return without_start(text)
+    except OptionError:  # a label is cut where it is too long
+        return text
 
 
 def crc32c(content: bytes) -> int:

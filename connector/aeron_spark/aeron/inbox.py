@@ -10,7 +10,7 @@ from typing import Any, Final
 import jpype
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.exceptions import describe, java_errors
+from aeron_spark.aeron.exceptions import describe, java_errors, plain_message
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import OptionError, TransportError
 from aeron_spark.transport.addresses import Endpoint, canonical_host
@@ -199,7 +199,7 @@ def _news(kind: int, token: int, image: int, session_id: int, text: str) -> Even
         return ImageLeft(token, image)
     if kind == REJECTED:
         return Rejected(token, session_id, text)
-    return Failed(token, text)
+    return Failed(token, plain_message(text))
 
 
 def source_of(identity: str) -> str:

@@ -136,7 +136,8 @@ def _read(fd: int, path: Path, forbidden: int, what: str, *, root_too: bool = Fa
             )
         if found.st_mode & forbidden:
             raise SetupError(
-                f"{path} {what} by others (mode {stat.S_IMODE(found.st_mode):04o})", remedy=f"Run: chmod 600 {path}"
+                f"{path} {what} by others (mode {stat.S_IMODE(found.st_mode):04o})",
+                remedy=f"Where that is the file you mean, run: chmod 600 {path}",
             )
         with os.fdopen(fd, "rb", closefd=False) as file:
             content = file.read(LARGEST + 1)

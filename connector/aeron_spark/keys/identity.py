@@ -70,8 +70,10 @@ def create_identity(
 ) -> KeyPair:
     """Make a key pair and its file, under ``passphrase`` unless that is empty.
 
-    Raises UsageError, and changes nothing, where a file is there, unless ``force``.
+    Raises UsageError, and changes nothing, where a file is there, unless ``force``; SetupError for a folder.
     """
+    if path.is_dir():
+        raise SetupError(f"{path} is a folder", remedy="Name a file in it.")
     pair = new_keypair(entropy)
     content = _encode(pair, passphrase, entropy)
     if force:

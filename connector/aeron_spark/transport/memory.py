@@ -10,6 +10,7 @@ from aeron_spark.errors import TransportError
 from aeron_spark.transport import wiring
 from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.memory_network import Image, Key, MemoryInbox, MemoryNetwork, MemoryOutgoing
+from aeron_spark.transport.places import address_in_use
 from aeron_spark.transport.port import (
     HANDSHAKE_MAX_BYTES,
     HANDSHAKE_STREAM_ID,
@@ -35,16 +36,15 @@ class MemoryListening:
         self._duologues: dict[int, Place] = {}
 
     def listen(self, place: Place, wishes: Wishes) -> int:
-        """Open a handshake subscription. Raises TransportError where somebody else listens there."""
+        """Open a handshake subscription. Raises InUseError where another server listens there."""
         place = wiring.check_place(place, own=True)
         key = _data_key(place, HANDSHAKE_STREAM_ID)
-        with self.network.arrival:
+        with self.network.lock:
             taken = any(way.key == key and way.inbox is not self.inbox for way in self.network.ways)
-            if taken or self.network.refusal:
-                raise TransportError(
-                    f"listening on {place} failed: {self.network.refusal or 'the address is in use'}",
-                    remedy="Choose another port, or stop who uses it.",
-                )
+            if self.network.refusal:
+                raise TransportError(f"listening on {place} failed: {self.network.refusal}")
+            if taken:
+                raise address_in_use(place.host, place.data_port)
             token = self.inbox.add(key, None, HANDSHAKE_MAX_BYTES, address=_address(place, place.data_port))
         self._places[token] = place
         return token

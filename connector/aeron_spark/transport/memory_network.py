@@ -73,94 +73,94 @@ class MemoryNetwork:
         self.ways: list[_Way] = []
         self.outgoing: list[MemoryOutgoing] = []
         self.images: dict[int, Image] = {}
-        self.arrival = threading.Condition(threading.RLock())
+        self.lock = threading.RLock()
 
     def cut(self) -> None:
         """Interrupt everything: every image leaves, and none joins before :meth:`heal`."""
-        with self.arrival:
+        with self.lock:
             self._cut = True
             for link in list(self.images.values()):
                 self._unlink(link)
 
     def heal(self) -> None:
         """End the interruption; what is still open is heard again, as new images."""
-        with self.arrival:
+        with self.lock:
             self._cut = False
             self._match()
 
     def lose_driver(self, inbox: MemoryInbox, reason: str = "the media driver ended") -> None:
         """End the driver that ``inbox`` uses, and everything opened through it."""
-        with self.arrival:
+        with self.lock:
             for outgoing in [one for one in self.outgoing if one.inbox is inbox]:
                 outgoing.close()
             for way in [one for one in self.ways if one.inbox is inbox]:
                 self.close_way_of(way)
             inbox.lost = True
             inbox.extra.append(Lost(reason))
-            self.arrival.notify_all()
+            inbox.arrived.notify_all()
 
     def number(self) -> int:
         """Return a number that was never given before."""
         return next(self._numbers)
 
     def open_way(self, way: _Way) -> None:
-        with self.arrival:
+        with self.lock:
             if self.refusal:
                 way.inbox.extra.append(Failed(way.token, self.refusal))
-                self.arrival.notify_all()
+                way.inbox.arrived.notify_all()
                 return
             self.ways.append(way)
             self._match()
 
     def close_way_of(self, way: _Way) -> None:
-        with self.arrival:
+        with self.lock:
             way.waiting.clear()
             self.ways.remove(way)
             for link in [one for one in self.images.values() if one.way is way]:
-                del self.images[link.id]
+                self._forget(link)
 
     def open_outgoing(self, outgoing: MemoryOutgoing) -> None:
-        with self.arrival:
+        with self.lock:
             outgoing.failure = self.refusal
             if not self.refusal:
                 self.outgoing.append(outgoing)
                 self._match()
 
     def close_outgoing(self, outgoing: MemoryOutgoing) -> None:
-        with self.arrival:
+        with self.lock:
             if outgoing in self.outgoing:
                 self.outgoing.remove(outgoing)
-            for link in [one for one in self.images.values() if one.outgoing is outgoing]:
-                self._unlink(link)
+            if outgoing.image is not None:
+                self._unlink(outgoing.image)
 
     def _match(self) -> None:
-        linked = {id(link.outgoing) for link in self.images.values()}
         for outgoing in self.outgoing:
-            if id(outgoing) in linked or self._cut or outgoing.rejected:
+            if outgoing.image is not None or self._cut or outgoing.rejected:
                 continue
             for way in self.ways:
                 if _hears(way, outgoing):
                     link = Image(self.number(), outgoing, way)
-                    self.images[link.id] = link
+                    self.images[link.id] = outgoing.image = link
                     outgoing.inbox.wake()  # it is connected
                     late = outgoing.said
                     self._send(way, ImageJoined(way.token, link.id, outgoing.session_id, outgoing.source, late))
                     break
 
-    def _unlink(self, link: Image) -> None:
+    def _forget(self, link: Image) -> None:
         del self.images[link.id]
+        link.outgoing.image = None
+
+    def _unlink(self, link: Image) -> None:
+        self._forget(link)
         self._send(link.way, ImageLeft(link.way.token, link.id))
 
     def _send(self, way: _Way, event: Event) -> None:
         way.waiting.append((self.clock() + self.delay, event))
-        self.arrival.notify_all()
-
-    def image_of(self, outgoing: MemoryOutgoing) -> Image | None:
-        return next((link for link in self.images.values() if link.outgoing is outgoing), None)
+        way.inbox.arrived.notify_all()
 
     def _offer(self, outgoing: MemoryOutgoing, message: bytes) -> OfferResult | None:
-        with self.arrival:
-            link = self.image_of(outgoing)
+        with self.lock:
+            link = outgoing.image
             if outgoing.closed:
                 return OfferResult.CLOSED
             if link is None:
@@ -177,7 +177,7 @@ class MemoryNetwork:
             return None
 
     def reject_image(self, inbox: MemoryInbox, image: int, reason: str) -> None:
-        with self.arrival:
+        with self.lock:
             link = self.images.get(image)
             if link is None or link.way.inbox is not inbox:
                 return
@@ -191,7 +191,7 @@ class MemoryNetwork:
     def take(self, inbox: MemoryInbox) -> list[Event]:
         found, inbox.extra = inbox.extra, []
         now = self.clock()
-        for way in [one for one in self.ways if one.inbox is inbox]:
+        for way in inbox.ways.values():
             while way.waiting and way.waiting[0][0] <= now:
                 event = way.waiting[0][1]
                 if isinstance(event, Arrived):
@@ -219,6 +219,7 @@ class MemoryOutgoing:
         self.held = False
         self.said = False  # something, ever
         self.rejected = False
+        self.image: Image | None = None  # of it, where a way in hears it
         self._network = network
         self._closed = False
 
@@ -238,7 +239,7 @@ class MemoryOutgoing:
     @property
     def connected(self) -> bool:
         """Whether a subscriber is there."""
-        return not self.closed and self._network.image_of(self) is not None
+        return not self.closed and self.image is not None
 
     @property
     def closed(self) -> bool:
@@ -274,8 +275,9 @@ class MemoryInbox:
         self.dropped = 0
         self.lost = False
         self.extra: list[Event] = []
+        self.ways: dict[int, _Way] = {}
+        self.arrived = threading.Condition(network.lock)
         self._network = network
-        self._ways: dict[int, _Way] = {}
         self._woken = False
         self._closed = False
 
@@ -290,38 +292,38 @@ class MemoryInbox:
             raise TransportError("the inbox is closed", remedy="Make a new one.")
         token = self._network.number()
         way = _Way(self, token, key or ("answer", id(self), token), session_id, max_message, address=address)
-        self._ways[way.token] = way
-        self._network.open_way(way)
+        with self._network.lock:
+            self.ways[way.token] = way
+            self._network.open_way(way)
         return way.token
 
     def poll(self, timeout: float) -> list[Event]:
         """Return what has come, waiting at most ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
-        arrival = self._network.arrival
-        with arrival:
+        with self.arrived:
             while True:
                 found = self._network.take(self)
                 remaining = deadline - time.monotonic()
                 if found or self._woken or remaining <= 0:
                     self._woken = False
                     return found
-                arrival.wait(min(remaining, self._network.delay or remaining))
+                self.arrived.wait(min(remaining, self._network.delay or remaining))
 
     def wake(self) -> None:
         """End the poll that waits now, or the next one, at once."""
-        with self._network.arrival:
+        with self.arrived:
             self._woken = True
-            self._network.arrival.notify_all()
+            self.arrived.notify_all()
 
     def pause(self, token: int) -> None:
         """Take no more messages of this way in."""
-        if token in self._ways:
-            self._ways[token].paused = True
+        if token in self.ways:
+            self.ways[token].paused = True
 
     def resume(self, token: int) -> None:
         """Take messages of it again."""
-        if token in self._ways:
-            self._ways[token].paused = False
+        if token in self.ways:
+            self.ways[token].paused = False
             self.wake()
 
     def reject(self, image: int, reason: str) -> None:
@@ -330,23 +332,23 @@ class MemoryInbox:
 
     def close_way(self, token: int) -> None:
         """Close a way in; an unknown token is ignored."""
-        with self._network.arrival:
-            way = self._ways.pop(token, None)
+        with self._network.lock:
+            way = self.ways.pop(token, None)
             if way is not None and way in self._network.ways:
                 self._network.close_way_of(way)
 
     def ready(self, token: int) -> bool:
         """Whether this way in was opened."""
-        return token in self._ways and self._ways[token] in self._network.ways
+        return token in self.ways and self.ways[token] in self._network.ways
 
     def local_address(self, token: int) -> str:
         """The ``host:port`` a way in is bound to, or an empty text."""
-        return self._ways[token].address if token in self._ways else ""
+        return self.ways[token].address if token in self.ways else ""
 
     def close(self) -> None:
         """Close every way in."""
         self._closed = True
-        for token in list(self._ways):
+        for token in list(self.ways):
             self.close_way(token)
         self.wake()
 

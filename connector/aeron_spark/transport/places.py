@@ -15,7 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from aeron_spark.errors import OptionError
+from aeron_spark.errors import InUseError, OptionError
+from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.port import Place
 from aeron_spark.transport.wiring import PORT_MAX, ClientPorts, check_place
 
@@ -83,6 +84,14 @@ def port_pair(text: str) -> Ports:
     if data == control:
         raise ValueError("two different ports: the data port and the control port")
     return data, control
+
+
+def address_in_use(host: str, port: int) -> InUseError:
+    """Return the error of a server's port that another program has."""
+    return InUseError(
+        f"cannot listen on {Endpoint(host, port)}: the address is in use",
+        remedy="Stop the program that has it, or choose another port",
+    )
 
 
 def _parse(text: str, ports: Ports | None, *, own: bool) -> Address:

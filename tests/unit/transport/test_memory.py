@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from aeron_spark.errors import TransportError
+from aeron_spark.errors import InUseError, TransportError
 from aeron_spark.transport.memory import MemoryDialing, MemoryListening, MemoryNetwork
 from aeron_spark.transport.offer import OfferResult
 from aeron_spark.transport.port import Dialing, Failed, Listening, Lost, Place, Wishes
@@ -115,7 +115,7 @@ def test_a_lost_driver_closes_what_was_opened_through_it(opened: Open) -> None:
 
 def test_a_second_server_at_one_place_is_refused(opened: Open) -> None:
     other = MemoryListening(network_of(opened))
-    with pytest.raises(TransportError, match="in use"):
+    with pytest.raises(InUseError, match="in use"):
         other.listen(Place("udp", "127.0.0.1", 20_000, 20_001), Wishes())
 
 

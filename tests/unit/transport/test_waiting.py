@@ -10,7 +10,7 @@ from aeron_spark.transport.waiting import Deadline, wait_for
 
 
 class Clock:
-    """A clock that moves only when somebody sleeps."""
+    """A clock that moves only when its owner sleeps."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -25,15 +25,12 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(waiting.time, "sleep", clock.sleep)
-    monkeypatch.setattr(waiting.time, "monotonic", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def test_a_deadline_names_what_it_waited_for_and_the_state_it_died_in(clock: Clock) -> None:
-    deadline = Deadline(0.25, "a subscriber", remedy="Start one.", clock=clock)
+    deadline = Deadline(0.25, "a subscriber", remedy="Start one.", clock=clock, sleep=clock.sleep)
     while deadline.remaining() > 0:
         deadline.idle("0 images")
     with pytest.raises(WaitTimeout) as error:
@@ -43,7 +40,7 @@ def test_a_deadline_names_what_it_waited_for_and_the_state_it_died_in(clock: Clo
 
 
 def test_sleeps_grow_to_a_longest_one_and_begin_small_again_after_progress(clock: Clock) -> None:
-    deadline = Deadline(1.0, "more", clock=clock)
+    deadline = Deadline(1.0, "more", clock=clock, sleep=clock.sleep)
     for _ in range(10):
         deadline.idle()
     assert clock.slept[0] == waiting.SHORTEST_SLEEP
@@ -68,4 +65,4 @@ def test_a_wait_returns_the_first_value_that_is_something(clock: Clock) -> None:
 
 def test_a_wait_for_nothing_ends_with_its_state(clock: Clock) -> None:
     with pytest.raises(WaitTimeout, match=r"waited 0\.1 s for the image \(2 images\)"):
-        wait_for(lambda: None, 0.1, "the image", state=lambda: "2 images")
+        wait_for(lambda: None, 0.1, "the image", state=lambda: "2 images", clock=clock, sleep=clock.sleep)
