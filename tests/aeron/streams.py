@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -183,6 +185,14 @@ def close_everything() -> None:
     clients.close_all()
 
 
+def close_client(aeron_dir: str | Path) -> None:
+    """End what this process has at one driver, before that goes; clients of other drivers live on."""
+    with clients._lock:
+        client = clients._clients.pop((os.getpid(), str(aeron_dir)), None)
+    if client is not None:
+        client.close()
+
+
 @contextmanager
 def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
     """Run a node of a fixture's own; nothing is left of it afterwards."""
@@ -190,7 +200,7 @@ def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
     try:
         with nodes.ensure(aeron_dir, **{"term_length": "256k", "ipc_term_length": "256k", **settings}) as handle:
             yield handle
-        close_everything()
+        close_client(aeron_dir)
     finally:
         nodes.stop(aeron_dir, force=True, timeout=30)
         shutil.rmtree(aeron_dir, ignore_errors=True)

@@ -13,7 +13,7 @@ import pytest
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
-from tests.aeron.streams import PATIENCE, Stream, own_node, streams_of
+from tests.aeron.streams import PATIENCE, Stream, streams_of
 
 HEARTBEAT = 11
 PROMPT = 5.0  # seconds; a driver that was told nothing notices after its time-out of ten
@@ -37,9 +37,8 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
-    with own_node(run_name) as handle:
-        yield handle
+def node(node_of_256k: NodeHandle) -> NodeHandle:
+    return node_of_256k
 
 
 @pytest.fixture(scope="module")

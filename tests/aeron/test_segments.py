@@ -13,17 +13,16 @@ from aeron_spark.errors import DataFormatError, SetupError, TransportError
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import PATIENCE, Stream, own_node, streams_of
+from tests.aeron.streams import PATIENCE, Stream, streams_of
 
 SIZES = (0, 1, 31, 32, 33, 500, 1_375, 1_376, 1_377, 5_000, 8_192)
 TERM = 64 << 10
 
 
 @pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
+def node(node_of_64k: NodeHandle) -> NodeHandle:
     """A node whose terms and segments are so short that a little data has many of them."""
-    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
-        yield handle
+    return node_of_64k
 
 
 @pytest.fixture
@@ -70,15 +69,14 @@ def test_the_files_hold_what_a_replay_gives(stream: Stream, rng: random.Random) 
         assert rows_of(files, part) == rows_of(replayed, part) == list(zip(begins, values, strict=True))[first:last]
 
 
-def test_padding_longer_than_a_batch_has_room_for_is_passed_over(run_name: str) -> None:
-    with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
-        for stream in streams_of(handle):
-            # a message of 2 MiB does not fit behind seven others and their headers: the rest of the term is padding
-            values = [bytes([n]) * (2 << 20) for n in range(9)]
-            begins = stream.record().publisher().send(values)
-            log, state = log_of(stream, "files")
-            assert begins[7] == 16 << 20, begins
-            assert [value for _, value in rows_of(log, whole(state))] == values
+def test_padding_longer_than_a_batch_has_room_for_is_passed_over(node_of_16m: NodeHandle) -> None:
+    for stream in streams_of(node_of_16m):
+        # a message of 2 MiB does not fit behind seven others and their headers: the rest of the term is padding
+        values = [bytes([n]) * (2 << 20) for n in range(9)]
+        begins = stream.record().publisher().send(values)
+        log, state = log_of(stream, "files")
+        assert begins[7] == 16 << 20, begins
+        assert [value for _, value in rows_of(log, whole(state))] == values
 
 
 def test_a_file_that_is_not_there_is_asked_of_the_archive(stream: Stream) -> None:

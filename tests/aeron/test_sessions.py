@@ -14,15 +14,14 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
 from aeron_spark.log.reach import embedded
+from tests.aeron.streams import own_node
 
 
-@pytest.fixture
-def address(aeron_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArchiveAddress]:
-    monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path))
-    with node.ensure(aeron_dir) as handle:
+@pytest.fixture(scope="module")
+def address(run_name: str) -> Iterator[ArchiveAddress]:
+    """An archive without a recording."""
+    with own_node(run_name) as handle:
         yield embedded(handle)
-        client_of(handle.aeron_dir).close()
-    node.stop(aeron_dir, force=True)
 
 
 def test_a_session_is_kept_from_use_to_use(address: ArchiveAddress) -> None:

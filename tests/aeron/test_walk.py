@@ -15,7 +15,7 @@ from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
 from aeron_spark.log.groups import SmallValues, read_range
 from aeron_spark.node import NodeHandle
-from tests.aeron.streams import Stream, frame, own_node, streams_of
+from tests.aeron.streams import Stream, frame, streams_of
 
 MTU = 1_408
 FRAGMENT = MTU - 32
@@ -23,10 +23,9 @@ SIZES = (0, 0, 1, 31, 32, 33, 500, FRAGMENT - 1, FRAGMENT, FRAGMENT + 1, 2 * FRA
 
 
 @pytest.fixture(scope="module")
-def node(run_name: str) -> Iterator[NodeHandle]:
+def node(node_of_64k: NodeHandle) -> NodeHandle:
     """A node whose terms and segments are so short that a little data has many of them."""
-    with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k") as handle:
-        yield handle
+    return node_of_64k
 
 
 @pytest.fixture

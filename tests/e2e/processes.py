@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aeron_spark import node
-from aeron_spark.transport.waiting import Deadline, wait_for
+from aeron_spark.transport.waiting import Deadline
 from tests.e2e.producer import Ledger, row_of
 from tests.e2e.spark_program import ANSWER
+from tests.waiting import look_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PATIENCE: Final = 120.0  # seconds for anything that is only slow because the machine is
@@ -173,7 +174,7 @@ class Cluster:
         self.home = spark_home(place)
         try:
             self._start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-            self.url = wait_for(
+            self.url = look_for(
                 lambda: self._said("master.Master", r"spark://127.0.0.1:\d+"), PATIENCE, "Spark's master"
             )
             for host in ("127.0.0.2", "127.0.0.3"):
@@ -252,7 +253,7 @@ class Producer:
             there = len(self.ledger.acked)
             return there if there >= wanted else None
 
-        return wait_for(enough, PATIENCE, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
+        return look_for(enough, PATIENCE, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
 
     def finish(self) -> Ledger:
         """Let it end in order; return its ledger."""
@@ -305,8 +306,7 @@ class Place:
             env=environment(), check=True, timeout=PATIENCE,
         )  # fmt: skip
         with pa.OSFile(str(path), "rb") as file:
-            rows = pa.ipc.open_file(file).read_all()
-        return dict(zip(_places(rows.column("recording"), rows), rows.column("value").to_pylist(), strict=True))
+            return by_place(pa.ipc.open_file(file).read_all())
 
     def await_rows(self, spark: SparkProgram, wanted: Callable[[set[int]], bool], what: str) -> None:
         """Wait until the rows are as ``wanted``, as long as they grow; a query that has failed fails the test."""
@@ -332,7 +332,7 @@ def kill_node(aeron_dir: Path) -> int:
     assert status.pid is not None
     os.kill(status.pid, signal.SIGKILL)
     # Not collected here: to the others it may stay a zombie for long, which is no living node either.
-    wait_for(
+    look_for(
         lambda: not is_held(places.alive_lock) or owner(places.alive_lock) != status.pid, 10, "the node to be gone"
     )
     return status.pid
@@ -382,6 +382,11 @@ def assert_ledger(recorded: dict[tuple[int, int], bytes], *ledgers: Ledger) -> N
     assert not (lost := acked - found.keys()), f"{len(lost)} acknowledged rows are not recorded, such as {min(lost)}"
     assert found.keys() <= offered
     assert max(found.values()) == 1
+
+
+def by_place(rows: pa.Table) -> dict[tuple[int, int], bytes]:
+    """Return the messages that :mod:`tests.e2e.recorded` found, by recording and position."""
+    return dict(zip(_places(rows.column("recording"), rows), rows.column("value").to_pylist(), strict=True))
 
 
 def _places(recording: pa.ChunkedArray[Any], rows: pa.Table) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import pyarrow as pa
 
@@ -70,10 +70,9 @@ class Ledger:
         return cls(frozenset(offered), frozenset(acked), tuple(failures))
 
 
-def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pause: str) -> None:
-    """Publish until standard input ends."""
-    rng = random.Random(int(seed))
-    options = WriteOptions.parse(
+def options_of(aeron_dir: str, stream_id: str) -> WriteOptions:
+    """Return the options by which rows are published and recorded."""
+    return WriteOptions.parse(
         {
             "channel": "aeron:ipc",
             "streamId": stream_id,
@@ -84,18 +83,29 @@ def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pau
         },
         streaming=False,
     )
+
+
+def publish(options: WriteOptions, first: int, count: int, out: TextIO) -> None:
+    """Publish rows, and write into a ledger before and after what comes of it."""
+    print(f"offered {first} {count}", file=out)
+    try:
+        appender = Appender(options, Source("producer"))
+        appender.raw(pa.array([value_of(one) for one in range(first, first + count)], pa.binary()))
+        appender.finish()
+        print(f"acked {first} {count}", file=out)
+    except AeronSparkError as error:
+        print(f"failed {first} {count} {type(error).__name__}: {' '.join(str(error).split())}", file=out)
+
+
+def main(aeron_dir: str, stream_id: str, ledger: str, first: str, seed: str, pause: str) -> None:
+    """Publish until standard input ends."""
+    rng = random.Random(int(seed))
+    options = options_of(aeron_dir, stream_id)
     row = int(first)
     with open(ledger, "a", buffering=1, encoding="utf-8") as out:
         while not select.select([sys.stdin], [], [], rng.uniform(0, 2 * float(pause)))[0]:
             count = rng.randint(1, LARGEST)
-            print(f"offered {row} {count}", file=out)
-            try:
-                appender = Appender(options, Source("producer"))
-                appender.raw(pa.array([value_of(one) for one in range(row, row + count)], pa.binary()))
-                appender.finish()
-                print(f"acked {row} {count}", file=out)
-            except AeronSparkError as error:
-                print(f"failed {row} {count} {type(error).__name__}: {' '.join(str(error).split())}", file=out)
+            publish(options, row, count, out)
             row += count
 
 

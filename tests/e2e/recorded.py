@@ -19,9 +19,9 @@ from aeron_spark.log.reach import embedded, hold
 SCHEMA = pa.schema([("recording", pa.int64()), ("position", pa.int64()), ("value", pa.binary())])
 
 
-def main(aeron_dir: str, stream_id: str, path: str) -> None:
-    """Write the file."""
-    log = ArchiveLog(StreamAddress("aeron:ipc", int(stream_id), (embedded(hold(aeron_dir)),)))
+def messages(aeron_dir: str, stream_id: int) -> pa.Table:
+    """Read all messages of a stream."""
+    log = ArchiveLog(StreamAddress("aeron:ipc", stream_id, (embedded(hold(aeron_dir)),)))
     batches = []
     for state in log.states():
         end = last_message(log, state)
@@ -30,9 +30,13 @@ def main(aeron_dir: str, stream_id: str, path: str) -> None:
             for rows in log.read(wanted):
                 ids = pa.array([state.recording_id] * len(rows), pa.int64())
                 batches.append(pa.RecordBatch.from_arrays([ids, rows.positions, rows.values], schema=SCHEMA))
+    return pa.Table.from_batches(batches, SCHEMA)
+
+
+def main(aeron_dir: str, stream_id: str, path: str) -> None:
+    """Write the file."""
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, SCHEMA) as out:
-        for batch in batches:
-            out.write_batch(batch)
+        out.write_table(messages(aeron_dir, int(stream_id)))
 
 
 if __name__ == "__main__":

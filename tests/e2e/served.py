@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
-from aeron_spark.transport.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import PATIENCE, environment
+from tests.waiting import look_for
 
 READER: Final = "tests.e2e.stream_program"
 
@@ -53,8 +53,10 @@ class ServerProgram:
     It is :mod:`tests.e2e.faulty_server`, and clients reach it over UDP, at an address that can be cut off.
     """
 
-    def __init__(self, aeron_dir: Path, folder: Path) -> None:
+    def __init__(self, aeron_dir: Path, folder: Path, *more: str) -> None:
+        """``more`` are further words of its command line."""
         folder.mkdir(parents=True, exist_ok=True)
+        self._more = more
         self.faults = folder / "faults"
         self.faults.mkdir()
         self.host = Address()
@@ -77,7 +79,7 @@ class ServerProgram:
                 [
                     sys.executable, "-m", "tests.e2e.faulty_server", str(self.faults), self.address,
                     "--aeron-dir", str(self.aeron_dir), "--identity", str(self.identity),
-                    "--handshakes-per-second", "0",
+                    "--handshakes-per-second", "0", *self._more,
                 ],
                 env=environment(), stdout=out, stderr=subprocess.STDOUT,
             )  # fmt: skip
@@ -87,7 +89,7 @@ class ServerProgram:
             assert self.process.poll() is None, log.read_text()[-4000:]
             return b"listening" in log.read_bytes()[before:]
 
-        wait_for(listens, PATIENCE, "the server to listen")
+        look_for(listens, PATIENCE, "the server to listen")
 
     def kill(self) -> None:
         """kill -9."""
@@ -108,7 +110,7 @@ class ServerProgram:
             return not armed.exists()
 
         # Spark may have to be started anew first
-        wait_for(reached, 2 * PATIENCE, f"the server to come to {point} of stream {stream}", state=lambda: state)
+        look_for(reached, 2 * PATIENCE, f"the server to come to {point} of stream {stream}", state=lambda: state)
         if point in FATAL:
             assert self.process is not None
             self.process.wait(PATIENCE)
@@ -180,7 +182,7 @@ class StreamProducer:
             assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
             return self.committed() >= wanted
 
-        wait_for(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
+        look_for(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
 
     def finish(self) -> int:
         """Let it end in order; return how many rows it committed."""

@@ -68,6 +68,8 @@ STARTS = {
 }
 PATIENCE = 900.0  # seconds: a minute on an idle machine
 
+pytestmark = pytest.mark.full("all benchmarks, which `make bench` runs; tests/unit/benchmarks has their parts")
+
 
 @pytest.fixture(scope="module")
 def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:

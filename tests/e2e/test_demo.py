@@ -12,13 +12,16 @@ from typing import Final
 import psutil
 import pytest
 
-from aeron_spark.transport.waiting import wait_for
 from demo.namespaces import NAMED, why_not
 from tests.e2e.processes import ROOT
 from tests.leaks import SHARED_MEMORY
+from tests.waiting import look_for
 
 PATIENCE: Final = 580.0  # seconds; one minute on a machine that does nothing else
 PNG: Final = b"\x89PNG\r\n\x1a\n"
+
+
+pytestmark = pytest.mark.full("`make demo` runs the whole of it; tests/unit/demo has its parts")
 
 
 class Demo:
@@ -46,7 +49,7 @@ class Demo:
         return self.process.wait(PATIENCE)
 
     def await_line(self, words: str) -> None:
-        wait_for(
+        look_for(
             lambda: any(words in line for line in self.lines) or self.process.poll() is not None,
             PATIENCE,
             f"the demo to say {words!r}",

@@ -13,15 +13,18 @@ from typing import Final
 import pytest
 
 from aeron_spark import node
-from aeron_spark.transport.waiting import wait_for
 from tests.e2e.faulty_server import ANSWERED, DROPPED, JOURNAL, PUBLISHED, STAGED
 from tests.e2e.processes import PATIENCE, SPECULATION, Cluster, SparkProgram, forget, kill_node, kill_one_of
 from tests.e2e.served import ServerProgram, StreamProducer, same
+from tests.waiting import look_for
 
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "40"))
 WORKER, SPARK, EXECUTOR, SERVER, NODE, CUT = "worker", "spark", "executor", "server", "node", "cut"
-KILLS: Final = (WORKER, SPARK, NODE, STAGED, PUBLISHED, JOURNAL, ANSWERED, DROPPED, CUT)
-SOAK: Final = (*KILLS, EXECUTOR, SERVER)
+KILLS: Final = (WORKER, SPARK, NODE, STAGED, PUBLISHED, JOURNAL, ANSWERED, DROPPED)
+SOAK: Final = (*KILLS, EXECUTOR, SERVER, CUT)
+CANNOT_CUT: Final = "routes cannot be changed here: `ip route add blackhole` failed"
+pytestmark = pytest.mark.full("a server, a producer and a Spark a test, a cluster for one")
+
 CUT_SECONDS: Final = 6.0  # longer than the expiry of a connection, 4 s, so that both sides take the other for gone
 
 
@@ -99,9 +102,7 @@ def survived(
     server: ServerProgram, folder: Path, rng: random.Random, victims: list[str], master: str = "local[2,4]"
 ) -> Copy:
     """Copy A to B while these are killed, in a random order; then compare."""
-    if not server.host.may_cut:
-        print("the network is not cut: this user may not change routes", flush=True)
-        victims = [victim for victim in victims if victim != CUT]
+    assert server.host.may_cut or CUT not in victims, CANNOT_CUT
     for stream in ("a", "b"):
         server.create(stream, 2)
     producer = StreamProducer(server, "a", folder / "ledger", rng.getrandbits(32))
@@ -125,7 +126,7 @@ def survived(
                 copy.look()
                 return sum(map(len, server.rows("b").values())) >= sum(map(len, wanted.values()))
 
-            wait_for(whole, PATIENCE, "everything to be copied", state=lambda: "; ".join(copy.failures[-2:]))
+            look_for(whole, PATIENCE, "everything to be copied", state=lambda: "; ".join(copy.failures[-2:]))
         finally:
             copy.close()
         assert sorted(one for ids in wanted.values() for one in ids) == list(range(committed))
@@ -137,6 +138,14 @@ def survived(
 
 def test_a_copy_under_kills_equals_its_source(server: ServerProgram, tmp_path: Path, rng: random.Random) -> None:
     survived(server, tmp_path, rng, list(KILLS))
+
+
+def test_a_copy_whose_packets_are_lost_for_seconds_equals_its_source(
+    server: ServerProgram, tmp_path: Path, rng: random.Random
+) -> None:
+    if not server.host.may_cut:
+        pytest.skip(CANNOT_CUT)
+    survived(server, tmp_path, rng, [CUT])
 
 
 def test_a_copy_on_two_executors_one_of_which_is_killed_equals_its_source(
@@ -174,7 +183,7 @@ def test_a_task_that_a_cluster_of_two_hosts_runs_twice_writes_once(
                 assert failure is None, failure
                 return spark.ask("state", name="q")["batch"] >= 0
 
-            wait_for(whole, PATIENCE, "the second attempt to write what the first one holds back")
+            look_for(whole, PATIENCE, "the second attempt to write what the first one holds back")
             same(server.rows("b"), wanted)
             held.unlink()
             spark.ask("stop", name="q")

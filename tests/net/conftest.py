@@ -24,7 +24,7 @@ def namespaces_work() -> None:
     elif os.environ.get("CI", "").lower() not in ("", "0", "false"):
         pytest.fail(f"CI must run the tests in network namespaces: {reason}")
     else:
-        pytest.skip(reason)
+        pytest.skip(f"no network namespaces: {reason}")
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,8 @@ def no_namespace_is_left(namespaces_work: None) -> Iterator[None]:
     before = namespaces.remains(os.getpid())
     yield
     left = set(namespaces.remains(os.getpid())) - set(before)
+    for name in left:
+        namespaces.ip("netns", "delete", name)
     assert not left, f"namespaces left behind by this test: {sorted(left)}"
 
 

@@ -17,9 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron import jvm
+from aeron_spark.aeron.client import client_of, close_all
 from aeron_spark.aeron.counters import read_counters
-from aeron_spark.aeron.driver import EmbeddedDriver, start_keeper_jvm
+from aeron_spark.aeron.driver import KEEPER_ARGUMENTS, EmbeddedDriver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.transport.waiting import wait_for
@@ -30,6 +31,7 @@ NUMBER_BYTES: Final = 8
 BATCH: Final = 500
 PLAIN_STREAM: Final = 1234
 SYSTEM: Final = 0  # type of the driver's own counters
+QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"  # these programs end before a better one would pay
 
 
 class Sequence:
@@ -103,10 +105,11 @@ class Side(Protocol):
 
 
 class Driver:
-    """A media driver as the package starts it, in a process of its own."""
+    """A media driver as the package starts it; in a process of its own, or in that of a server or of clients."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        start_keeper_jvm(options.get("properties", {}))
+        properties = (f"-D{name}={value}" for name, value in options.get("properties", {}).items())
+        jvm.start(*KEEPER_ARGUMENTS, QUICK_COMPILER, *properties)
         # Aeron's debug endpoints, which lose packets, are asked for by properties; the others are the package's own
         settings = {
             "aeronDirectoryName": options["dir"],
@@ -148,7 +151,7 @@ class ServerSide:
         self.server = sides.server(options)
         self.journal.listen(self.server)
         self.server.on_message(bytes, lambda connection, message: self.journal.received[connection.tag].add(message))
-        self.failures = self.server.start()
+        self.server.start()
 
     def do(self, order: dict[str, Any]) -> dict[str, Any]:
         match order["do"]:
@@ -176,9 +179,7 @@ class ServerSide:
                 return {}
             case "statistics":
                 addresses = {one.tag: [one.remote_address, one.remote_port] for one in self.server.connections}
-                failures = [str(failure) for failure in self.failures]
-                return {**self.journal.told(), "in_use": self.server.statistics, "addresses": addresses,
-                        "failures": failures}  # fmt: skip
+                return {**self.journal.told(), "in_use": self.server.statistics, "addresses": addresses}
         raise LookupError(order["do"])
 
     def close(self) -> None:
@@ -220,6 +221,10 @@ class Clients:
                 return {}
             case "ping":
                 return {"seconds": [client.ping(order.get("timeout", 10)) for _ in range(order.get("count", 1))]}
+            case "branch":  # a further link of the connection
+                branch = client.branch(order.get("timeout", 10))
+                branch.close()
+                return {"number": branch.number}
             case "begin_pings":
                 self._round_trips, self._stop = [], threading.Event()
                 self._pinging = threading.Thread(target=self._ping, args=(client, order.get("pause", 0.01)))
@@ -249,11 +254,29 @@ class Clients:
             self._round_trips.append(client.ping(30))
 
 
+class WithDriver:
+    """A server or clients, and their driver in the same process."""
+
+    def __init__(self, role: type[Side], options: dict[str, Any]) -> None:
+        self._driver = Driver(options)
+        self._side = role(options)
+
+    def do(self, order: dict[str, Any]) -> dict[str, Any]:
+        return self._driver.do(order) if order["do"] == "counters" else self._side.do(order)
+
+    def close(self) -> None:
+        self._side.close()
+        close_all()
+        self._driver.close()
+
+
 def main() -> None:
     role, options = sys.argv[1], json.loads(sys.argv[2])
     gc.freeze()
     roles: dict[str, type[Side]] = {"driver": Driver, "server": ServerSide, "clients": Clients}
-    side = roles[role](options)
+    if role != "driver" and not options.get("own_driver"):
+        jvm.start(QUICK_COMPILER)
+    side: Side = WithDriver(roles[role], options) if options.get("own_driver") else roles[role](options)
     _say({"ready": os.getpid()})
     for line in sys.stdin:
         order = json.loads(line)

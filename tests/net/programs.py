@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -160,15 +160,29 @@ class Programs:
         """Start anew what was killed."""
         return self._start(program.namespace, program.role, program.options).await_ready()
 
-    def pair(self, *tags: str, bind: str = ADDRESS, address: str = ADDRESS, **driver: Any) -> tuple[Program, ...]:
-        """Start a server, and for each tag a client: the first behind r1, the second behind r2; each with a driver."""
-        places = (self.site.server, *self.site.clients[: len(tags)])
-        drivers = [self.driver(place, **driver) for place in places]
-        server = self.server(drivers[0], bind)
-        clients = [self.clients(one, tag, address=address) for one, tag in zip(drivers[1:], tags, strict=True)]
-        for program in (server, *clients):
-            program.await_ready()
-        return (server, *clients)
+    def pair(
+        self, *tags: str, bind: str = ADDRESS, address: str = ADDRESS, server: Mapping[str, Any] | None = None,
+        **driver: Any,
+    ) -> tuple[Program, ...]:  # fmt: skip
+        """Start a server, and for each tag a client: the first behind r1, the second behind r2.
+
+        Each has a driver in its own process: half as many JVMs as :meth:`apart` has. ``server``: its further settings.
+        """
+        home = self._folder / "server"
+        home.mkdir(mode=0o700, exist_ok=True)
+        own = {"own_driver": True, **driver}
+        serving = {"dir": self._new_dir(), "home": str(home), "address": bind, "more": dict(server or {}), **own}
+        started = [self._start(self.site.server, "server", serving)]
+        for place, tag in zip(self.site.clients, tags, strict=False):
+            given = {"dir": self._new_dir(), "tags": [tag], "address": address, "more": {}, **own}
+            started.append(self._start(place, "clients", given))
+        return tuple(program.await_ready() for program in started)
+
+    def apart(self, *tags: str) -> tuple[Program, ...]:
+        """As ``pair``, but each driver is a process of its own, which is frozen or lives on by itself."""
+        server = self.server(self.driver(self.site.server))
+        clients = [self.clients(self.driver(place), tag) for place, tag in zip(self.site.clients, tags, strict=False)]
+        return tuple(program.await_ready() for program in (server, *clients))
 
     def nodes(self, *tags: str) -> tuple[Program, ...]:
         """As ``pair``, but everybody has a node that the package starts, and starts again."""
@@ -179,7 +193,9 @@ class Programs:
         return (server, *clients)
 
     def driver_of(self, program: Program) -> Program:
-        """The driver that a program uses."""
+        """The driver that a program uses, or the program itself."""
+        if program.options.get("own_driver"):
+            return program
         directory = program.options["dir"]
         return next(one for one in self._running if one.role == "driver" and one.options["dir"] == directory)
 

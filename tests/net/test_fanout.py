@@ -20,6 +20,7 @@ REST = 600  # bytes a second of a client that says nothing: heartbeats, status m
 
 # Where two cores have no time left, packets are lost and sent again, which is not what this is about: with many clients
 # it is their handshakes that take the time.
+@pytest.mark.full("ten JVMs, five of them drivers")
 @pytest.mark.parametrize(
     "count", [20, pytest.param(40, marks=pytest.mark.soak), pytest.param(200, marks=pytest.mark.soak)]
 )

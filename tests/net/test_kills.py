@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.net.programs import NOT_AFTER, Programs, await_received, events, eventually
 
 STAYS, GOES = "stays", "goes"
@@ -14,6 +16,7 @@ GIVEN_UP = (
 EXPIRY = 4
 
 
+@pytest.mark.full("seven JVMs; the kill of a server's driver is in make test")
 def test_row_51_a_killed_client_is_noticed_once_and_in_time_and_another_comes_back_after_its_driver_was_killed(
     programs: Programs,
 ) -> None:
@@ -39,6 +42,7 @@ def test_row_51_a_killed_client_is_noticed_once_and_in_time_and_another_comes_ba
     assert GIVEN_UP + EXPIRY < gone[-1][0] - killed < NOT_AFTER
 
 
+@pytest.mark.full("its JVMs take 14 CPU seconds; tests/aeron/named and tests/aeron/node kill nodes on one machine")
 def test_after_a_killed_server_driver_connections_resume(programs: Programs) -> None:
     server, client = programs.nodes(STAYS)
     client.ask("connect")
@@ -55,10 +59,11 @@ def test_after_a_killed_server_driver_connections_resume(programs: Programs) -> 
         assert told.count("disconnect") <= 1
 
 
+@pytest.mark.full("five JVMs; tests/aeron/remote kills servers on one machine")
 def test_row_54_after_a_killed_server_its_clients_connect_anew_and_are_told_of_the_lost_session(
     programs: Programs,
 ) -> None:
-    server, client = programs.pair(STAYS)
+    server, client = programs.apart(STAYS)
     client.ask("connect")
     client.ask("send", count=100)
     await_received(server, STAYS, 100)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import pytest
+
 from tests.net.programs import (
     NOT_AFTER,
     NOT_BEFORE,
@@ -19,6 +21,7 @@ from tests.net.programs import (
 SHORT, LONG = "short", "long"
 
 
+@pytest.mark.full("six JVMs; a changed mapping is an outage, too")
 def test_row_52_an_outage_of_a_second_is_not_noticed_and_row_51_and_row_57_a_long_one_is_in_time_and_resumed(
     programs: Programs,
 ) -> None:

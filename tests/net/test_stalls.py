@@ -16,37 +16,31 @@ from tests.aeron.guard.frames import status_message
 from tests.net.capture import Capture
 from tests.net.injection import Seen, newest
 from tests.net.namespaces import SERVER, SERVER6, udp_socket
-from tests.net.programs import ADDRESS, ADDRESS6, Program, Programs, await_received, percentile
+from tests.net.programs import ADDRESS, ADDRESS6, Program, Programs, await_received, eventually
 
 GOOD, BAD = "good", "bad"
 CONTROL_PORT: Final = 20122
 MDC_PORTS: Final = range(20_200, 20_210)
 LOAD: Final = {"count": 1_000, "size": 20_000}  # more than what every buffer on the way holds together
-TIMES_QUIET: Final = 3  # of its quiet value a round trip may take
-LEAST_SECONDS: Final = 1.0  # less is noise where others work; a sender that is stalled waits for seconds
-MEASURED_SECONDS: Final = 4.0
+PINGED_SECONDS: Final = 2.0
 RECEIVER: Final = 7  # an id like any other
 
 
+@pytest.mark.full("six JVMs; tests/aeron/secure/test_many.py freezes a client on one machine")
 def test_a_frozen_receiver_stalls_nobody(programs: Programs) -> None:
-    server, good, bad = programs.pair(GOOD, BAD)
+    server, good, bad = programs.apart(GOOD, BAD)
     for client in (good, bad):
         client.ask("connect")
-    quiet = _p99(good)
     bad.freeze()
     server.ask("begin_send", tag=BAD, **LOAD)
-    program_frozen = _p99(good)
+    _served(server, good, 0)  # while the other program is frozen
     driver = programs.driver_of(bad)
     driver.freeze()
-    everything_frozen = _p99(good)
-    server.ask("send", tag=GOOD, count=200)
-    await_received(good, GOOD, 200)
+    _served(server, good, 200)  # and its driver, too
     driver.thaw()
     bad.thaw()
     server.ask("end_send")
     await_received(bad, BAD, LOAD["count"])
-    for slowest in (program_frozen, everything_frozen):
-        assert slowest < max(TIMES_QUIET * quiet, LEAST_SECONDS), (quiet, program_frozen, everything_frozen)
 
 
 BEHIND_NAT, OVER_IPV6 = ("10.77.2.1", ADDRESS, SERVER), ("2001:db8:77:2::1", ADDRESS6, SERVER6)
@@ -54,8 +48,11 @@ BEHIND_NAT, OVER_IPV6 = ("10.77.2.1", ADDRESS, SERVER), ("2001:db8:77:2::1", ADD
 
 @pytest.mark.parametrize(
     ("source", "address", "host", "duologue"),
-    [(*BEHIND_NAT, "response"), (*BEHIND_NAT, "mdc"), (*OVER_IPV6, "response")],
-    ids=["behind one NAT", "behind one NAT with mdc", "over IPv6"],
+    [
+        pytest.param(*BEHIND_NAT, "response", id="behind one NAT"),
+        pytest.param(*BEHIND_NAT, "mdc", id="behind one NAT with mdc", marks=pytest.mark.full("six JVMs")),
+        pytest.param(*OVER_IPV6, "response", id="over IPv6", marks=pytest.mark.full("six JVMs")),
+    ],
 )
 def test_status_messages_of_another_client_that_say_window_0_stall_nobody(
     programs: Programs, source: str, address: str, host: str, duologue: str
@@ -63,9 +60,7 @@ def test_status_messages_of_another_client_that_say_window_0_stall_nobody(
     """Behind the NAT the liar has the good client's address, and its own port there."""
     more = {"duologue": "mdc", "mdcPorts": f"{MDC_PORTS[0]}-{MDC_PORTS[-1]}"} if duologue == "mdc" else {}
     ports = MDC_PORTS if more else [CONTROL_PORT]
-    serving, *dialling = (programs.driver(place) for place in (programs.site.server, *programs.site.clients))
-    server = programs.server(serving, address, **more)
-    good, bad = (programs.clients(one, tag, address=address) for one, tag in zip(dialling, (GOOD, BAD), strict=True))
+    server, good, bad = programs.pair(GOOD, BAD, bind=address, address=address, server=more)
     with Capture(programs.site.clients[0], "c1") as near, Capture(programs.site.clients[1], "c2") as far:
         for tag, client in ((GOOD, good), (BAD, bad)):
             client.ask("connect")
@@ -73,19 +68,20 @@ def test_status_messages_of_another_client_that_say_window_0_stall_nobody(
             await_received(client, tag, 10)
         seen = server.ask("statistics")["addresses"]
         assert (seen[GOOD][0] == seen[BAD][0]) == (address is ADDRESS)
-        quiet = _p99(good)
         with (
             udp_socket(programs.site.clients[1], (source, 0)) as hostile,
             _lying(hostile, host, ports, near, far) as said,
         ):
-            lied_to = _p99(good)
-            server.ask("send", tag=GOOD, first=10, count=2_000, size=1_000)
+            eventually(lambda: said[0], lambda count: count > 200)
+            server.ask("send", tag=GOOD, first=10, count=2_000, size=1_000)  # more than fits any window
             await_received(good, GOOD, 2_010)
-    assert said[0] > 100
-    drops = serving.ask("counters")["drops"]
+            at = said[0]
+            eventually(lambda: said[0], lambda count: count > at + 200)
+            server.ask("send", tag=GOOD, first=2_010, count=2_000, size=1_000)
+            await_received(good, GOOD, 4_010)
+    drops = server.ask("counters")["drops"]
     # by dynamic MDC everybody of the owner's address is a receiver, and the slowest one does not count
     assert (drops["sending: foreign"] > 100) == (duologue == "response"), drops
-    assert lied_to < max(TIMES_QUIET * quiet, LEAST_SECONDS), (quiet, lied_to)
 
 
 def _last_of(capture: Capture, ports: Sequence[int]) -> Seen:
@@ -117,7 +113,9 @@ def _lying(hostile: socket.socket, host: str, ports: Sequence[int], *captures: C
         thread.join()
 
 
-def _p99(client: Program) -> float:
+def _served(server: Program, client: Program, first: int) -> None:
+    server.ask("send", tag=GOOD, first=first, count=200)
+    await_received(client, GOOD, first + 200)
     client.ask("begin_pings")
-    time.sleep(MEASURED_SECONDS)
-    return percentile(client.ask("end_pings")["seconds"], 0.99)
+    time.sleep(PINGED_SECONDS)
+    assert len(client.ask("end_pings")["seconds"]) > 10

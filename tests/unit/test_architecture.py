@@ -1,7 +1,7 @@
 """The shape of the code, read from its imports: which rule broke, and where.
 
 Dependencies point one way:
-``cli → spark → opening → client, server → streams, remote → log → duologue → node → aeron, options, keys → wire,
+``cli → spark → opening → pool → client, server → streams, remote → log → duologue → node → aeron, options, keys → wire,
 endpoint, transport → errors``.
 """
 
@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CONNECTOR: Final = ROOT / "connector"
 MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tests")
 
-MODULE_LINES: Final = 400
+MODULE_LINES: Final = 600
 FUNCTION_LINES: Final = 60
 NAMES_OF_NOTHING: Final = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 
@@ -33,6 +33,7 @@ LAYERS: Final = (
     {"log"},
     {"streams", "remote"},
     {"client", "server", "echo"},
+    {"pool"},
     {"opening"},
     {"spark"},
     {"cli"},
@@ -53,7 +54,7 @@ HOMES: Final = {
 
 # No clock, no entropy, no I/O of its own: they are arguments, so that every test can choose them.
 PURE: Final = {
-    *("wire", "endpoint", "log.offsets", "log.planning"),
+    *("wire", "endpoint", "log.epochs", "log.offsets", "log.planning"),
     *("streams.ledger", "streams.leases", "streams.records", "streams.retention", "streams.schemas", "streams.times"),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}

@@ -17,8 +17,8 @@ CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 # Users type these: they are a contract.
 ERRORS = {
     *("AeronSparkError", "ConnectError", "DataFormatError", "DataLossError", "IdentityError", "OptionError"),
-    *("RefusedError", "RemoteError", "ServerKeyChanged", "SessionLost", "SetupError", "TamperedError"),
-    *("TransportError", "UsageError", "WaitTimeout"),
+    *("InUseError", "RefusedError", "RemoteError", "ServerKeyChanged", "SessionLost", "SetupError", "TamperedError"),
+    *("StillWorking", "TransportError", "UsageError", "WaitTimeout"),
 }
 LAZY = {"__version__", "node", "spark"}
 ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "connect"}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import jpype
 
 from aeron_spark.aeron.guard import GuardRules, guarded
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.waiting import Deadline, wait_for
 from tests.aeron.guard.drivers import PATIENCE, Driver, free_port
+from tests.aeron.guard.frames import Stranger
 
 
 class Listening:
@@ -42,9 +44,24 @@ class Listening:
         wait_for(lambda: len(self.poll()) >= count, PATIENCE, f"{count} messages")
         return self.messages
 
+    def image(self, session: int) -> Any:
+        """Return the image of this session, or None."""
+        return self.subscription.imageBySessionId(session)
+
     def wait_for_image(self, session: int) -> Any:
         """Return the image of this session."""
-        return wait_for(lambda: self.subscription.imageBySessionId(session), PATIENCE, f"image {session}")
+        return wait_for(lambda: self.image(session), PATIENCE, f"image {session}")
+
+
+def insist(stranger: Stranger, frame: bytes, seen: Callable[[], object], what: str, *, after: bytes = b"") -> None:
+    """Send a frame until it has had its effect: by UDP one may be lost. ``after`` is sent before it each time."""
+    deadline = Deadline(PATIENCE, what)
+    sent = 0.0
+    while not seen():
+        if time.monotonic() - sent > 0.2:
+            stranger.send(*filter(None, (after, frame)))
+            sent = time.monotonic()
+        deadline.idle()
 
 
 @contextmanager

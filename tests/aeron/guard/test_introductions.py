@@ -9,7 +9,7 @@ from aeron_spark.aeron.guard import GuardRules
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import PATIENCE, Driver, offer
-from tests.aeron.guard.endpoints import connected, listening, publishing
+from tests.aeron.guard.endpoints import connected, insist, listening, publishing
 from tests.aeron.guard.frames import KIB, strangers
 
 STREAM = 1001
@@ -59,8 +59,8 @@ def test_a_flood_of_introductions_stays_within_the_bound(driver: Driver) -> None
 def test_the_same_frames_exceed_the_bound_where_no_guard_watches(driver: Driver) -> None:
     base = driver.image_bytes()
     with listening(driver, STREAM, None) as server, strangers(1, server.port) as (one,):
-        one.send(frames.setup(1, STREAM, term_length=64 * MIB))
-        wait_for(lambda: driver.image_bytes() - base > 3 * 64 * MIB > 20 * BOUND, PATIENCE, "192 MiB to be gone")
+        large = frames.setup(1, STREAM, term_length=64 * MIB)
+        insist(one, large, lambda: driver.image_bytes() - base > 3 * 64 * MIB > 20 * BOUND, "192 MiB to be gone")
 
 
 def test_each_limit_is_counted_under_its_own_name(driver: Driver) -> None:

@@ -59,9 +59,9 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     cut_back = Partition.cut_back
 
-    def noted(self: Partition, end: int, *known: object) -> None:
+    def noted(self: Partition, end: int, *known: object) -> int:
         found.append(end)
-        cut_back(self, end, *known)  # type: ignore[arg-type]
+        return cut_back(self, end, *known)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Partition, "cut_back", noted)
     return found

@@ -143,7 +143,7 @@ def test_another_authors_rows_are_refused_not_dropped_and_its_run_fences_nobody(
     assert stream.commit("w", "a2", 1, [], author="A").already
     assert (stream.last("w"), stream.last("w", "A"), stream.last("w", "B")) == (1, 1, -1)
     # one that is further ahead takes over, and then the first one's equal batch is refused
-    assert not stream.commit("w", "b1", 2, [], author="B").already
+    assert not stream.commit_empty("w", "b1", 2, author="B").already
     with pytest.raises(RefusedError, match="fenced"):
         stream.commit("w", "a2", 2, [], author="A")
     with pytest.raises(RefusedError, match=r"'a3'.*'b1'"):
@@ -182,8 +182,8 @@ def test_stages_a_commit_does_not_name_are_dropped(streams: Streams) -> None:
 
 def test_a_transaction_without_rows_counts(streams: Streams) -> None:
     stream = streams.create("a", 2)
-    assert not stream.commit("w", "r", 3, []).already
-    assert stream.commit("w", "r", 3, []).already
+    assert not stream.commit_empty("w", "r", 3).already
+    assert stream.commit_empty("w", "r", 3).already
     assert stream.last("w") == 3
     empty = stream.open_stage("w", "r", 4, 0, 0, "raw").finish()
     assert stream.commit("w", "r", 4, [empty]).ends == [0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.errors import DataLossError, OptionError, RefusedError, TransportError, UsageError
+from aeron_spark.errors import DataLossError, InUseError, OptionError, TransportError, UsageError
 from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
@@ -337,7 +338,7 @@ def test_what_a_failed_creation_began_is_undone(
 
 
 def test_a_folder_has_one_server(streams: Streams, node: NodeHandle) -> None:
-    with pytest.raises(RefusedError, match="another server"):
+    with pytest.raises(InUseError, match=f"in use by server process {os.getpid()}"):
         Streams(streams.folder, embedded(node), SETTINGS)
     streams.close()
     streams.close()

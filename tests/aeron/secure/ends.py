@@ -23,13 +23,13 @@ from aeron_spark.endpoint.peers import PeerStore, ServerName
 from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.port import Dialing, Place
+from aeron_spark.transport.port import Dialing, Pair, Place
 from aeron_spark.transport.waiting import wait_for
 from aeron_spark.transport.wiring import ClientPorts
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.tapped import Tap
 
-PATIENCE: Final = 20.0  # seconds for what takes milliseconds on an idle machine
+PATIENCE: Final = 60.0  # seconds for what takes milliseconds on an idle machine
 FREE: Final = Limits(handshakes_per_second=0, pending_per_address=0)
 OPEN: Final = ServerSettings(limits=FREE)
 NOTHING_HELD: Final = (
@@ -62,6 +62,16 @@ class Heard:
     def when(self, name: str) -> float:
         """The time of the first one."""
         return next(at for event, _, at in list(self.events) if event == name)
+
+
+class CountingDialing(AeronDialing):
+    """Counts the attempts that a client makes."""
+
+    attempts = 0
+
+    def knock(self) -> Pair:
+        self.attempts += 1
+        return super().knock()
 
 
 class World:

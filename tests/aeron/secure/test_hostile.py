@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ import pytest
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, Place
+from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, Event, Place
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, setup, status_message, strangers
 from tests.aeron.secure.ends import World, echoes, logs, memory_of, nothing_held
@@ -33,6 +33,8 @@ STALL: Final = 1.0  # seconds of a round trip: less is noise on a machine that d
 ROOT: Final = Path(__file__).resolve().parents[3]
 FREED: Final = 45.0  # seconds for a driver to free the logs of sessions that are silent or were rejected
 ADDRESSES: Final = 40
+IDLE_SECONDS: Final = 3.0
+RESTING_POLLS: Final = 200  # a second, at the most; a thread that does not rest polls thousands of times
 
 
 class Watch:
@@ -162,19 +164,31 @@ def test_floods_of_setups_and_status_messages_cost_little_and_a_good_client_noti
 
 def test_row_81_server_and_client_are_idle_after_traffic(world: World) -> None:
     place = world.place()
-    world.server(place)
+    server = world.server(place)
     client = world.connected(place)
     for number in range(50):
         assert echoes(client, {"number": number})
+    polls = {end: counted_polls(end) for end in (server, client)}
     time.sleep(1.0)
-    process = psutil.Process(os.getpid())
-    before, begun = process.cpu_times(), time.monotonic()
-    time.sleep(5.0)
-    after, seconds = process.cpu_times(), time.monotonic() - begun
-    used = after.user - before.user + after.system - before.system
-    print(f"server and client together take {used / seconds:.1%} of a core when idle")
-    assert used / seconds < 0.20  # both are in this process: 10 % each
+    before = {end: counted() for end, counted in polls.items()}
+    time.sleep(IDLE_SECONDS)
+    for end, counted in polls.items():
+        # each poll of an idle end rests until something comes, or until its next look at its timers
+        assert counted() - before[end] < RESTING_POLLS * IDLE_SECONDS, f"{type(end).__name__} does not rest"
     assert client.connected
+
+
+def counted_polls(end: ServerCore | ClientProgram) -> Callable[[], int]:
+    """Count how often the thread of a server or client looks for something to do."""
+    agent, polls = end._agent, [0]
+    poll = agent._poll
+
+    def counting(timeout: float) -> list[Event]:
+        polls[0] += 1
+        return poll(timeout)
+
+    agent._poll = counting  # type: ignore[method-assign]
+    return lambda: polls[0]
 
 
 def _quiet_server(world: World, place: Place) -> tuple[ServerCore, ClientProgram, int]:

@@ -75,6 +75,7 @@ def hear(process: subprocess.Popen[str], word: str) -> list[str]:
     return line.split()
 
 
+@pytest.mark.full("four media drivers beside the server's")
 @pytest.mark.parametrize("each", [5, *(pytest.param(more, marks=pytest.mark.soak) for more in (10, 50))])
 def test_row_13_and_row_78_many_clients_connect_talk_and_leave_and_all_is_given_back(
     world: World, run_name: str, each: int
@@ -146,6 +147,7 @@ def test_a_client_that_is_frozen_holds_up_nobody_else_and_goes_on(world: World, 
         hear(frozen, "left")
 
 
+@pytest.mark.full("three media drivers for a quarter of a minute")
 def test_row_51_and_row_77_a_killed_client_is_noticed_in_time_and_disturbs_nobody(world: World, run_name: str) -> None:
     place = world.place()
     server = world.server(place)

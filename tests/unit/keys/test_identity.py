@@ -179,3 +179,9 @@ def test_a_sealed_key_of_another_form_is_told(
     )
     with pytest.raises(DataFormatError, match=why):
         read_identity(path)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_in_the_place_of_an_identity_is_named_as_one(tmp_path: Path, force: bool) -> None:
+    with pytest.raises(SetupError, match=r"is a folder\. Name a file in it\."):
+        create_identity(tmp_path, force=force)

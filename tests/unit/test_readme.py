@@ -1,0 +1,56 @@
+"""What the README promises of an installation is what the package's own files say."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aeron_spark.options import document
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+README: Final = (ROOT / "README.md").read_text()
+NAMES: Final = {
+    "pyspark": "PySpark",
+    "delta-spark": "delta-spark",
+    "jpype1": "JPype",
+    "pyarrow": "PyArrow",
+    "cryptography": "cryptography",
+}
+
+
+@pytest.mark.parametrize("package", NAMES)
+def test_the_readme_names_the_versions_that_are_tested_together(package: str) -> None:
+    """Finding U3: the supported versions were not in the README."""
+    (version,) = re.findall(rf"^{package}==([\d.]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"{NAMES[package]} {version}" in README
+
+
+def test_the_readme_names_the_aeron_of_the_package() -> None:
+    """Finding U3: the version of Aeron was not in the README."""
+    (version,) = re.findall(r"<aeron\.version>([\d.]+)<", (ROOT / "jars" / "pom.xml").read_text())
+    assert f"Aeron {version} (in the" in README
+
+
+def test_the_extra_for_delta_takes_a_spark_that_delta_works_with() -> None:
+    """Finding U3: adding delta-spark took PySpark 4.3 back to 4.2 without a word."""
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    extra = settings["options.extras_require"]["delta"].split("\n")
+    assert "pyspark >=4.2, <4.3" in extra
+    assert "pip install 'aeron-spark[spark,delta]'" in README
+
+
+def test_the_first_example_works_without_an_activated_environment() -> None:
+    """Finding U1: the README said that Spark finds the data source by itself."""
+    first = re.findall(r"```python\n(from pyspark.*?)```", README, re.DOTALL)[0]
+    assert first.index("register(spark)") < first.index('format("aeron")')
+
+
+def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
+    """Finding U6: ``timestamp`` is NULL for raw streams without publish times, and nothing said so."""
+    for text in (README, document.markdown()):
+        assert re.search(r"`timestamp` .*NULL", text)
