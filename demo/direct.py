@@ -34,7 +34,7 @@ class DirectQueries(Queries):
         rows = (
             self._spark.readStream.format("aeron")
             .schema(from_arrow_schema(SCHEMA))
-            .options(startingOffsets="earliest", payload="arrow", maxBytesPerTrigger="16m", **self._flights)
+            .options(startingOffsets="earliest", payload="arrow", maxBytesPerTrigger="16MiB", **self._flights)
             .load()
         )
         days = count_by_day(rows)

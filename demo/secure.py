@@ -30,7 +30,7 @@ class SecureQueries(Queries):
         rows = (
             self._spark.readStream.format("aeron")
             .schema(from_arrow_schema(SCHEMA))
-            .options(stream=FLIGHTS, startingOffsets="earliest", maxBytesPerTrigger="16m", **self._server)
+            .options(stream=FLIGHTS, startingOffsets="earliest", maxBytesPerTrigger="16MiB", **self._server)
             .load()
         )
         days = count_by_day(rows)
