@@ -47,8 +47,8 @@ SUPPLIERS: Final = (
 class GuardRules:
     """Rules of one channel, as its parameters; None leaves a rule to the driver. Sizes are bytes, rates are per second.
 
-    ``streams`` are open to anybody, every other stream needs a registered owner; empty opens all. A source is an IPv4
-    address or an IPv6 /64.
+    ``streams`` are open to anybody, every other stream needs a registered owner; empty opens all. ``joining`` lets a
+    receiver ask for every publication at a control address. A source is an IPv4 address or an IPv6 /64.
     """
 
     streams: tuple[int, ...] = ()
@@ -63,13 +63,14 @@ class GuardRules:
     total_rate: int | None = None
     destinations: int | None = None
     destinations_per_source: int | None = None
+    joining: bool = False
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int) and not 1 <= value < 2**31:
+            if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value < 2**31:
                 raise OptionError(
                     f"the guard's {field.name} {value} is not from 1 to {2**31 - 1}",
                     remedy="Leave it out for the driver's default.",
@@ -93,8 +94,8 @@ def _parameters(rules: GuardRules) -> str:
     parts = ["guard=true"]
     for field in fields(rules):
         value = getattr(rules, field.name)
-        if value is not None and value != ():
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if value not in (None, (), False):
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
             parts.append(f"guard-{field.name.replace('_', '-')}={text}")
     return "|".join(parts)
 

@@ -22,6 +22,7 @@ RULES: Final = GuardRules(
     total_rate=400,
     destinations=1_024,
     destinations_per_source=128,
+    joining=True,  # a client subscribes to what all clients hear before it knows a session
 )
 
 

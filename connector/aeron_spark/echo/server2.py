@@ -99,8 +99,9 @@ class Server2:
         self._resting: deque[tuple[float, tuple[int, int]]] = deque()
         control = Endpoint(settings.listen.host, settings.control_port)
         with contextlib.ExitStack() as opened:
-            # not watched: who joins it knows no session yet, and the guard knows receivers by their sessions
-            self._talking = talking(client, lambda session_id: channels.fanning_out(control, session_id), entropy)
+            self._talking = talking(
+                client, lambda session_id: watched(channels.fanning_out(control, session_id)), entropy
+            )
             opened.callback(self._talking.close)
             self._listening = Listening(
                 client, watched(channels.receiving(settings.listen)), wording.STREAM_ID, channels.LARGEST_MESSAGE

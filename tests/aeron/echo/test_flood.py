@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,13 +14,14 @@ from aeron_spark.aeron import guard
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import has_guard, read_drops
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.echo import events
+from aeron_spark.echo import events, guarding
 from aeron_spark.echo.client2 import Client2
 from aeron_spark.echo.conversation import conversation, drive
 from aeron_spark.echo.refusals import AT_ONCE
 from aeron_spark.echo.server2 import Server2, Server2Settings
 from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import Hand, Seen, come, own_driver, say, sender, serving, until
+from tests.aeron.guard.frames import SEND_SETUP, status_message, strangers
 from tests.leaks import SHARED_MEMORY
 
 FLOODER = "127.0.0.9"
@@ -113,3 +114,31 @@ def test_finding_c16_the_guard_leaves_a_duologue_to_its_client(
         finally:
             hand.close()
             thief.close()
+
+
+def test_finding_c16_the_guard_limits_who_joins_what_all_clients_hear(
+    guarded: Client, there: Client, listen: Endpoint
+) -> None:
+    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Seen())
+    control = Endpoint(listen.host, listen.port + 1)
+    refused = read_drops(guarded.aeron_dir).get("sending: source", 0)
+    with serving(server), crowd(control, guarding.RULES.destinations_per_source + 1) as join:
+
+        def dropped() -> bool:
+            join()
+            return read_drops(guarded.aeron_dir)["sending: source"] > refused
+
+        until(dropped, "the guard to refuse more receivers of one address than its rules allow")
+        client = Client2(there, listen, control.port)
+        try:
+            assert drive(conversation(client, [b"one"], 0.0, Seen()), lambda: False) == 1
+        finally:
+            client.close()
+
+
+@contextlib.contextmanager
+def crowd(control: Endpoint, receivers: int) -> Iterator[Callable[[], None]]:
+    """Yield what asks, as so many receivers of one address, for all that is published at ``control``."""
+    with strangers(1, control.port, first=60) as (stranger,):
+        asking = [status_message(0, 0, number, term=0, flags=SEND_SETUP) for number in range(receivers)]
+        yield lambda: stranger.send(*asking)

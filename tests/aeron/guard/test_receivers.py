@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,47 @@ def test_surplus_destinations_of_a_control_address(driver: Driver, rules: GuardR
             assert [known() for _ in range(5)] == [10] * 5
             drops = {name: driver.drops(f"sending: {name}") for name in ("source", "total", "unwanted")}
             assert all(drops.values()), drops
+
+
+def test_finding_c16_receivers_join_without_a_session_id_where_the_rules_say_so_and_are_counted(driver: Driver) -> None:
+    """As Echo's clients join the channel that all of them hear."""
+    port = free_port()
+    place = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic"
+    rules = replace(CAP, streams=(STREAM,), joining=True)
+    with (
+        publishing(driver, guarded(f"{place}|term-length=64k|fc=max", rules), STREAM) as fan_out,
+        listening_on(driver, place, STREAM) as joined,
+        strangers(20, port) as crowd,
+    ):
+        joined.wait_for_image(int(fan_out.sessionId()))
+        offer(fan_out, b"for all")
+        assert joined.wait_for_messages(1) == [b"for all"]
+        refused = driver.drops("sending: total")
+
+        def join() -> bool:
+            for one in crowd:
+                one.send(*(frames.status_message(0, 0, n, term=0, flags=frames.SEND_SETUP) for n in range(10)))
+            return driver.drops("sending: total") > refused
+
+        wait_for(join, PATIENCE, "the guard to refuse an eleventh receiver")
+        assert destinations(driver, port) == CAP.destinations
+
+
+def test_finding_c16_nobody_joins_without_a_session_id_where_the_rules_do_not_say_so(driver: Driver) -> None:
+    port = free_port()
+    channel = f"aeron:udp?control=127.0.0.1:{port}|control-mode=dynamic|term-length=64k"
+    unwanted = driver.drops("sending: unwanted")
+    with (
+        publishing(driver, guarded(channel, replace(CAP, streams=(STREAM,))), STREAM),
+        strangers(1, port) as (stranger,),
+    ):
+
+        def refused() -> bool:
+            stranger.send(frames.status_message(0, 0, 1, term=0, flags=frames.SEND_SETUP))
+            return driver.drops("sending: unwanted") > unwanted
+
+        wait_for(refused, PATIENCE, "the guard to drop a request for every publication")
+        assert destinations(driver, port) == 0
 
 
 @pytest.mark.parametrize("rules", [GuardRules(), None], ids=["guarded", "unguarded"])

@@ -23,6 +23,8 @@ import org.agrona.collections.IntHashSet;
  * @param totalRate           of introductions a second from all sources together.
  * @param destinations        of one sending endpoint: distinct receivers.
  * @param destinationsPerSource of one IPv4 address or one IPv6 /64.
+ * @param joining             whether a receiver may introduce itself by a status message of session 0 and stream 0: it asks for the SETUP
+ *                            of every publication at this control address, as a subscription without a session id does.
  * @param networks            whose sources may speak at all.
  */
 public record GuardRules(
@@ -38,6 +40,7 @@ public record GuardRules(
     int totalRate,
     int destinations,
     int destinationsPerSource,
+    boolean joining,
     Networks networks)
 {
     /** Before the name of each system property. */
@@ -48,7 +51,7 @@ public record GuardRules(
     public static final String PARAMETER = "guard";
     private static final Set<String> NAMES = Set.of(
         "streams", "term-length", "owned-term-length", "mtu-min", "mtu-max", "sessions", "sessions-per-source", "rate", "burst",
-        "total-rate", "destinations", "destinations-per-source", "allow", "deny");
+        "total-rate", "destinations", "destinations-per-source", "joining", "allow", "deny");
 
     /**
      * Whether a channel asks for a guard, or its port is one of the guarded ports.
@@ -60,11 +63,7 @@ public record GuardRules(
         final String asked = channel.get(PARAMETER);
         if (null != asked)
         {
-            if (!"true".equals(asked) && !"false".equals(asked))
-            {
-                throw new IllegalArgumentException("guard=" + asked + " is neither true nor false");
-            }
-            return "true".equals(asked);
+            return flag(PARAMETER, asked);
         }
         for (final String range : words(properties.getProperty(PROPERTY_PREFIX + "ports")))
         {
@@ -110,6 +109,7 @@ public record GuardRules(
             source.size("total-rate", "1000"),
             source.size("destinations", "100"),
             source.size("destinations-per-source", "8"),
+            source.flag("joining"),
             new Networks(words(source.get("allow", "")), words(source.get("deny", ""))));
     }
 
@@ -134,6 +134,15 @@ public record GuardRules(
         return streams;
     }
 
+    private static boolean flag(final String name, final String value)
+    {
+        if (!"true".equals(value) && !"false".equals(value))
+        {
+            throw new IllegalArgumentException(name + "=" + value + " is neither true nor false");
+        }
+        return "true".equals(value);
+    }
+
     private static String[] words(final String list)
     {
         return null == list || list.isBlank() ? new String[0] : list.strip().split("\\s*,\\s*");
@@ -142,6 +151,11 @@ public record GuardRules(
     private interface Source
     {
         String get(String name, String otherwise);
+
+        default boolean flag(final String name)
+        {
+            return GuardRules.flag(PARAMETER_PREFIX + name, get(name, "false"));
+        }
 
         default int size(final String name, final String otherwise)
         {

@@ -92,7 +92,8 @@ public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
             drops.count(Reason.INVALID);
             return;
         }
-        if (!isEntitled(sessionId, streamId, source, nowNs))
+        final boolean isJoining = rules.joining() && 0 == sessionId && 0 == streamId;
+        if (isJoining ? !isPermitted(source) : !isEntitled(sessionId, streamId, source, nowNs))
         {
             return;
         }
@@ -169,9 +170,9 @@ public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
 
     private boolean isEntitled(final int sessionId, final int streamId, final InetSocketAddress source, final long nowNs)
     {
-        if (!rules.networks().permits(source.getAddress()))
+        if (!isPermitted(source))
         {
-            return drops.count(Reason.NETWORK);
+            return false;
         }
         if (!publications.contains(Hashing.compoundKey(sessionId, streamId)))
         {
@@ -188,6 +189,11 @@ public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
             return drops.count(Reason.FOREIGN);
         }
         return Claim.OWNER == claim || open || drops.count(Reason.UNOWNED);
+    }
+
+    private boolean isPermitted(final InetSocketAddress source)
+    {
+        return rules.networks().permits(source.getAddress()) || drops.count(Reason.NETWORK);
     }
 
     /** The socket of a unicast publication is connected: datagrams of others never come out of it. */

@@ -29,6 +29,7 @@ class GuardRulesTest
         assertEquals(16 << 20, rules.ownedTermLength());
         assertEquals(1000, rules.sessions());
         assertTrue(rules.isOpen(1));
+        assertFalse(rules.joining());
         assertTrue(rules.networks().permits(InetAddress.getByName("203.0.113.1")));
     }
 
@@ -37,7 +38,8 @@ class GuardRulesTest
     {
         properties.setProperty("aeronspark.guard.sessions", "5");
         properties.setProperty("aeronspark.guard.rate", "6");
-        final GuardRules rules = rules("|guard-sessions=7|guard-streams=3, 4");
+        final GuardRules rules = rules("|guard-sessions=7|guard-streams=3, 4|guard-joining=true");
+        assertTrue(rules.joining());
         assertEquals(7, rules.sessions());
         assertEquals(6, rules.rate());
         assertTrue(rules.isOpen(4));
@@ -48,7 +50,7 @@ class GuardRulesTest
     void wrongParametersAreRefusedByName()
     {
         assertTrue(assertThrows(IllegalArgumentException.class, () -> rules("|guard-sesions=7")).getMessage().contains("guard-sesions"));
-        for (final String wrong : new String[]{"guard-rate=0", "guard-rate=-1", "guard-sessions=3g", "guard-streams=x", "guard-allow=host"})
+        for (final String wrong : new String[]{"guard-rate=0", "guard-rate=-1", "guard-sessions=3g", "guard-streams=x", "guard-allow=host", "guard-joining=1"})
         {
             assertThrows(RuntimeException.class, () -> rules("|" + wrong), wrong);
         }
