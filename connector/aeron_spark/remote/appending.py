@@ -50,6 +50,9 @@ class Transaction:
     """Whose, of which run, and which one: ids rise from one to the next. ``once``: the writer never comes again.
 
     ``author`` is who writes under the writer's id, the same over all of its runs; without it each run is one.
+    ``acknowledged`` is the last transaction of the writer that the server acknowledged before this one, -1 for none,
+    and ``stamp`` the one that came with it; "" where none was kept. A server whose store does not have it refuses this
+    one.
     """
 
     writer: str
@@ -57,6 +60,8 @@ class Transaction:
     id: int
     once: bool = False
     author: str = ""
+    acknowledged: int = -1
+    stamp: str = ""
 
     @property
     def by(self) -> str:
@@ -311,7 +316,8 @@ class _Stage:
             request = asking.request()
             stage_id = asking.ask(
                 "open_stage", stream, transaction.writer, transaction.run, transaction.id, partition, task, payload,
-                schema, transaction.once, transaction.by, branch.number, request, seconds=deadline.remaining(),
+                schema, transaction.once, transaction.by, branch.number, request, transaction.acknowledged,
+                transaction.stamp, seconds=deadline.remaining(),
             )  # fmt: skip
         except BaseException:
             branch.close()
@@ -432,20 +438,16 @@ def _share_of(deadline: Deadline) -> float:
     return max(SHORTEST_SECONDS, min(share, deadline.remaining()))
 
 
-def enter(
-    asking: Asking, stream: str, transaction: Transaction, acknowledged: int = -1, stamp: str = "",
-    *, seconds: float | None = None,
-) -> tuple[int, str]:  # fmt: skip
+def enter(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> tuple[int, str]:
     """Begin a transaction, and fence earlier runs; return the writer's last committed one, or -1, and its stamp.
 
-    With the id -1 it is whichever comes next. ``acknowledged`` is the last transaction of the writer that the server
-    acknowledged, -1 for none, and ``stamp`` the one that came with it; "" where none was kept.
-    Raises RefusedError where a later run has fenced this one, where another author has committed in this transaction's
-    place, and, with the reason "diverged", where the server was restored from a copy without acknowledged ones.
+    With the id -1 it is whichever comes next. Raises RefusedError where a later run has fenced this one, where another
+    author has committed in this transaction's place, and, with the reason "diverged", where the server was restored
+    from a copy without what it acknowledged.
     """
     one = transaction
     last, found = asking.ask(
-        "enter", stream, one.writer, one.run, one.id, one.once, one.by, acknowledged, stamp, seconds=seconds
+        "enter", stream, one.writer, one.run, one.id, one.once, one.by, one.acknowledged, one.stamp, seconds=seconds
     )
     return int(last), str(found)
 

@@ -50,6 +50,7 @@ class Staging:
         self.transaction = transaction
         self.rows = 0  # put so far
         self.broken: AeronSparkError | None = None
+        self.stamp = ""  # of the transaction, once commit() has returned
         self._asking = asking
         self._stream = stream
         self._deadline = deadline
@@ -113,10 +114,8 @@ class Staging:
     def commit(self) -> bool:
         """Make all of it visible; return whether it was before. May be called again after an error."""
         parts = self.finish()
-        if self.committed:
-            return True
         try:
-            already, _ = commit(self._asking, self._stream, self.transaction, parts, self.rows, self._deadline)
+            already, self.stamp = commit(self._asking, self._stream, self.transaction, parts, self.rows, self._deadline)
             return already
         except SessionLost:
             raise

@@ -10,6 +10,7 @@ import copy
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import Final, TypeVar
@@ -129,7 +130,9 @@ class StreamWriter(Writer):
     With a ``writer_id`` transactions are numbered on from the last one the server has of it, and an earlier writer of
     that id is fenced off. ``timeout`` is how long an outage may last, in seconds: no call waits longer without a sign
     of the server's life. A commit that the server says it is at work on is waited for up to ten minutes. Raises
-    OptionError for a stream that is not there, RefusedError for what is not allowed.
+    OptionError for a stream that is not there, RefusedError for what is not allowed. Where the server's store was
+    restored from a copy without transactions that it had acknowledged, ``write``, ``commit`` and ``abort`` raise
+    RefusedError with the reason ``diverged`` until ``accept_loss`` is called.
     """
 
     def __init__(
@@ -151,9 +154,9 @@ class StreamWriter(Writer):
         self._partitions = len(found.partitions)
         if partition is not None:
             check_partition(stream, partition, self._partitions)
-        self._last = -1
+        self._last, self._stamp = -1, ""  # what the server acknowledged: a number and its stamp
         if not self._once:
-            self._last, _ = enter(asking, stream, self._transaction(-1), seconds=self._deadline.remaining())
+            self._last, self._stamp = enter(asking, stream, self._transaction(-1), seconds=self._deadline.remaining())
         self._next = self._last + 1
         self._open: _Open | None = None
 
@@ -218,7 +221,7 @@ class StreamWriter(Writer):
             open_.staging.commit()
 
         try:
-            self._persist(open_, attempt)
+            stamp = self._persist(open_, attempt) or open_.staging.stamp
         except BaseException as error:
             if open_.phase is _Phase.SEALED:
                 open_.error = (
@@ -227,7 +230,7 @@ class StreamWriter(Writer):
                     else TransportError(f"commit() was interrupted: {error!r}")
                 )
             raise
-        return self._done(open_)
+        return self._done(open_, stamp)
 
     def abort(self) -> None:
         """See :meth:`Writer.abort`.
@@ -249,14 +252,30 @@ class StreamWriter(Writer):
             self._closed = True
             self.abort()
 
+    def accept_loss(self) -> int:
+        """Go on with a stream that no longer has transactions of this writer which were acknowledged.
+
+        For a store that was restored from an older copy. Returns the last transaction of this writer that the stream
+        has, -1 for none. Rows of the open transaction stay, and it keeps its number; no number is used again.
+        """
+        self._refuse_closed()
+        self._deadline.progress()
+        anew = Transaction(self.writer_id, self._run, -1, self._once, self._author)
+        last, self._stamp = enter(self._asking, self.stream, anew, seconds=self._deadline.remaining())
+        self._last = last
+        self._next = max(self._next, last + 1)
+        if self._open is not None:  # its rows are staged anew, under what the server has acknowledged now
+            self._open.staging.spoil(UsageError("a loss was accepted", remedy="Stage the rows again."))
+        return last
+
     def _transaction(self, number: int) -> Transaction:
-        return Transaction(self.writer_id, self._run, number, self._once, self._author)
+        return Transaction(self.writer_id, self._run, number, self._once, self._author, self._last, self._stamp)
 
     def _new_staging(self, transaction: Transaction) -> Staging:
         return Staging(self._asking, self.stream, transaction, self._deadline)
 
-    def _done(self, open_: _Open) -> int:
-        self._last, self._next, self._open = open_.number, open_.number + 1, None
+    def _done(self, open_: _Open, stamp: str) -> int:
+        self._last, self._stamp, self._next, self._open = open_.number, stamp, open_.number + 1, None
         return open_.number
 
     def _drop(self, open_: _Open) -> None:
@@ -280,17 +299,17 @@ class StreamWriter(Writer):
 
         self._persist(open_, attempt)
 
-    def _persist(self, open_: _Open, attempt: Callable[[], None]) -> None:
+    def _persist(self, open_: _Open, attempt: Callable[[], None]) -> str:
         """Make ``attempt`` succeed, again and again while the deadline lasts that the first failure finds.
 
-        Returns at once where the server has the transaction, whose commit was sent before.
+        Returns at once, with its stamp, where the server has the transaction, whose commit was sent before; else "".
         """
         end: Deadline | None = None
         pause = FIRST_PAUSE
         while True:
             try:
                 attempt()
-                return
+                return ""
             except _Final as final:
                 raise final.error from final.error.__cause__
             except StillWorking:  # for as long as a commit may take
@@ -299,18 +318,21 @@ class StreamWriter(Writer):
                 why: AeronSparkError = error
             if end is None:
                 end = self._asking.deadline(self._deadline.remaining(), "the server")
-            last = self._await_server(open_, why, end, pause)
+            last, stamp = self._await_server(open_, why, end, pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             if last < open_.number:
                 continue
             if open_.asked:
-                return
+                return stamp
             raise self._taken(open_)
 
-    def _await_server(self, open_: _Open, why: AeronSparkError, end: Deadline, pause: float) -> int:
-        """Return the writer's last committed transaction once the server is there; raise ``why``, or a later error.
+    def _await_server(
+        self, open_: _Open, why: AeronSparkError, end: Deadline, pause: float
+    ) -> tuple[int, str]:  # fmt: skip
+        """Return the writer's last committed transaction, and its stamp, once the server is there; or raise ``why``.
 
-        Raises RefusedError where another run has taken over, which no waiting mends.
+        It may raise a later error. Raises RefusedError where another run has taken over, and where acknowledged
+        transactions are no longer in the stream, which no waiting mends.
         """
         while True:
             if self._asking.host.closed or not end.remaining():
@@ -318,12 +340,12 @@ class StreamWriter(Writer):
             self._asking.sleep(min(pause, end.remaining()))
             pause = min(2 * pause, LONGEST_PAUSE)
             try:
-                last, _ = enter(self._asking, self.stream, open_.staging.transaction, seconds=end.remaining())
+                found = enter(self._asking, self.stream, self._transaction(open_.number), seconds=end.remaining())
             except OUTAGE as error:
                 why = error
             else:
                 self._deadline.progress()
-                return last
+                return found
 
     def _stage_again(self, open_: _Open, more: Sequence[Piece] = ()) -> None:
         """Stage all rows of the transaction again, and ``more``, under the same number."""
@@ -332,7 +354,7 @@ class StreamWriter(Writer):
         if open_.kept is None:
             raise _Final(open_.fail(why))
         open_.staging.discard()
-        open_.staging = self._new_staging(open_.staging.transaction)
+        open_.staging = self._new_staging(self._transaction(open_.number))
         try:
             for piece in (*open_.kept, *more):
                 open_.staging.put(piece)
@@ -345,12 +367,12 @@ class StreamWriter(Writer):
         self._deadline.progress()
         # The same run again where the response was lost: two of them could fence each other.
         self._next_run = self._next_run or uuid.uuid4().hex
-        fence = Transaction(self.writer_id, self._next_run, -1, self._once, self._author)
-        enter(self._asking, self.stream, fence, seconds=self._deadline.remaining())
+        fence = replace(self._transaction(-1), run=self._next_run)
+        _, stamp = enter(self._asking, self.stream, fence, seconds=self._deadline.remaining())
         last = last_of(self._asking, self.stream, fence, seconds=self._deadline.remaining())
         self._run, self._next_run = self._next_run, ""
         if last >= open_.number:
-            self._done(open_)
+            self._done(open_, stamp)
             raise RefusedError(
                 f"transaction {open_.number} of writer {self.writer_id!r} is in the stream: its commit() failed here, "
                 "and succeeded on the server",

@@ -183,11 +183,12 @@ class StreamService:
 
     def open_stage(
         self, name: str, writer: str, run: str, transaction: int, partition: int, task: int, content: str,
-        schema: bytes, once: bool, author: str, branch: int, request: int,
+        schema: bytes, once: bool, author: str, branch: int, request: int, acknowledged: int = -1, stamp: str = "",
     ) -> str:  # fmt: skip
         """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already.
 
-        Again, with the same request on the same branch, it gives the same stage.
+        Again, with the same request on the same branch, it gives the same stage. ``acknowledged``, ``stamp``: as for
+        :meth:`enter`.
         """
         stream = self._stream(name, "write")
         on = self._desk.branches.of(self._connection, branch)
@@ -197,8 +198,9 @@ class StreamService:
                     return one.stage.id
         try:
             stage = stream.open_stage(
-                writer, run, transaction, partition, task, content, schema or None, once=once, author=author
-            )
+                writer, run, transaction, partition, task, content, schema or None, once=once, author=author,
+                acknowledged=acknowledged, stamp=stamp,
+            )  # fmt: skip
         except AlreadyCommitted:
             return ""
         incoming = Incoming(stream, stage, branch, request, self._desk.condition)

@@ -169,8 +169,10 @@ class Stream(Reading):
         *,
         once: bool = False,
         author: str = "",
+        acknowledged: int = NO_TRANSACTION,
+        stamp: str = "",
     ) -> Stage:
-        """Open a stage for a task's rows of one partition.
+        """Open a stage for a task's rows of one partition; ``acknowledged``, ``stamp`` as for :meth:`enter`.
 
         Raises AlreadyCommitted, RefusedError (fenced; another author's; no room), DataFormatError for another content
         or a schema that the stream's cannot become.
@@ -178,6 +180,7 @@ class Stream(Reading):
         self._check_partition(partition)
         with self._state:
             self._refuse_unwritable()
+            self._ledger.check_acknowledged(writer, acknowledged, stamp)
             self._enter(writer, run, once, transaction, author)
             self._ledger.check_open(writer, run, transaction, author)
             self._ledger.check_content(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -36,11 +37,11 @@ def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(serv
     """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
     name, stamp = written(server, asking)
     again = Transaction("desk-7", "run", -1)
-    assert enter(asking, name, again, 2, stamp)[0] == 2
+    assert enter(asking, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
     assert first_lost(asking, name, "desk-7", 2, stamp) is None
     lost = stamp_text(UNKNOWN, 58)
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
-        enter(asking, name, again, 57, lost)
+        enter(asking, name, replace(again, acknowledged=57, stamp=lost))
     assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
     assert "write them again" in caught.value.remedy.lower()
     assert first_lost(asking, name, "desk-7", 57, lost) == 3

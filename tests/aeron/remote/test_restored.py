@@ -21,6 +21,7 @@ from aeron_spark.log.appender import Source
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.node import NodeHandle
 from aeron_spark.remote.appending import StagedAppender, Transaction, commit, enter
+from aeron_spark.remote.writing import StreamWriter, Writer
 from aeron_spark.server.program import Server
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
@@ -195,9 +196,13 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     whole = client.reader("flights")
     assert [number for batch in whole for number in numbers_of(batch)] == list(range(6))
     at_copy = whole.positions
+    client.create_stream("prices", 1)
+    writer = client.writer("prices", writer_id="desk-9")
+    assert commit_with(writer, b"kept") == 0
     machine.stop()
     machine.copy()
     machine.start()
+    assert [commit_with(writer, value) for value in (b"lost 1", b"lost 2")] == [1, 2]
     last, stamp = commit_rows(client, "desk-7", range(6, 16))
     late_reader = client.reader("flights")
     assert [number for batch in late_reader for number in numbers_of(batch)] == list(range(16))
@@ -209,6 +214,7 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     machine.start()
     commit_rows(client, "desk-8", range(100, 100 + grown))
 
+    go_on_writing(client, writer)
     following.await_end()
     assert following.given == list(range(16))
     assert isinstance(following.error, DataLossError)
@@ -222,12 +228,35 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
 
     asking = client._asks()
     text = "transactions 6 to 15 of writer 'desk-7' were acknowledged and are no longer in the stream"
+    kept = Transaction("desk-7", "run", -1, acknowledged=last, stamp=stamp)
     with pytest.raises(RefusedError, match=text) as caught:
-        enter(asking, "flights", Transaction("desk-7", "run", -1), last, stamp)
+        enter(asking, "flights", kept)
     assert caught.value.reason == DIVERGED
     commit_rows(client, "desk-7", range(200, 220))  # by another run of the program, which kept nothing
     with pytest.raises(RefusedError, match=text):
-        enter(asking, "flights", Transaction("desk-7", "run", -1), last, stamp)
+        enter(asking, "flights", kept)
+
+
+def commit_with(writer: Writer, value: bytes) -> int:
+    writer.write(value)
+    return writer.commit()
+
+
+def go_on_writing(client: Client, writer: Writer) -> None:
+    """A writer is refused until its program accepts that acknowledged transactions are lost."""
+    assert isinstance(writer, StreamWriter)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="transactions 1 to 2 of writer 'desk-9' were acknowledged") as caught:
+            writer.write(b"refused")
+        assert (caught.value.reason, writer.last) == (DIVERGED, 2)
+        assert "accept_loss()" in caught.value.remedy
+    assert writer.accept_loss() == 0
+    assert commit_with(writer, b"next") == 3  # no number is used again
+    assert commit_with(writer, b"last") == 4
+    writer.close()
+    values = [value for batch in client.reader("prices") for value in batch.column("value").to_pylist()]
+    assert values == [b"kept", b"next", b"last"]
+    client.delete_stream("prices")
 
 
 def _refused(client: Client, start: str) -> DataLossError:

@@ -40,7 +40,7 @@ from aeron_spark.server.streaming import StreamDesk
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.view import Settings
-from tests.unit.remote.recorded import ADDRESS, MemoryArchive, messages_of, stand_in
+from tests.unit.remote.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
 STEP = 0.001  # seconds that a request takes
 ROOM = 64  # bytes of a message of a branch: a stage takes several
@@ -201,6 +201,14 @@ class _Condition(threading.Condition):
         return predicate()
 
 
+@dataclass(frozen=True)
+class Copy:
+    """The store's folder and the archive as they were at one moment."""
+
+    folder: Path
+    archive: dict[int, Kept]
+
+
 class World:
     """The server, its disk and archive, and the way to it. ``faults`` say what becomes of the next requests."""
 
@@ -221,6 +229,7 @@ class World:
         self._sleeping: list[Callable[[], object]] = []
         self.session: Session | None = None
         self._numbers = 0
+        self._copies = 0
 
     def asking(self) -> Asking:
         """Return what a program's writers use."""
@@ -235,7 +244,8 @@ class World:
         """End it."""
         if self.server is not None:
             self.server.end(self.archive)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def calm(self) -> None:
         """No more faults: the server is there, and everything that was delayed has come."""
@@ -247,6 +257,20 @@ class World:
         self._start()
         assert self.server is not None
         self._deliver(everything=True)
+
+    def copy(self) -> Copy:
+        """Copy the store and the archive, as an operator does."""
+        self._copies += 1
+        made = Copy(self.folder.with_name(f"{self.folder.name}-{self._copies}"), self.archive.copy())
+        shutil.copytree(self.folder, made.folder)
+        return made
+
+    def restore(self, copied: Copy) -> None:
+        """Stop the server and put a copy in the place of its store and archive; it starts when it is asked again."""
+        self.kill()
+        shutil.rmtree(self.folder)
+        shutil.copytree(copied.folder, self.folder)
+        self.archive.restore(copied.archive)
 
     def fail(self, fault: Fault) -> None:
         """Let the server's disk, journal or branch fail the next time it is used."""

@@ -1,4 +1,8 @@
-"""What commit() answered is true for ever, in every order of failure, time-out, restart and repetition (finding C1)."""
+"""What commit() answered is true for ever, in every order of failure, time-out, restart and repetition (finding C1).
+
+Where the server's store is replaced by an older copy (finding C3), what the copy lacks is lost: the writer that saw it
+acknowledged is refused before it commits anything else, until it accepts the loss.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from hypothesis.stateful import (
 
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.remote.writing import StreamWriter
-from tests.unit.remote.joined import Fault, World
+from tests.unit.remote.joined import Copy, Fault, World
 
 TIMEOUT = 4.0
 HISTORIES = 125  # of each of four parts: 500 in all
@@ -78,6 +82,12 @@ class Writing(RuleBasedStateMachine):
         self.named = True
         self.kept = 1 << 20
         self.writer: StreamWriter | None = None
+        self.copies: list[tuple[Copy, list[Rows]]] = []  # each with what was committed then
+        self.lost: list[Rows] = []  # committed, and missing in a copy that was restored since
+        self.acknowledged: list[
+            Rows
+        ] = []  # committed by the present writer, as far as it has not accepted a loss since
+        self.numbers: list[int] = []  # of all that the present writer has committed
 
     @initialize(named=st.booleans(), kept=st.sampled_from([1 << 20, 60]))
     def begin(self, named: bool, kept: int) -> None:
@@ -86,6 +96,7 @@ class Writing(RuleBasedStateMachine):
 
     def open(self) -> None:
         """Make a writer, as a program does that begins."""
+        self.acknowledged, self.numbers = [], []
         try:
             self.writer = StreamWriter(
                 self.asking, "s", writer_id="w" if self.named else None, payload="raw", timeout=TIMEOUT,
@@ -156,12 +167,16 @@ class Writing(RuleBasedStateMachine):
         if not self.current.rows:
             assert number == -1
             return
+        missing = [one.number for one in self.acknowledged if any(one is lost for lost in self.lost)]
+        assert not missing, f"transaction {number} was committed, and the writer did not hear that {missing} are lost"
         self.is_committed(number)
 
     def is_committed(self, number: int) -> None:
         assert self.writer is not None
         assert self.writer.last == number
-        assert all(number > (one.number or -1) for one in self.committed) or not self.named
+        assert all(number > one for one in self.numbers), "a number was used twice"
+        self.numbers.append(number)
+        self.acknowledged.append(self.current)
         self.current.number = number
         self.committed.append(self.current)
         self.current, self.in_doubt = Rows(), False
@@ -191,6 +206,64 @@ class Writing(RuleBasedStateMachine):
         self.current, self.in_doubt = Rows(), False
         self.open()
 
+    @precondition(lambda self: self.world.server is not None and len(self.copies) < 2)
+    @rule()
+    def copy(self) -> None:
+        self.copies.append((self.world.copy(), list(self.committed)))
+
+    @precondition(lambda self: self.copies)
+    @rule(which=st.integers(0, 1), away=away)
+    def restore(self, which: int, away: float) -> None:
+        """An operator puts an older copy in the place of the server's store and archive."""
+        copied, committed = self.copies[which % len(self.copies)]
+        self.world.away = away
+        self.world.restore(copied)
+        self.world.calm()
+        stream = self.world.committed()
+        assert stream is not None
+        known = [*self.committed, *self.lost]
+        there = [one for one in known if one.anywhere(stream)]
+        assert all(any(one is other for other in there) for one in committed)
+        self.committed, self.lost = there, [one for one in known if not one.anywhere(stream)]
+
+    @rule(
+        before=st.integers(0, 1), lost=st.integers(1, 2), opened=st.booleans(), at_next=faults, away=away,
+        then=st.lists(st.sampled_from(["commit", "write", "accept_loss", "abort"]), min_size=1, max_size=5),
+    )  # fmt: skip
+    def lose_transactions(
+        self, before: int, lost: int, opened: bool, at_next: list[Fault], away: float, then: list[str]
+    ) -> None:
+        """Transactions are committed, an older copy is restored, and the program goes on, perhaps with open rows."""
+        self.world.calm()
+        self.commit_some(before)
+        self.copies = [*self.copies[:1], (self.world.copy(), list(self.committed))]
+        self.commit_some(lost)
+        if opened:
+            self.write_once(None, 1)
+        self.restore(len(self.copies) - 1, away)
+        self.expect(at_next)
+        for action in then:
+            if action == "write":
+                self.write_once(None, 1)
+            else:
+                getattr(self, action)()
+
+    def commit_some(self, transactions: int) -> None:
+        for _ in range(transactions):
+            self.write_once(None, 1)
+            self.commit()
+
+    @rule()
+    def accept_loss(self) -> None:
+        if self.writer is None:
+            return
+        try:
+            last = self.writer.accept_loss()
+        except AeronSparkError:
+            return
+        assert self.writer.last == last
+        self.acknowledged = [one for one in self.acknowledged if not any(one is lost for lost in self.lost)]
+
     @rule(away=away)
     def kill_server(self, away: float) -> None:
         self.world.away = away
@@ -216,6 +289,8 @@ class Writing(RuleBasedStateMachine):
             assert len(values) == len(set(values)), "a row is in the stream twice"
         for one in self.committed:
             one.check(stream, there=True)
+        for one in self.lost:
+            one.check(stream, there=False)
         for one in self.never:
             one.check(stream, there=False)
         for one in self.perhaps:
@@ -226,6 +301,11 @@ class Writing(RuleBasedStateMachine):
         try:
             self.world.calm()
             self.what_was_said_is_true()
+            if self.writer is not None and self.kept > 60:  # it keeps all rows, so that it can always go on
+                self.writer.accept_loss()
+                self.accept_loss()
+                self.write_once(None, 1)
+                assert self.writer.commit() >= 0
         finally:
             self.world.close()
             self.patched.undo()
