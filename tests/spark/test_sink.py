@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.counters import read_backlog
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, WaitTimeout
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
@@ -54,6 +55,12 @@ def messages(stream: Stream) -> list[bytes]:
 def put(stream: Stream, *batches: pa.RecordBatch, **options: object) -> None:
     """Write the rows of one task by hand."""
     save({"record": "auto", **stream.options}, list(batches), **options)
+
+
+def subscribers(stream: Stream, node: NodeHandle) -> int:
+    """Return how many subscribers of a stream the driver knows."""
+    found = [one for one in read_backlog(node.aeron_dir) if one.stream_id == stream.id]
+    return sum(len(one.subscribers) for one in found)
 
 
 def read(spark: SparkSession, stream: Stream, **options: str) -> DataFrame:
@@ -278,5 +285,6 @@ def test_a_subscriber_that_is_gone_is_waited_for_again(stream: Stream, node: Nod
     subscription = client_of(node.aeron_dir).subscription(stream.channel, stream.id)
     put(stream, values("x"), record="never")
     subscription.close()
+    wait_for(lambda: not subscribers(stream, node), PATIENCE, "the driver to end the subscription")
     with pytest.raises(ConnectError, match="for a subscriber"):
         put(stream, values("x"), record="never", connectTimeout="300ms")
