@@ -83,7 +83,7 @@ lint: $(PYTHON_READY)  ## format, style and types
 	$(BIN)/mypy
 
 check: lint  ## the fast loop: lint, and the tests that need no JVM
-	$(PYTEST) -q $(PARALLEL) tests/unit
+	$(PYTEST) -q $(PARALLEL) --hypothesis-profile=quick tests/unit
 
 java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, without a driver
 	$(MAVEN) -P tests test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import secrets
@@ -24,6 +25,8 @@ PATIENCE = float(os.environ.get(PATIENCE_VARIABLE, "60"))
 
 # `make test` must say the same of the same code every time; `make soak` searches on, from its seed.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+# `make check` is run many times an hour: fewer examples of each property, the first of those that `make test` takes.
+settings.register_profile("quick", parent=settings.get_profile("repeatable"), max_examples=30)
 settings.register_profile("soak", max_examples=2_000, deadline=None, database=None)
 
 _run = pytest.StashKey[tuple[str, Path, int]]()
@@ -39,7 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     run = f"{RUN_PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
     home = Path(tempfile.mkdtemp(prefix=f"{run}-"))
     config.stash[_run] = run, home, seed
-    settings.load_profile("soak" if SEED in os.environ else "repeatable")
+    chosen = config.getoption("--hypothesis-profile", None)
+    settings.load_profile("soak" if SEED in os.environ else chosen or "repeatable")
     for name in [name for name in os.environ if name.startswith("AERON_SPARK_") and name != SEED]:
         del os.environ[name]
     places = {
@@ -64,6 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[RUN_VARIABLE] = run
     config.pluginmanager.register(marks, "marks")
     budget.register(config, run)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what thousands of collected tests hold until the end of the run."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
