@@ -260,6 +260,8 @@ class StreamWriter(Writer):
         """
         self._refuse_closed()
         self._deadline.progress()
+        if self._next_run:  # an abort() had no response: the server may know this run, and have fenced the one before
+            self._run, self._next_run = self._next_run, ""
         anew = Transaction(self.writer_id, self._run, -1, self._once, self._author)
         last, self._stamp = enter(self._asking, self.stream, anew, seconds=self._deadline.remaining())
         self._last = last

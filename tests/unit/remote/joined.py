@@ -177,7 +177,9 @@ class ServerLife:
     """A server's process, from its start to its end."""
 
     def __init__(self, world: World) -> None:
-        self.store = Streams(world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall)
+        self.store = Streams(
+            world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
+        )
         self.desk = StreamDesk(lambda: self.store, Branches(), lambda _: None)  # type: ignore[arg-type]
         self.desk.close()
         self.desk.pool = self.jobs = Jobs()  # type: ignore[assignment]
@@ -221,6 +223,7 @@ class World:
         self.away = 3.0  # seconds that a killed or stopped server stays away
         self.requests = 0
         self.asked: list[tuple[str, float, float]] = []  # each request, when, and for how long it may wait
+        self._drawn = 0
         self._next: set[Fault] = set()  # what is to fail inside of the server
         self._patch(patched)
         self.server: ServerLife | None = ServerLife(self)
@@ -239,6 +242,11 @@ class World:
         """Let time pass for the program."""
         self.time.sleep(seconds)
         self._wake()
+
+    def random(self, bits: int) -> int:
+        """Return other bits each time, the same in each repetition of a test."""
+        self._drawn += 1
+        return self._drawn
 
     def close(self) -> None:
         """End it."""
