@@ -143,7 +143,9 @@ def test_a_java_call_of_the_main_thread_raises_what_java_raised() -> None:
 def test_finding_c14_a_call_whose_wait_was_interrupted_ends_later_and_what_it_gave_is_discarded() -> None:
     code = """
 import _thread, threading, time
+from aeron_spark.aeron import jvm
 from aeron_spark.aeron.interruptible import interruptible
+jvm.start()
 go, gone = threading.Event(), []
 late = threading.Event()
 def call():
@@ -164,3 +166,31 @@ except KeyboardInterrupt:
     with python(code) as process:
         said, _ = process.communicate(timeout=PATIENCE)
     assert said.splitlines() == ["interrupted []", "['late']"]
+
+
+def test_a_process_ends_after_the_threads_whose_call_of_java_has_returned() -> None:
+    # A thread that Python ends in the middle of JPype aborts the process: "FATAL: exception not rethrown".
+    code = """
+import _thread, threading, time
+from aeron_spark.aeron import jvm
+from aeron_spark.aeron.interruptible import interruptible
+jvm.start()
+go, returned = threading.Event(), threading.Event()
+def call():
+    _thread.interrupt_main()
+    go.wait()
+    return "late"
+def discard(value):
+    returned.set()
+    time.sleep(0.5)
+    print("discarded", value)
+try:
+    interruptible(call, discard=discard)
+except KeyboardInterrupt:
+    go.set()
+    returned.wait(60)
+    print("ends")
+"""
+    with python(code) as process:
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert (said.splitlines(), process.returncode) == (["ends", "discarded late"], 0)

@@ -3,6 +3,9 @@
 Python acts on a signal in the main thread, between two of its own instructions. A thread that waits inside Java comes
 to none until the call returns, which takes up to ten seconds where a driver or an archive does not answer. So the main
 thread has another thread make the call, and waits for that one in Python.
+
+Python ends a thread that comes back from Java while Python itself ends; in the middle of JPype this aborts the process.
+So the process waits at its end for the threads that are on their way back.
 """
 
 from __future__ import annotations
@@ -12,12 +15,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
+from aeron_spark.aeron import jvm
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.transport.waiting import result_within
+from aeron_spark.transport.waiting import Deadline, result_within
 
 T = TypeVar("T")
 
 THREAD: Final = "aeron-spark-java"
+RETURN_SECONDS: Final = 5.0  # for what is left to do once a call has returned; a call itself is not waited for
+
+_returned: Final[set[threading.Thread]] = set()  # threads whose call has returned from Java
 
 
 def interruptible(call: Callable[..., T], *given: Any, discard: Callable[[T], object] | None = None) -> T:
@@ -51,13 +58,27 @@ class Interruptible:
 
 def _make(done: Future[T], call: Callable[..., T], given: tuple[Any, ...]) -> None:
     try:
-        done.set_result(call(*given))
+        result = call(*given)
     except BaseException as error:  # for the thread that waits
+        _returned.add(threading.current_thread())
         done.set_exception(error)
-    finally:
-        jclass("java.lang.Thread").detach()  # Java would else keep what it has of this thread
+    else:
+        _returned.add(threading.current_thread())
+        done.set_result(result)
+    jclass("java.lang.Thread").detach()  # Java would else keep what it has of this thread
+    _returned.discard(threading.current_thread())
 
 
 def _discard(late: Future[T], discard: Callable[[T], object]) -> None:
     if late.exception() is None:
         discard(late.result())
+
+
+def _await_returned() -> None:
+    """Wait for the threads whose call has returned, RETURN_SECONDS at the longest."""
+    end = Deadline(RETURN_SECONDS, "calls of Java that have returned")
+    for thread in tuple(_returned):
+        thread.join(end.remaining())
+
+
+jvm.before_its_end(_await_returned)

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ _lock = threading.Lock()
 _started_in: int | None = None
 _keeps_signals = False  # whether this process wants every signal for itself
 _classes: dict[str, Any] = {}  # looking one up takes longer than most calls of it
+_before_its_end: list[Callable[[], None]] = []
 
 
 def start(*extra: str) -> None:
@@ -88,6 +89,11 @@ def keep_signals() -> None:
     _keeps_signals = True
 
 
+def before_its_end(call: Callable[[], None]) -> None:
+    """Have ``call()`` made before the JVM of this process ends, after the clients of Aeron are closed."""
+    _before_its_end.append(call)
+
+
 def _take_signals(numbers: Sequence[signal.Signals]) -> None:
     """Have these signals take leave of the drivers, and end the process."""
     if numbers:
@@ -102,6 +108,8 @@ def _close(pid: int) -> None:
 
     if pid == os.getpid() and jpype.isJVMStarted():
         jpype.JClass("io.aeronspark.Endings").closeAll()
+        for call in _before_its_end:
+            call()
 
 
 def started() -> bool:
