@@ -239,7 +239,8 @@ class Clients:
                 self._plain = client_of(self._dir).exclusive_publication(order["channel"], PLAIN_STREAM)
                 wait_for(self._plain.isConnected, 10, "a subscriber")
                 message = order["text"].encode()
-                self._plain.offer(jclass("org.agrona.concurrent.UnsafeBuffer")(message), 0, len(message))
+                buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(message)
+                wait_for(lambda: self._plain.offer(buffer, 0, len(message)) > 0, 10, "room for a message")
                 return {}
             case "statistics":
                 return {**self.journal.told(), "connected": [tag for tag, one in self.clients.items() if one.connected]}

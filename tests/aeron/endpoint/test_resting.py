@@ -88,7 +88,7 @@ def test_a_new_way_in_ends_the_rest_and_hears(opened: Open) -> None:
 def test_what_was_held_up_ends_the_rest_once_it_may_come(opened: Open) -> None:
     inbox = opened.dialing.inbox
     inbox.pause(opened.at_client.token)
-    assert opened.at_server.outgoing.offer(b"later") is None
+    send(opened.at_server.outgoing, b"later")
     assert inbox.poll(0.5) == []
     resuming = later(lambda: inbox.resume(opened.at_client.token))
     [event] = polled(inbox)
