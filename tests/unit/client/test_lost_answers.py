@@ -26,7 +26,7 @@ from tests.unit.duologue.ends import FREE, LINK, PATIENCE, PLACE, World, kept_fo
 
 ONE = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
 DONE_ACK = 4  # types of handshake packets
-TOLD = 1.0  # seconds in which the server is come to, many times what that takes, and no answer comes back
+IN_VAIN = 0.3  # seconds of a connect that no answer comes back to
 
 
 def is_done_ack(outgoing: MemoryOutgoing, message: bytes) -> bool:
@@ -42,18 +42,29 @@ def is_frame_to_client(outgoing: MemoryOutgoing, message: bytes) -> bool:
 
 
 class Losing:
-    """Loses the next ``count`` messages of a kind, once it is told to."""
+    """Loses the next ``count`` messages of a kind. ``answered`` are the duologues that the server said something on.
+
+    A client on a busy machine may give up an attempt whose answer is not lost but late. That attempt, too, is answered.
+    """
 
     def __init__(self, world: World, kind: Callable[[MemoryOutgoing, bytes], bool], count: int = 1) -> None:
         self.left = count
+        self.answered: set[object] = set()
         self._kind = kind
         world.network.change = self._change
 
     def _change(self, outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes, ...]:
+        if is_frame_to_client(outgoing, message):
+            self.answered.add(outgoing.key)
         if self.left and self._kind(outgoing, message):
             self.left -= 1
             return ()
         return (message,)
+
+    @property
+    def resumes(self) -> list[str]:
+        """What the server's listeners hear after the connect: the session was known each further time."""
+        return ["resume"] * (len(self.answered) - 1)
 
 
 def impatient(of: LinkSettings = LINK, **changes: object) -> ClientSettings:
@@ -124,7 +135,7 @@ def test_a_done_ack_that_is_lost_leaves_nothing_behind(world: World, times: int)
     client.connect(PATIENCE)
     assert losing.left == 0
     one_session(world, server, client)
-    assert world.heard[server].count("resume") == 0  # of those before it nobody was told
+    assert world.heard[server].names == ["init", "connect", *losing.resumes]  # of those before it nobody heard
     wait_for(lambda: got == ["hello"])
 
 
@@ -136,7 +147,7 @@ def test_a_first_frame_that_is_lost_leaves_nothing_behind(world: World, times: i
     client.connect(PATIENCE)
     assert losing.left == 0
     one_session(world, server, client)
-    assert world.heard[server].count("resume") == 0
+    assert world.heard[server].names == ["init", "connect", *losing.resumes]
     wait_for(lambda: got == ["hello"])
 
 
@@ -148,7 +159,8 @@ def test_an_answer_to_the_first_frame_that_is_lost_is_a_resume_on_the_server_alo
     client.connect(PATIENCE)
     assert losing.left == 0
     one_session(world, server, client)
-    wait_for(lambda: world.heard[server].names == ["init", "connect", *["resume"] * times])
+    assert len(losing.answered) > times
+    wait_for(lambda: world.heard[server].names == ["init", "connect", *losing.resumes])
     assert world.heard[client].names == ["init", "connect"]
     wait_for(lambda: got == ["hello"])
     client.ping()
@@ -192,13 +204,26 @@ def told_apart_from_resumes(world: World, server: ServerCore) -> list[str]:
     return [name for name in world.heard[server].names if name != "resume"]
 
 
+def connect_in_vain(client: ClientProgram, until: Callable[[], bool]) -> list[str]:
+    """Connect, and give up, until the server was come to; return what the errors say."""
+    errors = []
+
+    def gave_up() -> bool:
+        with pytest.raises(WaitTimeout) as raised:
+            client.connect(IN_VAIN)
+        errors.append(raised.value.what)
+        return until()
+
+    wait_for(gave_up, "an attempt that comes to the server")
+    return errors
+
+
 def test_a_connect_that_gave_up_is_continued_by_the_next(world: World) -> None:
     server = a_server(world)
     losing = Losing(world, is_frame_to_client, 1_000)
     client, got = a_client(world)
-    with pytest.raises(WaitTimeout, match="duologue"):
-        client.connect(TOLD)
-    wait_for(lambda: told_apart_from_resumes(world, server) == ["init", "connect"])
+    errors = connect_in_vain(client, lambda: told_apart_from_resumes(world, server) == ["init", "connect"])
+    assert any("duologue" in error for error in errors)
     losing.left = 0
     client.connect(PATIENCE)
     one_session(world, server, client)
@@ -211,8 +236,7 @@ def test_a_session_that_the_server_has_told_of_and_lost_meanwhile_is_none_for_th
     server = a_server(world, link=short)
     losing = Losing(world, is_frame_to_client, 1_000)
     client, _ = a_client(world, impatient(short))
-    with pytest.raises(WaitTimeout):
-        client.connect(TOLD)
+    connect_in_vain(client, lambda: world.heard[server].count("connect") == 1)
     wait_for(lambda: world.heard[server].count("disconnect") == 1)
     wait_for(lambda: server.statistics["sessions"] == 0)
     losing.left = 0
