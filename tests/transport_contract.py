@@ -38,6 +38,7 @@ class World(Protocol):
     """A transport, and a place in it that is free."""
 
     place: Place
+    silence: float  # seconds in which what is to come has come; nothing that comes later is heard of
 
     def listening(self) -> Listening:
         """A server's side."""
@@ -298,7 +299,7 @@ class TransportContract:
             ),
             WISHES,
         )
-        deadline = Deadline(1.0, "a second in which nothing connects")
+        deadline = Deadline(world.silence, "a time in which nothing connects")
         while deadline.remaining() > 0:
             assert not wrong.outgoing.connected
             opened.server.poll(0.01)

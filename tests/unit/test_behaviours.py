@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from tests.behaviours import BEHAVIOURS, Found, all_tests, markdown, rows_in, shown_by
@@ -10,29 +11,35 @@ from tests.behaviours import BEHAVIOURS, Found, all_tests, markdown, rows_in, sh
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
 
+@cache
+def found_here() -> tuple[Found, ...]:
+    """Return the tests of this project, for which all its files are parsed: once."""
+    return tuple(all_tests())
+
+
 def test_the_table_has_rows_1_to_100_once() -> None:
     assert [behaviour.row for behaviour in BEHAVIOURS] == list(range(1, 101))
 
 
 def test_every_test_that_an_entry_names_exists_once() -> None:
-    names = Counter(test.name for test in all_tests())
+    names = Counter(test.name for test in found_here())
     named = [name for behaviour in BEHAVIOURS for name in behaviour.tests]
     assert [name for name in named if names[name] != 1] == []
     assert len(named) == len(set(named)), "a test stands for two rows: name the rows in the test's own name"
 
 
 def test_no_test_names_a_row_that_is_not_in_the_table() -> None:
-    assert [test for test in all_tests() if not all(1 <= row <= 100 for row in rows_in(test.name))] == []
+    assert [test for test in found_here() if not all(1 <= row <= 100 for row in rows_in(test.name))] == []
 
 
 def test_every_row_is_shown_by_a_test() -> None:
-    shown = shown_by(all_tests())
+    shown = shown_by(iter(found_here()))
     missing = [f"{one.row}: {one.text}" for one in BEHAVIOURS if not shown[one.row]]
     assert not missing, "no test shows these rows:\n" + "\n".join(missing)
 
 
 def test_the_page_is_the_one_of_the_table_and_the_tests() -> None:
-    assert PAGE.read_text(encoding="utf-8") == markdown(all_tests()), "run: make docs"
+    assert PAGE.read_text(encoding="utf-8") == markdown(iter(found_here())), "run: make docs"
 
 
 def test_rows_are_read_from_names() -> None:

@@ -117,6 +117,8 @@ def free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
 class AeronWorld:
     """A place on this machine that is free, for a server of one driver and clients of another."""
 
+    silence = 1.0  # more than a driver's half-second between two looks at who listens
+
     def __init__(self, server: Driver, client: Driver, host: str) -> None:
         self.server, self.client = server, client
         self.place = Place("ipc") if host == "ipc" else Place("udp", host, *free_ports(host))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from aeron_spark.endpoint.records import Kind
 from aeron_spark.errors import AeronSparkError, RemoteError, UsageError, WaitTimeout
 from tests.ending import FOR_EVER
-from tests.unit.duologue.ends import World, wait_for
+from tests.unit.duologue.ends import PATIENCE, World, wait_for
 
 
 class Things:
@@ -27,8 +26,9 @@ class Things:
     def get(self) -> int:
         return self.number
 
-    def wait(self, seconds: float) -> str:
-        time.sleep(seconds)
+    def wait(self) -> str:
+        """The same, with an answer."""
+        self.hold()
         return "waited"
 
     def fail(self) -> None:
@@ -79,12 +79,18 @@ def test_row_66_scopes_creation_and_deletion_over_a_connection(world: World) -> 
 
 def test_row_67_deadlines_over_a_connection(world: World) -> None:
     server, client = world.pair()
-    server.register("things", Things(), METHODS)
-    things = client.remote("things")
+    things = Things()
+    server.register("things", things, METHODS)
+    proxy = client.remote("things")
     with pytest.raises(WaitTimeout):
-        things.with_timeout(0.2).wait(0.6)
-    assert things.with_timeout(5).wait(0.05) == "waited"
-    assert things.with_timeout(0).wait(0.3) == "waited"
+        proxy.with_timeout(0.1).wait()
+    with ThreadPoolExecutor(1) as pool:
+        begun = server.statistics["running"]
+        without_deadline = pool.submit(proxy.with_timeout(0).wait)
+        wait_for(lambda: server.statistics["running"] > begun)
+        things.released.set()
+        assert without_deadline.result(PATIENCE) == "waited"
+    assert proxy.with_timeout(PATIENCE).wait() == "waited"
     wait_for(lambda: server.statistics["running"] == 0)
     assert client.connection.held["calls"] == 0
 
@@ -131,14 +137,18 @@ def test_row_70_references_and_equal_numbers_over_a_connection(world: World) -> 
 def test_row_71_a_forged_answer_of_another_connection_changes_nothing_over_a_connection(world: World) -> None:
     server, client = world.pair()
     other = world.client(source="192.0.2.8:4000")
-    server.register("things", Things(), METHODS)
+    things = Things()
+    server.register("things", things, METHODS)
     results: list[str] = []
-    waiting = threading.Thread(target=lambda: results.append(client.remote("things").wait(0.3)))
+    waiting = threading.Thread(target=lambda: results.append(client.remote("things").wait()))
     waiting.start()
     wait_for(lambda: client.connection.held["calls"])
     for number in range(1, 20):
         other.connection.carrier.answer(Kind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
-    waiting.join(20)
+    other.ping()  # behind them: the server has had them all
+    assert results == []
+    things.released.set()
+    waiting.join(PATIENCE)
     assert results == ["waited"]
 
 
@@ -174,12 +184,13 @@ def test_a_listener_may_get_a_large_answer_of_its_own_peer(world: World) -> None
 
 def test_calls_that_wait_hear_of_the_end(world: World) -> None:
     server, client = world.pair()
-    server.register("things", Things(), METHODS)
+    things = Things()
+    server.register("things", things, METHODS)
     raised: list[BaseException] = []
 
     def call() -> None:
         try:
-            client.remote("things").with_timeout(0).wait(1.0)
+            client.remote("things").with_timeout(0).hold()
         except AeronSparkError as error:
             raised.append(error)
 
@@ -187,7 +198,8 @@ def test_calls_that_wait_hear_of_the_end(world: World) -> None:
     waiting.start()
     wait_for(lambda: server.statistics["running"])
     client.close()
-    waiting.join(5)
+    waiting.join(PATIENCE)
+    things.released.set()
     assert raised
     with pytest.raises((UsageError, AeronSparkError)):
         client.remote("things")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.errors import TransportError
+from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.remote.asking import Asking
 from aeron_spark.remote.buffering import BufferedWriter
 from tests.unit.remote.joined import Host, World
@@ -45,9 +45,15 @@ out.commit()
 """
 
 
+def refused() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(ConnectError("nobody listens"))
+    return future
+
+
 def away(folder: Path) -> BufferedWriter:
-    """A writer whose server is never there."""
-    host: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=Future)
+    """A writer whose server is never there. It learns that at once, so that ``close`` does not wait for the server."""
+    host: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=refused)
     return BufferedWriter(host, Asking(host, 1.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 

@@ -14,6 +14,8 @@ from tests.transport_contract import Open, Reading, TransportContract, send, unt
 
 
 class MemoryWorld:
+    silence = 0.05  # this network hands on what is sent at once
+
     def __init__(self, place: Place) -> None:
         self.place = place
         self.network = MemoryNetwork()
