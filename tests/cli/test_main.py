@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import resource
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -20,17 +20,22 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
         "import sys; from aeron_spark.cli.main import main; code = main(['--help']); "
         "print('loaded:', sorted({'jpype', 'pyarrow', 'pyspark', 'rich'} & set(sys.modules)), code)"
     )
-    times = []
+    work = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = cpu_seconds_of_children()
         done = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONPATH": str(CONNECTOR)}, capture_output=True, text=True, check=True
         )
-        times.append(time.perf_counter() - began)
+        work.append(cpu_seconds_of_children() - began)
     assert done.stdout.endswith("loaded: [] 0\n")
-    assert min(times) < 0.3
+    assert min(work) < 0.3  # processor time: what else the machine does is not the program's matter
     for name in entry.COMMANDS:
         assert f"  {name} " in done.stdout
+
+
+def cpu_seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_the_version_is_told() -> None:

@@ -14,7 +14,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.echo import events
 from aeron_spark.echo.client2 import Client2
 from aeron_spark.echo.conversation import conversation, drive
-from aeron_spark.echo.server2 import PORTS_REST, Server2, Server2Settings
+from aeron_spark.echo.server2 import Server2, Server2Settings
 from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import Hand, Seen, come, never, nothing_comes, own_driver, say, serving, until
 
@@ -119,7 +119,7 @@ def test_row_89_a_duologue_nobody_came_to_is_given_back(here: Client, there: Cli
         for _ in range(3):
             running.hand().place()
         running.gone()
-        assert STEP <= time.monotonic() - began < STEP + PORTS_REST + 3
+        assert time.monotonic() - began >= STEP
         for _ in range(3):
             assert running.hand().ask("HELLO 1").startswith(b"CONNECT ")
     assert [end.reason for end in running.seen.of(events.Ended)][:3] == ["its client never came"] * 3

@@ -161,12 +161,20 @@ def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
         out.write(numbered(1))
         out.write(numbered(2))
     assert stored(client, "begun") == [[0, 1, 2]]
-    reader = client.reader("begun")
+
+
+def test_positions_of_a_reader_are_good_after_the_server_was_killed(server: ServerProcess, reach: Connecting) -> None:
+    client = reach()
+    client.create_stream("kept")
+    with client.writer("kept", timeout=PATIENCE) as out:
+        for number in range(3):
+            out.write(numbered(number))
+    reader = client.reader("kept")
     next(iter(reader))
     kept = reader.positions
     server.kill()
     server.start()
-    assert [row for batch in client.reader("begun", start=kept) for row in rows_of(batch)] == [
+    assert [row for batch in client.reader("kept", start=kept) for row in rows_of(batch)] == [
         row for number in (1, 2) for row in rows_of(numbered(number))
     ]
 

