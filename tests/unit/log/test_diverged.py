@@ -97,6 +97,17 @@ def test_a_query_of_a_lost_future_fails_before_a_row_is_read(grown: int) -> None
         assert "failOnDataLoss=false to go on at position 65536" in caught.value.remedy
 
 
+@pytest.mark.parametrize("grown", [0, 8192, 40960])
+def test_a_query_of_a_future_that_was_lost_without_a_new_start_of_the_server_fails_too(grown: int) -> None:
+    """Finding C3: the copy was made while the server ran, so that its lost future is of the copy's epoch."""
+    log = served(81920, (BEFORE, 0))
+    stream = query(log)
+    offset = kept(stream.latest(stream.initial(), limited=True))
+    assert offset.epochs == {KEY: BEFORE}
+    with pytest.raises(DataLossError, match=TEXT):
+        query(served(COPY + grown, (BEFORE, 0), (AFTER, COPY))).latest(offset, limited=True)
+
+
 def test_a_batch_that_was_planned_in_a_lost_future_is_not_repeated() -> None:
     """Finding C3: its end is in the checkpoint, and the restored stream has other rows up to there."""
     end = of_the_lost_future()

@@ -280,6 +280,10 @@ class World:
         shutil.copytree(copied.folder, self.folder)
         self.archive.restore(copied.archive)
 
+    def stop(self) -> None:
+        """Have the server do nothing for some seconds from now on."""
+        self._awake_at = self.time.now + self.away
+
     def fail(self, fault: Fault) -> None:
         """Let the server's disk, journal or branch fail the next time it is used."""
         self._next.add(fault)
@@ -347,7 +351,7 @@ class World:
                 self.kill()
                 raise ConnectError("the connection ended before the response")
             case Fault.STOP:
-                self._awake_at = self.time.now + self.away
+                self.stop()
                 return self._ask_stopped(work, timeout)
             case Fault.BUSY if method == "commit":
                 self.sleep(given[-1])

@@ -67,6 +67,17 @@ def test_write_and_the_first_request_wait_as_long_as_they_were_told(world: World
     assert timeout <= seconds_of(world, timeout, lambda: writer(world, timeout)) <= timeout + SLACK
 
 
+@pytest.mark.parametrize("timeout", [4.0, 90.0])
+def test_rows_that_the_server_takes_no_more_of_wait_as_long_as_they_were_told(world: World, timeout: float) -> None:
+    """Finding C2: the stage is there, and the window of its branch is full."""
+    out = writer(world, timeout)
+    out.write(b"first", partition=0)
+    world.away = 100_000.0
+    world.stop()
+    rows = [bytes(8_000)] * 1_000
+    assert timeout <= seconds_of(world, timeout, lambda: out.write(rows, partition=0)) <= timeout + SLACK
+
+
 @pytest.mark.parametrize("timeout", [1.0, 60.0])
 def test_abort_and_close_wait_shortly(world: World, timeout: float) -> None:
     """Finding C2."""
