@@ -11,13 +11,15 @@ from typing import Final, TypeVar
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.dialing import AeronDialing
 from aeron_spark.endpoint.client_actions import Actions, Reopen, Send
-from aeron_spark.endpoint.handshake_client import ClientHandshake
+from aeron_spark.endpoint.handshake_client import ClientHandshake, ClientTiming
 from aeron_spark.endpoint.keypair import new_keypair
 from aeron_spark.endpoint.payloads import ClientDone
 from aeron_spark.transport.port import Arrived, Event, Place, Rejected
 from aeron_spark.transport.waiting import wait_for
+from tests.ending import FOR_EVER
 
 PATIENCE: Final = 20.0
+
 T = TypeVar("T")
 
 
@@ -35,6 +37,7 @@ class Raw:
             verify=lambda key: None,
             done=ClientDone(),
             server="the server",
+            timing=ClientTiming(hello_ack=FOR_EVER, done_ack=FOR_EVER),  # a test may take its time between two steps
         )
 
     def send(self, packet: bytes) -> None:
@@ -74,8 +77,9 @@ class Raw:
     def hello_with_cookie(self) -> bytes:
         """A HELLO that the server takes: it was asked for, and comes in a new session."""
         self.send(self.hello())
-        actions = self.machine.hint(self.hint(), time.monotonic())
-        assert any(isinstance(action, Reopen) for action in actions)
+        hint = self.hint()
+        actions = self.machine.hint(hint, time.monotonic())
+        assert any(isinstance(action, Reopen) for action in actions), f"after the hint {hint!r}: {actions}"
         self.again()
         return sent(actions)
 

@@ -24,6 +24,7 @@ from tests.aeron.secure.ends import FREE, PATIENCE, World, echoes, logs, memory_
 from tests.aeron.secure.raw import raw
 
 QUICK = ServerTiming(hello=1.0, admitting=1.0, opening=1.0, done=1.0, authenticating=1.0)
+PATIENT = ServerTiming(hello=30.0, admitting=30.0, opening=30.0, done=30.0, authenticating=30.0)
 RETRY, FAILED = "aeron-spark/1 RETRY ", "aeron-spark/1 FAILED "
 FREED = 30.0  # seconds for a driver to give back the log of a session that was rejected or left
 
@@ -198,7 +199,7 @@ def test_row_32_a_limit_by_address_stays_what_it_is(world: World) -> None:
 
 def test_row_33_handshakes_under_way_are_limited(world: World) -> None:
     place = world.place()
-    server = world.server(place, limits=replace(FREE, pending=3))
+    server = world.server(place, limits=replace(FREE, pending=3), timing=PATIENT)
     held, hints = [], []
     try:
         for _ in range(6):

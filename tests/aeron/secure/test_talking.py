@@ -271,7 +271,7 @@ def test_row_71_a_late_answer_and_one_of_another_connection_are_ignored(world: W
 def test_row_72_all_calls_that_nobody_waits_for_arrive_and_a_thousand_that_are_answered(
     ends: Ends, one_way: int
 ) -> None:
-    thing, begun = ends.client.remote("thing"), time.monotonic()
+    thing, begun = ends.client.remote("thing").with_timeout(PATIENCE), time.monotonic()
     for _ in range(one_way):
         thing.oneway.count()
     wait_for(lambda: ends.thing.counted >= one_way, LONG, "all", state=lambda: str(ends.thing.counted))
