@@ -16,7 +16,6 @@ import secrets
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -35,6 +34,7 @@ from aeron_spark.node.settings import (
     driver_context,
     settings_from_json,
 )
+from aeron_spark.node.signals import StopRequest
 from aeron_spark.node.tails import settle
 from aeron_spark.node.version import package_version
 
@@ -50,7 +50,7 @@ class Keeper:
         self._places = places
         self._settings = settings
         self._warning = warning
-        self._stop = threading.Event()
+        self._stop = StopRequest()  # open until the process ends: a signal can come at any time
         self._alive = locks.FileLock(places.alive_lock)
         self._users = locks.FileLock(places.users_lock)
         self._archive_lock: locks.FileLock | None = None
@@ -64,7 +64,7 @@ class Keeper:
         self._listen()  # again, because starting a JVM takes signals over
         try:
             self._in_use()
-            if not self._stop.is_set():
+            if self._stop.number is None:
                 record.write_record(self._places.record, self._record())
                 self._places.progress.unlink(missing_ok=True)
                 say(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
@@ -160,12 +160,14 @@ class Keeper:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        say(f"stopping: {signal.Signals(number).name}")
+        # Nothing here may take a lock or print: the main thread may be in the middle of either.
         if self._alive.held:
             self._places.record.unlink(missing_ok=True)  # from now on nobody new may count on it
-        self._stop.set()
+        self._stop.make(number)
 
     def _end(self) -> None:
+        if self._stop.number is not None:
+            say(f"stopping: {signal.Signals(self._stop.number).name}")
         for path in (self._places.record, self._places.state, self._places.stay):
             path.unlink(missing_ok=True)
         self._stage("stopping")
