@@ -318,6 +318,8 @@ class StreamWriter(Writer):
                 raise
             except (*OUTAGE, RefusedError) as error:
                 why: AeronSparkError = error
+                if isinstance(error, RefusedError):  # the server is there, and has lost what was staged
+                    self._deadline.progress()
             if end is None:
                 end = self._asking.deadline(self._deadline.remaining(), "the server")
             last, stamp = self._await_server(open_, why, end, pause)

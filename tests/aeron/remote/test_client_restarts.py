@@ -9,20 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
 import aeron_spark
 from aeron_spark.client.opening import Client
-from aeron_spark.errors import ConnectError, OptionError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.waiting import Deadline, wait_for
 from tests.aeron.remote.serving import ENVIRON, ServerProcess
 
 PATIENCE = 120.0  # seconds for a restarted server on a busy machine
 ROWS = 20
+T = TypeVar("T")
 
 # Writes transactions of ROWS rows through a buffer from number FIRST on, and prints each once it is committed.
 PRODUCER = """
@@ -97,6 +99,16 @@ def stored(client: Client, stream: str) -> list[list[int]]:
     ]
 
 
+def until_done(call: Callable[[], T]) -> T:
+    """Repeat a writer's call that failed, as its documentation allows."""
+    deadline = Deadline(PATIENCE, "a call of a writer to succeed")
+    while True:
+        try:
+            return call()
+        except AeronSparkError as error:
+            deadline.idle(error.what)
+
+
 @pytest.mark.full("five servers, each with a JVM of its own")
 def test_writing_and_following_while_the_server_is_killed(
     server: ServerProcess, reach: Connecting, rng: random.Random
@@ -161,6 +173,25 @@ def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
         out.write(numbered(1))
         out.write(numbered(2))
     assert stored(client, "begun") == [[0, 1, 2]]
+
+
+def test_a_commit_that_failed_while_the_server_was_down_is_repeated_and_done_once(
+    server: ServerProcess, reach: Connecting
+) -> None:
+    """Finding C1: the second commit() returned without an error, and the transaction was not in the stream."""
+    client = reach()
+    client.create_stream("repeated")
+    with until_done(lambda: client.writer("repeated", timeout=1.0)) as out:
+        until_done(lambda: out.write(numbered(0)))
+        server.kill()
+        for _ in range(2):
+            with pytest.raises((WaitTimeout, ConnectError)):
+                out.commit()
+        server.start()
+        assert until_done(out.commit) == 0
+        until_done(lambda: out.write(numbered(1)))
+        assert until_done(out.commit) == 1
+    assert stored(client, "repeated") == [[0, 1]]
 
 
 def test_positions_of_a_reader_are_good_after_the_server_was_killed(server: ServerProcess, reach: Connecting) -> None:
