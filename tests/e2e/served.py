@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from aeron_spark.keys.identity import ensure_identity
 from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import PATIENCE, environment
+from tests.e2e.stream_program import failures_of
 from tests.waiting import look_for
 
 READER: Final = "tests.e2e.stream_program"
+OUTAGE_SECONDS: Final = 100.0  # for which a producer's calls wait for the server: longer than it takes to start
 
 
 class Address:
@@ -97,8 +100,21 @@ class ServerProgram:
         self.process.kill()
         self.process.wait(PATIENCE)
 
-    def fault(self, point: str, stream: str, meanwhile: Callable[[], str]) -> None:
-        """Wait until the server has come to a point, see :mod:`tests.e2e.faulty_server`; start it again if it died."""
+    def suspend(self) -> None:
+        """Stop it with SIGSTOP, as a machine that stands still would."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it run again."""
+        self._signal(signal.SIGCONT)
+
+    def fault(
+        self, point: str, stream: str, meanwhile: Callable[[], str], before_start: Callable[[], None] = lambda: None
+    ) -> None:
+        """Wait until the server has come to a point, see :mod:`tests.e2e.faulty_server`.
+
+        A server that died there is started again, once ``before_start`` has returned.
+        """
         armed = self.faults / f"{point}.{stream}"
         armed.touch()
 
@@ -114,6 +130,7 @@ class ServerProgram:
         if point in FATAL:
             assert self.process is not None
             self.process.wait(PATIENCE)
+            before_start()
             self.start()
 
     def close(self) -> None:
@@ -121,6 +138,7 @@ class ServerProgram:
         self.host.heal()
         assert self.process is not None
         if self.process.poll() is None:
+            self.resume()
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(PATIENCE)
@@ -148,6 +166,10 @@ class ServerProgram:
         found: dict[str, list[int]] = json.loads(self._ask("rows", stream))
         return {int(partition): ids for partition, ids in found.items()}
 
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
     def _ask(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", READER, json.dumps(self.options("")), *words],
@@ -158,12 +180,15 @@ class ServerProgram:
 
 
 class StreamProducer:
-    """A producer in a process of its own: it commits rows with rising ids, and writes down what was committed."""
+    """A producer in a separate process: it commits rows with rising ids, and writes down what was committed."""
 
-    def __init__(self, server: ServerProgram, stream: str, ledger: Path, seed: int) -> None:
+    def __init__(
+        self, server: ServerProgram, stream: str, ledger: Path, seed: int, timeout: float = OUTAGE_SECONDS
+    ) -> None:
+        """``timeout`` is the writer's: calls fail in a longer outage, and are repeated."""
         self.ledger = ledger
         with ledger.with_suffix(".log").open("ab") as log:
-            words = ("produce", stream, str(ledger), str(seed))
+            words = ("produce", stream, str(ledger), str(seed), str(timeout))
             self.process = subprocess.Popen(
                 [sys.executable, "-m", READER, json.dumps(server.options("")), *words],
                 env=environment(), stdin=subprocess.PIPE, stderr=log,
@@ -183,6 +208,21 @@ class StreamProducer:
             return self.committed() >= wanted
 
         look_for(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
+
+    def failures(self, method: str = "") -> int:
+        """How many of its calls have failed: all, or those of one of the writer's methods."""
+        path = failures_of(self.ledger)
+        return sum(line.startswith(method) for line in path.read_text().splitlines()) if path.exists() else 0
+
+    def await_failure(self) -> None:
+        """Wait until another of its calls has failed."""
+        before = self.failures()
+
+        def failed() -> bool:
+            assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
+            return self.failures() > before
+
+        look_for(failed, PATIENCE, "a failed call of the producer", state=lambda: f"{self.committed()} rows committed")
 
     def finish(self) -> int:
         """Let it end in order; return how many rows it committed."""

@@ -13,14 +13,17 @@ from typing import Final
 import pytest
 
 from aeron_spark import node
-from tests.e2e.faulty_server import ANSWERED, DROPPED, JOURNAL, PUBLISHED, STAGED
+from tests.e2e.faulty_server import ANSWERED, DROPPED, FATAL, JOURNAL, PUBLISHED, STAGED
 from tests.e2e.processes import PATIENCE, SPECULATION, Cluster, SparkProgram, forget, kill_node, kill_one_of
-from tests.e2e.served import ServerProgram, StreamProducer, same
+from tests.e2e.served import OUTAGE_SECONDS, ServerProgram, StreamProducer, same
 from tests.waiting import look_for
 
 SOAK_KILLS: Final = int(os.environ.get("SOAK_KILLS", "40"))
 WORKER, SPARK, EXECUTOR, SERVER, NODE, CUT = "worker", "spark", "executor", "server", "node", "cut"
+SUSPENDED: Final = "suspended"  # the server is stopped with SIGSTOP, and goes on later
 KILLS: Final = (WORKER, SPARK, NODE, STAGED, PUBLISHED, JOURNAL, ANSWERED, DROPPED)
+OUTAGES: Final = (STAGED, PUBLISHED, JOURNAL, ANSWERED, SERVER, SUSPENDED)
+SHORT_TIMEOUT_S: Final = 1.0  # of a producer whose calls fail in every outage
 SOAK: Final = (*KILLS, EXECUTOR, SERVER, CUT)
 CANNOT_CUT: Final = "routes cannot be changed here: `ip route add blackhole` failed"
 pytestmark = pytest.mark.full("a server, a producer and a Spark a test, a cluster for one")
@@ -77,7 +80,7 @@ def server(aeron_dir: Path, tmp_path: Path) -> Iterator[ServerProgram]:
 
 
 def kill(victim: str, copy: Copy, server: ServerProgram, rng: random.Random) -> None:
-    """kill -9 of one of them, or a fault at a point; what nobody else starts again is started here."""
+    """kill -9 of one of them, or a fault at a point; a killed server is started again here."""
     if victim == WORKER:
         kill_one_of([*copy.spark.workers(), *copy.spark.planners()], rng)
     elif victim == EXECUTOR:
@@ -98,14 +101,38 @@ def kill(victim: str, copy: Copy, server: ServerProgram, rng: random.Random) -> 
         server.fault(victim, rng.choice("abb"), copy.look)  # a is the plain client's, b the query's
 
 
+def outlast(victim: str, copy: Copy, server: ServerProgram, producer: StreamProducer) -> None:
+    """Take the server away until a call of the producer has failed; at a point of a commit, that is its commit()."""
+    if victim == SERVER:
+        server.kill()
+        producer.await_failure()
+        server.start()
+    elif victim == SUSPENDED:
+        server.suspend()
+        producer.await_failure()
+        server.resume()
+    else:
+        server.fault(victim, "a", copy.look, producer.await_failure)
+
+
 def survived(
-    server: ServerProgram, folder: Path, rng: random.Random, victims: list[str], master: str = "local[2,4]"
+    server: ServerProgram,
+    folder: Path,
+    rng: random.Random,
+    victims: list[str],
+    master: str = "local[2,4]",
+    *,
+    outages: bool = False,
 ) -> Copy:
-    """Copy A to B while these are killed, in a random order; then compare."""
+    """Copy A to B while these are killed, in a random order; then compare.
+
+    With ``outages`` each of them takes the server away for longer than the producer's calls wait.
+    """
     assert server.host.may_cut or CUT not in victims, CANNOT_CUT
     for stream in ("a", "b"):
         server.create(stream, 2)
-    producer = StreamProducer(server, "a", folder / "ledger", rng.getrandbits(32))
+    timeout = SHORT_TIMEOUT_S if outages else OUTAGE_SECONDS
+    producer = StreamProducer(server, "a", folder / "ledger", rng.getrandbits(32), timeout)
     try:
         producer.await_more(1)
         copy = Copy(server, folder, master)
@@ -116,9 +143,14 @@ def survived(
                 copy.look()
                 time.sleep(rng.uniform(0, 1))
                 print(f"{time.monotonic():.1f} s: {victim}", flush=True)
-                kill(victim, copy, server, rng)
+                if outages:
+                    outlast(victim, copy, server, producer)
+                else:
+                    kill(victim, copy, server, rng)
                 copy.look()
             committed = producer.finish()
+            if outages:
+                assert producer.failures("commit") >= sum(victim in FATAL for victim in victims)
             wanted = server.rows("a")
             assert sum(map(len, wanted.values())) >= committed
 
@@ -138,6 +170,13 @@ def survived(
 
 def test_a_copy_under_kills_equals_its_source(server: ServerProgram, tmp_path: Path, rng: random.Random) -> None:
     survived(server, tmp_path, rng, list(KILLS))
+
+
+def test_a_copy_of_a_writer_that_repeats_each_failed_commit_equals_its_source(
+    server: ServerProgram, tmp_path: Path, rng: random.Random
+) -> None:
+    """Finding C1, end to end: the server is away for longer than commit() waits, also where the commit is done."""
+    survived(server, tmp_path, rng, list(OUTAGES), outages=True)
 
 
 def test_a_copy_whose_packets_are_lost_for_seconds_equals_its_source(
