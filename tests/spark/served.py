@@ -78,12 +78,20 @@ class Served:
         return {name: str(value) for name, value in given.items()}
 
 
-@contextmanager
-def serving(node: NodeHandle, folder: Path, **options: Any) -> Iterator[Served]:
-    """Run a server on a node while the block lasts; this process's own connections end first."""
+def free_address() -> str:
+    """Return an address of this machine whose ports are free."""
     data, control = free_ports()
+    return f"127.0.0.1:{data}:{control}"
+
+
+@contextmanager
+def serving(node: NodeHandle, folder: Path, *, address: str = "", **options: Any) -> Iterator[Served]:
+    """Run a server on a node while the block lasts; this process's own connections end first.
+
+    Without an ``address`` it listens on free ports.
+    """
     given = {"ipc": True, "handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
-    with Server(f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, **given) as server:
+    with Server(address or free_address(), aeron_dir=node.aeron_dir, **given) as server:
         yield Served(server, folder)
         POOL.close()
 

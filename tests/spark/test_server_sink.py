@@ -116,6 +116,7 @@ def test_an_older_copy_of_a_checkpoint_is_refused_and_nothing_is_dropped(served:
 def test_of_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(served: Served, target: Stream) -> None:
     older, newer = (Sink(served.options(target), writerId="w") for _ in range(2))
     older.write(0, *rows(0, 100))
+    newer.restart(acceptGap="true")  # it wrote elsewhere before
     newer.write(3, *rows(100, 200))
     with pytest.raises(RefusedError) as fenced:
         older.write(1, *rows(200, 300))

@@ -61,6 +61,7 @@ class Kind(Enum):
 
 READING: Final = frozenset({Where.READ_STREAM, Where.READ_BATCH})
 WRITING: Final = frozenset({Where.WRITE_STREAM, Where.WRITE_BATCH})
+STREAMING_WRITE: Final = frozenset({Where.WRITE_STREAM})
 EVERYWHERE: Final = READING | WRITING
 BATCH_READ: Final = frozenset({Where.READ_BATCH})
 SERVER: Final = frozenset({Where.SERVER})

@@ -27,6 +27,7 @@ class WriteOptions:
     max_message_bytes: int | None  # None: the channel's limit
     writer_id: str | None  # None: the query's id
     record: str  # auto | never
+    accept_gap: bool = False  # of a streaming query through a server
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
@@ -50,6 +51,7 @@ class WriteOptions:
             max_message_bytes=given.size("maxMessageBytes"),
             writer_id=_writer_id(given),
             record=given.choice("record"),
+            accept_gap=streaming and given.flag("acceptGap"),
         )
 
 

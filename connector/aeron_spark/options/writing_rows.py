@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aeron_spark.options.row import WRITING, Kind, Option, Way
+from aeron_spark.options.row import STREAMING_WRITE, WRITING, Kind, Option, Way
 
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit of one message, whatever the term length
 MIN_MESSAGE_BYTES: Final = 512  # room for the wire format's header, a writer's id and some payload
@@ -76,6 +76,17 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
         WRITING,
         "edge-7",
         shown_default="the query's id",
+    ),
+    Option(
+        "acceptGap",
+        Kind.FLAG,
+        "false",
+        "A query's micro-batch is written only if its servers have all micro-batches before it. `true` writes the "
+        "first micro-batch after a start in any case: for a query whose server was restored from an older copy, or "
+        "that wrote elsewhere before. The rows between stay lost. Remove the option after that start.",
+        STREAMING_WRITE,
+        "true",
+        way=Way.SERVER,
     ),
     Option(
         "record",

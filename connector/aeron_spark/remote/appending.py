@@ -389,35 +389,36 @@ class _Stage:
 
 def commit(
     asking: Asking, stream: str, transaction: Transaction, staged: Sequence[Staged], rows: int,
-    deadline: Deadline | None = None,
+    deadline: Deadline | None = None, token: str = "",
 ) -> tuple[bool, str]:  # fmt: skip
     """Make what was staged visible, all of it at once; return whether that had been done before, and its stamp.
 
     ``rows`` is how many rows the transaction has, as whoever produced them counted: the server refuses a commit whose
     parts have another number, or that names no part. ``deadline`` is how long the server may be silent; while it says
     that it is at work this waits for ``COMMIT_SECONDS``. May be called again after any failure: what is committed stays
-    so, once. A writer keeps the stamp of its last transaction for :func:`enter`.
+    so, once. The server keeps ``token`` with the author's last transaction, see :func:`last_with_token`. A writer keeps
+    the stamp of its last transaction for :func:`enter`.
     """
     parts = [(one.id, one.rows, one.bytes, one.crc) for one in staged]
     one = transaction
-    return _commit(asking, deadline, "commit", stream, one.writer, one.run, one.id, parts, one.by, rows)
+    return _commit(asking, deadline, token, "commit", stream, one.writer, one.run, one.id, parts, one.by, rows)
 
 
 def commit_empty(
-    asking: Asking, stream: str, transaction: Transaction, deadline: Deadline | None = None
+    asking: Asking, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
 ) -> tuple[bool, str]:
     """Commit a transaction that has no row at all; see :func:`commit`."""
     one = transaction
-    return _commit(asking, deadline, "commit_empty", stream, one.writer, one.run, one.id, one.by)
+    return _commit(asking, deadline, token, "commit_empty", stream, one.writer, one.run, one.id, one.by)
 
 
-def _commit(asking: Asking, deadline: Deadline | None, method: str, *given: Any) -> tuple[bool, str]:
+def _commit(asking: Asking, deadline: Deadline | None, token: str, method: str, *given: Any) -> tuple[bool, str]:
     longest = asking.deadline(COMMIT_SECONDS, "the commit to end")
     silent = longest if deadline is None else deadline
     while True:
         seconds = _share_of(silent)
         try:
-            response = asking.ask(method, *given, seconds * ANSWER_SHARE, seconds=seconds)
+            response = asking.ask(method, *given, seconds * ANSWER_SHARE, token, seconds=seconds)
         except StillWorking:
             if asking.host.closed or not longest.remaining():
                 raise
@@ -461,6 +462,12 @@ def first_lost(asking: Asking, stream: str, writer: str, acknowledged: int, stam
 def last_of(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> int:
     """Return the last transaction that the author of this one has committed under its writer id, or -1."""
     return int(asking.ask("last", stream, transaction.writer, transaction.by, seconds=seconds))
+
+
+def last_with_token(asking: Asking, stream: str, transaction: Transaction) -> tuple[int, str]:
+    """Return the last transaction that the author of this one has committed, or -1, and its token, or ""."""
+    last, token = asking.ask("last_with_token", stream, transaction.writer, transaction.by)
+    return int(last), str(token)
 
 
 def abort(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> None:

@@ -10,5 +10,5 @@ STREAMS: Final = FIRST_SERVICE + 1  # the number of the object that serves them
 METHODS: Final = (
     "list_all", "describe", "inspect", "create", "delete", "purge", "states", "boundary", "position_at", "wait_beyond",
     "lease", "read", "stop", "last", "enter", "first_lost", "open_stage", "finish_stage", "commit", "commit_empty",
-    "abort",
+    "abort", "last_with_token",
 )  # fmt: skip

@@ -163,6 +163,10 @@ class StreamService:
         """Give the last transaction that an author committed under the writer's id, or -1; of any for ""."""
         return self._stream(name, "write").last(writer, author)
 
+    def last_with_token(self, name: str, writer: str, author: str) -> tuple[int, str]:
+        """Give an author's last transaction under the writer's id, or -1, and the token that came with it, or ""."""
+        return self._stream(name, "write").last_with_token(writer, author)
+
     def enter(
         self, name: str, writer: str, run: str, transaction: int, once: bool, author: str, acknowledged: int = -1,
         stamp: str = "",
@@ -237,29 +241,31 @@ class StreamService:
 
     def commit(
         self, name: str, writer: str, run: str, transaction: int, stages: list[tuple[str, int, int, int]], author: str,
-        rows: int, seconds: float,
+        rows: int, seconds: float, token: str = "",
     ) -> tuple[bool, list[int], str]:  # fmt: skip
         """Commit; say whether it had been done before, where each partition is committed to now, and its stamp.
 
-        ``rows`` is how many rows the writer has of the transaction: a commit that names fewer is refused. Raises
-        StillWorking where the same commit, or another one of the stream, is at work for longer than ``seconds``.
+        ``rows`` is how many rows the writer has of the transaction: a commit that names fewer is refused. ``token`` is
+        kept with the author's last transaction. Raises StillWorking where the same commit, or another one of the
+        stream, is at work for longer than ``seconds``.
         """
         stream = self._stream(name, "write")
         refs = [StageRef(*one) for one in stages]
         wait = min(seconds, LONGEST_WAIT)
 
         def work() -> Outcome:
-            return stream.commit(writer, run, transaction, refs, author=author, rows=rows, seconds=wait)
+            return stream.commit(writer, run, transaction, refs, author=author, rows=rows, seconds=wait, token=token)
 
         outcome = self._desk.commits.run((name, writer, run, transaction, tuple(refs)), work, wait)
         return outcome.already, outcome.ends, outcome.stamp
 
     def commit_empty(
-        self, name: str, writer: str, run: str, transaction: int, author: str, seconds: float
+        self, name: str, writer: str, run: str, transaction: int, author: str, seconds: float, token: str = ""
     ) -> tuple[bool, list[int], str]:
         """Commit a transaction that has no row; as :meth:`commit`."""
         stream = self._stream(name, "write")
-        outcome = stream.commit_empty(writer, run, transaction, author=author, seconds=min(seconds, LONGEST_WAIT))
+        wait = min(seconds, LONGEST_WAIT)
+        outcome = stream.commit_empty(writer, run, transaction, author=author, seconds=wait, token=token)
         return outcome.already, outcome.ends, outcome.stamp
 
     def abort(self, name: str, writer: str, run: str, transaction: int) -> None:

@@ -9,7 +9,7 @@ nothing: micro-batches take turns.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError, UsageError
 from aeron_spark.options import Through, WriteOptions
 from aeron_spark.pool import POOL
+from aeron_spark.spark.following import Progress, check_follows, token_of
 from aeron_spark.spark.keys import here
 from aeron_spark.spark.payload import as_nullable, values_of
 from aeron_spark.spark.task import BATCH, QUERY, RUN, partition_of_task, source_of, told
@@ -78,20 +79,29 @@ class StagingTask:
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make what the tasks staged visible, all at once; what had been committed before stays as it is.
 
-        Raises RefusedError where a later run fenced this one, or another query has used the writer's id.
+        Raises RefusedError where a later run fenced this one, where another query has used the writer's id, and, with
+        the reason "diverged", where the servers do not have the query's micro-batches before this one.
         """
         staged = _staged(messages)
         if not staged:
             return
         transaction, server = staged[0].transaction, staged[0].server
         with POOL.borrow(self._here()) as hosts:
-            already = self._committed_elsewhere(hosts, server, transaction)
+            if transaction.once:
+                self._commit(hosts[server], transaction, staged)
+                return
+            progress = {name: self._progress(asking, transaction) for name, asking in hosts.items()}
+            try:
+                already = self._is_committed(transaction, progress)
+            except RefusedError:
+                self._abort(hosts[server], transaction)
+                raise
             if already:
                 self._abort(hosts[server], transaction)
-            else:
-                already = self._commit(hosts[server], transaction, staged)
-            if already:
-                self._refuse_passed(hosts, transaction)
+                return
+            token = token_of(transaction.id, server, transaction.run, progress)
+            if self._commit(hosts[server], transaction, staged, token):  # meanwhile, by another process
+                self._is_committed(transaction, {server: self._progress(hosts[server], transaction)})
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the tasks staged; after a commit, whose answer may have been lost, it does nothing."""
@@ -101,7 +111,9 @@ class StagingTask:
         with POOL.borrow(self._here()) as hosts:
             self._abort(hosts[staged[0].server], staged[0].transaction)
 
-    def _commit(self, asking: Asking, transaction: Transaction, staged: Sequence[StagedRows]) -> bool:
+    def _commit(
+        self, asking: Asking, transaction: Transaction, staged: Sequence[StagedRows], token: str = ""
+    ) -> bool:  # fmt: skip
         """Commit what the tasks staged on a server; return whether that had been done before."""
         from aeron_spark.remote.appending import commit, commit_empty, enter
 
@@ -110,9 +122,9 @@ class StagingTask:
         if any(message.committed for message in staged) and self._last(asking, transaction) >= transaction.id:
             return True
         if rows:
-            return commit(asking, self.way.stream, transaction, stages, rows)[0]
+            return commit(asking, self.way.stream, transaction, stages, rows, token=token)[0]
         enter(asking, self.way.stream, transaction)  # no task has told the server of this run yet
-        return commit_empty(asking, self.way.stream, transaction)[0]
+        return commit_empty(asking, self.way.stream, transaction, token=token)[0]
 
     def _abort(self, asking: Asking, transaction: Transaction) -> None:
         with suppress(AeronSparkError):
@@ -164,21 +176,31 @@ class StagingTask:
         else:
             appender.raw(*values_of(batch))
 
-    def _committed_elsewhere(self, hosts: dict[str, Asking], server: str, transaction: Transaction) -> bool:
-        """Whether another server has the transaction: which one takes it changes with option ``server``."""
-        return not transaction.once and any(
-            self._last(asking, transaction) >= transaction.id for name, asking in hosts.items() if name != server
-        )
+    def _is_committed(self, transaction: Transaction, progress: Mapping[str, Progress]) -> bool:
+        """Whether a server has the micro-batch, whichever takes it now; which one does changes with option ``server``.
 
-    def _refuse_passed(self, hosts: dict[str, Asking], transaction: Transaction) -> None:
-        """Raise where the query is committed further than this: it repeats nothing, and its rows would be dropped."""
-        last = max(self._last(asking, transaction) for asking in hosts.values())
+        Raises RefusedError where the query is committed further than this, so that its rows would be dropped, and where
+        the micro-batches before this one are not there.
+        """
+        last = max(one.last for one in progress.values())
         if last > transaction.id:
             raise RefusedError(
                 f"micro-batch {transaction.id} of writer {transaction.writer!r} was not written to {self.way.label}: "
                 f"micro-batch {last} of that query is committed, so that this is an older copy of its checkpoint",
                 remedy="Go on from the checkpoint there was, or begin with a new one and a writerId of its own.",
             )
+        if last == transaction.id:
+            return True
+        check_follows(
+            transaction.id, transaction.run, progress, query=transaction.by, stream=self.way.label,
+            accept_gap=self.options.accept_gap,
+        )  # fmt: skip
+        return False
+
+    def _progress(self, asking: Asking, transaction: Transaction) -> Progress:
+        from aeron_spark.remote.appending import last_with_token
+
+        return Progress.parse(*last_with_token(asking, self.way.stream, transaction))
 
     def _last(self, asking: Asking, transaction: Transaction) -> int:
         return int(asking.ask("last", self.way.stream, transaction.writer, transaction.by))

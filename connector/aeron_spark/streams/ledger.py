@@ -96,6 +96,11 @@ class Ledger:
             return known.last
         return max((last for one, last in known.authors if one in (author, ANYBODY)), default=NO_TRANSACTION)
 
+    def token(self, writer: str, author: str) -> str:
+        """Return the token of the author's last transaction under the writer's id; "" where it gave none."""
+        known = self._writers.get(writer)
+        return "" if known is None else known.tokens.get(author, "")
+
     def run(self, writer: str) -> str | None:
         """Return the writer's current run, None where the writer is not known."""
         known = self._writers.get(writer)
@@ -236,6 +241,7 @@ class Ledger:
         schema: bytes | None = None,
         once: bool = False,
         author: str = ANYBODY,
+        token: str = "",
     ) -> Committed:
         """Return the record that commits the transaction.
 
@@ -260,6 +266,7 @@ class Ledger:
             None if schema == self.schema else schema,
             once,
             author,
+            token,
         )
         if fault := self._fault_of_ends(record):
             raise UsageError(f"a transaction cannot be committed: {fault}", remedy="This is a fault of the server")
@@ -378,11 +385,13 @@ class Ledger:
         # A commit without stages does not say that its writer has one transaction only; its beginning did.
         once = record.once if before is None else before.once
         known = self._known(record.writer, record.run, record.time_ns, once)
+        authors = _with(record.author, record.transaction, known)
         self._writers[record.writer] = replace(
             known,
             last=record.transaction,
-            authors=_with(record.author, record.transaction, known),
+            authors=authors,
             committed_by=record.run,
+            tokens=_tokens(record, known, authors),
         )
         for at, end in record.ends.items():
             if end > self.ends[at]:
@@ -459,6 +468,12 @@ def _with(author: str, transaction: int, known: Writer) -> tuple[tuple[str, int]
         before = () if known.last == NO_TRANSACTION else ((ANYBODY, known.last),)
     others = [one for one in before if one[0] != author]
     return (*others[1 - MOST_AUTHORS :], (author, transaction))
+
+
+def _tokens(record: Committed, known: Writer, authors: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """The tokens of a writer's authors after a commit."""
+    tokens = {**known.tokens, record.author: record.token}
+    return {author: tokens[author] for author, _ in authors if tokens.get(author)}
 
 
 def _contradiction(fault: str) -> DataFormatError:

@@ -42,7 +42,8 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     """A transaction is in: of each partition it touched the new end, and the rows it added there.
 
     ``content`` and ``schema`` (Arrow IPC) are what the stream has from now on; empty and None where unchanged.
-    ``author`` is who wrote it under the writer's id, whatever its run; empty where it did not say.
+    ``author`` is who wrote it under the writer's id, whatever its run; empty where it did not say. ``token`` is the
+    author's own text that comes with the transaction.
     """
 
     writer: str
@@ -55,6 +56,7 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     schema: bytes | None = None
     once: bool = False
     author: str = ""
+    token: str = ""
 
 
 class Retained(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True):
@@ -78,7 +80,8 @@ class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is known of a writer: its last transaction (-1 none), its run, the runs before it (the newest last).
 
     ``authors`` are those who committed under its id, the newest last, and the last transaction of each;
-    ``committed_by`` is the run of the last transaction. Journals of earlier releases do not have the two.
+    ``committed_by`` is the run of the last transaction; ``tokens`` are the tokens of the authors' last transactions,
+    without empty ones. Journals of earlier releases do not have the three.
     """
 
     run: str
@@ -88,6 +91,7 @@ class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     once: bool = False
     authors: tuple[tuple[str, int], ...] | None = None
     committed_by: str = ""
+    tokens: dict[str, str] = {}
 
 
 class CommittedIn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

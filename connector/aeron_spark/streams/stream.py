@@ -41,6 +41,7 @@ from aeron_spark.streams.view import Outcome, Settings
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
+MOST_TOKEN_BYTES: Final = 4_096  # of UTF-8; each author of each writer has one in the journal
 
 
 class Stream(Reading):
@@ -124,6 +125,12 @@ class Stream(Reading):
             self._refuse_closed()
             return self._ledger.last(writer, author)
 
+    def last_with_token(self, writer: str, author: str) -> tuple[int, str]:
+        """Return an author's last committed transaction, or -1, and the token that came with it, or ""."""
+        with self._state:
+            self._refuse_closed()
+            return self._ledger.last(writer, author), self._ledger.token(writer, author)
+
     def enter(
         self, writer: str, run: str, transaction: int | None = None, *, once: bool = False, author: str = "",
         acknowledged: int = NO_TRANSACTION, stamp: str = "",
@@ -197,17 +204,18 @@ class Stream(Reading):
 
     def commit(
         self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, author: str = "",
-        rows: int | None = None, seconds: float | None = None,
+        rows: int | None = None, seconds: float | None = None, token: str = "",
     ) -> Outcome:  # fmt: skip
         """Make the rows of these stages visible, all at once; a transaction that is committed is left as it is.
 
         Within a partition rows are in the order of tasks. Whatever else the writer staged for it is dropped. When this
         raises nothing of the transaction is visible, and the same commit may be tried again (unless it was refused).
         ``rows`` is how many rows the writer has of the transaction; ``seconds`` how long to wait for another commit.
-        Raises RefusedError where it names no stage or the stages have another number of rows, the run is fenced, the
-        transaction another author's or a stage gone, DataFormatError for a stage or schema that is not right,
-        TransportError and WaitTimeout where Aeron or the disk failed, StillWorking where another commit takes longer,
-        DataLossError.
+        ``token`` is the author's own text, kept with its last transaction; at most 4,096 bytes of UTF-8, else
+        UsageError. Raises RefusedError where it names no stage or the stages have another number of rows, the run is
+        fenced, the transaction another author's or a stage gone, DataFormatError for a stage or schema that is not
+        right, TransportError and WaitTimeout where Aeron or the disk failed, StillWorking where another commit takes
+        longer, DataLossError.
         """
 
         def chosen() -> list[Stage]:
@@ -215,18 +223,20 @@ class Stream(Reading):
             _check_named(writer, transaction, refs, rows)
             return self._chosen(writer, run, transaction, refs)
 
-        return self._commit_once(writer, run, transaction, author, chosen, seconds)
+        return self._commit_once(writer, run, transaction, author, token, chosen, seconds)
 
     def commit_empty(
-        self, writer: str, run: str, transaction: int, *, author: str = "", seconds: float | None = None
-    ) -> Outcome:
+        self, writer: str, run: str, transaction: int, *, author: str = "", seconds: float | None = None,
+        token: str = "",
+    ) -> Outcome:  # fmt: skip
         """Note that a transaction which has no row is done; see :meth:`commit`."""
-        return self._commit_once(writer, run, transaction, author, list, seconds)
+        return self._commit_once(writer, run, transaction, author, token, list, seconds)
 
     def _commit_once(
-        self, writer: str, run: str, transaction: int, author: str, chosen: Callable[[], list[Stage]],
+        self, writer: str, run: str, transaction: int, author: str, token: str, chosen: Callable[[], list[Stage]],
         seconds: float | None,
     ) -> Outcome:  # fmt: skip
+        _check_token(writer, transaction, token)
         with self._turn(seconds):
             with self._state:
                 self._refuse_unwritable()
@@ -234,7 +244,7 @@ class Stream(Reading):
                 if not already:
                     self._ledger.check_open(writer, run, transaction, author)
             if not already:
-                self._commit(writer, run, transaction, chosen(), author)
+                self._commit(writer, run, transaction, chosen(), author, token)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.release()
@@ -354,7 +364,7 @@ class Stream(Reading):
 
     # What the above is made of
 
-    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage], author: str) -> None:
+    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage], author: str, token: str) -> None:
         with_rows = [stage for stage in chosen if stage.rows]
         with self._state:
             content, schema = self._shared(with_rows)
@@ -374,6 +384,7 @@ class Stream(Reading):
                     schema=schema,
                     once=any(stage.description.once for stage in chosen),
                     author=author,
+                    token=token,
                 )
                 self._books.write(record)
                 self._show(self._recordings.view(self._ledger))
@@ -473,6 +484,16 @@ class Stream(Reading):
         if self._loss is not None:
             raise self._loss
         self._books.check_writable()
+
+
+def _check_token(writer: str, transaction: int, token: str) -> None:
+    size = len(token.encode("utf-8", "surrogatepass"))
+    if size > MOST_TOKEN_BYTES:
+        raise UsageError(
+            f"the token of transaction {transaction} of writer {writer!r} has {size} bytes of UTF-8, and may have "
+            f"{MOST_TOKEN_BYTES}",
+            remedy="Give a shorter one.",
+        )
 
 
 def _check_named(writer: str, transaction: int, refs: list[StageRef], rows: int | None) -> None:

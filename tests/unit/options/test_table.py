@@ -41,7 +41,7 @@ PUBLIC = {
         "idleTimeout",
         "connectTimeout",
     ),
-    *("ack", "offerTimeout", "whenUnconnected", "maxMessageBytes", "writerId"),
+    *("ack", "offerTimeout", "whenUnconnected", "maxMessageBytes", "writerId", "acceptGap"),
 }
 
 PUBLIC_AT_ENDPOINTS = {

@@ -354,7 +354,7 @@ class World:
                 self.stop()
                 return self._ask_stopped(work, timeout)
             case Fault.BUSY if method == "commit":
-                self.sleep(given[-1])
+                self.sleep(given[-2])  # the seconds that the server may wait
                 raise _remote(StillWorking("the server is at work"))
             case Fault.CUT_BRANCH:
                 self._next.add(fault)

@@ -1,0 +1,77 @@
+"""Finding C3: a query that writes through a server notices that the server was restored from an older copy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import RefusedError
+from aeron_spark.node import NodeHandle
+from tests.spark.byhand import Sink, numbered_values, numbers
+from tests.spark.served import free_address, serving
+
+
+class Machine:
+    """A server that is stopped, copied by hand, and restored; each use of it starts it for as long as that takes."""
+
+    def __init__(self, node: NodeHandle, folder: Path) -> None:
+        self._node = node
+        self._folder = folder
+        self._streams = folder / "streams"
+        self._address = free_address()
+
+    def use(self, sink: Sink | None, *batches: int) -> Sink:
+        """Write these micro-batches, 10 rows each; a new sink's are those of a new query."""
+        with serving(
+            self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)
+        ) as served:
+            if sink is None:
+                served.server.streams.create("copied", 1)
+                sink = Sink(served.options("copied"))
+            for batch in batches:
+                sink.write(batch, [numbered_values(10 * batch, 10 * batch + 10)])
+        return sink
+
+    def rows(self, sink: Sink) -> list[int]:
+        """Return what the stream holds."""
+        with serving(self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)):
+            return sorted(numbers(sink.options))
+
+    def copy(self) -> None:
+        shutil.copytree(self._streams, self._folder / "copy")
+
+    def restore(self) -> None:
+        shutil.rmtree(self._streams)
+        shutil.copytree(self._folder / "copy", self._streams)
+
+
+def test_a_query_whose_server_was_restored_fails_until_the_gap_is_accepted(node: NodeHandle, tmp_path: Path) -> None:
+    machine = Machine(node, tmp_path)
+    sink = machine.use(None, 0, 1)
+    machine.copy()
+    machine.use(sink, 2, 3)
+    machine.restore()
+    for _ in range(2):  # in the same run, and after a restart
+        with pytest.raises(RefusedError, match=r"micro-batch 4 of query .* does not follow 1, the last of") as caught:
+            machine.use(sink, 4)
+        assert caught.value.reason == "diverged"
+        sink.restart()
+    assert machine.rows(sink) == list(range(20))
+    sink.restart(acceptGap="true")
+    machine.use(sink, 4, 5)
+    with pytest.raises(RefusedError, match=r"micro-batch 7 of query .* does not follow 5"):
+        machine.use(sink, 7)
+    assert machine.rows(sink) == [*range(20), *range(40, 60)]
+
+
+def test_a_query_that_goes_on_from_a_checkpoint_of_the_copys_time_is_unharmed(node: NodeHandle, tmp_path: Path) -> None:
+    machine = Machine(node, tmp_path)
+    sink = machine.use(None, 0, 1)
+    machine.copy()
+    machine.use(sink, 2, 3)
+    machine.restore()
+    sink.restart()
+    machine.use(sink, 1, 2, 3, 4)  # micro-batch 1 is a repeat
+    assert machine.rows(sink) == list(range(50))
