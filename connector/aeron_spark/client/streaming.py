@@ -85,12 +85,13 @@ class StreamingClient(ClientProgram):
     @overload
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: str | Path, buffer_bytes: int = 1 << 30, timeout: float = 60.0,
+        buffer: str | Path, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0, timeout: float = 60.0,
     ) -> BufferedWriter: ...  # fmt: skip
 
     def writer(
         self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        buffer: str | Path | None = None, buffer_bytes: int = 1 << 30, timeout: float = 60.0,
+        buffer: str | Path | None = None, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0,
+        timeout: float = 60.0,
     ) -> StreamWriter | BufferedWriter:  # fmt: skip
         """Return a writer of transactions: a ``with`` block is one, or what lies between two calls of ``commit``.
 
@@ -102,7 +103,9 @@ class StreamingClient(ClientProgram):
         With ``buffer``, a folder, transactions go there first, ``buffer_bytes`` of them at most, and are sent whenever
         the server is there: ``commit`` returns once it is on this machine's disk, and what is unsent is sent by the
         next program that opens the folder. The client need not be connected (``connect(..., wait=False)``). The folder
-        belongs to one stream and one writer.
+        belongs to one stream and one writer. ``keep_sent`` (``"24h"``, or seconds) keeps what was sent for so long: if
+        the server is restored from an older copy, the writer sends again what the copy lacks. Kept transactions do not
+        count as ``buffer_bytes``.
 
         ``timeout``: seconds that a call waits for a server that is silent, or with ``buffer`` for room in the folder. A
         commit that the server says it is at work on is waited for up to ten minutes.
@@ -118,7 +121,7 @@ class StreamingClient(ClientProgram):
         self._look_at(stream)
         made = BufferedWriter(
             self, self._asks(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
-            most_bytes=buffer_bytes, timeout=timeout,
+            most_bytes=buffer_bytes, timeout=timeout, keep_seconds=_seconds("keep_sent", keep_sent),
         )  # fmt: skip
         self._buffered.add(made)
         return made
@@ -165,3 +168,15 @@ class StreamingClient(ClientProgram):
             raise
         except AeronSparkError:
             return
+
+
+def _seconds(name: str, given: float | str) -> float:
+    """Return a keyword's duration in seconds, 0 or more. Raises OptionError for anything else."""
+    from aeron_spark.options.values import NANOS, duration_or_zero_ns
+
+    try:
+        return duration_or_zero_ns(str(given)) / NANOS
+    except ValueError:
+        raise OptionError(
+            f"{name} must be a duration of 0 or more, not {given!r}", remedy=f"Such as {name}='24h', or seconds."
+        ) from None

@@ -3,15 +3,22 @@
 A transaction is on this machine's disk when ``commit`` returns. A thread sends them in order, each under a number that
 is fixed before it is sent for the first time: the server takes it once, however often it comes, also after a crash of
 this program.
+
+Where the server's store was restored from an older copy, transactions that it had acknowledged are missing there. The
+folder knows what was acknowledged. What it still has of them is sent again; without the rest nothing is sent until the
+program accepts the loss.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
 import threading
 import time
 import uuid
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -28,7 +35,8 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.remote.appending import SEND_SECONDS, Transaction, enter, last_of
+from aeron_spark.log.epochs import DIVERGED
+from aeron_spark.remote.appending import SEND_SECONDS, Transaction, enter, first_lost, last_of
 from aeron_spark.remote.asking import Asking, Host
 from aeron_spark.remote.pieces import Data, Piece, check_payload, pieces_of
 from aeron_spark.remote.staging import Staging
@@ -36,6 +44,7 @@ from aeron_spark.remote.unsent import ALIGNMENT, HEAD, TRAILER, Outcome, Unsent,
 from aeron_spark.remote.writing import FIRST_PAUSE, Writer
 from aeron_spark.wire.batches import encoded_size
 
+LOG: Final = logging.getLogger("aeron_spark.remote")
 BUFFER_BYTES: Final = 1 << 30
 WAIT_SECONDS: Final = 60.0  # for room in the buffer
 CLOSE_SECONDS: Final = 5.0  # for what is unsent when the writer closes while the server is there
@@ -60,13 +69,14 @@ class BufferedWriter(Writer):
 
     One folder serves one stream and one ``writer_id`` (without one it makes its own), and one process at a time; its
     unsent transactions have at most ``most_bytes``. ``timeout`` is how long a write waits for room there, in seconds.
+    Files of transactions that were sent stay for ``keep_seconds``, in case the server is restored from an older copy.
     Raises UsageError where another process uses the folder, OptionError where it is another stream's or writer's.
     """
 
     def __init__(
         self, host: BufferHost, asking: Asking, stream: str, folder: str | Path, *, writer_id: str | None = None,
         partition: int | None = None, payload: str = "auto", most_bytes: int = BUFFER_BYTES,
-        timeout: float = WAIT_SECONDS,
+        timeout: float = WAIT_SECONDS, keep_seconds: float = 0.0,
     ) -> None:  # fmt: skip
         self.stream = stream
         self._payload = check_payload(payload)
@@ -75,7 +85,7 @@ class BufferedWriter(Writer):
         self._partition = partition
         self._most = most_bytes
         self._timeout = timeout
-        self._unsent = Unsent(Path(folder), stream, writer_id or "")
+        self._unsent = Unsent(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
         self.writer_id = self._unsent.writer
         self._host = host
         self._asking = asking
@@ -86,6 +96,8 @@ class BufferedWriter(Writer):
         self._closed = False
         self._trouble: AeronSparkError | None = None
         self._failure: AeronSparkError | None = None
+        self._lost: frozenset[int] = frozenset()  # acknowledged, no longer in the stream, and not kept here
+        self._loss_accepted = False
         self._sender = threading.Thread(target=self._run_sender, name=f"aeron-spark-buffer-{stream}", daemon=True)
         self._sender.start()
 
@@ -115,14 +127,19 @@ class BufferedWriter(Writer):
         """Return what became of the transaction of a number, also after a restart of the program.
 
         ``acknowledged``: the server has it. ``buffered``: it is in the folder, and will be sent. ``absent``: it was not
-        committed, or its file was taken away before it was sent.
+        committed, or its file was taken away before it was sent. ``diverged``: the server acknowledged it, and was then
+        restored from a copy without it.
         """
         with self._changed:
-            return self._unsent.outcome(number)
+            return "diverged" if number in self._lost else self._unsent.outcome(number)
 
     @property
     def trouble(self) -> AeronSparkError | None:
-        """Why nothing is being sent now; None where it is, or where there is nothing to send."""
+        """Why nothing is being sent now; None where it is, or where there is nothing to send.
+
+        A RefusedError with the reason ``diverged`` says that the server was restored from an older copy, see
+        :meth:`accept_loss`.
+        """
         return self._failure or self._trouble
 
     def write(self, data: Data, *, partition: int | None = None) -> None:
@@ -165,16 +182,32 @@ class BufferedWriter(Writer):
             self._unsent.drop()
 
     def flush(self, timeout: float = WAIT_SECONDS) -> None:
-        """Wait until the server has every committed transaction. Raises WaitTimeout after so many seconds, and why."""
+        """Wait until the server has every committed transaction.
+
+        Raises WaitTimeout after so many seconds, and why; RefusedError, reason ``diverged``, see :meth:`accept_loss`.
+        """
         with self._changed:
-            done = self._changed.wait_for(lambda: not len(self._unsent) or self._ended, timeout)
+            done = self._changed.wait_for(lambda: not len(self._unsent) or self._ended or self._awaits_program, timeout)
             if len(self._unsent):
                 self._refuse_ended()
+                if self._awaits_program and self._trouble is not None:
+                    raise copy.copy(self._trouble)
             if not done:
                 raise WaitTimeout(
                     f"waited {timeout:g} s for {self._left()} to be sent{self._why()}",
                     remedy="They stay there, and are sent when the server takes them.",
                 )
+
+    def accept_loss(self) -> None:
+        """Send on, without transactions that the server acknowledged and no longer has.
+
+        For a server that was restored from an older copy, which is noticed when the next transaction is sent: then
+        ``trouble`` has the reason ``diverged``, ``outcome`` of the lost ones is ``diverged``, and nothing is sent. What
+        is committed meanwhile waits in the folder. Does nothing where ``trouble`` is not that.
+        """
+        with self._changed:
+            self._loss_accepted = bool(self._lost)
+            self._changed.notify_all()
 
     def close(self) -> None:
         """See :meth:`Writer.close`. While the server is there it waits a few seconds for what is unsent.
@@ -192,6 +225,11 @@ class BufferedWriter(Writer):
         self._sender.join(CLOSE_SECONDS)
         if not self._sender.is_alive():  # else it lets the folder go itself, once its question is answered
             self._unsent.close()
+
+    @property
+    def _awaits_program(self) -> bool:
+        """Whether nothing is sent until the program accepts a loss."""
+        return bool(self._lost) and not self._loss_accepted
 
     @property
     def _ended(self) -> bool:
@@ -249,6 +287,12 @@ class BufferedWriter(Writer):
             except (DataFormatError, IdentityError) as error:
                 self._fail(error)
             except AeronSparkError as error:
+                try:
+                    if error.reason == DIVERGED:
+                        self._resolve_loss(error)
+                        continue
+                except AeronSparkError as later:
+                    error = later
                 self._wait(error, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
             except Exception as error:  # of the disk, say: the program hears of it when it writes on
@@ -291,7 +335,7 @@ class BufferedWriter(Writer):
         except SessionLost:
             raise
         except RefusedError as error:
-            if not error.retriable:
+            if not error.retriable and error.reason != DIVERGED:
                 self._fail(error)
             raise
         base = self._unsent.base
@@ -301,6 +345,47 @@ class BufferedWriter(Writer):
         elif last >= base + first.number + first.begun or mine < last == base + first.number:
             raise self._taken(first, last)
         self._entered = True
+
+    def _resolve_loss(self, error: AeronSparkError) -> None:
+        """Have what the restored server lacks sent again, as far as it is kept; for the rest wait for the program."""
+        base, confirmed = self._unsent.base, self._unsent.confirmed
+        assert base is not None
+        assert confirmed is not None
+        found = first_lost(self._asking, self.stream, self.writer_id, *confirmed)
+        if found is None:  # the server was restored once more, from a copy that has it all
+            return
+        first = max(0, found - base)
+        lost = self._unsent.not_kept(first)
+        if lost and not self._await_acceptance(lost, error):
+            return
+        fresh = replace(self._transaction(-1), acknowledged=-1, stamp="")
+        last, stamp = enter(self._asking, self.stream, fresh)
+        with self._changed:
+            again = self._unsent.go_back(first, last, stamp)
+            LOG.warning(
+                "stream %r was restored from an older copy: buffer %s sends %d transactions again and gives up %d",
+                self.stream, self._unsent.folder, again, len(lost),
+            )  # fmt: skip
+            self._lost, self._loss_accepted, self._trouble, self._entered = frozenset(), False, None, False
+            self._changed.notify_all()
+
+    def _await_acceptance(self, lost: list[int], error: AeronSparkError) -> bool:
+        """Send nothing until the program accepts this loss; False where there is no more sending."""
+        one = len(lost) == 1
+        which = f"transaction {lost[0]}" if one else f"transactions {lost[0]} to {lost[-1]}"
+        trouble = error.with_what(
+            f"{which} of the buffer {self._unsent.folder} {'was' if one else 'were'} acknowledged and "
+            f"{'is' if one else 'are'} no longer in the stream"
+        )
+        trouble.remedy = (
+            "The server's store was restored from an older copy. accept_loss() sends on without them; keep_sent= keeps "
+            "sent transactions, which are then sent again."
+        )
+        with self._changed:
+            self._lost, self._trouble = frozenset(lost), trouble
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._loss_accepted)
+            return not self._ended
 
     def _taken(self, one: Waiting, last: int) -> RefusedError:
         """Send no more, as the server has another transaction of this number; return what says so."""
@@ -334,12 +419,15 @@ class BufferedWriter(Writer):
                 self._entered = False  # entering says whether another run has taken over
             raise
         with self._changed:
-            self._unsent.sent(begun)
+            self._unsent.sent(begun, staging.stamp)
             self._trouble = None
             self._changed.notify_all()
 
     def _transaction(self, number: int) -> Transaction:
-        return Transaction(self.writer_id, self._run, number, author=self._unsent.author)
+        acknowledged, stamp = self._unsent.confirmed or (-1, "")
+        return Transaction(
+            self.writer_id, self._run, number, author=self._unsent.author, acknowledged=acknowledged, stamp=stamp
+        )
 
     def _fail(self, error: AeronSparkError) -> None:
         with self._changed:

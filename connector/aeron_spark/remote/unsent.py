@@ -2,11 +2,15 @@
 
     lock                    held by the one process that uses the folder
     buffer.json             stream, writer, author, and ``base``: transaction <base + n> of the writer is number n here;
-                            ``absent``: numbers whose files were taken away before they were sent
+                            ``absent``: numbers whose files were taken away before they were sent; ``lost``: ranges
+                            of numbers that were acknowledged, and given up after the server's store was restored
     <n>.draft               being written; what a crash leaves of it was never committed
     <n>.unsent              committed here; the server cannot have committed it
     <n>.sending             its commit was sent: the server may have it
-    <n>.sent                empty; the last one the server has, so that numbers go on after it
+    <n>.sent                the last one the server has, so that numbers go on after it: a JSON object with the
+                            transaction of the writer that the server acknowledged last, and its stamp; empty in folders
+                            of earlier releases
+    <n>.kept                sent, and kept for some time in case the server's store is restored from an older copy
 
 A file: pieces one after another, then the trailer. Numbers are little-endian; bodies are Arrow IPC streams.
 
@@ -22,9 +26,10 @@ import json
 import os
 import re
 import struct
+import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,8 +59,8 @@ ALIGNMENT: Final = 8
 VERSION: Final = 1
 SETTINGS: Final = "buffer.json"
 NO_NUMBER: Final = -1  # of a commit without rows, and before the first transaction
-Outcome = Literal["acknowledged", "buffered", "absent"]
-_FILE: Final = re.compile(r"(\d{20})\.(draft|unsent|sending|sent)", re.ASCII)
+Outcome = Literal["acknowledged", "buffered", "absent", "diverged"]
+_FILE: Final = re.compile(r"(\d{20})\.(draft|unsent|sending|sent|kept)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,18 @@ class Mark:
 class Unsent:
     """The folder; without a ``writer`` the one it has, or a new one.
 
-    Raises UsageError where another process uses it, OptionError where it is another stream's or writer's. One thread
-    writes and another one sends; whoever calls sees to it that both do not change files at once.
+    What the server has is kept for ``keep_seconds`` more, by ``wall``, the time in seconds since 1970. Raises
+    UsageError where another process uses it, OptionError where it is another stream's or writer's. One thread writes
+    and another one sends; whoever calls sees to it that both do not change files at once.
     """
 
-    def __init__(self, folder: Path, stream: str, writer: str) -> None:
+    def __init__(
+        self, folder: Path, stream: str, writer: str, *, keep_seconds: float = 0.0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self.folder = folder
+        self._keep_seconds = keep_seconds
+        self._wall = wall
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = FileLock(folder / "lock")
@@ -99,12 +110,15 @@ class Unsent:
         self._written = 0
         self._lost: AeronSparkError | None = None  # why rows of the draft are gone: it can only be dropped
         self.absent: set[int] = set()
+        self.lost: list[tuple[int, int]] = []  # ranges, both ends included
+        self._kept: set[int] = set()
         # of a new folder: who its transactions are, whichever process sends them
         self.author = f"buffer-{uuid.uuid4()}"
         try:
             self.writer, self.base = self._settings(stream, writer)
             self._stream = stream
             self._waiting, self._next, self.acknowledged = self._look()
+            self.confirmed = self._confirmed()
             self._note_absent()
         except BaseException:
             self._lock.release()
@@ -132,6 +146,8 @@ class Unsent:
         """Return what became of a transaction."""
         if number in self.absent or not 0 <= number <= self.last:
             return "absent"
+        if any(first <= number <= last for first, last in self.lost):
+            return "diverged"
         return "acknowledged" if number <= self.acknowledged else "buffered"
 
     def first(self) -> Waiting | None:
@@ -248,18 +264,47 @@ class Unsent:
             self._waiting[0] = one = Waiting(one.number, one.bytes, begun=True)
         return one
 
-    def sent(self, one: Waiting) -> None:
-        """The server has the first transaction: its room is free."""
+    def sent(self, one: Waiting, stamp: str) -> None:
+        """The server has the first transaction, with this stamp: its room is free."""
         # A crash between these, or a power cut, has it sent again, and the server says that it has it. It is not
         # truncated: what was read of it is a view of the file.
-        path = self._path(one.number, "sent")
-        path.touch()
-        self._path(one.number, "sending").unlink()
-        for old in self.folder.glob("*.sent"):
-            if old != path:
-                old.unlink(missing_ok=True)
+        assert self.base is not None
+        self._confirm(one.number, self.base + one.number, stamp)
+        sending, kept = self._path(one.number, "sending"), self._path(one.number, "kept")
+        if self._keep_seconds:
+            os.utime(sending, (self._wall(), self._wall()))
+            sending.rename(kept)
+            self._kept.add(one.number)
+        else:
+            sending.unlink()
+        self._forget_kept()
         self._waiting.pop(0)
-        self.acknowledged = one.number
+
+    def not_kept(self, first: int) -> list[int]:
+        """Return the acknowledged numbers from ``first`` on that are no longer here, so that they cannot be sent."""
+        here = self._kept | {one.number for one in self._waiting}
+        return [number for number in range(first, self.acknowledged + 1) if number not in here]
+
+    def go_back(self, first: int, last: int, stamp: str) -> int:
+        """Note that the server no longer has what it acknowledged from number ``first`` on: what is kept waits again.
+
+        ``last`` is the writer's last transaction that the server has, and ``stamp`` the one that came with it. Numbers
+        that are not kept are lost. Returns how many wait again.
+        """
+        gone = self.not_kept(first)
+        again = sorted(number for number in self._kept if number >= first)
+        # The state that asks the server again is given up last: a crash before has all of this done again.
+        for number in again:
+            self._rename(number, "kept", "sending")
+            self._kept.discard(number)
+        waiting = [Waiting(number, self._path(number, "sending").stat().st_size, begun=True) for number in again]
+        self._waiting = sorted([*waiting, *self._waiting], key=lambda one: one.number)
+        if gone:
+            self.lost = [*self.lost, *_ranges(gone)]
+            self._write_settings()
+        back = [one.number for one in self._waiting if one.number <= self.acknowledged]
+        self._confirm(min(back) - 1 if back else self.acknowledged, last, stamp)
+        return len(back)
 
     def read(self, one: Waiting) -> Iterator[Piece]:
         """Yield the pieces of a transaction. Raises DataFormatError, before any, where the disk lost some of it."""
@@ -294,6 +339,7 @@ class Unsent:
             found = known["version"], known["stream"], known["writer"], known["base"]
             self.author = known.get("author", f"buffer of {found[2]}")  # folders were once without
             self.absent = set(map(int, known.get("absent", ())))
+            self.lost = [(int(first), int(last)) for first, last in known.get("lost", ())]
         except FileNotFoundError:
             self.writer, self.base, self._stream = writer or f"buffer-{uuid.uuid4()}", None, stream
             self._write_settings()
@@ -319,6 +365,7 @@ class Unsent:
             "author": self.author,
             "base": self.base,
             "absent": sorted(self.absent),
+            "lost": self.lost,
         }
         try:
             with draft.open("w") as file:
@@ -344,9 +391,41 @@ class Unsent:
             following = max(following, number + 1)
             if match[2] == "sent":
                 sent = max(sent, number)
+            elif match[2] == "kept":
+                self._kept.add(number)
             else:
                 waiting.append(Waiting(number, path.stat().st_size, match[2] == "sending"))
         return waiting, following, sent
+
+    def _confirmed(self) -> tuple[int, str] | None:
+        """The writer's transaction that the server acknowledged last, and its stamp; None for none."""
+        if self.acknowledged == NO_NUMBER or self.base is None:
+            return None
+        text = self._path(self.acknowledged, "sent").read_bytes()
+        try:
+            found = json.loads(text)
+            return int(found["last"]), str(found["stamp"])
+        except (ValueError, KeyError, TypeError):  # of an earlier release, or the program was killed while it wrote
+            return self.base + self.acknowledged, ""
+
+    def _confirm(self, number: int, last: int, stamp: str) -> None:
+        """Write down that the server has everything up to a number, and what it acknowledged last; forget the rest."""
+        path = self._path(number, "sent")
+        if number != NO_NUMBER:
+            path.write_text(json.dumps({"last": last, "stamp": stamp}))
+        for old in self.folder.glob("*.sent"):
+            if old != path:
+                old.unlink(missing_ok=True)
+        self.acknowledged, self.confirmed = number, (last, stamp)
+
+    def _forget_kept(self) -> None:
+        """Remove what was kept for long enough."""
+        for number in sorted(self._kept):
+            path = self._path(number, "kept")
+            if path.stat().st_mtime > self._wall() - self._keep_seconds:
+                return
+            path.unlink()
+            self._kept.discard(number)
 
     def _note_absent(self) -> None:
         """Note, before later ones are sent, which numbers are missing: somebody took their files away."""
@@ -378,6 +457,17 @@ class Unsent:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    """Join numbers that rise into ranges, both ends included."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
 
 
 def _unwritable(folder: Path, error: OSError) -> TransportError:

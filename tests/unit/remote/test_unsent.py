@@ -61,10 +61,11 @@ def test_states_follow_each_other_and_numbers_go_on(tmp_path: Path) -> None:
     assert names(tmp_path) == [".sending", "1.unsent"]
     for _ in range(2):
         unsent.begin(first(unsent))
-        unsent.sent(first(unsent))
+        unsent.sent(first(unsent), "a stamp")
     assert names(tmp_path) == ["1.sent"]
     unsent.close()
     again = filled(tmp_path, 1)
+    assert again.confirmed == (43, "a stamp")
     assert (again.base, first(again).number, names(tmp_path)) == (42, 2, ["1.sent", "2.unsent"])
     again.close()
 
@@ -90,12 +91,13 @@ def test_a_draft_is_no_transaction_and_what_was_begun_stays_begun(tmp_path: Path
 
 def test_a_crash_between_sent_and_gone_has_it_sent_again(tmp_path: Path) -> None:
     unsent = filled(tmp_path, 1)
+    unsent.begin_at(0)
     unsent.begin(first(unsent))
     (tmp_path / f"{0:020d}.sent").touch()
     unsent.close()
     again = opened(tmp_path)
     assert first(again) == Waiting(0, first(again).bytes, begun=True)
-    again.sent(first(again))
+    again.sent(first(again), "a stamp")
     assert names(tmp_path) == [".sent"]
     again.close()
 
