@@ -211,12 +211,14 @@ def advance(
     positions: Mapping[str, int],
     states: Collection[RecordingState],
     *,
+    begins: Mapping[str, int] | None = None,
     finished: Collection[str] = (),
     turn: str | None = None,
 ) -> Offset:
     """Give the offset after a batch that ends at ``positions`` (one for each of ``states``).
 
-    ``finished`` are recordings in which nothing complete is left. Recordings that ``start`` knows and ``states`` does
+    ``begins`` is where the batch begins in each of ``states``, where that is not where ``start`` stands: behind a loss
+    that was accepted. ``finished`` are recordings in which nothing complete is left. Recordings that ``start`` knows and ``states`` does
     not (deleted ones, which cannot be read) are kept as finished, so that one that comes back is not read twice. Where
     nothing moved, ``start`` itself is returned.
     """
@@ -240,6 +242,7 @@ def advance(
     if start.initial:
         # What was replaced in this very batch begins anew, as one that joined.
         origin = {key: at for key, at in start.positions().items() if key in same or key not in by_key}
+        origin.update((key, at) for key, at in (begins or {}).items() if key in same)
     epochs = {key: epoch for key, epoch in start.epochs.items() if key not in by_key}
     epochs.update(_epochs_at(positions, states))
     return Offset(recordings, prints, done, origin, joined=joined, turn=turn, stream=start.stream, epochs=epochs)

@@ -127,7 +127,10 @@ class StreamLog:
             max_rows=limits.max_rows if limited else None,
             turn=start.turn,
         )
-        end = advance(known, {**settled.positions, **plan.positions}, states, finished=plan.finished, turn=plan.turn)
+        end = advance(
+            known, {**settled.positions, **plan.positions}, states,
+            begins=settled.positions, finished=plan.finished, turn=plan.turn,
+        )  # fmt: skip
         if end is known:
             return start
         self._last_batch_ns = now

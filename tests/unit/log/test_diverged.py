@@ -65,8 +65,8 @@ def served(end: int, *pairs: tuple[int, int]) -> Served:
     return log
 
 
-def query(log: Served, *, fail: bool = True) -> StreamLog:
-    given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights", "startingOffsets": "earliest"}
+def query(log: Served, *, fail: bool = True, starting: str = "earliest") -> StreamLog:
+    given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights", "startingOffsets": starting}
     options = ReadOptions.parse({**given, "failOnDataLoss": str(fail).lower()}, streaming=True)
     return StreamLog(options, lambda options, framed: cast("Log", log), framed=False)
 
@@ -127,6 +127,20 @@ def test_a_query_that_was_not_beyond_the_copy_goes_on_unharmed() -> None:
     log.hold(122880, [(BEFORE, 0), (AFTER, COPY)])
     end = kept(stream.latest(start, limited=True))
     assert stream.between(start, end) == [Range(KEY, "00000000", 32768, 122880, 122880, 65536, AFTER)]
+
+
+@pytest.mark.parametrize("grown", [4096, 8192, 40960])
+def test_a_query_that_began_at_latest_and_had_read_nothing_reads_on_where_the_histories_parted(grown: int) -> None:
+    """Finding C3: its first batch began at the old position, so that the rows between were skipped without a word."""
+    lost = served(81920, (BEFORE, 0), (LOST, COPY))
+    start = kept(query(lost, starting="latest").initial())
+    assert start.initial
+    assert start.recordings == {KEY: 81920}
+    log = served(COPY + grown, (BEFORE, 0), (AFTER, COPY))
+    with pytest.warns(DataLossWarning, match=TEXT):
+        end = kept(query(log, fail=False, starting="latest").latest(start, limited=True))
+    found = query(log, fail=False, starting="latest").between(start, end)
+    assert found == [Range(KEY, "00000000", COPY, COPY + grown, COPY + grown, 65536, AFTER)]
 
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])
