@@ -70,7 +70,8 @@ def parse_stamp(text: str) -> tuple[int, int]:
 class Epochs:
     """The epochs of a partition, the oldest first, each with the position at which it began; at least one.
 
-    What lies before the first one that is kept counts as its own.
+    What lies before the first one that is kept was committed in epochs that are forgotten. State of such an epoch
+    cannot be checked, and is accepted there.
     """
 
     pairs: tuple[tuple[int, int], ...] = ((FIRST, 0),)
@@ -92,8 +93,11 @@ class Epochs:
     def diverged_at(self, epoch: int, position: int, end: int) -> int | None:
         """Return None where ``position`` of ``epoch`` is one of this stream, else the position at which they diverged.
 
-        ``end`` is the partition's committed end.
+        ``end`` is the partition's committed end. At position 0 nothing lies before, in any history.
         """
+        oldest, began = self.pairs[0]
+        if position <= 0 or (epoch < oldest and position <= began):
+            return None
         ends = [*(begin for _, begin in self.pairs[1:]), end]
         for (known, _), reached in zip(self.pairs, ends, strict=True):
             if known == epoch:

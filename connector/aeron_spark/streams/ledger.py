@@ -44,7 +44,7 @@ MOST_EARLIER_RUNS: Final = 128  # of a writer; a task that is still alive after 
 MOST_AUTHORS: Final = 128  # of a writer; one that is forgotten is refused where it repeats itself
 ANYBODY: Final = ""  # the author that did not say who it is: what it committed counts as everybody's
 FORGET_ONCE_NS: Final = 86_400 * SECOND_NS  # after its last record a writer of one transaction is forgotten
-MOST_EPOCHS: Final = 1_024  # an older one counts as the oldest that is kept
+MOST_EPOCHS: Final = 1_024  # state of an older one cannot be checked
 MOST_ENDS: Final = 1 << 18  # of all epochs together: a stream of many partitions keeps fewer epochs
 MOST_EPOCHS_OF_WRITER: Final = 32
 TRANSACTIONS: Final = -1  # where epochs are kept by partition: those by number of transaction
@@ -348,10 +348,14 @@ class Ledger:
                 f"epoch {record.epoch} is said to begin at {list(record.ends)}, after epoch {self.epoch} and "
                 f"{self.ends}"
             )
-        self._keep_epochs([*self._epochs, record])
+        before = list(self._epochs)
+        newest = before[-1]
+        if len(before) > 1 and (newest.ends, newest.transactions) == (record.ends, record.transactions):
+            before.pop()  # nothing was committed in it, so that no state has it
+        self._keep_epochs([*before, record])
 
     def _keep_epochs(self, epochs: Iterable[Epoch]) -> None:
-        """Keep the newest of these. What is older counts as the oldest of them, whose bytes before are the same."""
+        """Keep the newest of these."""
         self._epochs = deque(epochs, maxlen=min(MOST_EPOCHS, max(2, MOST_ENDS // self.partitions)))
         self._epochs_of = {}
 

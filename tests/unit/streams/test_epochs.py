@@ -129,9 +129,12 @@ def test_so_many_epochs_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) ->
         epochs.append(began(ledger, NOW + opening * MS))
         commit(ledger, {0: 32 * (opening + 1)})
     assert [epoch for epoch, _ in ledger.epochs(0).pairs] == epochs[2:]
-    assert ledger.epochs(0).at(32) == epochs[2]  # forgotten ones count as the oldest that is kept
+    assert ledger.epochs(0).at(32) == epochs[2]
     assert ledger.epochs(0).diverged_at(epochs[2], 32, 160) is None
-    assert ledger.epochs(0).diverged_at(epochs[0], 32, 160) == 32  # not known any more
+    for position in (32, 64):  # committed in epochs that are forgotten: it cannot be checked
+        assert ledger.epochs(0).diverged_at(epochs[0], position, 160) is None
+        assert ledger.epochs(0).diverged_at(epochs[4] + 1, position, 160) == position
+    assert ledger.epochs(0).diverged_at(epochs[0], 96, 160) == 64  # the forgotten ones did not reach that far
     assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
 
 
@@ -140,7 +143,41 @@ def test_a_stream_of_many_partitions_keeps_fewer_epochs(monkeypatch: pytest.Monk
     ledger = Ledger(4)
     for opening in range(5):
         began(ledger, NOW + opening * MS)
+        commit(ledger, {0: 32 * (opening + 1)})
     assert len(ledger.snapshot().epochs) == 2
+
+
+def test_an_opening_that_commits_nothing_takes_no_place_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MOST_EPOCHS", 4)
+    ledger = Ledger(1)
+    first = began(ledger, NOW)
+    commit(ledger, {0: 32})
+    for opening in range(1, 9):
+        last = began(ledger, NOW + opening * MS)
+    commit(ledger, {0: 64})
+    assert ledger.epochs(0).pairs == ((FIRST, 0), (first, 0), (last, 32))
+    assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
+
+
+def test_an_idle_writer_and_an_idle_reader_go_on_after_their_epoch_was_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Finding C3: they were refused as if the store had been restored, and accept_loss() did not help."""
+    monkeypatch.setattr(ledger_module, "MOST_EPOCHS", 3)
+    ledger = Ledger(2)
+    began(ledger, NOW)
+    unused = ledger.stamp("unused")
+    commit(ledger, {0: 32}, writer="idle")
+    stamp, epoch = ledger.stamp("idle"), ledger.epochs(0).at(32)
+    nothing_read = ledger.epochs(1).at(0)
+    for opening in range(1, 9):
+        began(ledger, NOW + opening * MS)
+        commit(ledger, {1: 32 * opening}, writer="busy")
+    ledger.check_acknowledged("idle", 0, stamp)
+    ledger.check_acknowledged("idle", 0, ledger.stamp("idle"))
+    ledger.check_acknowledged("unused", -1, unused)
+    assert ledger.epochs(0).diverged_at(epoch, 32, 32) is None
+    assert ledger.epochs(1).diverged_at(nothing_read, 0, 256) is None
 
 
 def test_an_epoch_that_contradicts_the_journal_is_refused() -> None:
