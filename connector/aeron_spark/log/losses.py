@@ -10,6 +10,7 @@ from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState, split_key
 from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.log.offsets import Offset
+from aeron_spark.log.source_stream import ServerStream
 
 _SHOWN: Final = 20  # findings spelt out in one error; the rest is counted
 _GO_ON: Final = (
@@ -67,10 +68,17 @@ class Deleted:
 
     key: str
     position: int
+    left: bool = False  # its server is no longer among those that are read
 
     @property
     def sentence(self) -> str:
         """What happened, and what goes on without it."""
+        if self.left:
+            server, partition = split_key(self.key)
+            return (
+                f"server {server} is no longer in option 'server', and its partition {partition} was to be read from "
+                f"position {self.position} on"
+            )
         return (
             f"{_named(self.key)} was deleted: position {self.position} was to be read next, and it is no longer there"
         )
@@ -78,6 +86,8 @@ class Deleted:
     @property
     def remedy(self) -> str:
         """What to do."""
+        if self.left:
+            return f"Name the server again until it is read to its end; {_GO_ON}"
         return f"Check that 'archive' and its directory are those of the checkpoint; {_GO_ON}"
 
 
@@ -147,7 +157,7 @@ def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding
     """
     by_key = {state.key: state for state in states}
     findings: list[Finding] = [
-        Deleted(key, position) for key, position in offset.recordings.items() if key not in by_key
+        deleted(key, position, offset, states) for key, position in offset.recordings.items() if key not in by_key
     ]
     for state in by_key.values():
         position, known = offset.position(state.key), offset.fingerprint(state.key)
@@ -162,6 +172,13 @@ def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding
         elif state.end < position:
             findings.append(Truncated(state.key, position, state.end))
     return tuple(sorted(findings, key=lambda finding: split_key(finding.key)))
+
+
+def deleted(key: str, position: int, offset: Offset, states: Collection[RecordingState]) -> Deleted:
+    """Return the finding for a recording that is not among ``states``: it, or all of its server, is not there."""
+    server = split_key(key)[0]
+    left = isinstance(offset.stream, ServerStream) and all(state.archive != server for state in states)
+    return Deleted(key, position, left)
 
 
 def settle(offset: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool) -> Settled:

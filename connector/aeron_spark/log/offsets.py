@@ -161,6 +161,10 @@ class Offset:
             return self.fingerprints[key]
         return self.done[key].fingerprint if key in self.done else None
 
+    def archives(self) -> set[str]:
+        """Give the archives, or servers, that have its recordings."""
+        return {split_key(key)[0] for key in (*self.recordings, *self.done)}
+
     def positions(self) -> dict[str, int]:
         """Give the next position of every recording, finished ones too."""
         return {**self.recordings, **{key: one.position for key, one in self.done.items()}}
@@ -218,9 +222,9 @@ def advance(
     """Give the offset after a batch that ends at ``positions`` (one for each of ``states``).
 
     ``begins`` is where the batch begins in each of ``states``, where that is not where ``start`` stands: behind a loss
-    that was accepted. ``finished`` are recordings in which nothing complete is left. Recordings that ``start`` knows and ``states`` does
-    not (deleted ones, which cannot be read) are kept as finished, so that one that comes back is not read twice. Where
-    nothing moved, ``start`` itself is returned.
+    that was accepted. ``finished`` are recordings in which nothing complete is left. Recordings that ``start`` knows
+    and ``states`` does not (deleted ones, which cannot be read) are kept as finished, so that one that comes back is
+    not read twice. Where nothing moved, ``start`` itself is returned.
     """
     by_key = {state.key: state for state in states}
     gone = [key for key in start.recordings if key not in by_key]

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from aeron_spark.log.api import Range, RecordingState, split_key
-from aeron_spark.log.losses import Deleted, Diverged, Finding, Purged, Replaced, Truncated, refuse
+from aeron_spark.log.losses import Diverged, Finding, Purged, Replaced, Truncated, deleted, refuse
 from aeron_spark.log.offsets import Offset
 
 PACK_BYTES: Final = 32 << 20  # of the log in one partition of small ranges: some tens of milliseconds of reading
@@ -41,7 +41,7 @@ def ranges_between(begun: Offset, end: Offset, states: Collection[RecordingState
             start = at_start.at
         if start >= stop:
             continue
-        finding = _lost(end, start, stop, key, state)
+        finding = deleted(key, start, end, states) if state is None else _lost(end, start, stop, state)
         if finding is not None and at_start is None:
             findings.append(finding)
         if state is None or isinstance(finding, Replaced):
@@ -62,10 +62,9 @@ def _diverged(offset: Offset, state: RecordingState, position: int) -> Diverged 
     return None if at is None else Diverged(state.key, state.channel, position, at)
 
 
-def _lost(end: Offset, start: int, stop: int, key: str, state: RecordingState | None) -> Finding | None:
+def _lost(end: Offset, start: int, stop: int, state: RecordingState) -> Finding | None:
+    key = state.key
     known = end.fingerprint(key)
-    if state is None:
-        return Deleted(key, start)
     if known is not None and known != state.fingerprint:
         return Replaced(key, start, known, state.fingerprint)
     if state.start > start:

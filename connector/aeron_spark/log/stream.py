@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Log, Range, RecordingState
@@ -19,6 +19,7 @@ from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end
 from aeron_spark.log.ranges import ranges_between
 from aeron_spark.log.search import Times, framed_times
+from aeron_spark.log.source_stream import DirectStream
 from aeron_spark.log.starting import resolve
 from aeron_spark.options import Direct, ReadOptions, WantedOffsets
 
@@ -97,7 +98,7 @@ class StreamLog:
         offset of another stream, before anything else is asked.
         """
         options, limits = self.options, self.options.limits
-        start = start.of_stream(self._reached().stream)
+        start = self._of_stream(start)
         states = self.followed()
         self._warn_without_epochs(start, states)
         known = finish(start, self._seen_over(start, states))
@@ -135,6 +136,19 @@ class StreamLog:
             return start
         self._last_batch_ns = now
         return end
+
+    def _of_stream(self, offset: Offset) -> Offset:
+        """Give ``offset`` as one of the stream that is read. Raises OptionError where it is of another stream."""
+        log = self._reached()
+        offset = offset.of_stream(log.stream)
+        known = offset.archives() if isinstance(log.stream, DirectStream) else set()
+        if known and not known.intersection(log.archives):
+            raise OptionError(
+                f"the checkpoint is of recordings of {_listed(known)}, and the query reads {_listed(log.archives)}",
+                remedy="Use a new checkpointLocation for this query, or give option 'archive' as it was: the same "
+                "archive under another name is another one for a checkpoint",
+            )
+        return offset
 
     def _warn_without_epochs(self, start: Offset, states: list[RecordingState]) -> None:
         """Warn, once, of a checkpoint of an earlier release."""
@@ -176,7 +190,7 @@ class StreamLog:
     def between(self, start: Offset, end: Offset) -> list[Range]:
         """Return what lies between two offsets of the query. Raises OptionError where they are of another stream."""
         for offset in (start, end):
-            offset.of_stream(self._reached().stream)
+            self._of_stream(offset)
         batch = ranges_between(begin(start, end), end, self.states(), fail_on_data_loss=self.options.fail_on_data_loss)
         _warn(batch.findings)
         return self._of_sessions(batch.ranges)
@@ -243,3 +257,7 @@ class StreamLog:
 def _warn(findings: Sequence[Finding]) -> None:
     for finding in findings:
         warnings.warn(finding.sentence, DataLossWarning, stacklevel=3)
+
+
+def _listed(archives: Iterable[str]) -> str:
+    return f"archive {' and '.join(sorted(archives))}"

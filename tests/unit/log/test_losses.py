@@ -11,6 +11,7 @@ from aeron_spark.log.api import RecordingState
 from aeron_spark.log.compaction import Finished
 from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, compare, settle
 from aeron_spark.log.offsets import Offset
+from aeron_spark.log.source_stream import ServerStream
 
 PRINT = "0a0b0c0d"
 OTHER = "ffffffff"
@@ -132,3 +133,19 @@ def test_going_on_never_reads_a_row_twice_and_stays_within_what_there_is(
         assert one.start <= positions[one.key] <= one.end
         if one.fingerprint == PRINT:
             assert positions[one.key] >= min(offset.position(one.key) or 0, one.end)
+
+
+def test_a_server_that_is_no_longer_read_is_named_as_that() -> None:
+    """Finding C6: its partitions were said to be deleted, and the remedy named options of the direct route."""
+    servers = ServerStream("flights", {"a:1": "KeyA", "b:1": "KeyB"})
+    offset = Offset(
+        {"a:1/0": 64, "b:1/0": 128, "a:1/1": 32}, dict.fromkeys(("a:1/0", "b:1/0", "a:1/1"), PRINT), stream=servers
+    )
+    states = [RecordingState("a:1/0", PRINT, 0, 64, True, 65536)]
+    assert compare(offset, states) == (Deleted("a:1/1", 32), Deleted("b:1/0", 128, left=True))
+    with pytest.raises(DataLossError) as caught:
+        settle(offset, states, fail_on_data_loss=True)
+    assert "server b:1 is no longer in option 'server', and its partition 0 was to be read from position 128" in str(
+        caught.value
+    )
+    assert "Name the server again until it is read to its end" in caught.value.remedy

@@ -231,3 +231,22 @@ def test_a_batch_that_an_older_version_logged_is_planned_again_as_it_was() -> No
     end = written_before(planner.latest(planner.initial(), limited=True))
     later = planner.initial()
     assert [(one.start, one.end) for one in planner.between(later, end)] == [(0, 64)]
+
+
+def test_a_checkpoint_of_recordings_of_another_archive_is_refused() -> None:
+    """Finding C6: where the old recordings had ended, two streams of one channel mixed, or rows came twice."""
+    first = Named(MESSAGES)
+    first.stopped = frozenset(MESSAGES)
+    planner = planner_of(first)
+    done = planner.latest(planner.initial(), limited=True)
+    assert done.archives() == {"embedded"}
+    other = Named({"host:8010/0": [(64, 1)]})
+    other.archives = ("host:8010", "host:8011")
+    for look in (lambda: planner_of(other).latest(done, limited=True), lambda: planner_of(other).between(done, done)):
+        with pytest.raises(OptionError, match="recordings of archive embedded, and the query reads archive") as caught:
+            look()
+        assert "host:8010 and host:8011" in caught.value.what
+        assert "new checkpointLocation" in caught.value.remedy
+    assert other.asked == []
+    other.archives = ("embedded", "host:8010")  # one is added: its recordings join
+    assert planner_of(other).latest(done, limited=True).recordings == {"host:8010/0": 64}
