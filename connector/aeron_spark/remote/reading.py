@@ -85,7 +85,7 @@ class StreamReader:
 
         Keep it as ``positions.to_json()``: with its epochs a server that was restored from an older copy is noticed.
         """
-        return Positions(self._positions, self._positions.epochs)
+        return self._positions.copy()
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -91,9 +91,9 @@ class Streams:
 
     ``clock`` is monotonic and in seconds, ``wall`` gives ns since 1970, ``random`` so many random bits. ``lock`` is
     what :func:`lock_store` gave, where the caller holds the folder already; it stays the caller's. Each opening is an
-    epoch of what it commits, see log.epochs. Opening undoes what was not committed. Raises InUseError where another
-    server uses the folder, SetupError where the archive's files are not here to be read, ConnectError or TransportError
-    where it does not answer.
+    epoch of what it commits, another one for each stream, see log.epochs. Opening undoes what was not committed. Raises
+    InUseError where another server uses the folder, SetupError where the archive's files are not here to be read,
+    ConnectError or TransportError where it does not answer.
     """
 
     def __init__(
@@ -120,7 +120,8 @@ class Streams:
         self._space = Space(self._settings.stage_limit)
         self._clock = clock
         self._wall = wall
-        self._opened = Opened(wall(), random(RANDOM_BITS))
+        self._random = random
+        self._opened_ns = wall()
         self._streams: dict[str, Stream] = {}
         self._changing = threading.Lock()  # one stream is made or deleted at a time
         self._closed = False
@@ -283,8 +284,9 @@ class Streams:
             raise DataLossError(
                 f"{folder} holds the stream {definition.name!r}", remedy="Give the folder its stream's name."
             )
+        opened = Opened(self._opened_ns, self._random(RANDOM_BITS))
         stream = Stream(
-            folder, definition, self._address, self._settings, self._space, self._opened,
+            folder, definition, self._address, self._settings, self._space, opened,
             clock=self._clock, wall=self._wall, make_room=self._make_room,
         )  # fmt: skip
         try:

@@ -268,6 +268,32 @@ def test_positions_kept_after_each_batch_give_every_row_once(client: Client, nam
     assert found == whole
 
 
+@pytest.mark.parametrize("rows", [3, 40], ids=["shorter than before", "longer than before"])
+def test_positions_are_of_one_stream_and_not_of_another_one_or_of_its_successor(
+    client: Client, name: str, rows: int
+) -> None:
+    """Finding C3: rows of the other stream were given from the middle on, without an error."""
+    with client.writer(name, writer_id="w", partition=0) as out:
+        out.write(numbers(0, 10))
+    first = client.reader(name)
+    assert read(first) == list(range(10))
+    kept = first.positions.to_json()
+    other = f"{name}-other"
+    client.create_stream(other, 2)
+    client.delete_stream(name)
+    client.create_stream(name, 2)
+    for stream in (name, other):
+        with client.writer(stream, partition=0) as out:
+            out.write(numbers(100, 100 + rows))
+        with pytest.raises(
+            DataLossError, match=rf"positions of partitions 0, 1 are not of stream '{stream}'"
+        ) as caught:
+            client.reader(stream, start=kept)
+        assert caught.value.reason == "replaced"
+        assert read(client.reader(stream, start=caught.value.positions)) == list(range(100, 100 + rows))
+    client.delete_stream(other)
+
+
 def test_following_gives_what_is_committed_later_as_it_comes(client: Client, name: str, connect: Connect) -> None:
     came: list[int] = []
     reader = connect().reader(name, start="latest", follow=True)
