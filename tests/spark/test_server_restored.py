@@ -9,6 +9,7 @@ import pytest
 
 from aeron_spark.errors import RefusedError
 from aeron_spark.node import NodeHandle
+from tests.aeron.named.rows import forget_marks
 from tests.spark.byhand import Sink, numbered_values, numbers
 from tests.spark.served import free_address, serving
 
@@ -45,6 +46,7 @@ class Machine:
     def restore(self) -> None:
         shutil.rmtree(self._streams)
         shutil.copytree(self._folder / "copy", self._streams)
+        forget_marks(self._node.archive_dir)
 
 
 def test_a_query_whose_server_was_restored_fails_until_the_gap_is_accepted(node: NodeHandle, tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from aeron_spark.errors import TransportError
+from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.records import Record, Recorded, decode_record, encode_record
@@ -25,15 +27,17 @@ class Opened(NamedTuple):
 class Books:
     """The journal in ``folder`` and what it says. Not safe for concurrent use.
 
-    The first change begins the epoch of ``opened``. Raises DataLossError or DataFormatError where the journal is
-    missing or not right.
+    The first change begins the epoch of ``opened``, which ``mark`` in the archive's folder knows. Raises DataLossError
+    or DataFormatError where the journal is missing, not right, or of another time than the archive.
     """
 
-    def __init__(self, folder: Path, partitions: int, opened: Opened) -> None:
+    def __init__(self, folder: Path, partitions: int, opened: Opened, mark: ArchiveMark) -> None:
+        self._mark = mark
         self._opened: Opened | None = opened  # None once its epoch is in the journal
         self._journal, payloads = Journal.open(folder / JOURNAL)
         try:
             self.ledger = Ledger.replay(partitions, map(decode_record, payloads))
+            mark.check(self.ledger.epoch, self.ledger.transactions)
         except BaseException:
             self._journal.close()
             raise
@@ -65,8 +69,11 @@ class Books:
         """Make a record true: on the disk, then in the ledger. Raises TransportError where it is not on the disk."""
         self.check_writable()
         if self._opened is not None:
-            self._write(self.ledger.begin_epoch(*self._opened))
+            begun = self.ledger.begin_epoch(*self._opened)
+            self._mark.begin(begun.epoch, self.ledger.epoch, self.ledger.transactions)
+            self._write(begun)
             self._opened = None
+            self._mark.begun(begun.epoch, self.ledger.transactions)
         self._write(record)
 
     def _write(self, record: Record) -> None:
@@ -85,8 +92,14 @@ class Books:
             self.ledger.thin(now_ns)
             self._journal.rewrite([encode_record(self.ledger.snapshot())])
 
+    def note(self) -> None:
+        """Have the archive's folder know how many transactions there are. Raises TransportError."""
+        self._mark.note(self.ledger.transactions)
+
     def close(self) -> None:
         """Let go of the file."""
+        with suppress(TransportError):
+            self.note()
         self._journal.close()
 
 

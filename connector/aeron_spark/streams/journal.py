@@ -104,7 +104,8 @@ def _entry(data: bytes, at: int, written: int, path: Path) -> bytes | None:
 def _damaged(path: Path, at: int, why: str) -> DataLossError:
     return DataLossError(
         f"the record at byte {at} of {path} was damaged after it was written: {why}",
-        remedy="Restore the file from a copy, and see to the disk; nothing of the stream was changed",
+        remedy="See to the disk, and restore the store and the archive's folder from copies of one time; nothing of "
+        "the stream was changed",
     )
 
 

@@ -25,6 +25,7 @@ from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.errors import AeronSparkError, DataLossError, InUseError, OptionError, SetupError, UsageError
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, holder_name
+from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.books import Opened, begin_books
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
 from aeron_spark.streams.durable import sync_folder, write_failed
@@ -347,6 +348,7 @@ class Streams:
                         delete_recording(archive, found.id, PATIENCE)
         except AeronSparkError as error:
             return [error]
+        ArchiveMark(self._address.archive_dir, definition).remove()
         shutil.rmtree(folder, ignore_errors=True)
         return []
 

@@ -24,6 +24,7 @@ from aeron_spark.errors import (
     StillWorking,
     UsageError,
 )
+from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.books import Books, Opened
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.leases import Leases
@@ -41,6 +42,7 @@ from aeron_spark.streams.view import Outcome, Settings
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
+NOTE_INTERVAL_S: Final = 10.0  # between two notes in the archive's folder, each of which syncs a file
 MOST_TOKEN_BYTES: Final = 4_096  # of UTF-8; each author of each writer has one in the journal
 
 
@@ -71,8 +73,10 @@ class Stream(Reading):
         self._writing = threading.Lock()
         self._state = threading.Lock()
         self._loss: DataLossError | None = None  # why nothing can be written any more
+        self._damage: DataLossError | None = None  # why the last commit failed, where a recording is not right
+        self._noted_at = clock()
         self._leases = Leases()
-        self._books = Books(folder, definition.partitions, opened)
+        self._books = Books(folder, definition.partitions, opened, ArchiveMark(address.archive_dir, definition))
         self._ledger = self._books.ledger
         try:
             self._recordings = Recordings(
@@ -94,7 +98,7 @@ class Stream(Reading):
     @property
     def problem(self) -> AeronSparkError | None:
         """Why the stream can only be read; None where all is well."""
-        return self._loss or self._books.fault
+        return self._loss or self._damage or self._books.fault
 
     # For readers: see Reading for the rest
 
@@ -344,6 +348,7 @@ class Stream(Reading):
                 if self._loss is None:
                     moved = self._retain(self._outdated())
                     self._books.compact(self._wall())
+                self._note()
             self._recordings.purge(moved)
         except AeronSparkError as error:
             return [error]
@@ -364,12 +369,25 @@ class Stream(Reading):
 
     # What the above is made of
 
+    def _note(self) -> None:
+        """Have the archive's folder know, now and then, how far the journal is; the state's lock is held."""
+        if self._clock() - self._noted_at >= NOTE_INTERVAL_S:
+            self._noted_at = self._clock()
+            self._books.note()
+
     def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage], author: str, token: str) -> None:
         with_rows = [stage for stage in chosen if stage.rows]
         with self._state:
             content, schema = self._shared(with_rows)
         stages = by_partition(with_rows)
-        ends = self._recordings.publish(stages, self._ledger.ends)
+        try:
+            ends = self._recordings.publish(stages, self._ledger.ends)
+        except DataLossError as error:
+            if self._damage is None:
+                LOG.error("stream %r is read-only: %s", self.definition.name, error)
+            self._damage = error
+            raise
+        self._damage = None
         try:
             with self._state:
                 # The run may have been fenced while it was published.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
+from aeron_spark.streams import archive_mark
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
@@ -145,6 +148,11 @@ def ends(stream: Stream) -> list[int]:
 def spare(streams: Streams) -> int:
     """Return the bytes that stages take."""
     return streams._space.taken
+
+
+def forget_marks(archive_dir: str) -> None:
+    """Give up what journals do not know: remove what the archive's folder says of them, as an error's remedy says."""
+    shutil.rmtree(Path(archive_dir) / archive_mark.FOLDER, ignore_errors=True)
 
 
 def sweep(streams: Streams, node: NodeHandle) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from aeron_spark.aeron.archive import archive_of
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
+from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
-from aeron_spark.streams.store import DAMAGED, OK, Streams
-from tests.aeron.named.rows import SETTINGS, ends, sweep, values, write
+from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Streams
+from tests.aeron.named.rows import SETTINGS, ends, forget_marks, sweep, values, write
 
 
 def journal(folder: Path, name: str) -> Path:
@@ -61,7 +63,10 @@ def test_a_damaged_journal_is_shown_and_logged_and_other_streams_serve(
 def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Findings C3 and C12: a line names what was cut of each partition; positions behind the cut are not taken."""
+    """Findings C3 and C12: nothing is cut without the operator's word; then a line names what was cut.
+
+    Positions behind the cut are not taken.
+    """
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         stream = store.create("x", 2)
         write(stream, 0, {0: [b"a"], 1: [b"a"]})
@@ -70,6 +75,13 @@ def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
         write(stream, 2, {0: [b"c"]})
         lost = stream.states()[0]
     cut_records(journal(tmp_path / "s", "x"), 2)
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        state, problem = store.condition("x")
+        assert state == DAMAGED
+        assert "the journal has 1 transactions, " in problem
+        assert "left with at least 3 in epoch" in problem
+    forget_marks(node.archive_dir)
+    caplog.clear()
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
     with store:
@@ -88,6 +100,50 @@ def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
         stream.check_epoch(1, lost.epochs.at(kept[1]), kept[1])
         assert values(stream, 0) == [b"a", b"new", b"new", b"new"]
     sweep(store, node)
+
+
+def test_a_journal_of_an_older_copy_is_refused_and_nothing_of_the_archive_is_cut_off(
+    node: NodeHandle, tmp_path: Path
+) -> None:
+    """Finding C12: the remedy for a damaged journal was to restore it alone, which cut acknowledged rows off."""
+    path = journal(tmp_path / "s", "x")
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        write(store.create("x", 1), 0, {0: [b"a"]})
+    copy = path.read_bytes()
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        write(store.get("x"), 1, {0: [b"b"]})
+    whole = path.read_bytes()
+    path.write_bytes(copy)
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        state, problem = store.condition("x")
+        assert state == DAMAGED
+        assert "the journal of stream 'x' is older than its archive" in problem
+        assert "copies of one time" in problem
+    path.write_bytes(whole)
+    with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
+        assert store.condition("x") == (OK, "")
+        assert values(store.get("x"), 0) == [b"a", b"b"]
+    sweep(store, node)
+    assert list((Path(node.archive_dir) / archive_mark.FOLDER).iterdir()) == []
+
+
+def test_damage_that_a_commit_meets_is_shown_and_logged_once(
+    streams: Streams, node: NodeHandle, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Finding C12: each commit failed, and the state of the stream was still "ok"."""
+    stream = streams.create("x", 1)
+    write(stream, 0, {0: [b"a"]})
+    stream.give_room()  # closes the publication, so that the next commit looks at the recording
+    (recording,) = (state.recording_id for state in stream.states())
+    archive_of(embedded(node)).truncate(recording, 0)
+    with caplog.at_level(logging.INFO, "aeron_spark.streams"):
+        for _ in range(2):
+            with pytest.raises(DataLossError):
+                write(stream, 1, {0: [b"b"]})
+    state, problem = streams.condition("x")
+    assert state == READ_ONLY
+    assert "recording" in problem
+    assert [one for one in caplog.messages if "read-only" in one] == [f"stream 'x' is read-only: {problem}"]
 
 
 def test_a_torn_record_is_cut_off_and_logged(

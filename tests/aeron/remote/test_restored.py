@@ -25,6 +25,7 @@ from aeron_spark.remote.writing import StreamWriter, Writer
 from aeron_spark.server.program import Server
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.named.rows import forget_marks
 from tests.aeron.remote.serving import ServerProcess
 from tests.aeron.streams import own_node
 
@@ -53,6 +54,7 @@ class StoreAlone:
         data, control = free_ports()
         self.address = f"127.0.0.1:{data}:{control}"
         self._folder = folder
+        self._archive_dir = node.archive_dir
         self._options = {
             "aeron_dir": node.aeron_dir, "identity": str(folder / "server.key"), "handshakes_per_second": 0,
             "streams_dir": str(folder / "streams"),
@@ -74,6 +76,7 @@ class StoreAlone:
     def restore(self) -> None:
         shutil.rmtree(self._folder / "streams")
         shutil.copytree(self._folder / "copy", self._folder / "streams")
+        forget_marks(self._archive_dir)
 
 
 class WholeServer:
