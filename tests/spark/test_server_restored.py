@@ -1,17 +1,21 @@
-"""Finding C3: a query that writes through a server notices that the server was restored from an older copy."""
+"""Finding C3: queries that read or write through a server notice that the server was restored from an older copy."""
 
 from __future__ import annotations
 
 import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from aeron_spark.errors import RefusedError
+from aeron_spark.errors import DataLossError, RefusedError
+from aeron_spark.log.stream import DataLossWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.named.rows import forget_marks
-from tests.spark.byhand import Sink, numbered_values, numbers
-from tests.spark.served import free_address, serving
+from tests.spark.byhand import Query, Sink, numbered_values, numbers
+from tests.spark.served import Served, free_address, serving
 
 
 class Machine:
@@ -23,11 +27,17 @@ class Machine:
         self._streams = folder / "streams"
         self._address = free_address()
 
-    def use(self, sink: Sink | None, *batches: int) -> Sink:
-        """Write these micro-batches, 10 rows each; a new sink's are those of a new query."""
+    @contextmanager
+    def running(self) -> Iterator[Served]:
+        """Run the server."""
         with serving(
             self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)
         ) as served:
+            yield served
+
+    def use(self, sink: Sink | None, *batches: int) -> Sink:
+        """Write these micro-batches, 10 rows each; a new sink's are those of a new query."""
+        with self.running() as served:
             if sink is None:
                 served.server.streams.create("copied", 1)
                 sink = Sink(served.options("copied"))
@@ -37,7 +47,7 @@ class Machine:
 
     def rows(self, sink: Sink) -> list[int]:
         """Return what the stream holds."""
-        with serving(self._node, self._folder, address=self._address, ipc=False, streams_dir=str(self._streams)):
+        with self.running():
             return sorted(numbers(sink.options))
 
     def copy(self) -> None:
@@ -77,3 +87,38 @@ def test_a_query_that_goes_on_from_a_checkpoint_of_the_copys_time_is_unharmed(no
     sink.restart()
     machine.use(sink, 1, 2, 3, 4)  # micro-batch 1 is a repeat
     assert machine.rows(sink) == list(range(50))
+
+
+def test_a_query_that_reads_a_restored_server_fails_or_goes_on_where_the_copy_ended(
+    node: NodeHandle, tmp_path: Path
+) -> None:
+    machine = Machine(node, tmp_path)
+    sink = machine.use(None, 0, 1)
+    machine.copy()
+    with machine.running():
+        early, late = (Query(sink.options) for _ in range(2))
+        assert list(early.batches()) == list(late.batches()) == [list(range(20))]
+    machine.use(sink, 2, 3)
+    with machine.running():
+        assert list(late.batches()) == [list(range(20, 40))]
+        assert late.plan() is False
+        planned = late.ends[-1]
+    machine.restore()
+    other = Sink(sink.options)
+    machine.use(other, 0)
+    with machine.running():
+        for _ in range(2):
+            with pytest.raises(
+                DataLossError, match="partition 0 of stream 'copied' diverged: the query is at"
+            ) as caught:
+                late.plan()
+            assert caught.value.reason == "diverged"
+            late.restart()
+        assert late.ends[-1] == planned
+        assert list(early.batches()) == [list(range(10))]  # it was not beyond the copy
+        late.restart(failOnDataLoss="false")
+        with pytest.warns(DataLossWarning, match="diverged"):
+            assert list(late.batches()) == [list(range(10))]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert late.plan() is False

@@ -351,13 +351,19 @@ class BufferedWriter(Writer):
         base, confirmed = self._unsent.base, self._unsent.confirmed
         assert base is not None
         assert confirmed is not None
-        found = first_lost(self._asking, self.stream, self.writer_id, *confirmed)
-        if found is None:  # the server was restored once more, from a copy that has it all
-            return
-        first = max(0, found - base)
-        lost = self._unsent.not_kept(first)
-        if lost and not self._await_acceptance(lost, error):
-            return
+        while True:
+            found = first_lost(self._asking, self.stream, self.writer_id, *confirmed)
+            if found is None:  # the server was restored once more, from a copy that has it all
+                self._loss_is_over()
+                return
+            first = max(0, found - base)
+            lost = self._unsent.not_kept(first)
+            if not self._lost.issuperset(lost):
+                self._loss_accepted = False  # another loss than the one that was accepted
+            if not lost or self._loss_accepted:
+                break
+            if not self._await_acceptance(lost, error):
+                return
         fresh = replace(self._transaction(-1), acknowledged=-1, stamp="")
         last, stamp = enter(self._asking, self.stream, fresh)
         with self._changed:
@@ -366,6 +372,10 @@ class BufferedWriter(Writer):
                 "stream %r was restored from an older copy: buffer %s sends %d transactions again and gives up %d",
                 self.stream, self._unsent.folder, again, len(lost),
             )  # fmt: skip
+        self._loss_is_over()
+
+    def _loss_is_over(self) -> None:
+        with self._changed:
             self._lost, self._loss_accepted, self._trouble, self._entered = frozenset(), False, None, False
             self._changed.notify_all()
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataLossError, RefusedError
+from aeron_spark.log.api import Range
 from aeron_spark.log.appender import Source
 from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
 from aeron_spark.remote.appending import StagedAppender, Transaction, commit, enter, first_lost
 from aeron_spark.remote.asking import Asking
+from aeron_spark.remote.endpoint_log import EndpointLog
+from aeron_spark.remote.reading import StreamReader
 from aeron_spark.server.program import Server
+from aeron_spark.wire.rows import Rows
 
 _names = itertools.count()
 UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
@@ -63,3 +68,35 @@ def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_his
     ):
         asking.ask("read", name, 0, 0, state.end, branch.number, asking.request(), UNKNOWN, 999)
     assert caught.value.reason == DIVERGED
+
+
+def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, asking: Asking) -> None:
+    """Finding C3: the server was replaced between the planning of a range and its reading."""
+    name, _ = written(server, asking)
+    log = EndpointLog({"s": asking}, name)
+    (state,) = log.states()
+    planned = Range(
+        state.key, state.fingerprint, 0, state.end, state.end, state.term_length, state.epoch_at(state.end)
+    )  # fmt: skip
+    assert sum(len(rows.positions) for rows in log.read(planned)) == 3
+    with pytest.raises(DataLossError, match=f"diverged: the reader is at {state.end}") as caught:
+        list(log.read(replace(planned, epoch=UNKNOWN)))
+    assert caught.value.reason == DIVERGED
+
+
+def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
+    server: Server, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding C3: so that the range is refused where the server was replaced since the reader looked."""
+    name, _ = written(server, asking)
+    planned: list[Range] = []
+    real = EndpointLog.read
+
+    def read(log: EndpointLog, wanted: Range) -> Iterator[Rows]:
+        planned.append(wanted)
+        return real(log, wanted)
+
+    monkeypatch.setattr(EndpointLog, "read", read)
+    assert sum(len(batch) for batch in StreamReader(asking, name)) == 3
+    (state,) = server.streams.get(name).states()
+    assert [(one.end, one.epoch) for one in planned] == [(state.end, state.epochs.at(state.end))]

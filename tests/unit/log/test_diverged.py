@@ -53,6 +53,9 @@ class Served(FakeLog):
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         assert record == "auto"
 
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        assert states
+
     def hold(self, end: int, pairs: Sequence[tuple[int, int]]) -> None:
         """Hold so many bytes, committed in these epochs."""
         self.messages: Mapping[str, Sequence[tuple[int, int]]] = {KEY: [(4096, 1)] * (end // 4096)}
@@ -118,6 +121,16 @@ def test_a_batch_that_was_planned_in_a_lost_future_is_not_repeated() -> None:
     with pytest.warns(DataLossWarning, match="diverged"):
         (wanted,) = query(log, fail=False).between(start, end)
     assert (wanted.start, wanted.end, wanted.epoch) == (32768, COPY, BEFORE)
+
+
+def test_what_a_batch_query_planned_has_the_epoch_of_its_end() -> None:
+    """Finding C3: the server compares it before it sends a byte, and may have been replaced since."""
+    given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights"}
+    log = served(122880, (BEFORE, 0), (AFTER, COPY))
+    stream = StreamLog(
+        ReadOptions.parse(given, streaming=False), lambda options, framed: cast("Log", log), framed=False
+    )
+    assert stream.whole() == [Range(KEY, "00000000", 0, 122880, 122880, 65536, AFTER)]
 
 
 def test_a_query_that_was_not_beyond_the_copy_goes_on_unharmed() -> None:

@@ -211,6 +211,25 @@ def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_a_loss_that_is_over_when_it_is_accepted_is_no_loss(world: World, tmp_path: Path) -> None:
+    """The operator finds a newer copy while sending rests."""
+    out = opened(world, tmp_path / "b")
+    send(out, 0)
+    older = world.copy()
+    send(out, 1)
+    newer = world.copy()
+    restore(world, older)
+    out.write(b"2")
+    out.commit()
+    await_loss(out)
+    restore(world, newer)
+    out.accept_loss()
+    out.flush(SECONDS)
+    assert stored(world) == [0, 1, 2]
+    assert [out.outcome(number) for number in range(3)] == ["acknowledged"] * 3
+    out.close()
+
+
 def test_accepting_where_nothing_is_lost_accepts_nothing_later(world: World, tmp_path: Path) -> None:
     out = opened(world, tmp_path / "b")
     send(out, 0)
