@@ -105,6 +105,7 @@ class Unsent:
             raise UsageError(
                 f"another process writes through the buffer {folder}", remedy="Give each process a folder of its own."
             )
+        self._closed = False
         self._draft: io.FileIO | None = None
         self._crc = 0
         self._written = 0
@@ -155,9 +156,12 @@ class Unsent:
         return self._waiting[0] if self._waiting else None
 
     def begin_at(self, base: int) -> None:
-        """Say which number of the writer's transactions the folder's number 0 is. Once, before anything is sent."""
+        """Say which number of the writer's transactions the folder's number 0 is. Once, before anything is sent.
+
+        Raises TransportError where it cannot be written: then it is not said.
+        """
+        self._write_settings(base)
         self.base = base
-        self._write_settings()
 
     def add(self, piece: Piece) -> None:
         """Write a piece to the draft. Raises TransportError, the draft as it was, where the disk is full or fails."""
@@ -327,7 +331,10 @@ class Unsent:
                 at += size + -size % ALIGNMENT
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Let another process have the folder. Again, it does nothing: the files are another process's then."""
+        if self._closed:
+            return
+        self._closed = True
         with suppress(TransportError):
             self.drop()
         self._lock.release()
@@ -356,14 +363,14 @@ class Unsent:
                 )
         return found[2], found[3]
 
-    def _write_settings(self) -> None:
+    def _write_settings(self, base: int | None = None) -> None:
         path, draft = self.folder / SETTINGS, self.folder / f"{SETTINGS}.new"
         said = {
             "version": VERSION,
             "stream": self._stream,
             "writer": self.writer,
             "author": self.author,
-            "base": self.base,
+            "base": self.base if base is None else base,
             "absent": sorted(self.absent),
             "lost": self.lost,
         }

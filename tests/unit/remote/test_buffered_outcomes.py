@@ -10,11 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import ConnectError, TransportError
 from aeron_spark.remote.asking import Asking
 from aeron_spark.remote.buffering import BufferedWriter
+from aeron_spark.remote.pieces import Piece
+from aeron_spark.remote.unsent import Unsent
 from tests.unit.remote.joined import Host, World
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,7 +25,7 @@ SECONDS = 30.0
 
 # Commits two transactions, and is killed in the third commit before the named step of it.
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, threading
 from pathlib import Path
 from tests.unit.remote.test_buffered_outcomes import away
 
@@ -40,7 +43,9 @@ match step:
     case "rename": Path.rename = kill
     case "sync of the folder":
         os.fsync, sync = lambda descriptor: setattr(os, "fsync", kill), os.fsync
-    case "return": out._changed.notify_all = kill
+    case "return":  # not where the sender notes that there is no server
+        main, notify = threading.main_thread(), out._changed.notify_all
+        out._changed.notify_all = lambda: kill() if threading.current_thread() is main else notify()
 out.commit()
 """
 
@@ -190,3 +195,39 @@ def test_a_write_that_failed_leaves_the_transaction_as_it_was(world: World, tmp_
     out.flush(SECONDS)
     out.close()
     assert world.committed() == [[b"a", b"b"], []]
+
+
+def test_a_base_that_could_not_be_written_is_not_used(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding C1, of a buffered writer: after a full disk a transaction was sent a second time by the next process."""
+    folder = tmp_path / "b"
+    real, failed = Unsent._write_settings, []
+
+    def write(unsent: Unsent, base: int | None = None) -> None:
+        if base is not None and not failed:
+            failed.append(base)
+            raise TransportError("the disk is full")
+        real(unsent, base)
+
+    monkeypatch.setattr(Unsent, "_write_settings", write)
+    out = there(world, folder)
+    out.write(b"0")
+    out.commit()
+    out.flush(SECONDS)
+    assert failed == [0]
+    assert json.loads((folder / "buffer.json").read_bytes())["base"] == 0
+    out.close()
+
+
+def test_a_folder_is_closed_once(tmp_path: Path) -> None:
+    """Finding C13: a second close() removed what another process had committed meanwhile."""
+    out = away(tmp_path / "b")
+    out.close()
+    other = Unsent(tmp_path / "b", "s", "w")
+    other.add(Piece("raw", pa.record_batch({"value": [b"other"]}), 0))
+    assert other.commit() == 0
+    out._unsent.close()
+    assert len(other) == 1
+    assert (tmp_path / "b" / f"{0:020d}.unsent").exists()
+    other.close()
