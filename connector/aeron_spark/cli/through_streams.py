@@ -61,8 +61,7 @@ def send_rows(
                     break
                 sending.commit()
         except AeronSparkError:
-            if sent.rows:
-                click.echo(f"aeron-spark: {sent.rows} rows were committed before this:", err=True)
+            sending.report()
             raise
         finally:
             sending.close()
@@ -100,6 +99,32 @@ class _Sending:
             self._sent.rows += self._open
             self._sent.transactions += 1
             self._open = 0
+
+    def report(self) -> None:
+        """Say, after an error, what is committed."""
+        left = self._resolve()
+        if self._sent.rows:
+            click.echo(f"aeron-spark: {self._sent.rows} rows are committed, in spite of this:", err=True)
+        if left:
+            click.echo(
+                f"aeron-spark: the server does not say what became of {left} more rows: they may be in the stream",
+                err=True,
+            )
+
+    def _resolve(self) -> int:
+        """After an error, drop what is not committed; return how many rows may be in the stream all the same."""
+        if self._out is None or not self._open:
+            return 0
+        before, left = self._out.last, self._open
+        try:
+            self._out.abort()
+        except AeronSparkError:
+            if self._out.last == before:
+                return left
+            self._sent.rows += left
+            self._sent.transactions += 1
+        self._open = 0
+        return 0
 
     def close(self) -> None:
         if self._out is not None:

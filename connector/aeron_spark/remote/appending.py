@@ -52,7 +52,8 @@ class Transaction:
     ``author`` is who writes under the writer's id, the same over all of its runs; without it each run is one.
     ``acknowledged`` is the last transaction of the writer that the server acknowledged before this one, -1 for none,
     and ``stamp`` the one that came with it; "" where none was kept. A server whose store does not have it refuses this
-    one.
+    one. ``replaced`` is the run with which the same program entered before, "" where it did not: a server that no
+    longer knows it, or knows a later one, refuses this one, too.
     """
 
     writer: str
@@ -62,6 +63,7 @@ class Transaction:
     author: str = ""
     acknowledged: int = -1
     stamp: str = ""
+    replaced: str = ""
 
     @property
     def by(self) -> str:
@@ -317,7 +319,7 @@ class _Stage:
             stage_id = asking.ask(
                 "open_stage", stream, transaction.writer, transaction.run, transaction.id, partition, task, payload,
                 schema, transaction.once, transaction.by, branch.number, request, transaction.acknowledged,
-                transaction.stamp, seconds=deadline.remaining(),
+                transaction.stamp, transaction.replaced, seconds=deadline.remaining(),
             )  # fmt: skip
         except BaseException:
             branch.close()
@@ -448,8 +450,9 @@ def enter(asking: Asking, stream: str, transaction: Transaction, *, seconds: flo
     """
     one = transaction
     last, found = asking.ask(
-        "enter", stream, one.writer, one.run, one.id, one.once, one.by, one.acknowledged, one.stamp, seconds=seconds
-    )
+        "enter", stream, one.writer, one.run, one.id, one.once, one.by, one.acknowledged, one.stamp, one.replaced,
+        seconds=seconds,
+    )  # fmt: skip
     return int(last), str(found)
 
 

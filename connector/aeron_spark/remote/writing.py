@@ -212,6 +212,8 @@ class StreamWriter(Writer):
         self._deadline.progress()
 
         def attempt() -> None:
+            if open_.staging.rows != open_.rows:  # a write() was interrupted when its rows were staged
+                open_.staging.spoil(UsageError("a write was interrupted", remedy="Stage the rows again."))
             if open_.staging.broken is not None:
                 self._stage_again(open_)
             if open_.staging.committed and not open_.asked:
@@ -252,6 +254,15 @@ class StreamWriter(Writer):
             self._closed = True
             self.abort()
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.close()
+            return
+        self.commit()  # where it raises the writer stays open: only commit() or abort() can say what became of the rows
+        self.close()
+
     def accept_loss(self) -> int:
         """Go on with a stream that no longer has transactions of this writer which were acknowledged.
 
@@ -272,6 +283,11 @@ class StreamWriter(Writer):
 
     def _transaction(self, number: int) -> Transaction:
         return Transaction(self.writer_id, self._run, number, self._once, self._author, self._last, self._stamp)
+
+    def _transaction_of(self, open_: _Open) -> Transaction:
+        """The open transaction. A server that does not know its writer cannot say whether it committed what it sent."""
+        found = self._transaction(open_.number)
+        return replace(found, replaced=self._run) if open_.asked else found
 
     def _new_staging(self, transaction: Transaction) -> Staging:
         return Staging(self._asking, self.stream, transaction, self._deadline)
@@ -344,7 +360,7 @@ class StreamWriter(Writer):
             self._asking.sleep(min(pause, end.remaining()))
             pause = min(2 * pause, LONGEST_PAUSE)
             try:
-                found = enter(self._asking, self.stream, self._transaction(open_.number), seconds=end.remaining())
+                found = enter(self._asking, self.stream, self._transaction_of(open_), seconds=end.remaining())
             except OUTAGE as error:
                 why = error
             else:
@@ -358,7 +374,7 @@ class StreamWriter(Writer):
         if open_.kept is None:
             raise _Final(open_.fail(why))
         open_.staging.discard()
-        open_.staging = self._new_staging(self._transaction(open_.number))
+        open_.staging = self._new_staging(self._transaction_of(open_))
         try:
             for piece in (*open_.kept, *more):
                 open_.staging.put(piece)
@@ -371,7 +387,7 @@ class StreamWriter(Writer):
         self._deadline.progress()
         # The same run again where the response was lost: two of them could fence each other.
         self._next_run = self._next_run or uuid.uuid4().hex
-        fence = replace(self._transaction(-1), run=self._next_run)
+        fence = replace(self._transaction(-1), run=self._next_run, replaced=self._run)
         _, stamp = enter(self._asking, self.stream, fence, seconds=self._deadline.remaining())
         last = last_of(self._asking, self.stream, fence, seconds=self._deadline.remaining())
         self._run, self._next_run = self._next_run, ""

@@ -169,16 +169,17 @@ class StreamService:
 
     def enter(
         self, name: str, writer: str, run: str, transaction: int, once: bool, author: str, acknowledged: int = -1,
-        stamp: str = "",
+        stamp: str = "", replaced: str = "",
     ) -> tuple[int, str]:  # fmt: skip
         """Begin a transaction, -1 for whichever comes next; give the writer's last committed one, or -1, and its stamp.
 
         ``acknowledged`` is the last one that the writer saw committed, or -1, with the stamp that it was given then.
+        ``replaced`` is the run with which the same program entered before, "" where it did not.
         """
         begun = None if transaction < 0 else transaction
-        stream = self._stream(name, "write")
-        stream.enter(writer, run, begun, once=once, author=author, acknowledged=acknowledged, stamp=stamp)
-        return stream.acknowledged(writer)
+        return self._stream(name, "write").enter(
+            writer, run, begun, once=once, author=author, acknowledged=acknowledged, stamp=stamp, replaced=replaced
+        )
 
     def first_lost(self, name: str, writer: str, acknowledged: int, stamp: str) -> int:
         """Give the writer's first acknowledged transaction that is not in the stream, or -1."""
@@ -188,11 +189,12 @@ class StreamService:
     def open_stage(
         self, name: str, writer: str, run: str, transaction: int, partition: int, task: int, content: str,
         schema: bytes, once: bool, author: str, branch: int, request: int, acknowledged: int = -1, stamp: str = "",
+        replaced: str = "",
     ) -> str:  # fmt: skip
         """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already.
 
-        Again, with the same request on the same branch, it gives the same stage. ``acknowledged``, ``stamp``: as for
-        :meth:`enter`.
+        Again, with the same request on the same branch, it gives the same stage. ``acknowledged``, ``stamp``,
+        ``replaced``: as for :meth:`enter`.
         """
         stream = self._stream(name, "write")
         on = self._desk.branches.of(self._connection, branch)
@@ -203,7 +205,7 @@ class StreamService:
         try:
             stage = stream.open_stage(
                 writer, run, transaction, partition, task, content, schema or None, once=once, author=author,
-                acknowledged=acknowledged, stamp=stamp,
+                acknowledged=acknowledged, stamp=stamp, replaced=replaced,
             )  # fmt: skip
         except AlreadyCommitted:
             return ""

@@ -189,14 +189,18 @@ class Ledger:
 
     def enter(
         self, writer: str, run: str, *, now_ns: int, once: bool = False, transaction: int | None = None,
-        author: str = ANYBODY,
+        author: str = ANYBODY, replaced: str = "",
     ) -> Entered | None:  # fmt: skip
         """Return the record that makes ``run`` the writer's current one, None where it is.
 
-        Raises RefusedError where a later run has fenced it, and where it begins a ``transaction`` in the place of
-        another author's: that one goes on.
+        ``replaced`` is the run of the same program before it, or the same run, where the program entered before. Raises
+        RefusedError where a later run has fenced one of them, where the writer was forgotten since, so that what became
+        of its transaction is not known, and where it begins a ``transaction`` in the place of another author's: that
+        one goes on.
         """
         self._check_not_fenced(writer, run)
+        if replaced:
+            self._check_goes_on(writer, run, replaced)
         if transaction is not None and not self.is_committed(writer, transaction, author):
             self._check_own(writer, run, transaction)
         known = self._writers.get(writer)
@@ -450,10 +454,24 @@ class Ledger:
     def _check_not_fenced(self, writer: str, run: str) -> None:
         known = self._writers.get(writer)
         if known is not None and run in known.earlier:
+            raise self._fenced(writer, run, known)
+
+    def _fenced(self, writer: str, run: str, known: Writer) -> RefusedError:
+        return RefusedError(
+            f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
+            remedy="Let one query at a time write with a writerId, or give each its own",
+        )
+
+    def _check_goes_on(self, writer: str, run: str, replaced: str) -> None:
+        known = self._writers.get(writer)
+        if known is None:
             raise RefusedError(
-                f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
-                remedy="Let one query at a time write with a writerId, or give each its own",
+                f"writer {writer!r} is not known any more: its last request was a day or more ago, or the store was "
+                "restored from an older copy",
+                remedy="Look in the stream whether the rows are there, then make another writer",
             )
+        if known.run not in (run, replaced):
+            raise self._fenced(writer, replaced, known)
 
     def _check_own(self, writer: str, run: str, transaction: int) -> None:
         known = self._writers.get(writer)

@@ -137,26 +137,22 @@ class Stream(Reading):
 
     def enter(
         self, writer: str, run: str, transaction: int | None = None, *, once: bool = False, author: str = "",
-        acknowledged: int = NO_TRANSACTION, stamp: str = "",
-    ) -> int:  # fmt: skip
-        """Begin a transaction, or whichever comes next; return the writer's last committed one, or -1.
+        acknowledged: int = NO_TRANSACTION, stamp: str = "", replaced: str = "",
+    ) -> tuple[int, str]:  # fmt: skip
+        """Begin a transaction, or whichever comes next.
 
-        A new run fences the one before. ``author`` is who writes under the writer's id, the same over all runs; without
-        it a transaction that anybody committed is a repeat. ``acknowledged`` is the last transaction that the writer
-        saw committed, ``stamp`` what it was given then. Raises RefusedError where a later run has fenced this one,
-        where another author has committed in the transaction's place, and, with the reason "diverged" and nothing
+        Returns the writer's last committed transaction, or -1, and its stamp, see ``Ledger.stamp``. A new run fences
+        the one before. ``author`` is who writes under the writer's id, the same over all runs; without it a transaction
+        that anybody committed is a repeat. ``acknowledged`` is the last transaction that the writer saw committed,
+        ``stamp`` what it was given then; ``replaced`` is the run with which it entered before. Raises RefusedError
+        where a later run has fenced this one or the one before, where the writer entered before and is not known any
+        more, where another author has committed in the transaction's place, and, with the reason "diverged" and nothing
         changed, where this stream does not have what was acknowledged; DataLossError where nothing can be written.
         """
         with self._state:
             self._refuse_unwritable()
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
-            self._enter(writer, run, once, transaction, author)
-            return self._ledger.last(writer)
-
-    def acknowledged(self, writer: str) -> tuple[int, str]:
-        """Return the writer's last committed transaction, or -1, and its stamp; see ``Ledger.stamp``."""
-        with self._state:
-            self._refuse_closed()
+            self._enter(writer, run, once, transaction, author, replaced)
             return self._ledger.last(writer), self._ledger.stamp(writer)
 
     def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
@@ -182,8 +178,9 @@ class Stream(Reading):
         author: str = "",
         acknowledged: int = NO_TRANSACTION,
         stamp: str = "",
+        replaced: str = "",
     ) -> Stage:
-        """Open a stage for a task's rows of one partition; ``acknowledged``, ``stamp`` as for :meth:`enter`.
+        """Open a stage for a task's rows of one partition; see :meth:`enter` for the last three.
 
         Raises AlreadyCommitted, RefusedError (fenced; another author's; no room), DataFormatError for another content
         or a schema that the stream's cannot become.
@@ -192,7 +189,7 @@ class Stream(Reading):
         with self._state:
             self._refuse_unwritable()
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
-            self._enter(writer, run, once, transaction, author)
+            self._enter(writer, run, once, transaction, author, replaced)
             self._ledger.check_open(writer, run, transaction, author)
             self._ledger.check_content(content)
             if schema is not None:
@@ -413,7 +410,7 @@ class Stream(Reading):
     def _chosen(self, writer: str, run: str, transaction: int, refs: list[StageRef]) -> list[Stage]:
         if len({ref.id for ref in refs}) != len(refs):
             raise UsageError("a commit names a stage twice", remedy="Name the stages of the attempts that succeeded.")
-        chosen = [self._stages.take(ref, self._clock()) for ref in refs]
+        chosen = [self._taken(ref) for ref in refs]
         for stage in chosen:
             whose = stage.description
             if (whose.writer, whose.run, whose.transaction) != (writer, run, transaction):
@@ -423,6 +420,14 @@ class Stream(Reading):
                     remedy="Name the stages of the transaction itself.",
                 )
         return chosen
+
+    def _taken(self, ref: StageRef) -> Stage:
+        """Return a stage that a commit names. One that is not what was staged is discarded, as if it were gone."""
+        try:
+            return self._stages.take(ref, self._clock())
+        except DataFormatError as error:
+            self._stages.get(ref.id).discard()
+            raise RefusedError(error.what, remedy=error.remedy) from error
 
     def _shared(self, stages: list[Stage]) -> tuple[str, bytes | None]:
         """Return the content and schema of a stream that has these stages' rows as well."""
@@ -440,9 +445,11 @@ class Stream(Reading):
                 schema = merge(schema, described.schema)
         return content, schema
 
-    def _enter(self, writer: str, run: str, once: bool, transaction: int | None, author: str) -> None:
+    def _enter(
+        self, writer: str, run: str, once: bool, transaction: int | None, author: str, replaced: str = ""
+    ) -> None:  # fmt: skip
         entered = self._ledger.enter(
-            writer, run, now_ns=self._wall(), once=once, transaction=transaction, author=author
+            writer, run, now_ns=self._wall(), once=once, transaction=transaction, author=author, replaced=replaced
         )
         if entered is not None:
             self._books.write(entered)

@@ -104,7 +104,7 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
     assert (again.already, again.ends) == (True, first.ends)
     with pytest.raises(AlreadyCommitted):
         stream.open_stage("w", "r", 0, 0, 0, "raw")
-    assert stream.enter("w", "r2", 0) == 0
+    assert stream.enter("w", "r2", 0)[0] == 0
     assert stream.commit("w", "r2", 0, []).already
     assert values(stream, 0) == [b"one"]
     assert spare(streams) == 0
@@ -113,7 +113,7 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
 def test_a_newer_run_fences_the_older(streams: Streams) -> None:
     stream = streams.create("a", 1)
     old = staged(stream, 0, [(0, 0, [b"old"])], run="first")
-    assert stream.enter("w", "second", 0) == -1
+    assert stream.enter("w", "second", 0)[0] == -1
     for attempt in (
         lambda: stream.commit("w", "first", 0, old),
         lambda: stream.open_stage("w", "first", 0, 0, 0, "raw"),
@@ -139,7 +139,7 @@ def test_another_authors_rows_are_refused_not_dropped_and_its_run_fences_nobody(
             refused()
     assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), author="A").already
     # a restart from A's checkpoint repeats the last batch under another run
-    assert stream.enter("w", "a2", 1, author="A") == 1
+    assert stream.enter("w", "a2", 1, author="A")[0] == 1
     assert stream.commit("w", "a2", 1, [], author="A").already
     assert (stream.last("w"), stream.last("w", "A"), stream.last("w", "B")) == (1, 1, -1)
     # one that is further ahead takes over, and then the first one's equal batch is refused

@@ -67,6 +67,22 @@ class Fault(Enum):
     CUT_BRANCH = auto()  # the next message of a branch is lost, and the branch with it
 
 
+class Done(Enum):
+    """Whether a request whose response is lost in an outage is done."""
+
+    NOW = auto()
+    LATER = auto()  # after the outage, behind other requests
+    NEVER = auto()
+
+
+@dataclass(frozen=True)
+class Outage:
+    """An outage that begins with the next request of a method, and is longer than a writer waits."""
+
+    method: str
+    done: Done
+
+
 @dataclass
 class Time:
     """Virtual seconds."""
@@ -229,6 +245,8 @@ class World:
         self.server: ServerLife | None = ServerLife(self)
         self._back_at = 0.0  # when a killed server is there again
         self._awake_at = 0.0  # when a stopped one goes on
+        self._silent_until = 0.0  # when requests arrive again
+        self.outage: Outage | None = None  # what begins one
         self._sleeping: list[Callable[[], object]] = []
         self.session: Session | None = None
         self._numbers = 0
@@ -260,7 +278,8 @@ class World:
         self.faults.clear()
         self._next.clear()
         self.archive.refuses = 0
-        self.time.now = max(self.time.now, self._back_at, self._awake_at)
+        self.outage = None
+        self.time.now = max(self.time.now, self._back_at, self._awake_at, self._silent_until)
         self._wake()
         self._start()
         assert self.server is not None
@@ -328,6 +347,10 @@ class World:
 
         if self.time.now < self._awake_at:
             return self._ask_stopped(work, timeout)
+        if self.time.now < self._silent_until:
+            return self._unanswered(timeout)
+        if self.outage is not None and self.outage.method == method:
+            return self._begin_outage(work, timeout)
         match fault:
             case Fault.LOSE:
                 return self._unanswered(timeout)
@@ -337,7 +360,8 @@ class World:
             case Fault.REPEAT:
                 self._quietly(work)
             case Fault.DELAY:
-                assert self.server is not None
+                if self.server is None:  # a request that came late has killed it
+                    raise ConnectError("the connection ended before the response")
                 self.server.delayed.append((self.requests + 3, work))
                 return self._unanswered(timeout)
             case Fault.BREAK | Fault.BREAK_AFTER:
@@ -365,6 +389,17 @@ class World:
             case _:
                 pass
         return work()
+
+    def _begin_outage(self, work: Callable[[], Any], timeout: float) -> Any:
+        """Do this request, or not, or later, and lose everything from now on for as long as the server is away."""
+        assert self.outage is not None
+        outage, self.outage = self.outage, None
+        if outage.done is Done.NOW:
+            self._quietly(work)
+        elif outage.done is Done.LATER and self.server is not None:
+            self.server.delayed.append((self.requests + 12, work))
+        self._silent_until = self.time.now + self.away
+        return self._unanswered(timeout)
 
     def branch(self) -> Joint:
         """Open a branch."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 import itertools
 import tempfile
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import hypothesis.strategies as st
 import pytest
@@ -25,13 +27,22 @@ from hypothesis.stateful import (
 
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.remote.writing import StreamWriter
-from tests.unit.remote.joined import Copy, Fault, World
+from tests.unit.remote.joined import Copy, Done, Fault, Outage, World
 
 TIMEOUT = 4.0
 HISTORIES = 125  # of each of four parts: 500 in all
 FULL_HISTORIES = 2_500  # as well: 10,000
 SMALL = 60  # bytes of rows that a writer keeps: a larger transaction cannot be staged again
 
+# What a run meets at least, in a thousand histories: else it shows little of what it is about.
+LEAST: dict[str, int] = {
+    "commit() failed": 300,
+    "commit() again after the server had done it": 6,
+    "commit() again after the server had not": 40,
+    "abort() after a commit was sent": 80,
+    "abort() refused, as it is committed": 6,
+    "another writer took over one in doubt": 6,
+}
 faults = st.lists(st.sampled_from([Fault.NONE, Fault.NONE, *Fault]), max_size=6)
 away = st.sampled_from([0.5, 3.0, 120.0])
 
@@ -67,6 +78,7 @@ class Writing(RuleBasedStateMachine):
     """A program that writes transactions, and what it may rely on."""
 
     below: Path  # where the folders of the stores are
+    met: ClassVar[Counter[str]]  # how often what happened
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,11 +175,16 @@ class Writing(RuleBasedStateMachine):
     def commit(self) -> None:
         if self.writer is None:
             return
+        doubt, stream = self.in_doubt, self.world.committed()
+        done = stream is not None and self.current.anywhere(stream)
         try:
             number = self.writer.commit()
         except AeronSparkError:
+            self.met["commit() failed"] += bool(self.current.rows)
             self.in_doubt = True
             return
+        if doubt and stream is not None:
+            self.met[f"commit() again after the server had {'done it' if done else 'not'}"] += 1
         if not self.current.rows:
             assert number == -1
             return
@@ -190,10 +207,12 @@ class Writing(RuleBasedStateMachine):
         if self.writer is None:
             return
         before = self.writer.last
+        self.met["abort() after a commit was sent"] += self.in_doubt
         try:
             self.writer.abort()
         except RefusedError:
             if self.writer.last != before:
+                self.met["abort() refused, as it is committed"] += 1
                 self.is_committed(self.writer.last)
             return
         except AeronSparkError:
@@ -209,6 +228,52 @@ class Writing(RuleBasedStateMachine):
             (self.perhaps if self.in_doubt else self.never).append(self.current)
         self.current, self.in_doubt = Rows(), False
         self.open()
+        self.end_doubts()
+
+    def end_doubts(self) -> None:
+        """After another writer has taken over, what became of the transactions before it does not change any more."""
+        stream = self.world.committed()
+        if self.writer is None or not self.named or stream is None:
+            return
+        for one in self.perhaps:
+            self.met["another writer took over one in doubt"] += 1
+            (self.committed if one.anywhere(stream) else self.never).append(one)
+        self.perhaps = []
+
+    @rule(
+        rows=st.integers(1, 3), method=st.sampled_from(["commit", "finish_stage"]), done=st.sampled_from(Done),
+        then=st.lists(st.sampled_from(["commit", "abort", "begin_again", "wait"]), min_size=1, max_size=3),
+    )  # fmt: skip
+    def outage(self, rows: int, method: str, done: Done, then: list[str]) -> None:
+        """An outage begins in a commit and is longer than the writer waits; then the program goes on."""
+        self.begin_outage(rows, method, done)
+        for action in then:
+            if action == "wait":
+                self.world.sleep(200.0)
+            else:
+                getattr(self, action)()
+
+    @rule(then=st.sampled_from(["commit", "abort", "begin_again"]), done=st.sampled_from(Done))
+    def outage_of_a_calm_server(self, then: str, done: Done) -> None:
+        """The same where nothing else fails, so that the program's next step meets what the outage left."""
+        self.world.calm()
+        self.begin_outage(1, "commit", done)
+        getattr(self, then)()
+
+    def begin_outage(self, rows: int, method: str, done: Done) -> None:
+        self.world.away = 120.0
+        self.expect([])
+        self.write_once(None, rows)
+        self.world.outage = Outage(method, done)
+        self.commit()
+        self.world.outage = None
+        self.world.sleep(self.world.away)
+
+    @rule()
+    def tick(self) -> None:
+        """What time brings to a server: stages expire, journals are rewritten."""
+        if self.world.server is not None:
+            self.world.server.store.tick()
 
     @rule()
     def copy(self) -> None:
@@ -312,10 +377,23 @@ class Writing(RuleBasedStateMachine):
             self.world.close()
             self.patched.undo()
 
+    def commit_or_hear_why(self) -> None:
+        """With a server that is there, a writer that keeps its rows is not stuck: only a takeover ends it."""
+        assert self.writer is not None
+        try:
+            self.writer.commit()
+        except RefusedError as error:
+            if "is fenced" not in error.what and "not by this writer" not in error.what:
+                raise
+        else:
+            self.current, self.in_doubt = Rows(), False
+
     def go_on(self) -> None:
         """A writer that keeps all its rows can commit again, unless a request of a writer before it came later."""
         if self.writer is None or self.kept == SMALL:
             return
+        if self.in_doubt and not self.lost:
+            self.commit_or_hear_why()
         try:
             self.writer.accept_loss()
         except RefusedError as error:
@@ -332,8 +410,11 @@ def run(part: int, histories: int, folder: Path) -> None:
         max_examples=histories, stateful_step_count=8, deadline=None, database=None, derandomize=False,
         suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
     )  # fmt: skip
-    machine = seed(part)(type(f"Writing{part}", (Writing,), {"below": folder}))
+    met: Counter[str] = Counter()
+    machine = seed(part)(type(f"Writing{part}", (Writing,), {"below": folder, "met": met}))
     run_state_machine_as_test(machine, settings=given)
+    few = {what: met[what] for what, least in LEAST.items() if met[what] < least * histories // 1_000}
+    assert not few, f"{histories} histories met this too seldom: {few}"
 
 
 @pytest.mark.parametrize("part", range(4))
