@@ -219,7 +219,8 @@ def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
     older = start(frame, options, tmp_path / "older", trigger=again, writerId="w")
     try:
         await_that(older, "its first batch", lambda: target.last("w") == 0)
-        newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w")
+        # its earlier micro-batches went to another stream
+        newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w", acceptGap="true")
         try:
             assert newer.id == ahead.id
             write_values(source, 200, 250)
