@@ -7,6 +7,7 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from typing import Final
 
 import click
@@ -59,17 +60,16 @@ def receive_through(
     from aeron_spark.server.relay import SUBSCRIBE
 
     address, options = client_arguments(given)
-    came: queue.Queue[bytes] = queue.Queue(WAITING_MOST)
+    came = _Arrivals()
     received = 0
-    with connect(address, **options) as client:
+    with connect(address, **options) as client, closing(came):
         client.on_message(bytes, came.put)
         client.on_resume(lambda connection: connection.send(SUBSCRIBE))
         client.send(SUBSCRIBE, acknowledge=True)
         last = time.monotonic()
         while not stopped() and received != count:
-            try:
-                message = came.get(timeout=LOOK)
-            except queue.Empty:
+            message = came.get()
+            if message is None:
                 if timeout is not None and time.monotonic() - last >= timeout:
                     break
                 continue
@@ -81,6 +81,36 @@ def receive_through(
             f"{received} of {count} messages came, and no more for {timeout:g} s", remedy="Look whether anybody sends."
         )
     return received
+
+
+class _Arrivals:
+    """The messages that were received and not written yet: a thread of the client puts them, the main thread gets them.
+
+    A full queue holds the client's thread up, until ``close``. Python waits at its end for that thread, so that a
+    ``put`` without an end would keep the process.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[bytes] = queue.Queue(WAITING_MOST)
+        self._closed = False
+
+    def put(self, message: bytes) -> None:
+        """Keep a message, once there is room; drop it where nothing is written any more."""
+        while not self._closed:
+            with suppress(queue.Full):
+                self._queue.put(message, timeout=LOOK)
+                return
+
+    def get(self) -> bytes | None:
+        """Return the next message; None where none comes within ``LOOK`` seconds."""
+        try:
+            return self._queue.get(timeout=LOOK)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """Hold the client's thread up no longer."""
+        self._closed = True
 
 
 def _write(message: bytes, as_json: bool) -> None:
