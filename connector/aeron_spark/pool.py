@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from aeron_spark.errors import AeronSparkError, RefusedError, Retry
+from aeron_spark.errors import AeronSparkError, RefusedError, Retry, WaitTimeout
 from aeron_spark.options import Direct, Through
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 60.0  # longest time for a call, an outage or a restart of the server included
 TURN_SECONDS: Final = 300.0  # longest wait for a place at a server that is full
 TURN_INTERVAL: Final = 0.25  # seconds between two attempts at a server that is full
+SHORTEST_SECONDS: Final = 0.1  # seconds for an attempt to connect, however little of the caller's time is left
+MORE_PLACES: Final = "Raise the server's limit, or run fewer tasks."
 IDLE_SECONDS: Final = 60.0  # an entry that was idle for so long is closed
 THREAD: Final = "aeron-spark-connections"
 
@@ -173,7 +175,8 @@ class ConnectionPool:
 class PoolEntry:
     """One server as this process reaches it: what an ``Asking`` calls its host. A use connects where that is needed.
 
-    A server that refuses for now is tried again, for ``TURN_SECONDS`` at most.
+    A server that refuses for now is tried again, for ``TURN_SECONDS`` at most, or for the seconds that the caller has.
+    The other callers wait meanwhile, within their own seconds.
     """
 
     def __init__(
@@ -184,7 +187,7 @@ class PoolEntry:
         self.key = key
         self.name = name
         self.address = address
-        self.asking: Asking = Asking(self, ANSWER_SECONDS, clock=pool.clock)
+        self.asking: Asking = Asking(self, ANSWER_SECONDS, clock=pool.clock, reach=self._connected)
         self.borrowers = 0  # under the pool's lock, as what follows
         self.returned = pool.clock()
         self._pool = pool
@@ -212,15 +215,15 @@ class PoolEntry:
 
     def connect(self, timeout: float | None = None) -> Any:
         """Be connected within ``timeout`` seconds, or raise."""
-        return self._connected().connect(timeout)
+        return self._connected(timeout).connect(timeout)
 
     def remote(self, target: str | int) -> Proxy:
         """Return an object of the server's."""
-        return self._connected().remote(target)
+        return self._connected(None).remote(target)
 
     def branch(self, timeout: float | None = None) -> Branch:
         """Open a bulk link of the connection."""
-        return self._connected().branch(timeout)
+        return self._connected(timeout).branch(timeout)
 
     def take_idle(self, since: float) -> Client | None:
         """Take the client away if the entry was idle since then; None otherwise, or while it connects."""
@@ -248,32 +251,56 @@ class PoolEntry:
         self._client = None
         self.asking.after_fork()
 
-    def _connected(self) -> Client:
-        with self._connecting:
+    def _connected(self, seconds: float | None) -> Client:
+        """Return the client, connected within ``seconds``; None: within the time for a place and a connection.
+
+        Raises WaitTimeout, also where another thread takes longer to connect.
+        """
+        longest = TURN_SECONDS + self._seconds if seconds is None else seconds
+        end = self._pool.clock() + longest
+        if not self._connecting.acquire(timeout=longest):
+            raise WaitTimeout(
+                f"waited {longest:g} s for another thread of this process to connect to {self.address}",
+                remedy="Is the server there, reachable, and not full? Try again, or give it more time.",
+            )
+        try:
             client = self._client
             if client is None or client.closed:
-                client = self._client = self._new_client()
+                client = self._client = self._new_client(None if seconds is None else end)
                 self._reached = True
                 self._pool.opened(self)
             return client
+        finally:
+            self._connecting.release()
 
-    def _new_client(self) -> Client:
-        end = self._pool.clock() + TURN_SECONDS
+    def _new_client(self, end: float | None) -> Client:
+        """Connect by ``end`` of the pool's clock, the caller's time; None: wait for a place for ``TURN_SECONDS``."""
+        begun = self._pool.clock()
+        last = begun + TURN_SECONDS if end is None else min(end, begun + TURN_SECONDS)
         while True:
+            timeout = (
+                self._seconds if end is None else min(self._seconds, max(SHORTEST_SECONDS, end - self._pool.clock()))
+            )
             try:
-                return self._pool.connect(self.address, timeout=self._seconds, **self._options)
+                return self._pool.connect(self.address, timeout=timeout, **self._options)
             except RefusedError as error:
                 if not error.retriable:
                     raise
-                if self._pool.clock() >= end:
-                    raise RefusedError(
-                        f"{error.what}, for {TURN_SECONDS:g} s",
-                        remedy="Raise the server's limit, or run fewer tasks.",
-                        reason=error.reason,
-                    ) from None
+                if self._pool.clock() >= last:
+                    raise _without_a_place(error, self.address, last - begun) from None
                 if error.retry is Retry.WHEN_FREED:
                     self._pool.make_room(self.address)
-            time.sleep(TURN_INTERVAL)
+            time.sleep(min(TURN_INTERVAL, max(0.0, last - self._pool.clock())))
+
+
+def _without_a_place(error: RefusedError, address: str, seconds: float) -> AeronSparkError:
+    """Return the error of a use that waited ``seconds`` for a place at a server."""
+    if seconds < TURN_SECONDS:  # the caller had less time: it may repeat the call
+        return WaitTimeout(
+            f"waited {seconds:g} s for a place at the server {address}: {error.what}", remedy=MORE_PLACES,
+            reason=error.reason,
+        )  # fmt: skip
+    return RefusedError(f"{error.what}, for {seconds:g} s", remedy=MORE_PLACES, reason=error.reason)
 
 
 def _connect(address: str, **options: Any) -> Client:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.errors import ConnectError, RefusedError, UsageError
+from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.options import Through
 from aeron_spark.options.ways import ServerAt
 from aeron_spark.pool import IDLE_SECONDS, POOL, THREAD, TURN_SECONDS, ConnectionPool
@@ -202,6 +203,63 @@ def test_a_server_that_stays_full_is_waited_for_for_a_time(monkeypatch: pytest.M
         use(world, way())
     assert caught.value.reason == "full"
     assert TURN_SECONDS <= world.now - 1000.0 < TURN_SECONDS + 1
+
+
+Use = Callable[[Any], object]
+SHORT_USES: dict[str, Use] = {
+    "ask": lambda session: session.ask("list_all", seconds=0.2),
+    "branch": lambda session: session.branch("key", 0.2).__enter__(),
+    "connect": lambda session: session.host.connect(0.2),
+}
+
+
+@pytest.mark.parametrize("use_it", SHORT_USES.values(), ids=SHORT_USES)
+def test_finding_a_short_use_does_not_wait_for_the_connect_of_another_thread(use_it: Use) -> None:
+    """Finding: a call of 2 s waited up to 300 s while another thread connected to a server that was full."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    world = World()
+    made = world.connect
+
+    def connect(address: str, **options: Any) -> Client:
+        begun.set()
+        assert may_go_on.wait(30)
+        return made(address)
+
+    world.pool.connect = connect  # type: ignore[assignment]
+    session = world.pool.sessions(way())["host:1"]
+    with ThreadPoolExecutor(2) as threads:
+        long = threads.submit(session.ask, "list_all")
+        try:
+            assert begun.wait(10)
+            short = threads.submit(use_it, session)
+            with pytest.raises(WaitTimeout, match="for another thread of this process to connect to host:1"):
+                short.result(10)
+        finally:
+            may_go_on.set()
+        assert long.result(10) == "host:1"
+
+
+def test_finding_a_short_call_waits_for_a_place_for_its_own_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding: a call of 2 s waited 300 s for a place at a server that was full, whatever was asked."""
+    world = World()
+    world.refusals = [RefusedError("Server is full", reason="full")] * 10_000
+    timeouts: list[float] = []
+    refuse = world.connect
+
+    def connect(address: str, *, timeout: float, **options: Any) -> Client:
+        timeouts.append(timeout)
+        return refuse(address)
+
+    def sleep(seconds: float) -> None:
+        world.now += seconds
+
+    world.pool.connect = connect  # type: ignore[assignment]
+    monkeypatch.setattr("aeron_spark.pool.time.sleep", sleep)
+    with pytest.raises(WaitTimeout, match="waited 2 s for a place at the server host:1: Server is full") as caught:
+        world.pool.sessions(way())["host:1"].ask("list_all", seconds=2.0)
+    assert caught.value.reason == "full"
+    assert world.now == 1002.0
+    assert (timeouts[0], max(timeouts)) == (2.0, 2.0)
 
 
 def test_a_bulk_link_that_is_idle_for_60_seconds_is_closed_beside_others_in_use() -> None:

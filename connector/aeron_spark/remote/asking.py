@@ -54,13 +54,17 @@ class Asking:
     ``clock`` gives monotonic seconds and ``sleep`` waits for some; everything that writes or reads through this object
     measures its time with them. ``running`` counts calls that run and bulk links that are lent; ``last_used`` is when
     the last of them ended, by ``clock``.
+
+    ``reach`` connects, before a call, a host that was not connected or was closed: within the seconds that the caller
+    gave, or, where it gave none (None), within the host's own time.
     """
 
     def __init__(
         self, host: Host, seconds: float, *, clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep, reach: Callable[[float | None], Host] | None = None,
     ) -> None:  # fmt: skip
         self.host = host
+        self._reach = reach
         self.seconds = seconds
         self.clock = clock
         self.sleep = sleep
@@ -79,14 +83,14 @@ class Asking:
     def ask(self, method: str, *given: Any, seconds: float | None = None) -> Any:
         """Call a method of the service; every one may be called again. Raises what the server raised."""
         with self._using():
-            return self._ask(method, given, self.seconds if seconds is None else seconds)
+            return self._ask(method, given, seconds)
 
-    def _ask(self, method: str, given: tuple[Any, ...], seconds: float) -> Any:
-        deadline = self.deadline(seconds, f"the server's answer to {method}")
+    def _ask(self, method: str, given: tuple[Any, ...], seconds: float | None) -> Any:
+        deadline = self.deadline(self.seconds if seconds is None else seconds, f"the server's answer to {method}")
         while True:
             try:
-                left = max(SHORTEST_SECONDS, deadline.remaining())
-                return getattr(self.host.remote(STREAMS).with_timeout(left), method)(*given)
+                host, left = self._reached(seconds, deadline)
+                return getattr(host.remote(STREAMS).with_timeout(left), method)(*given)
             except RemoteError as error:
                 raise (error.raised or error) from None
             except PASSING as error:
@@ -94,6 +98,15 @@ class Asking:
                     raise
                 deadline.idle(error.what)
                 self._come_back(deadline, error)
+
+    def _reached(self, seconds: float | None, deadline: Deadline) -> tuple[Host, float]:
+        """Return the host, connected within ``seconds`` if they are given, and the time that is left for a call."""
+        left = max(SHORTEST_SECONDS, deadline.remaining())
+        if self._reach is None:
+            return self.host, left
+        if seconds is None:  # a place at a server that is full may take longer than the call
+            return self._reach(None), left
+        return self._reach(left), max(SHORTEST_SECONDS, deadline.remaining())
 
     def _come_back(self, deadline: Deadline, why: AeronSparkError) -> None:
         while True:
@@ -119,7 +132,7 @@ class Asking:
         ``seconds`` is how long opening one may take.
         """
         with self._using():
-            branch = self._take(key, self.seconds if seconds is None else seconds)
+            branch = self._take(key, seconds)
             try:
                 yield branch
             except GeneratorExit:
@@ -148,7 +161,8 @@ class Asking:
     def tell(self, method: str, *given: Any) -> None:
         """Call a method, and do not wait for it; whatever becomes of it is nobody's concern."""
         with self._using(), suppress(AeronSparkError):
-            getattr(self.host.remote(STREAMS).oneway, method)(*given)
+            host = self.host if self._reach is None else self._reach(self.seconds)
+            getattr(host.remote(STREAMS).oneway, method)(*given)
 
     def after_fork(self) -> None:
         """Forget the branches, which are the parent's, in a forked child."""
@@ -168,7 +182,7 @@ class Asking:
                 self.running -= 1
                 self.last_used = self.clock()
 
-    def _take(self, key: object, seconds: float) -> Branch:
+    def _take(self, key: object, seconds: float | None) -> Branch:
         with self._lock:
             old = self._expired(self.clock() - IDLE_SECONDS)
             found = self._idle.get(key, [])
@@ -179,11 +193,12 @@ class Asking:
             one.close()
         return self._opened(seconds) if kept is None else kept
 
-    def _opened(self, seconds: float) -> Branch:
-        deadline = self.deadline(seconds, "a branch of the connection")
+    def _opened(self, seconds: float | None) -> Branch:
+        deadline = self.deadline(self.seconds if seconds is None else seconds, "a branch of the connection")
         while True:
             try:
-                branch = self.host.branch(max(SHORTEST_SECONDS, deadline.remaining()))
+                host, left = self._reached(seconds, deadline)
+                branch = host.branch(left)
             except RemoteError as error:
                 with self._lock:
                     idle = self._expired(self.clock())
