@@ -31,7 +31,7 @@ MORE_PLACES: Final = "Raise the server's limit, or run fewer tasks."
 IDLE_SECONDS: Final = 60.0  # an entry that was idle for so long is closed
 THREAD: Final = "aeron-spark-connections"
 
-Connect = Callable[..., "Client"]  # address, timeout and the client's options -> a client that is connected
+Connect = Callable[..., "Client"]  # address, timeout, within, the client's options -> a client that is connected
 _Key = tuple[object, ...]  # the server, everything that makes a connection another one, the partition
 
 
@@ -276,21 +276,19 @@ class PoolEntry:
     def _new_client(self, end: float | None) -> Client:
         """Connect by ``end`` of the pool's clock, the caller's time; None: wait for a place for ``TURN_SECONDS``."""
         begun = self._pool.clock()
-        last = begun + TURN_SECONDS if end is None else min(end, begun + TURN_SECONDS)
+        turn = TURN_SECONDS if end is None else min(TURN_SECONDS, end - begun)
         while True:
-            timeout = (
-                self._seconds if end is None else min(self._seconds, max(SHORTEST_SECONDS, end - self._pool.clock()))
-            )
+            within = None if end is None else max(SHORTEST_SECONDS, end - self._pool.clock())
             try:
-                return self._pool.connect(self.address, timeout=timeout, **self._options)
+                return self._pool.connect(self.address, timeout=self._seconds, within=within, **self._options)
             except RefusedError as error:
                 if not error.retriable:
                     raise
-                if self._pool.clock() >= last:
-                    raise _without_a_place(error, self.address, last - begun) from None
+                if self._pool.clock() >= begun + turn:
+                    raise _without_a_place(error, self.address, turn) from None
                 if error.retry is Retry.WHEN_FREED:
                     self._pool.make_room(self.address)
-            time.sleep(min(TURN_INTERVAL, max(0.0, last - self._pool.clock())))
+            time.sleep(min(TURN_INTERVAL, max(0.0, begun + turn - self._pool.clock())))
 
 
 def _without_a_place(error: RefusedError, address: str, seconds: float) -> AeronSparkError:
@@ -303,10 +301,18 @@ def _without_a_place(error: RefusedError, address: str, seconds: float) -> Aeron
     return RefusedError(f"{error.what}, for {seconds:g} s", remedy=MORE_PLACES, reason=error.reason)
 
 
-def _connect(address: str, **options: Any) -> Client:
+def _connect(address: str, *, timeout: float, within: float | None, **options: Any) -> Client:
+    """Connect to a server that answers in ``timeout`` seconds; ``within``: the caller's time, if it gave one.
+
+    Without it this machine's media driver may start as slowly as it likes: ``timeout`` is the server's alone.
+    """
+    from aeron_spark import node
     from aeron_spark.client.opening import connect
 
-    return connect(address, **options)
+    if within is not None:
+        return connect(address, timeout=min(timeout, within), **options)
+    with node.ensure(options.get("aeronDir")):
+        return connect(address, timeout=timeout, **options)
 
 
 def _close_quietly(asking: Asking, client: Client) -> None:

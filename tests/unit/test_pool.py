@@ -17,7 +17,7 @@ import pytest
 from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.options import Through
 from aeron_spark.options.ways import ServerAt
-from aeron_spark.pool import IDLE_SECONDS, POOL, THREAD, TURN_SECONDS, ConnectionPool
+from aeron_spark.pool import IDLE_SECONDS, POOL, SHORTEST_SECONDS, THREAD, TURN_SECONDS, ConnectionPool
 from tests.unit.duologue.ends import wait_for
 from tests.unit.test_error_codes import ADVICE
 
@@ -243,11 +243,11 @@ def test_finding_a_short_call_waits_for_a_place_for_its_own_time_only(monkeypatc
     """Finding: a call of 2 s waited 300 s for a place at a server that was full, whatever was asked."""
     world = World()
     world.refusals = [RefusedError("Server is full", reason="full")] * 10_000
-    timeouts: list[float] = []
+    times: list[float] = []
     refuse = world.connect
 
-    def connect(address: str, *, timeout: float, **options: Any) -> Client:
-        timeouts.append(timeout)
+    def connect(address: str, *, within: float, **options: Any) -> Client:
+        times.append(within)
         return refuse(address)
 
     def sleep(seconds: float) -> None:
@@ -259,7 +259,7 @@ def test_finding_a_short_call_waits_for_a_place_for_its_own_time_only(monkeypatc
         world.pool.sessions(way())["host:1"].ask("list_all", seconds=2.0)
     assert caught.value.reason == "full"
     assert world.now == 1002.0
-    assert (timeouts[0], max(timeouts)) == (2.0, 2.0)
+    assert (times[0], max(times), min(times)) == (2.0, 2.0, SHORTEST_SECONDS)
 
 
 def test_a_bulk_link_that_is_idle_for_60_seconds_is_closed_beside_others_in_use() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
@@ -22,6 +23,8 @@ from aeron_spark.keys.known_servers import ipc_server, network_server
 from aeron_spark.keys.store import FilePeerStore, KeyPlaces
 from aeron_spark.transport.port import Place
 
+SHORTEST_SECONDS: Final = 0.1  # for the handshake, however little time the start of the media driver has left
+
 
 class Client(StreamingClient):
     """A client on this machine's media driver; ``close`` or ``with`` ends it.
@@ -32,9 +35,10 @@ class Client(StreamingClient):
 
     def __init__(
         self, place: Place, store: PeerStore, settings: ClientSettings, options: ClientOptions,
-        connection_class: type[Connection],
+        connection_class: type[Connection], *, by: float | None = None,
     ) -> None:  # fmt: skip
-        self._node = node.ensure(options.aeron_dir)
+        self._node = node.ensure(options.aeron_dir, timeout=_seconds_to_start(by))
+        self._by = by
         self._options = options
         self._at = place
         name = _name(place, self._node.aeron_dir)
@@ -46,6 +50,7 @@ class Client(StreamingClient):
         except BaseException:
             self._node.close()
             raise
+        self._by = None  # a driver that is lost later is opened again without regard to the first connect
 
     @classmethod
     def to(
@@ -57,10 +62,18 @@ class Client(StreamingClient):
         **options: Any,
     ) -> Client:
         """Make a client of the server at ``address`` that is not connected yet; all as for :func:`connect`."""
+        return cls._made(address, store, connection_class, options)
+
+    @classmethod
+    def _made(
+        cls, address: str, store: PeerStore | None, connection_class: type[Connection], options: dict[str, Any],
+        by: float | None = None,
+    ) -> Client:  # fmt: skip
+        """Make a client; ``by``: when the media driver must be there, by the monotonic clock."""
         given = client_options(address, options)
         peers = store or _store(given)
-        with node.ensure(given.aeron_dir) as held:
-            return cls(_place(given, held.aeron_dir), peers, given.settings, given, connection_class)
+        with node.ensure(given.aeron_dir, timeout=_seconds_to_start(by)) as held:
+            return cls(_place(given, held.aeron_dir), peers, given.settings, given, connection_class, by=by)
 
     def close(self) -> None:
         """Send what was sent, tell the server, and end; the media driver stops when nobody uses it any more."""
@@ -69,7 +82,7 @@ class Client(StreamingClient):
 
     def _dial_aeron(self) -> AeronDialing:
         # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
-        fresh = node.ensure(self._options.aeron_dir)
+        fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_to_start(self._by))
         self._node.close()
         self._node = fresh
         link = self._client_settings.link
@@ -103,19 +116,29 @@ def connect(
     may be down, and that writes through a buffer (:meth:`StreamingClient.writer`); ``client.connect(seconds)`` waits
     later. A server that listens over this machine's shared memory, too, is reached there, unless ``ipc='never'``.
 
+    ``timeout`` is in seconds. It bounds the start of this machine's media driver, too, which has ten minutes without
+    it; a start that is slow goes on, and the next call waits for the same one. With 0 the client tries until it is
+    closed.
+
     Raises OptionError for what is wrong here, RefusedError with the server's reason, IdentityError for a wrong key, and
     ConnectError or WaitTimeout where nobody answers.
     """
-    client = Client.to(address, store=store, connection_class=connection_class, **options)
+    by = time.monotonic() + timeout if timeout else None
+    client = Client._made(address, store, connection_class, options, by)
     try:
         if wait:
-            client.connect(timeout)
+            client.connect(timeout if by is None else max(SHORTEST_SECONDS, by - time.monotonic()))
         else:
             client.begin_connecting()
     except BaseException:
         client.close()
         raise
     return client
+
+
+def _seconds_to_start(by: float | None) -> float:
+    """Return how long this machine's media driver may take to be there."""
+    return node.START_TIMEOUT if by is None else max(0.0, by - time.monotonic())
 
 
 def _place(given: ClientOptions, aeron_dir: str) -> Place:
