@@ -7,6 +7,7 @@ the time as long as entries are open. A forked child begins with an empty pool.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -30,6 +31,7 @@ SHORTEST_SECONDS: Final = 0.1  # seconds for an attempt to connect, however litt
 MORE_PLACES: Final = "Raise the server's limit, or run fewer tasks."
 IDLE_SECONDS: Final = 60.0  # an entry that was idle for so long is closed
 THREAD: Final = "aeron-spark-connections"
+LOG: Final = logging.getLogger("aeron_spark.pool")
 
 Connect = Callable[..., "Client"]  # address, timeout, within, the client's options -> a client that is connected
 _Key = tuple[object, ...]  # the server, everything that makes a connection another one, the partition
@@ -97,7 +99,7 @@ class ConnectionPool:
         with self._changed:
             in_use = list(self._open)
         for entry in in_use:
-            entry.asking.close_idle()
+            _close_quietly(f"bulk links with {entry.address}", entry.asking.close_idle)
         with self._changed:
             return min((self._wait(entry, now) for entry in self._open), default=None)
 
@@ -137,7 +139,11 @@ class ConnectionPool:
                 self._changed.notify_all()
                 return
             self._watching = True
-        threading.Thread(target=self._watch_time, name=THREAD, daemon=True).start()
+        try:
+            threading.Thread(target=self._watch_time, name=THREAD, daemon=True).start()
+        except BaseException:
+            self._watch_ended()
+            raise
 
     def _entry(self, way: Through, name: str, address: str, server_key: str | None, partition: int | None) -> PoolEntry:
         options: dict[str, Any] = dict(way.client) | {"serverKey": server_key}
@@ -160,16 +166,30 @@ class ConnectionPool:
                 self._open.discard(entry)
                 if self._entries.get(entry.key) is entry:
                     del self._entries[entry.key]
-            _close_quietly(entry.asking, client)
+            entry.close_client(client)
 
     def _watch_time(self) -> None:
-        while True:
-            wait = self.sweep(self.clock())
-            with self._changed:
-                if not self._open:
-                    self._watching = False
-                    return
-                self._changed.wait(wait)
+        try:
+            while self._watch_once():
+                pass
+        except BaseException:
+            self._watch_ended()
+            raise
+
+    def _watch_once(self) -> bool:
+        """Sweep, and wait until it is time to sweep again; False where no entry is open."""
+        wait = self.sweep(self.clock())
+        with self._changed:
+            if not self._open:
+                self._watching = False
+                return False
+            self._changed.wait(wait)
+            return True
+
+    def _watch_ended(self) -> None:
+        """Let the next entry that is opened begin another thread."""
+        with self._changed:
+            self._watching = False
 
 
 class PoolEntry:
@@ -242,7 +262,12 @@ class PoolEntry:
         """End the connection, in use or not; the next use makes another."""
         client = self._client
         if client is not None:
-            _close_quietly(self.asking, client)
+            self.close_client(client)
+
+    def close_client(self, client: Client) -> None:
+        """Close a client of this entry, and the bulk links of it that are not lent."""
+        _close_quietly(f"bulk links with {self.address}", self.asking.close)
+        _close_quietly(f"a connection with {self.address}", client.close)
 
     def after_fork(self) -> None:
         """Forget the client, which is the parent's."""
@@ -315,12 +340,14 @@ def _connect(address: str, *, timeout: float, within: float | None, **options: A
         return connect(address, timeout=timeout, **options)
 
 
-def _close_quietly(asking: Asking, client: Client) -> None:
+def _close_quietly(what: str, close: Callable[[], object]) -> None:
+    """Close; an error is logged, because what else is idle has to be closed all the same."""
     try:
-        asking.close()
-        client.close()
-    except AeronSparkError:  # its server is gone, or its driver: it is closed all the same
-        pass
+        close()
+    except AeronSparkError as error:  # its server is gone, or its driver: it is closed all the same
+        LOG.debug("closing %s: %s", what, error)
+    except Exception:
+        LOG.exception("closing %s failed", what)
 
 
 POOL: Final = ConnectionPool()

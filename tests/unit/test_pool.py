@@ -302,6 +302,66 @@ def test_finding_c7_the_thread_that_watches_ends_with_the_last_entry_and_begins_
             assert len(world.clients) == 2 * turn
 
 
+def failing() -> None:
+    raise RuntimeError("an error of no known kind")
+
+
+def test_finding_c7_an_error_while_one_entry_is_closed_leaves_no_other_one_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Finding C7: an error that was not an AeronSparkError ended the sweep, and the thread that makes it, for good."""
+    world = World()
+    for address in ("host:1", "host:2", "host:3"):
+        session = world.pool.sessions(way("worker", address))[address]
+        with session.branch("key"):
+            pass
+    broken, without_links, _ = world.clients
+    broken.close = failing  # type: ignore[method-assign]
+    without_links.links[0].close = failing
+    assert world.after(IDLE_SECONDS) is None
+    assert [client.closed for client in world.clients] == [False, True, True]
+    assert [record.message for record in caplog.records] == [
+        "closing a connection with host:1 failed",
+        "closing bulk links with host:2 failed",
+    ]
+
+
+def test_finding_c7_an_error_while_a_bulk_link_is_closed_leaves_no_other_one_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Finding C7: an error while an idle bulk link was closed ended the sweep before those of other entries."""
+    world = World()
+    with world.pool.borrow(way("worker", "host:1", "host:2")) as sessions:
+        for session in sessions.values():
+            with session.branch("key"):
+                pass
+        first, second = (client.links[0] for client in world.clients)
+        first.close = second.close = failing
+        assert world.after(IDLE_SECONDS) == IDLE_SECONDS / 10
+    assert sorted(record.message for record in caplog.records) == [
+        "closing bulk links with host:1 failed",
+        "closing bulk links with host:2 failed",
+    ]
+
+
+def test_finding_c7_a_watching_thread_that_failed_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding C7: after the thread that sweeps had failed, the pool believed that it still ran."""
+    import time
+
+    world = World(clock=time.monotonic, watch=True, idle_seconds=0.05)
+    ended_threads: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", ended_threads.append)
+    sweep = world.pool.sweep
+    monkeypatch.setattr(world.pool, "sweep", lambda now: failing())
+    with ended(world.pool):
+        use(world, way("worker", "host:1"))
+        wait_for(lambda: ended_threads, "the thread that watches to fail")
+        monkeypatch.setattr(world.pool, "sweep", sweep)
+        wait_for(lambda: not world.pool._watching, "the pool to know that")
+        use(world, way("worker", "host:2"))
+        wait_for(lambda: world.open == 0, "idle connections to be closed")
+
+
 FORKED = """
 import os, sys, threading
 from tests.unit.test_pool import World, use, way
