@@ -14,11 +14,16 @@ TICK: Final = 1.0  # seconds between two looks at retention, leases and what was
 
 
 class StreamKeeper:
-    """``open_store`` may take as long as recovering takes; ``report`` is told what goes wrong unasked."""
+    """``open_store`` may take as long as recovering takes; ``report`` is told what goes wrong unasked.
+
+    ``open_store`` is given a question, whether the server is being closed, and raises AeronSparkError soon after it is:
+    ``close`` waits for it.
+    """
 
     def __init__(
-        self, open_store: Callable[[], Streams], report: Callable[[Connection | None, BaseException], None]
-    ) -> None:
+        self, open_store: Callable[[Callable[[], bool]], Streams],
+        report: Callable[[Connection | None, BaseException], None],
+    ) -> None:  # fmt: skip
         self._open_store = open_store
         self._report = report
         self._lock = threading.Lock()
@@ -33,7 +38,7 @@ class StreamKeeper:
             if self._ending.is_set():
                 raise UsageError("the server is closed", remedy="Start it again")
             if self._store is None:
-                self._store = self._open_store()
+                self._store = self._open_store(self._ending.is_set)
                 self._thread = threading.Thread(target=self._look_after, name="aeron-spark-streams", daemon=True)
                 self._thread.start()
             return self._store
@@ -56,7 +61,8 @@ class StreamKeeper:
         try:
             _ = self.store
         except AeronSparkError as error:
-            self._report(None, error)
+            if not self._ending.is_set():
+                self._report(None, error)
 
     def _look_after(self) -> None:
         said: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -168,7 +168,7 @@ class Server(ServerCore):
         if found.state in ("absent", "stale"):
             refuse_taken_ports(self._options.places)
 
-    def _open_streams(self) -> Streams:
+    def _open_streams(self, ending: Callable[[], bool]) -> Streams:
         folder = self._streams_folder
         if folder is None or not self._node.archive_dir:
             raise SetupError(
@@ -177,7 +177,7 @@ class Server(ServerCore):
                 remedy="Start the server with an aeronDir of its own.",
             )
         lock = self._locks.take_store(folder)
-        return Streams(folder, embedded(self._node), self._options.stream_settings, lock=lock)
+        return Streams(folder, embedded(self._node), self._options.stream_settings, lock=lock, ending=ending)
 
     @property
     def _longest_message(self) -> int:

@@ -92,9 +92,10 @@ class Streams:
 
     ``clock`` is monotonic and in seconds, ``wall`` gives ns since 1970, ``random`` so many random bits. ``lock`` is
     what :func:`lock_store` gave, where the caller holds the folder already; it stays the caller's. Each opening is an
-    epoch of what it commits, another one for each stream, see log.epochs. Opening undoes what was not committed. Raises
-    InUseError where another server uses the folder, SetupError where the archive's files are not here to be read,
-    ConnectError or TransportError where it does not answer.
+    epoch of what it commits, another one for each stream, see log.epochs. Opening undoes what was not committed.
+    ``ending`` is asked before each stream is recovered whether the server is being closed. Raises InUseError where
+    another server uses the folder, SetupError where the archive's files are not here to be read, ConnectError or
+    TransportError where it does not answer, UsageError where the server is being closed.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Streams:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
         random: Callable[[int], int] = secrets.randbits,
+        ending: Callable[[], bool] = bool,
     ) -> None:
         if not address.archive_dir:
             raise SetupError(
@@ -128,9 +130,9 @@ class Streams:
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
         try:
-            self._recover()
+            self._recover(ending)
         except BaseException:
-            self._release()
+            self.close()
             raise
 
     def create(
@@ -255,13 +257,15 @@ class Streams:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _recover(self) -> None:
+    def _recover(self, ending: Callable[[], bool]) -> None:
         recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
         for left in self._leftovers():
+            _refuse_ending(ending)
             self._sweep(left)
         for folder in sorted(self.folder.iterdir()):
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
+            _refuse_ending(ending)
             with suppress(AeronSparkError):
                 self._admit(folder.name, recordings)
 
@@ -359,3 +363,8 @@ class Streams:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise UsageError("the streams were closed", remedy="Open them anew.")
+
+
+def _refuse_ending(ending: Callable[[], bool]) -> None:
+    if ending():
+        raise UsageError("the server was closed while it recovered its streams", remedy="Start it again.")
