@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -160,10 +161,11 @@ class Keeper:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Nothing here may take a lock or print: the main thread may be in the middle of either.
-        if self._alive.held:
-            self._places.record.unlink(missing_ok=True)  # from now on nobody new may count on it
+        # Nothing here may take a lock, print or raise: the main thread may be in the middle of anything.
         self._stop.make(number)
+        if self._alive.held:
+            with suppress(OSError):  # of the disk: the node stops all the same, and tries again to remove the record
+                self._places.record.unlink(missing_ok=True)  # from now on no new user may count on it
 
     def _end(self) -> None:
         if self._stop.number is not None:
