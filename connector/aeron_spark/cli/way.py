@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -169,16 +168,16 @@ def operation() -> Iterator[None]:
 @contextmanager
 def interruption() -> Iterator[Callable[[], bool]]:
     """Give a question: was this process asked to stop by SIGINT? A second SIGINT stops at once."""
-    asked = threading.Event()
+    asked: list[int] = []  # a threading.Event takes a lock, which the interrupted thread may hold: see node.signals
 
     def stop(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        asked.set()
+        asked.append(number)
 
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, stop)
     try:
-        yield asked.is_set
+        yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
 
