@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -187,10 +186,7 @@ def close_everything() -> None:
 
 def close_client(aeron_dir: str | Path) -> None:
     """End what this process has at one driver, before that goes; clients of other drivers live on."""
-    with clients._lock:
-        client = clients._clients.pop((os.getpid(), str(aeron_dir)), None)
-    if client is not None:
-        client.close()
+    clients.close_client(str(aeron_dir))
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from aeron_spark import node
 from aeron_spark.aeron import client as clients
 from aeron_spark.cli.main import main
 from aeron_spark.log import publisher, reach
+from aeron_spark.process_cache import ProcessCache
 from tests.leaks import SHARED_MEMORY
 
 CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
@@ -100,15 +101,15 @@ Kept = tuple[frozenset[object], frozenset[object], frozenset[object]]
 
 def what_is_kept() -> Kept:
     """Return which publications, clients and nodes this process keeps now: fixtures of other tests use them."""
-    return frozenset(publisher._offerings), frozenset(clients._clients), frozenset(reach._held)
+    return publisher.OFFERINGS.kept_keys(), clients.CLIENTS.kept_keys(), reach.HELD.kept_keys()
 
 
 def end_of_process(before: Kept) -> None:
     """Give back what a command keeps until its process ends: publications, clients with their sessions, nodes."""
-    pools: tuple[dict[Any, Any], ...] = (publisher._offerings, clients._clients, reach._held)
-    for pool, was in zip(pools, before, strict=True):
-        for key in [key for key in pool if key not in was]:
-            pool.pop(key).close()
+    caches: tuple[ProcessCache[Any, Any], ...] = (publisher.OFFERINGS, clients.CLIENTS, reach.HELD)
+    for cache, was in zip(caches, before, strict=True):
+        for key in cache.kept_keys() - was:
+            cache.take(key).close()
 
 
 def run_program(*arguments: str, **environ: str) -> Said:

@@ -26,7 +26,7 @@ NAMES_OF_NOTHING: Final = {"utils", "util", "common", "helpers", "helper", "mana
 # A part imports only from rows above its own, and from itself. Parts of one row know nothing of each other.
 LAYERS: Final = (
     {"errors"},
-    {"wire", "endpoint", "transport"},
+    {"wire", "endpoint", "transport", "process_cache"},
     {"aeron", "options", "keys"},
     {"node"},
     {"duologue"},

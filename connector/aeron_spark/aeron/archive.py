@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from aeron_spark.aeron.exceptions import archive_error_code, java_errors
 from aeron_spark.aeron.interruptible import Interruptible, interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, RefusedError, TransportError, WaitTimeout
+from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.waiting import LONGEST_SLEEP, Deadline, wait_for
 
 NULL_POSITION: Final = -1
@@ -377,19 +376,17 @@ def _credentials(path: str) -> Any:
     )
 
 
-_lock = threading.Lock()
-_archives: dict[tuple[int, ArchiveAddress], Archive] = {}
+ARCHIVES: Final[ProcessCache[ArchiveAddress, Archive]] = ProcessCache()
 
 
 def archive_of(address: ArchiveAddress) -> Archive:
     """Return this process's session with the archive; one that was disconnected, or may have been, is replaced."""
     client = client_of(address.aeron_dir)
-    key = (os.getpid(), address)
-    with _lock:
-        archive = _archives.get(key)
-        if archive is None or archive.closed or archive.dormant or archive.client is not client:
-            if archive is not None:
-                archive.close()
-            archive = _archives[key] = Archive(address, client)
-        archive.used_at = time.monotonic()
-        return archive
+
+    def is_usable(archive: Archive) -> bool:
+        if archive.closed or archive.dormant or archive.client is not client:
+            return False
+        archive.used_at = time.monotonic()  # under the cache's lock: no other thread finds it dormant meanwhile
+        return True
+
+    return ARCHIVES.get(address, lambda: Archive(address, client), is_usable, Archive.close)

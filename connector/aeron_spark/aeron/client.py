@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any, Final
 
 from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
+from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.waiting import wait_for
 
 CONDUCTOR_IDLE_NS: Final = (
@@ -89,27 +89,25 @@ def image_of(subscription: Any, session_id: int, seconds: float, what: str) -> A
     )
 
 
-_lock = threading.Lock()
-_clients: dict[tuple[int, str], Client] = {}
+CLIENTS: Final[ProcessCache[str, Client]] = ProcessCache()  # by the driver's directory
 
 
 def client_of(aeron_dir: str) -> Client:
     """Return this process's client of the driver in ``aeron_dir``; a dead one is replaced."""
-    key = (os.getpid(), aeron_dir)
-    with _lock:
-        client = _clients.get(key)
-        if client is None or client.closed:
-            if client is not None:
-                client.close()
-            client = _clients[key] = Client(aeron_dir)
-        return client
+    return CLIENTS.get(aeron_dir, lambda: Client(aeron_dir), lambda client: not client.closed, Client.close)
 
 
 def close_all() -> None:
     """Close every client of this process."""
-    with _lock:
-        for key in [key for key in _clients if key[0] == os.getpid()]:
-            _clients.pop(key).close()
+    for aeron_dir in CLIENTS.kept_keys():
+        close_client(aeron_dir)
+
+
+def close_client(aeron_dir: str) -> None:
+    """Close this process's client of the driver in ``aeron_dir``, where it has one."""
+    client = CLIENTS.take(aeron_dir)
+    if client is not None:
+        client.close()
 
 
 def require_open(client: Client, doing: str) -> None:

@@ -11,14 +11,15 @@ import atexit
 import os
 import re
 import signal
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.aeron.jars import classpath
 from aeron_spark.aeron.signals import is_handled, left_to_the_process
 from aeron_spark.errors import SetupError, UsageError
+from aeron_spark.process_cache import ProcessLock
 
 MINIMUM_JAVA: Final = 17
 
@@ -36,7 +37,8 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # how Spark ends its Py
 OWN_SIGNALS: Final = "-Xrs"  # the JVM leaves signals to the process, which closes what it opened by itself
 HEAP: Final = "-Xmx128m"  # nothing big lives on the heap: rows are in Arrow's memory, logs are mapped
 
-_lock = threading.Lock()
+_lock = ProcessLock()
+_is_starting = False  # in the middle of its start a JVM survives a fork as little as later
 _started_in: int | None = None
 _keeps_signals = False  # whether this process wants every signal for itself
 _classes: dict[str, Any] = {}  # looking one up takes longer than most calls of it
@@ -70,7 +72,7 @@ def start(*extra: str) -> None:
             if _keeps_signals:
                 extra = (*extra, OWN_SIGNALS)
             handled = [number for number in ENDING_SIGNALS if is_handled(number)]
-            with left_to_the_process(handled):
+            with left_to_the_process(handled), _starting():
                 # with interrupt=False JPype would have its own handler of SIGINT, which wakes no thread that waits
                 jpype.startJVM(library, *ARGUMENTS, HEAP, *extra, classpath=jars, convertStrings=False, interrupt=True)
                 _take_signals([] if OWN_SIGNALS in extra else [one for one in ENDING_SIGNALS if one not in handled])
@@ -81,6 +83,25 @@ def start(*extra: str) -> None:
         _started_in = os.getpid()
         # Before JPype ends the JVM: it interrupts threads, and a client that is closed then complains.
         atexit.register(_close, os.getpid())
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    global _is_starting
+    _is_starting = True
+    try:
+        yield
+    finally:
+        _is_starting = False
+
+
+def _after_fork() -> None:
+    global _started_in, _is_starting
+    if _is_starting:  # by another thread of the parent
+        _started_in, _is_starting = os.getppid(), False
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_signals() -> None:

@@ -24,12 +24,13 @@ from aeron_spark.endpoint.records import Kind
 from aeron_spark.endpoint.requests import Target
 from aeron_spark.endpoint.typed import Types
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
+from aeron_spark.process_cache import ProcessLock
 from aeron_spark.transport.port import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox, Lost
 
 NOT_YOURS: Final = "aeron-spark/1 FAILED not-permitted This duologue is another client's"
 EVERYBODY: Final = 0.045  # seconds between two looks at connections from which nothing came: some five ticks
 # msgspec builds what it knows of a class at its first use; a second thread in the midst of that crashes the process
-_BUILDING_TYPES: Final = threading.Lock()
+_BUILDING_TYPES: Final = ProcessLock()
 LISTENER_THREADS: Final = 4096  # at most one for each connection that has something to deliver; made when needed
 
 

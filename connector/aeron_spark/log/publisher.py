@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.offer import Offering
 from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
+from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.transport.offer import OfferResult
 from aeron_spark.transport.waiting import Deadline, wait_for
@@ -218,22 +217,22 @@ class Publisher:
         return f"{what} on {self.address.channel} stream {self.address.stream_id}"
 
 
-_lock = threading.Lock()
-_offerings: dict[tuple[int, str, str, int], Offering] = {}
+OFFERINGS: Final[ProcessCache[tuple[str, str, int], Offering]] = ProcessCache()  # by driver, channel and stream
 
 
 def offering_of(address: PublishAddress, channel: str) -> Offering:
     """Return this process's publication of a stream, kept from task to task; after a close a new one."""
-    key = (os.getpid(), address.aeron_dir, address.channel, address.stream_id)
-    with _lock:
-        offering = _offerings.get(key)
-        if offering is None or offering.closed:
-            offering = _offerings[key] = Offering(client_of(address.aeron_dir), channel, address.stream_id)
-        return offering
+    return OFFERINGS.get(
+        (address.aeron_dir, address.channel, address.stream_id),
+        lambda: Offering(client_of(address.aeron_dir), channel, address.stream_id),
+        lambda offering: not offering.closed,
+        lambda closed: None,
+    )
 
 
 def close_all() -> None:
     """Close every publication of this process."""
-    with _lock:
-        for key in [key for key in _offerings if key[0] == os.getpid()]:
-            _offerings.pop(key).close()
+    for key in OFFERINGS.kept_keys():
+        offering = OFFERINGS.take(key)
+        if offering is not None:
+            offering.close()

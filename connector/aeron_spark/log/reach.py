@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +14,7 @@ from aeron_spark.errors import SetupError
 from aeron_spark.log.api import EMBEDDED
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import Direct
+from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
@@ -116,20 +116,17 @@ def this_host() -> str:
         return socket.gethostname()
 
 
-_lock = threading.Lock()
-_held: dict[tuple[int, str | None], NodeHandle] = {}
+HELD: Final[ProcessCache[str | None, NodeHandle]] = ProcessCache()  # by the directory that was asked for
 
 
 def hold(aeron_dir: str | None) -> NodeHandle:
     """Return this process's handle on the node of ``aeron_dir``, kept until the process ends, and the node with it."""
-    key = (os.getpid(), aeron_dir)
-    with _lock:
-        handle = _held.get(key)
-        if handle is None or handle.closed or not _alive(handle):
-            if handle is not None:
-                handle.close()
-            handle = _held[key] = node.ensure(aeron_dir)
-        return handle
+    return HELD.get(
+        aeron_dir,
+        lambda: node.ensure(aeron_dir),
+        lambda handle: not handle.closed and _alive(handle),
+        NodeHandle.close,
+    )
 
 
 def _alive(handle: NodeHandle) -> bool:
