@@ -38,13 +38,18 @@ _Key = tuple[object, ...]  # the server, everything that makes a connection anot
 
 
 class ConnectionPool:
-    """Thread-safe. ``clock`` gives seconds; without ``watch`` no thread is started, and ``sweep`` is the caller's."""
+    """Thread-safe. ``clock`` gives seconds; without ``watch`` no thread is started, and ``sweep`` is the caller's.
+
+    ``let_go`` gives back what connections share in this process, when no entry is open. It returns the seconds until
+    more of it can be given back, or None.
+    """
 
     def __init__(
         self, connect: Connect | None = None, *, clock: Callable[[], float] = time.monotonic,
-        idle_seconds: float = IDLE_SECONDS, watch: bool = True,
+        idle_seconds: float = IDLE_SECONDS, watch: bool = True, let_go: Callable[[], float | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.connect = connect or _connect
+        self._let_go = let_go
         self.clock = clock
         self._idle_seconds = idle_seconds
         self._watch = watch
@@ -56,6 +61,7 @@ class ConnectionPool:
         self._entries: dict[_Key, PoolEntry] = {}
         self._open: set[PoolEntry] = set()
         self._watching = False
+        self._closes = 0  # calls of ``close``
 
     @contextmanager
     def borrow(self, way: Direct | Through, partition: int | None = None) -> Iterator[dict[str, Asking]]:
@@ -91,7 +97,7 @@ class ConnectionPool:
     def sweep(self, now: float) -> float | None:
         """Close the entries, and bulk links of others, that were idle for long enough.
 
-        Return the seconds until the next sweep, or None if no entry is open.
+        Return the seconds until the next sweep, or None if no entry is open and nothing is left of any.
         """
         with self._changed:
             due = [entry for entry in self._open if not entry.is_busy and now - entry.idle_since >= self._idle_seconds]
@@ -101,7 +107,15 @@ class ConnectionPool:
         for entry in in_use:
             _close_quietly(f"bulk links with {entry.address}", entry.asking.close_idle)
         with self._changed:
-            return min((self._wait(entry, now) for entry in self._open), default=None)
+            wait = min((self._wait(entry, now) for entry in self._open), default=None)
+        return self._rest_let_go() if wait is None else wait
+
+    def _rest_let_go(self) -> float | None:
+        try:
+            return self._let_go()
+        except Exception:
+            LOG.exception("closing what connections share failed")
+            return None
 
     def _wait(self, entry: PoolEntry, now: float) -> float:
         remaining = 0.0 if entry.is_busy else entry.idle_since + self._idle_seconds - now
@@ -119,6 +133,7 @@ class ConnectionPool:
             entries = set(self._entries.values()) | self._open
             self._entries.clear()
             self._open.clear()
+            self._closes += 1
             self._changed.notify_all()
         for entry in entries:
             entry.close()
@@ -177,14 +192,16 @@ class ConnectionPool:
             raise
 
     def _watch_once(self) -> bool:
-        """Sweep, and wait until it is time to sweep again; False where no entry is open."""
+        """Sweep, and wait until it is time to sweep again; False where nothing is left, or the pool was closed."""
+        closes = self._closes
         wait = self.sweep(self.clock())
         with self._changed:
-            if not self._open:
-                self._watching = False
-                return False
-            self._changed.wait(wait)
-            return True
+            if wait is not None and (self._open or closes == self._closes):
+                self._changed.wait(wait)
+            if self._open or (wait is not None and closes == self._closes):
+                return True
+            self._watching = False
+            return False
 
     def _watch_ended(self) -> None:
         """Let the next entry that is opened begin another thread."""
@@ -340,6 +357,12 @@ def _connect(address: str, *, timeout: float, within: float | None, **options: A
         return connect(address, timeout=timeout, **options)
 
 
+def _let_go() -> float | None:
+    from aeron_spark.aeron.client import close_unused
+
+    return close_unused()
+
+
 def _close_quietly(what: str, close: Callable[[], object]) -> None:
     """Close; an error is logged, because what else is idle has to be closed all the same."""
     try:
@@ -350,5 +373,5 @@ def _close_quietly(what: str, close: Callable[[], object]) -> None:
         LOG.exception("closing %s failed", what)
 
 
-POOL: Final = ConnectionPool()
+POOL: Final = ConnectionPool(let_go=_let_go)
 os.register_at_fork(after_in_child=POOL.after_fork)

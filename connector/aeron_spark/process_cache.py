@@ -69,10 +69,21 @@ class ProcessCache(Generic[K, V]):
         with self._lock:
             return frozenset(self._values)
 
+    def values(self, is_wanted: Callable[[V], bool]) -> list[V]:
+        """Return the values for which ``is_wanted`` is true."""
+        with self._lock:
+            return [value for value in self._values.values() if is_wanted(value)]
+
     def take(self, key: K) -> V | None:
         """Keep the value of ``key`` no longer, and return it."""
         with self._lock:
             return self._values.pop(key, None)
+
+    def take_unused(self, is_unused: Callable[[V], bool]) -> list[V]:
+        """Keep the values that are unused no longer, and return them; no use of one begins meanwhile."""
+        with self._lock:
+            unused = [key for key, value in self._values.items() if is_unused(value)]
+            return [self._values.pop(key) for key in unused]
 
     def after_fork(self) -> None:
         """Begin without values, in a forked child."""

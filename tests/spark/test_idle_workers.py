@@ -13,13 +13,16 @@ TASKS = 8
 
 
 def threads_of_a_worker(_: object) -> list[tuple[int, bool, list[str]]]:
-    """Return a worker's process, whether it has used the pool, and the names of its threads that are ours."""
+    """Return a worker's process, whether it has used the pool, and the names of its threads that are ours or Aeron's.
+
+    The system is asked, not Python, which does not know the threads that Java began.
+    """
     import os
     import sys
-    import threading
 
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("aeron-spark")]
-    return [(os.getpid(), "aeron_spark.pool" in sys.modules, names)]
+    from tests.java_threads import java_threads
+
+    return [(os.getpid(), "aeron_spark.pool" in sys.modules, sorted(java_threads()))]
 
 
 @pytest.mark.full("it waits for 60 seconds of real time; tests/unit/test_pool.py shows the same by a clock of its own")
@@ -38,4 +41,6 @@ def test_finding_c7_60_seconds_after_its_last_use_a_worker_has_no_connection_and
         return [one for one in tasks.mapPartitions(threads_of_a_worker).collect() if one[1]]
 
     assert left(), "no worker that has read or written was asked"
-    wait_for(lambda: not any(names for _, _, names in left()), 20, "the workers' threads to end")
+    wait_for(
+        lambda: not any(names for _, _, names in left()), 30, "the workers' threads to end", state=lambda: str(left())
+    )

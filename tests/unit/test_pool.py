@@ -362,6 +362,48 @@ def test_finding_c7_a_watching_thread_that_failed_is_followed_by_another(monkeyp
         wait_for(lambda: world.open == 0, "idle connections to be closed")
 
 
+def test_finding_c7_what_connections_share_is_given_back_when_no_entry_is_open() -> None:
+    """Finding C7: a worker kept an Aeron client after its last connection was closed."""
+    waits = [5.0, None]
+    asked: list[float] = []
+    world = World()
+    world.pool = ConnectionPool(
+        world.connect, clock=lambda: world.now, watch=False, let_go=lambda: asked.append(world.now) or waits.pop(0)
+    )
+    use(world, way("worker", "host:1"))
+    use(world, way("worker", "host:2"))
+    world.now += 1
+    use(world, way("worker", "host:2"))
+    assert world.after(IDLE_SECONDS - 1) == 1.0
+    assert asked == []
+    assert world.after(1.0) == 5.0
+    assert world.after(5.0) is None
+    assert asked == [world.now - 5.0, world.now]
+
+
+def test_finding_c7_what_cannot_be_given_back_ends_no_sweep(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(let_go=failing)
+    use(world, way())
+    assert world.after(IDLE_SECONDS) is None
+    assert [record.message for record in caplog.records] == ["closing what connections share failed"]
+
+
+def test_finding_c7_the_thread_that_watches_waits_for_what_connections_share_until_the_pool_is_closed() -> None:
+    import time
+
+    shared = threading.Event()
+    world = World(clock=time.monotonic, watch=True, idle_seconds=0.05, let_go=lambda: shared.set() or 3600.0)
+    with ended(world.pool):
+        use(world, way())
+        assert shared.wait(10)
+        assert (world.open, world.pool._watching) == (0, True)
+        world.pool.close()
+        wait_for(lambda: not world.pool._watching, "the pool's thread to end")
+        shared.clear()
+        use(world, way())
+        assert shared.wait(10)
+
+
 FORKED = """
 import os, sys, threading
 from tests.unit.test_pool import World, use, way

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from aeron_spark.aeron.exceptions import describe, java_errors
@@ -15,6 +17,9 @@ from aeron_spark.transport.waiting import wait_for
 CONDUCTOR_IDLE_NS: Final = (
     1_000_000  # how late a new image may be noticed; Aeron's own default of 16 ms shows in every task
 )
+# Seconds that an unused client stays: Aeron unmaps all logs at once when a client is closed, and a thread that was
+# offering when its publication was closed must have come back. Aeron itself unmaps closed logs after 3 s.
+LINGER: Final = 5.0
 CONNECT_TIMEOUT: Final = 10.0  # seconds for the driver to answer
 
 
@@ -23,6 +28,9 @@ class Client:
 
     def __init__(self, aeron_dir: str) -> None:
         self.aeron_dir = aeron_dir
+        self.is_kept = False  # whether it was given out without a lease, for what the process keeps until its end
+        self.leases: set[ClientLease] = set()  # added to under the lock of ``CLIENTS``
+        self.returned = time.monotonic()  # when the last lease ended
         self._driver = _driver_identity(aeron_dir)
         self.errors = jclass("io.aeronspark.ErrorLatch")()
         context = jclass("io.aeron.Aeron$Context")()
@@ -89,12 +97,70 @@ def image_of(subscription: Any, session_id: int, seconds: float, what: str) -> A
     )
 
 
+class ClientLease:
+    """A use of ``client`` that ends by ``close``: no thread of the user's is in the middle of Aeron then."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        client.leases.add(self)
+
+    def close(self) -> None:
+        """End the use. Again, it does nothing."""
+        if self in self.client.leases:
+            self.client.returned = time.monotonic()
+            self.client.leases.discard(self)
+
+
 CLIENTS: Final[ProcessCache[str, Client]] = ProcessCache()  # by the driver's directory
 
 
 def client_of(aeron_dir: str) -> Client:
-    """Return this process's client of the driver in ``aeron_dir``; a dead one is replaced."""
-    return CLIENTS.get(aeron_dir, lambda: Client(aeron_dir), lambda client: not client.closed, Client.close)
+    """Return this process's client of the driver in ``aeron_dir``, for good; a dead one is replaced."""
+
+    def keep(client: Client) -> bool:
+        client.is_kept = True
+        return True
+
+    return _client(aeron_dir, keep)
+
+
+def lease_client(aeron_dir: str) -> ClientLease:
+    """Return a use of this process's client of the driver in ``aeron_dir``; a dead one is replaced."""
+    leases: list[ClientLease] = []
+
+    def lease(client: Client) -> bool:
+        leases.append(ClientLease(client))
+        return True
+
+    _client(aeron_dir, lease)
+    return leases[-1]
+
+
+def _client(aeron_dir: str, use: Callable[[Client], bool]) -> Client:
+    """Return the client, used under the lock of ``CLIENTS``: ``close_unused`` takes it before or not at all."""
+
+    def make() -> Client:
+        made = Client(aeron_dir)
+        use(made)
+        return made
+
+    return CLIENTS.get(aeron_dir, make, lambda client: not client.closed and use(client), Client.close)
+
+
+def close_unused() -> float | None:
+    """Close the clients whose last lease ended ``LINGER`` seconds ago, unless something else of this process has one.
+
+    Returns the seconds until others can be closed, or None where no other one is without a lease.
+    """
+    now = time.monotonic()
+    for client in CLIENTS.take_unused(lambda one: _is_unused(one) and now - one.returned >= LINGER):
+        client.close()
+    waiting = CLIENTS.values(_is_unused)
+    return min((max(0.0, client.returned + LINGER - now) for client in waiting), default=None)
+
+
+def _is_unused(client: Client) -> bool:
+    return not client.is_kept and not client.leases
 
 
 def close_all() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark import node
-from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.dialing import AeronDialing
 from aeron_spark.aeron.sole import ports_of_server
 from aeron_spark.client.options import ClientOptions, client_options
@@ -39,6 +39,7 @@ class Client(StreamingClient):
     ) -> None:  # fmt: skip
         self._node = node.ensure(options.aeron_dir, timeout=_seconds_to_start(by))
         self._by = by
+        self._leases: list[ClientLease] = []
         self._options = options
         self._at = place
         name = _name(place, self._node.aeron_dir)
@@ -48,7 +49,7 @@ class Client(StreamingClient):
                 is_ipc=place.media == "ipc",
             )  # fmt: skip
         except BaseException:
-            self._node.close()
+            self._give_back()
             raise
         self._by = None  # a driver that is lost later is opened again without regard to the first connect
 
@@ -78,6 +79,14 @@ class Client(StreamingClient):
     def close(self) -> None:
         """Send what was sent, tell the server, and end; the media driver stops when nobody uses it any more."""
         super().close()
+        if self._agent.alive:  # it did not end in time, and may be in the middle of Aeron: the Aeron client stays
+            self._node.close()
+        else:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        for lease in self._leases:
+            lease.close()
         self._node.close()
 
     def _dial_aeron(self) -> AeronDialing:
@@ -86,8 +95,10 @@ class Client(StreamingClient):
         self._node.close()
         self._node = fresh
         link = self._client_settings.link
+        lease = lease_client(self._node.aeron_dir)
+        self._leases.append(lease)
         return AeronDialing(
-            client_of(self._node.aeron_dir),
+            lease.client,
             self._at,
             wishes=link.wishes,
             ports=self._options.ports,

@@ -10,12 +10,17 @@ import java.util.concurrent.locks.LockSupport;
  * hundred that look for themselves would take several cores.
  * <p>
  * An inbox at rest is looked at under this one's lock, and leaves it under the same, so that its own thread never polls meanwhile.
+ * <p>
+ * The thread ends when no inbox has rested for some seconds; the next inbox at rest begins another one.
  */
 final class Lookout implements Runnable
 {
     static final Lookout OF_THIS_PROCESS = new Lookout();
 
     private static final long LOOK_NS = TimeUnit.MILLISECONDS.toNanos(1);
+
+    /** Longer than busy inboxes go without a rest. */
+    private static final long LINGER_NS = TimeUnit.SECONDS.toNanos(5);
 
     private final List<Inbox> resting = new ArrayList<>();
     private Thread thread;
@@ -55,10 +60,24 @@ final class Lookout implements Runnable
             {
                 LockSupport.parkNanos(this, LOOK_NS);
             }
-            else
+            else if (hasEnded())
             {
-                LockSupport.park(this);
+                return;
             }
+        }
+    }
+
+    /** Wait for an inbox that rests; whether none came, which is the thread's end. */
+    private boolean hasEnded()
+    {
+        LockSupport.parkNanos(this, LINGER_NS);
+        synchronized (this)
+        {
+            if (resting.isEmpty())
+            {
+                thread = null;
+            }
+            return thread == null;
         }
     }
 
