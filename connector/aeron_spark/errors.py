@@ -64,6 +64,9 @@ REFUSALS: Final[dict[str, Advice]] = {
     "pending": Advice(Retry.SOON, "Try again in a few seconds."),
     "shutdown": Advice(Retry.SOON, "Try again when the server has started again."),
     "timeout": Advice(Retry.SOON, "Try again; if this repeats, the server or the network is overloaded."),
+    "server-error": Advice(
+        Retry.SOON, "Try again; if this repeats, ask the server's operator: the server reports the error."
+    ),
     "key": Advice(Retry.NEVER, _ALLOW_KEY),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows to your key."),
     "not-permitted": Advice(Retry.NEVER, "Ask the server's operator to permit your address, tag and key."),

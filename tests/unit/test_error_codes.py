@@ -43,6 +43,7 @@ ADVICE = {
     "pending": Retry.SOON,
     "shutdown": Retry.SOON,
     "timeout": Retry.SOON,
+    "server-error": Retry.SOON,
     "full": Retry.WHEN_FREED,
     "address-limit": Retry.WHEN_FREED,
     "ids": Retry.WHEN_FREED,

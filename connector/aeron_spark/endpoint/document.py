@@ -34,6 +34,7 @@ MEANINGS: Final[dict[str, str]] = {
     "schema": "a message type differs on the two sides",
     "session-lost": "the session to come back to is not there any more",
     "timeout": "a step of the handshake took too long, or what came before it is forgotten",
+    "server-error": "an error of the server's own came before its decision, such as in a filter or a file of clients",
 }
 
 RECORDS: Final[dict[Kind, str]] = {

@@ -5,7 +5,8 @@ Rules:
 * Without allow rules everybody else comes in; with some, whoever one of them is true for.
 * A network of one family never matches an address of the other: ``0.0.0.0/0`` is every IPv4 address and no IPv6 one.
 * Networks say nothing of IPC: there, only functions count.
-* A function that raises, or returns anything but True or False, refuses; what it raised is in ``Refusal.cause``.
+* A function that raises, or returns anything but True or False, decides nothing: the client does not come in, and may
+  try again. The error is in ``Refusal.cause``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark.endpoint.addresses import IpAddress
-from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.endpoint.refusal import Refusal, undecided
 from aeron_spark.errors import OptionError
 
 NOT_PERMITTED: Final = Refusal("not-permitted", "Connection was not permitted!")
@@ -90,7 +91,7 @@ class Filters:
             allowing = _applicable(self._allow, candidate)
             allowed = not allowing or (not denied and any(_is_true(rule, candidate) for rule in allowing))
         except Exception as error:  # the user's own code: whatever it raises must not let anybody in
-            return Refusal(NOT_PERMITTED.code, NOT_PERMITTED.text, error)
+            return undecided(error)
         return None if allowed and not denied else NOT_PERMITTED
 
 

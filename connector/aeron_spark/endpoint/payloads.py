@@ -27,6 +27,7 @@ Code = Literal[
     "schema",
     "session-lost",
     "timeout",
+    "server-error",
 ]
 CODES: Final[frozenset[str]] = frozenset(get_args(Code))
 
@@ -97,7 +98,7 @@ class DoneAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5, kw_only=True):
-    """In FAILED: why the server refuses, for certain and for good."""
+    """In FAILED: why the server refuses, for certain."""
 
     code: Code
     text: _Printable

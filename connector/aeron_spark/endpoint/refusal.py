@@ -22,3 +22,8 @@ class Refusal:
     def advice(self) -> Advice:
         """When the client can try again, and what its user can do."""
         return REFUSALS.get(self.code, _UNKNOWN)
+
+
+def undecided(cause: Exception) -> Refusal:
+    """Return the answer of a server that met ``cause`` before it could decide; the client tries again."""
+    return Refusal("server-error", "An error of the server's own came before its decision", cause)

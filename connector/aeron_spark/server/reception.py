@@ -19,7 +19,7 @@ from aeron_spark.endpoint.handshake_server import ServerIdentity
 from aeron_spark.endpoint.limits import Admission, Permit
 from aeron_spark.endpoint.payloads import ClientDone, DoneAck, ServerHello
 from aeron_spark.endpoint.peers import Grant, PeerStore, judge_client
-from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.endpoint.refusal import Refusal, undecided
 from aeron_spark.endpoint.server_actions import Connected
 from aeron_spark.endpoint.tickets import Offer, TicketStore
 from aeron_spark.endpoint.typed import Types
@@ -31,7 +31,6 @@ from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.port import DuologueIds, Listening, Place
 
 MakeConnection = Callable[[Who, int], Connection]
-UNDECIDED = Refusal("not-permitted", "Connection was not permitted!")
 BAD_SOURCE = "aeron-spark/1 FAILED message Bad source address"
 
 
@@ -247,7 +246,7 @@ class Reception:
             refusal = judge_client(grant, done.tag, required=self.settings.authorized_only)
             refusal = refusal or self.settings.filters.refusal(Candidate(address, done.tag, key))
         except Exception as error:
-            return Refusal(UNDECIDED.code, UNDECIDED.text, error)
+            return undecided(error)
         return refusal or grant
 
     def _come_back(self, ticket: bytes, key: bytes, now: float) -> Offer[Guest] | None:
@@ -278,7 +277,7 @@ class Reception:
             guest = Guest(self._make(who, ids.session_in), grant, permit)
         except Exception as error:  # of a connection class of the program's own
             permit.release()
-            return Refusal(UNDECIDED.code, UNDECIDED.text, error)
+            return undecided(error)
         opened = self.tickets.open(who.key, guest, now, ticket)
         if isinstance(opened, Refusal):
             permit.release()

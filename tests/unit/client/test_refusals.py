@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.filters import Filters
+from aeron_spark.endpoint.filters import Filters, Network
 from aeron_spark.endpoint.handshake_client import ClientTiming
 from aeron_spark.endpoint.handshake_server import ServerTiming
 from aeron_spark.endpoint.hints import RefusalHint, encode_hint
@@ -25,7 +25,7 @@ from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, link, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:
-    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(deny=["0.0.0.0/0"])))
+    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(deny=[Network.parse("0.0.0.0/0")])))
     client = world.client(connect=False)
     begun = time.monotonic()
     with pytest.raises(RefusedError, match="Connection was not permitted!"):

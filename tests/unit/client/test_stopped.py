@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
+from aeron_spark.duologue.connection import Connection
+from aeron_spark.duologue.home import Home, Who
 from aeron_spark.endpoint.filters import Filters
-from aeron_spark.errors import ConnectError, IdentityError, RefusedError, TransportError, UsageError, WaitTimeout
+from aeron_spark.endpoint.peers import Grant
+from aeron_spark.errors import (
+    ConnectError,
+    IdentityError,
+    RefusedError,
+    SessionLost,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+)
+from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, wait_for
+from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, kept_for, wait_for
 
 QUICK = ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05)
 
@@ -153,3 +166,79 @@ def test_finding_c15_a_client_says_its_state(world: World) -> None:
     assert (client.state, client.error) == ("closed", None)
     with pytest.raises(UsageError, match="the client is closed"):
         client.send(1)
+
+
+class Fault:
+    """Code of the server's own program that fails while ``happens`` is true, as a full disk or a lost service does."""
+
+    def __init__(self) -> None:
+        self.happens = False
+
+    def check(self) -> None:
+        if self.happens:
+            raise OSError("a passing fault")
+
+    def denies(self, candidate: object) -> bool:
+        self.check()
+        return False
+
+    def store(self) -> MemoryPeerStore:
+        fault = self
+
+        class Store(MemoryPeerStore):
+            def grant(self, client: bytes) -> Grant | None:
+                fault.check()
+                return super().grant(client)
+
+        return Store()
+
+    def connection_class(self) -> type[Connection]:
+        fault = self
+
+        class Kind(Connection):
+            def __init__(self, home: Home, who: Who, number: int) -> None:
+                fault.check()
+                super().__init__(home, who, number)
+
+        return Kind
+
+
+def fault_met(world: World, server: ServerCore) -> None:
+    """Wait until the server has met the fault twice: after the first time a client that stops has stopped."""
+    wait_for(lambda: len(world.heard[server].errors_of(OSError)) >= 2, "the client to try again")
+
+
+@pytest.mark.parametrize("place", ["filter", "clients file"])
+def test_finding_c15_a_passing_fault_at_the_server_does_not_stop_a_client_that_comes_back(
+    world: World, place: str
+) -> None:
+    fault, got = Fault(), list[object]()
+    filters = Filters(deny=[fault.denies]) if place == "filter" else Filters()
+    store = fault.store() if place == "clients file" else None
+    server = world.server(ServerSettings(link=LINK, limits=FREE, filters=filters), store=store)
+    server.on_message(int, lambda _, message: got.append(message))
+    client = world.client(QUICK)
+    fault.happens = True
+    world.network.cut()
+    wait_for(lambda: not client.connected, "the link to be lost")
+    client.send(1)  # accepted: it must arrive
+    world.network.heal()
+    fault_met(world, server)
+    assert client.state == "reconnecting"
+    fault.happens = False
+    wait_for(lambda: got == [1], "the message that was accepted")
+
+
+def test_finding_c15_a_connection_class_that_fails_for_a_while_does_not_stop_a_client(world: World) -> None:
+    fault, both = Fault(), kept_for(0.4)
+    server = world.server(ServerSettings(link=both, limits=FREE), connection_class=fault.connection_class())
+    client = world.client(replace(QUICK, link=both))
+    wait_for(lambda: server.connections, "the server's connection")
+    fault.happens = True
+    world.network.cut()
+    wait_for(lambda: world.heard[client].errors_of(SessionLost), "the session to be over")
+    world.network.heal()
+    fault_met(world, server)
+    assert client.state in ("reconnecting", "connecting")
+    fault.happens = False
+    wait_for(lambda: client.connected, "the next connection")

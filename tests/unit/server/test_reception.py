@@ -362,7 +362,7 @@ class Broken(Connection):
 
 def test_a_connection_class_that_raises_refuses_its_client_and_leaks_nothing(world: World) -> None:
     server = world.server(ServerSettings(link=LINK, limits=FREE), connection_class=Broken)
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match="server-error"):
         client_of(world, 1).connect(PATIENCE)
     wait_for(lambda: nothing_in_use(server))
     assert any("no connection today" in str(error) for error in world.heard[server].errors)
@@ -373,7 +373,7 @@ def test_a_filter_that_raises_refuses_and_is_told(world: World) -> None:
         raise ValueError("odd filter")
 
     server = server_of(world, filters=Filters(allow=[odd]))
-    with pytest.raises(RefusedError):
+    with pytest.raises(RefusedError, match="server-error"):
         client_of(world, 1).connect(PATIENCE)
     wait_for(lambda: nothing_in_use(server))
 
