@@ -19,6 +19,8 @@ from typing import Final
 
 import psutil
 
+from aeron_spark.node.locks import MachineLock
+
 RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
 PATIENCE_VARIABLE: Final = "TEST_PATIENCE_S"  # how long the end of a test may take, for tests of that itself
 RUN_PREFIX: Final = "aeron-spark-test-"  # then the pid of the run's pytest, then a random part
@@ -54,6 +56,7 @@ def left_since(before: Left, run: str, *, patience: float, strict: bool = False)
     """
     deadline = time.monotonic() + patience
     while True:
+        _remove_locks_of_killed_servers(run)
         found = _new_since(before, run, strict=strict)
         if not found or time.monotonic() > deadline:
             return found
@@ -71,6 +74,16 @@ def remove_since(before: Left, run: str, *, strict: bool = False) -> None:
     psutil.wait_procs(found, timeout=10)
     for directory in directories:
         shutil.rmtree(directory, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(directory)  # a lock file
+
+
+def _remove_locks_of_killed_servers(run: str) -> None:
+    """Remove the lock files that no server holds: a server that was killed leaves its own to the next one."""
+    for path in SHARED_MEMORY.glob(f"{run}*.aeron-spark-server-*.lock"):
+        lock = MachineLock(path)
+        if lock.try_acquire():
+            lock.release()
 
 
 def _new_since(before: Left, run: str, *, strict: bool) -> list[str]:

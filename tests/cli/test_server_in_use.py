@@ -42,6 +42,28 @@ def test_finding_c4_a_second_server_exits_with_3_and_the_first_serves_on(
         assert first.stop() == 0
 
 
+@pytest.mark.parametrize("other", ["data home", "link"])
+def test_finding_c4_a_server_that_knows_the_driver_by_another_data_home_or_name_is_refused_its_port(
+    tmp_path: Path, shared: Path, address: str, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    driver = shared
+    with serving(tmp_path / "first", shared, address) as first:
+        first.wait("listening")
+        if other == "link":
+            driver = tmp_path / "link"
+            driver.symlink_to(shared)
+        else:
+            monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "data"))
+        with serving(tmp_path / "second", driver, address, "--streams-dir", str(tmp_path / "other")) as second:
+            assert second.process.wait(PATIENCE) == 3
+            assert second.process.stderr is not None
+            assert second.process.stderr.read() == (
+                f"aeron-spark: port {address.split(':')[1]} of the media driver in {driver} is served by server "
+                f"process {first.process.pid}. Stop it, or choose another port\n"
+            )
+        assert first.stop() == 0
+
+
 def test_finding_c4_an_address_that_another_program_has_is_told_by_a_driver_that_runs_already(
     tmp_path: Path, shared: Path, address: str
 ) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -19,6 +21,8 @@ from aeron_spark.errors import SetupError, WaitTimeout
 
 RETRY: Final = 0.002  # seconds between two attempts: a start waits for milliseconds, so polling is cheap enough
 HOLDER_TIMEOUT: Final = 0.2  # seconds in which a process that has just taken a lock writes its id into the file
+LONGEST_PID: Final = 20  # bytes that are read of a process id; any user may have written the file
+MACHINE_MODE: Final = 0o666
 
 _open_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -39,15 +43,19 @@ class FileLock:
         """Take the lock if it is free now; True when this object holds it."""
         if self._fd is not None:
             return True
-        fd = _open(self.path)
-        try:
-            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while True:
+            fd = self._open()
+            try:
+                fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return False
+            except BaseException:
+                os.close(fd)
+                raise
+            if self._is_in_place(fd):
+                break
             os.close(fd)
-            return False
-        except BaseException:
-            os.close(fd)
-            raise
         self._fd = fd
         _open_locks.add(self)
         return True
@@ -80,16 +88,81 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back; harmless when it is not held."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            _open_locks.discard(self)
-            os.close(fd)
+        self._close()
 
     def __enter__(self) -> FileLock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.release()
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except PermissionError as error:
+            raise SetupError(
+                f"the lock file {self.path} belongs to another user, or its folder cannot be written",
+                remedy="Use a folder of your own: set AERON_SPARK_DATA_HOME.",
+            ) from error
+
+    def _is_in_place(self, fd: int) -> bool:
+        """Whether the open file is the one that others find; always true of a file that is never removed."""
+        return True
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            _open_locks.discard(self)
+            os.close(fd)
+
+
+class MachineLock(FileLock):
+    """One lock for all users of this machine, as a file in a directory that all of them may write, such as /dev/shm.
+
+    Every user may open the file. ``release`` removes it; a process that is killed leaves it, and the next holder uses
+    it. A link, or a file with a second name, is refused: writing an id could change a file of this user's elsewhere.
+    """
+
+    def release(self) -> None:
+        """Give the lock back, and remove its file; harmless when it is not held."""
+        if self._fd is not None and self._is_in_place(self._fd):
+            with suppress(OSError):  # in such a directory a file of another user stays
+                os.unlink(self.path)
+        self._close()
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            try:
+                fd = os.open(self.path, flags)
+            except FileNotFoundError:
+                try:
+                    fd = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, MACHINE_MODE)
+                except FileExistsError:  # another process made it meanwhile
+                    continue
+                except OSError as error:
+                    raise self._refused(str(error.strerror)) from error
+            except OSError as error:
+                raise self._refused(str(error.strerror)) from error
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                os.close(fd)
+                raise self._refused("it is no file, or it has a second name")
+            if found.st_uid == os.geteuid():
+                os.fchmod(fd, MACHINE_MODE)  # beyond the umask
+            return fd
+
+    def _is_in_place(self, fd: int) -> bool:
+        """Whether the open file is the one that others find: the holder before may have removed it meanwhile."""
+        try:
+            return os.path.samestat(os.fstat(fd), os.lstat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _refused(self, why: str) -> SetupError:
+        return SetupError(
+            f"the lock file {self.path} cannot be used: {why}", remedy=f"See whose it is: ls -l {self.path}"
+        )
 
 
 def is_held(path: Path) -> bool:
@@ -110,7 +183,8 @@ def is_held(path: Path) -> bool:
 def owner(path: Path) -> int | None:
     """Return the process id that the last owner wrote into the lock file, or None."""
     try:
-        text = path.read_text()
+        with path.open("rb") as file:
+            text = file.read(LONGEST_PID)
     except FileNotFoundError:
         return None
     return int(text) if text.isdigit() else None
@@ -146,19 +220,9 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _open(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except PermissionError as error:
-        raise SetupError(
-            f"the lock file {path} belongs to another user, or its folder cannot be written",
-            remedy="Use a folder of your own: set AERON_SPARK_DATA_HOME.",
-        ) from error
-
-
 def _forget_in_child() -> None:
     for lock in list(_open_locks):
-        lock.release()
+        lock._close()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,17 +1,22 @@
 """The locks of one server: its store, and each of its places at its media driver, belong to it alone.
 
-    <store>/lock                            the store of streams
-    <node folder>/server-<data port>.lock   a UDP port of the node's media driver
-    <node folder>/server-ipc.lock           the shared memory of that driver
+    <store>/lock                                                  the store of streams
+    /dev/shm/<driver>.aeron-spark-server-<data port>.lock         a UDP port of a media driver
+    /dev/shm/<driver>.aeron-spark-server-ipc.lock                 the shared memory of that driver
 
 Two servers on one media driver would share the port without an error, and clients would reach either at random. Each
 lock is a flock that its holder's process id is written into: it ends with the process, whatever ends the process, and
 no child of the process inherits it.
+
+``<driver>`` comes from the real path of the driver's directory, so that each server of this machine finds the same
+file: servers of other users, with another data home, or with a link to the directory, too. The file does not lie in
+the directory itself, because a driver removes that when it starts.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,13 +24,13 @@ from typing import Final
 
 from aeron_spark.aeron.sole import ipc_in_use
 from aeron_spark.errors import InUseError
-from aeron_spark.node.directories import make_private
-from aeron_spark.node.locks import FileLock, holder_name
+from aeron_spark.node.locks import FileLock, MachineLock, holder_name
+from aeron_spark.node.places import SHARED_MEMORY, node_name
 from aeron_spark.streams.store import lock_store
 from aeron_spark.transport.places import address_in_use
 from aeron_spark.transport.port import Place
 
-IPC_LOCK: Final = "server-ipc.lock"
+WITHOUT_SHARED_MEMORY: Final = Path("/tmp")  # every user may write there, too
 
 
 class ServerLocks:
@@ -35,17 +40,16 @@ class ServerLocks:
         self._places: dict[Path, FileLock] = {}
         self._store: FileLock | None = None
 
-    def take_places(self, node_folder: Path, aeron_dir: str, places: Iterable[Place]) -> None:
+    def take_places(self, aeron_dir: str, places: Iterable[Place]) -> None:
         """Take the ports, or the shared memory, of the media driver in ``aeron_dir``; those held already stay.
 
         Raises InUseError with the other server's process id.
         """
-        make_private(node_folder)
         for place in places:
-            path = place_lock(node_folder, place)
+            path = place_lock(aeron_dir, place)
             if path in self._places:
                 continue
-            lock = FileLock(path)
+            lock = MachineLock(path)
             if not lock.try_own():
                 raise _place_in_use(aeron_dir, place, holder_name(path))
             self._places[path] = lock
@@ -71,9 +75,11 @@ class ServerLocks:
             lock.release()
 
 
-def place_lock(node_folder: Path, place: Place) -> Path:
-    """Return the lock file of a place where a server listens."""
-    return node_folder / (IPC_LOCK if place.media == "ipc" else f"server-{place.data_port}.lock")
+def place_lock(aeron_dir: str, place: Place) -> Path:
+    """Return the lock file of a place where a server listens, at the media driver in ``aeron_dir``."""
+    driver = node_name(Path(os.path.realpath(aeron_dir)))
+    folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else WITHOUT_SHARED_MEMORY
+    return folder / f"{driver}.aeron-spark-server-{'ipc' if place.media == 'ipc' else place.data_port}.lock"
 
 
 def refuse_taken_ports(places: Iterable[Place]) -> None:

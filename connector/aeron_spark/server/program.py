@@ -104,7 +104,7 @@ class Server(ServerCore):
         another reason.
         """
         places = places or self._options.places
-        self._locks.take_places(self._node_folder, self.aeron_dir, places)
+        self._locks.take_places(self.aeron_dir, places)
         super().start(places)
         self._look_for_guard()
         if self._streams_folder is not None and holds_streams(self._streams_folder):
@@ -154,14 +154,10 @@ class Server(ServerCore):
             return Path(self._options.streams_dir)
         return Path(f"{archive_dir}.streams") if archive_dir else None
 
-    @property
-    def _node_folder(self) -> Path:
-        return node.places_here(self._options.aeron_dir).folder
-
     def _take_locks(self) -> None:
         """Take what this server needs for itself, before a media driver or a JVM is started for it."""
         found = node.status(self._options.aeron_dir)
-        self._locks.take_places(self._node_folder, found.aeron_dir, self._options.places)
+        self._locks.take_places(found.aeron_dir, self._options.places)
         store = self._store_beside("" if found.state == "foreign" else found.archive_dir)
         if store is not None:
             self._locks.take_store(store)
@@ -194,7 +190,7 @@ class Server(ServerCore):
             client_of(self._node.aeron_dir),
             idle=self._options.idle,
             max_message=self._longest_message,
-            ipc_lock=place_lock(self._node_folder, Place(media="ipc")),
+            ipc_lock=place_lock(self._node.aeron_dir, Place(media="ipc")),
             is_held=is_held,
         )
 

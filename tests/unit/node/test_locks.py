@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import SetupError, WaitTimeout
-from aeron_spark.node.locks import FileLock, is_held, owner
+from aeron_spark.node.locks import FileLock, MachineLock, is_held, owner
 
 
 def in_child(work: object) -> int:
@@ -131,3 +132,57 @@ def test_release_twice_is_harmless(tmp_path: Path) -> None:
     lock.release()
     lock.release()
     assert not lock.held
+
+
+def test_a_machine_lock_has_one_holder_at_a_time_and_its_file_goes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    first, second = MachineLock(path), MachineLock(path)
+    assert first.try_own()
+    assert not second.try_own()
+    assert in_child(lambda: not first.held and not MachineLock(path).try_own()) == 0
+    assert is_held(path)  # a child that ends takes nothing away
+    first.release()
+    assert not path.exists()
+    assert second.try_own()
+    second.release()
+
+
+def test_a_machine_lock_whose_file_its_holder_removed_meanwhile_is_taken_in_the_next_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "l"
+    first, second, third = MachineLock(path), MachineLock(path), MachineLock(path)
+    assert first.try_own()
+    flock = fcntl.flock
+
+    def released_first(fd: int, how: int) -> None:
+        """Take the lock of the old file, which its holder removed after it was opened."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        first.release()
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", released_first)
+    assert second.try_own()
+    assert path.read_text() == str(os.getpid())
+    assert not third.try_own()
+    second.release()
+
+
+def test_a_machine_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    assert in_child(MachineLock(path).try_own) == 0
+    assert path.exists()
+    lock = MachineLock(path)
+    assert lock.try_own()
+    lock.release()
+
+
+def test_a_machine_lock_changes_no_file_elsewhere(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("precious")
+    (tmp_path / "link").symlink_to(own)
+    os.link(own, tmp_path / "second")
+    for name in ("link", "second"):
+        with pytest.raises(SetupError, match=f"lock file .*/{name} cannot be used"):
+            MachineLock(tmp_path / name).try_own()
+    assert own.read_text() == "precious"

@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,6 @@ from aeron_spark.transport.port import Place
 
 PATIENCE = 30.0  # seconds for what a child does at once on an idle machine
 PLACE = Place("udp", "127.0.0.1", 20121, 20122)
-AERON_DIR = "/dev/shm/x"
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ class Child:
         os.close(self._read)
 
 
-def take(folder: Path) -> str:
+def take(folder: Path, aeron_dir: Path) -> str:
     """Take a port and the store as a server does; return "won", or the error."""
     one = ServerLocks()
     try:
-        one.take_places(folder / "node", AERON_DIR, [PLACE, Place(media="ipc")])
+        one.take_places(str(aeron_dir), [PLACE, Place(media="ipc")])
         one.take_store(folder / "store")
     except InUseError as error:
         return str(error)
@@ -91,20 +91,21 @@ def test_finding_c4_a_store_has_one_server_and_the_second_is_told_whose_it_is(
 
 
 def test_finding_c4_a_port_has_one_server_and_the_second_is_told_whose_it_is(
-    tmp_path: Path, locks: ServerLocks
+    aeron_dir: Path, locks: ServerLocks
 ) -> None:
-    locks.take_places(tmp_path, AERON_DIR, [PLACE, Place("udp", "10.0.0.1", 20121, 20130), Place(media="ipc")])
-    assert place_lock(tmp_path, PLACE).name == "server-20121.lock"
+    driver = str(aeron_dir)
+    locks.take_places(driver, [PLACE, Place("udp", "10.0.0.1", 20121, 20130), Place(media="ipc")])
+    assert place_lock(driver, PLACE).name.endswith(".aeron-spark-server-20121.lock")
     with pytest.raises(InUseError) as refused:
-        ServerLocks().take_places(tmp_path, AERON_DIR, [PLACE])
+        ServerLocks().take_places(driver, [PLACE])
     assert str(refused.value) == (
-        f"port 20121 of the media driver in {AERON_DIR} is served by server process {os.getpid()}. "
+        f"port 20121 of the media driver in {driver} is served by server process {os.getpid()}. "
         "Stop it, or choose another port"
     )
     with pytest.raises(InUseError, match=rf"shared memory .* is served by server process {os.getpid()}\. Stop it"):
-        ServerLocks().take_places(tmp_path, AERON_DIR, [Place(media="ipc")])
+        ServerLocks().take_places(driver, [Place(media="ipc")])
     other = ServerLocks()
-    other.take_places(tmp_path, AERON_DIR, [Place("udp", "127.0.0.1", 20123, 20124)])
+    other.take_places(driver, [Place("udp", "127.0.0.1", 20123, 20124)])
     other.release()
 
 
@@ -116,11 +117,13 @@ def test_finding_c4_a_store_given_up_for_another_is_free_again(tmp_path: Path, l
         lock_store(tmp_path / "two")
 
 
-def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subprocess_lives_on(tmp_path: Path) -> None:
+def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subprocess_lives_on(
+    tmp_path: Path, aeron_dir: Path
+) -> None:
     """A server starts the node's process, which outlives the server: it must not inherit the locks."""
 
     def serve() -> str:
-        won = take(tmp_path)
+        won = take(tmp_path, aeron_dir)
         return f"{won} {subprocess.Popen(['sleep', '1000'], close_fds=False, start_new_session=True).pid}"
 
     for _ in range(20):
@@ -130,7 +133,7 @@ def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subpro
         try:
             assert won == "won"
             assert Path(f"/proc/{outliving}").exists()
-            assert take(tmp_path) == "won"
+            assert take(tmp_path, aeron_dir) == "won"
         finally:
             os.kill(int(outliving), signal.SIGKILL)
             while kept:
@@ -138,11 +141,11 @@ def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subpro
 
 
 def test_finding_c4_of_two_starts_at_the_same_instant_one_wins_and_the_other_is_told_whose_it_is(
-    tmp_path: Path,
+    tmp_path: Path, aeron_dir: Path
 ) -> None:
     for _ in range(20):
         read, write = os.pipe()
-        children = [Child(lambda: take(tmp_path), start=read) for _ in range(2)]
+        children = [Child(lambda: take(tmp_path, aeron_dir), start=read) for _ in range(2)]
         try:
             os.write(write, b"go")  # a byte for each
             said = {child.pid: child.said() for child in children}
@@ -181,8 +184,7 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_a_jvm_starts(
         "Stop it, or give --streams-dir another folder\n"
     )
     locks.release()
-    folder = node.places_here(aeron_dir).folder
-    locks.take_places(folder, str(aeron_dir), [Place("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
+    locks.take_places(str(aeron_dir), [Place("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
         f"aeron-spark: port {address.split(':')[1]} of the media driver in {aeron_dir} is served by server process "
@@ -191,6 +193,51 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_a_jvm_starts(
     with pytest.raises(InUseError, match="is served by server process"):
         aeron_spark.Server(address, store=MemoryPeerStore(), aeron_dir=str(aeron_dir), streams_dir=str(store))
     lock_store(store).release()  # which the refused servers gave back
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("other", ["data home", "link"])
+def test_finding_c4_a_port_has_one_server_whatever_the_data_home_and_the_spelling_of_the_drivers_directory(
+    tmp_path: Path, aeron_dir: Path, locks: ServerLocks, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, other: str,
+) -> None:  # fmt: skip
+    port, driver = free_port(), str(aeron_dir)
+    locks.take_places(driver, [Place("udp", "127.0.0.1", port, 1)])
+    if other == "link":
+        link = tmp_path / "link"
+        link.symlink_to(aeron_dir)
+        driver = str(link)
+    else:
+        monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "other"))
+    arguments = ["server", f"127.0.0.1:{port}", "--aeron-dir", driver, "--streams-dir", str(tmp_path / "store")]
+    assert main(arguments) == 3
+    assert capsys.readouterr().err == (
+        f"aeron-spark: port {port} of the media driver in {driver} is served by server process {os.getpid()}. "
+        "Stop it, or choose another port\n"
+    )
+
+
+def test_finding_c4_a_port_keeps_its_server_while_the_drivers_directory_is_made_again(
+    aeron_dir: Path, locks: ServerLocks
+) -> None:
+    locks.take_places(str(aeron_dir), [PLACE])
+    for _ in range(2):
+        aeron_dir.mkdir()
+        with pytest.raises(InUseError):
+            ServerLocks().take_places(str(aeron_dir), [PLACE])
+        aeron_dir.rmdir()
+
+
+def test_finding_c4_the_lock_of_a_port_is_for_all_users_and_goes_with_the_server(aeron_dir: Path) -> None:
+    one, path = ServerLocks(), place_lock(str(aeron_dir), PLACE)
+    before = os.umask(0o077)
+    try:
+        one.take_places(str(aeron_dir), [PLACE])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    one.release()
+    assert not path.exists()
 
 
 @pytest.mark.usefixtures("nothing_starts")
