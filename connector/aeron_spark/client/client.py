@@ -100,8 +100,9 @@ class ClientCore(Steering):
     def connect(self, timeout: float | None = None) -> Connection:
         """Connect, and return the connection, at once where there is one; ``timeout`` in seconds, 0 until closed.
 
-        Who calls it while another thread connects waits for the same, for that one's time. Raises RefusedError with
-        the server's reason, IdentityError for a wrong key, TamperedError for an answer that fails its authentication,
+        Who calls it while another thread connects waits for the same, for that one's time. A refusal that passes soon
+        (``error.retry``) is tried again in that time. Raises RefusedError with the server's reason, IdentityError for a
+        wrong key, TamperedError for an answer that fails its authentication,
         UsageError once the client is closed, and WaitTimeout or ConnectError when the time is over.
         """
         return self._connect(timeout, reconnecting=False)
@@ -115,7 +116,10 @@ class ClientCore(Steering):
         )
 
     def begin_connecting(self) -> Future[Connection]:
-        """Connect when that is possible, without waiting for it; a refusal, or a wrong key, ends the attempts."""
+        """Connect when that is possible, without waiting for it.
+
+        A wrong key ends the attempts, and so does a refusal that does not pass soon.
+        """
         return self._connecting(None)
 
     def reconnect(self, timeout: float | None = None) -> Connection:

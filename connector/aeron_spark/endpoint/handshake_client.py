@@ -268,8 +268,7 @@ class ClientHandshake:
             else ("DONE_ACK", self._timing.done_ack)
         )
         if self._refusal is not None:
-            soon = self._refusal.advice.retry is Retry.SOON
-            return self._fail(refused(self._refusal, self._server, proved=False), put_off=soon)
+            return self._fail(refused(self._refusal, self._server, proved=False))
         waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
         if self._way_lost:
             return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
@@ -291,7 +290,8 @@ class ClientHandshake:
     def _hello_packet(self) -> bytes:
         return encode(HelloPacket(self._connect_key, self._message, self._cookie))
 
-    def _fail(self, error: AeronSparkError, *, put_off: bool = False, proved: bool = False) -> _Step:
+    def _fail(self, error: AeronSparkError, *, proved: bool = False) -> _Step:
+        put_off = isinstance(error, RefusedError) and error.retry is Retry.SOON
         return State.ENDED, (Abandoned(error, put_off, proved),)
 
 
@@ -340,7 +340,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.AWAIT_DONE_ACK, Event.DONE_ACK): Row(
         (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail for good"),
     (State.AWAIT_DONE_ACK, Event.FAILED): Row(
-        (State.ENDED,), ClientHandshake._on_failed, "fail for good, with the server's text"),
+        (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code says when to try again"),
     (State.AWAIT_DONE_ACK, Event.WAY_LOST): Row(
         (State.AWAIT_DONE_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
     (State.AWAIT_DONE_ACK, Event.DEADLINE): Row(

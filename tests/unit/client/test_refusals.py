@@ -67,6 +67,38 @@ def test_a_refusal_for_a_while_is_told_though_no_other_attempt_came_to_its_end(w
         ends(lambda: waiting.connect(FOR_EVER), "connecting")  # another attempt would come too late
 
 
+@pytest.mark.parametrize("way", ["connect", "begin_connecting"])
+def test_finding_c9_a_proved_refusal_for_a_while_does_not_end_connecting(world: World, way: str) -> None:
+    asked: list[object] = []
+
+    def fails_twice(candidate: object) -> bool:
+        asked.append(candidate)
+        if len(asked) <= 2:
+            raise OSError("a passing fault")
+        return True
+
+    server = world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(allow=[fails_twice])))
+    client = world.client(QUICK, connect=False)
+    if way == "connect":
+        client.connect(PATIENCE)
+    else:
+        client.begin_connecting().result(PATIENCE)
+    assert client.connected
+    assert server.statistics["refused-server-error"] == 2
+
+
+def test_finding_c9_a_proved_refusal_that_does_not_pass_in_time_is_raised_with_its_reason(world: World) -> None:
+    def fails(candidate: object) -> bool:
+        raise OSError("a fault that stays")
+
+    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(allow=[fails])))
+    pausing = replace(QUICK, first_pause=2 * FOR_EVER, longest_pause=2 * FOR_EVER)
+    client = world.client(pausing, connect=False)
+    with pytest.raises(RefusedError, match=r"refused the connection: .*\(server-error\)") as told:
+        ends(lambda: client.connect(FOR_EVER), "connecting")  # another attempt would come too late
+    assert told.value.retriable
+
+
 def test_a_crowd_gets_in_as_the_rate_allows(world: World) -> None:
     server = limited(world, handshakes_per_second=20, handshake_burst=4)
     clients = [world.client(QUICK, connect=False) for _ in range(16)]

@@ -25,7 +25,7 @@ from aeron_spark.endpoint.payloads import CODES, ClientDone
 from aeron_spark.endpoint.refusal import Refusal
 from aeron_spark.endpoint.server_actions import Send as ServerSend
 from aeron_spark.endpoint.transitions import Row, step
-from aeron_spark.errors import ConnectError, OptionError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.errors import ConnectError, OptionError, RefusedError, Retry, UsageError, WaitTimeout
 from tests.unit.endpoint.handshakes import ACK, CLIENT_KEYS, NOW, Joined, error_of, make_client, one
 
 LATER = NOW + 1000.0
@@ -191,6 +191,16 @@ def test_a_hint_of_what_passes_ends_the_attempt_sooner_and_any_other_at_its_dead
     assert isinstance(abandoned, Abandoned)
     assert isinstance(abandoned.error, RefusedError)
     assert abandoned.put_off is passing
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_finding_c9_a_refusal_that_is_proved_passes_as_its_code_says_like_a_hint(code: str) -> None:
+    joined = at(State.AWAIT_DONE_ACK)
+    failed = one(joined.image.refuse(Refusal(code, "not now"), NOW), ServerSend).packet
+    (abandoned,) = joined.client.packet(failed, NOW)
+    assert isinstance(abandoned, Abandoned)
+    assert isinstance(abandoned.error, RefusedError)
+    assert (abandoned.put_off, abandoned.proved) == (abandoned.error.retry is Retry.SOON, True)
 
 
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
