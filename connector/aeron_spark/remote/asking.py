@@ -115,11 +115,15 @@ class Asking:
             except WaitTimeout as error:
                 raise ConnectError(f"{why.what}; {error.what}", remedy=why.remedy) from None
             except RefusedError as error:
-                if not error.retriable or deadline.remaining() <= PAUSE:
-                    raise
-                self.sleep(PAUSE)
+                self._pause_after(error, error, deadline)
             else:
                 return
+
+    def _pause_after(self, error: AeronSparkError, raised: AeronSparkError, deadline: Deadline) -> None:
+        """Wait for a moment, or raise ``raised`` where ``error`` does not pass, or not before the deadline."""
+        if not error.retriable or deadline.remaining() <= PAUSE:
+            raise raised from None
+        self.sleep(PAUSE)
 
     def request(self) -> int:
         """Return a number for what is asked on a branch."""
@@ -202,11 +206,12 @@ class Asking:
             except RemoteError as error:
                 with self._lock:
                     idle = self._expired(self.clock())
-                if not idle:  # otherwise these may be what there is no place beside
-                    raise (error.raised or error) from None
                 for one in idle:
                     one.close()
-                deadline.idle(error.what)
+                if idle:  # these may be what there is no place beside
+                    deadline.idle(error.what)
+                else:
+                    self._pause_after(error, error.raised or error, deadline)
             except PASSING as error:
                 if self.host.closed or deadline.remaining() <= 0:
                     raise

@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError
+from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, RefusedError, SessionLost
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.content import StreamContent
@@ -45,8 +45,8 @@ class StreamReader:
     Iterating again goes on at :attr:`positions`. Without ``follow`` it ends at what was committed when it was made, or
     at ``end``. ``timeout``: seconds without a row after which following ends. Raises OptionError for what is not there,
     DataLossError for what retention has taken (and with the reason "diverged", before another row is given, where the
-    server was restored from a copy without what was read), and, once an outage lasts longer than ``outage`` seconds,
-    what it was.
+    server was restored from a copy without what was read), and, once an outage, or a refusal that can pass, lasts
+    longer than ``outage`` seconds, what it was.
     """
 
     def __init__(
@@ -127,7 +127,9 @@ class StreamReader:
                 if patience <= 0 or self._at_end():
                     return
                 self._await_more(min(LOOK, patience))
-            except OUTAGE as error:
+            except (*OUTAGE, RefusedError) as error:
+                if isinstance(error, RefusedError) and not error.retriable and not isinstance(error, SessionLost):
+                    raise
                 self._wait_out(error)
             except DataLossError as error:
                 if error.reason != DIVERGED or error.positions is not None:

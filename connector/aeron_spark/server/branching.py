@@ -85,6 +85,7 @@ class BranchDesk:
             raise RefusedError(
                 f"{connection.label} has {most} branches, and may have no more",
                 remedy="Close some, or raise the server's maxBranches",
+                reason="full",
             )
         image = self._image_of(connection)
         ids = reception.pools.take(now)

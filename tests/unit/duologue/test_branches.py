@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.duologue.branch import WAITING_BYTES, Branch
 from aeron_spark.duologue.branches import Branches
-from aeron_spark.errors import AeronSparkError, TransportError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.duologue.ends import FREE, LINK, World, wait_for
@@ -154,8 +154,9 @@ def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> 
 def test_nobody_has_more_than_the_server_allows(world: World) -> None:
     server, client, first, _ = both_ends(world, max_branches=2)
     client.branch(5.0)
-    with pytest.raises(Exception, match="has 2 branches, and may have no more"):
+    with pytest.raises(RemoteError, match="has 2 branches, and may have no more") as refused:
         client.branch(5.0)
+    assert (refused.value.reason, refused.value.retriable) == ("full", True)
     first.close()
     wait_for(lambda: len(server.branches) == 1, "the place of the first")
     client.branch(5.0).close()

@@ -8,6 +8,8 @@ import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, RemoteError, Retry
 from aeron_spark.remote.asking import PAUSE, Asking
+from aeron_spark.remote.reading import StreamReader
+from tests.unit.remote.joined import World
 from tests.unit.test_error_codes import ADVICE
 
 
@@ -77,3 +79,78 @@ def test_the_error_that_the_server_raised_comes_back_with_its_reason_and_remedy(
     with pytest.raises(RefusedError) as caught:
         asking(Refusing("", 0)).ask("list_all")
     assert caught.value is raised
+
+
+class Busy(Server):
+    """A server that refuses the first branches that it is asked for."""
+
+    opened = 0
+
+    def branch(self, timeout: float) -> Busy:
+        self.opened += 1
+        if self.opened <= self._refusals:
+            raised = RefusedError("there is no place for a branch", reason=self._code)
+            raise RemoteError("the other side could not do it", code="RefusedError", raised=raised)
+        return self
+
+    def close(self) -> None:
+        """It is a branch, too."""
+
+
+@pytest.mark.parametrize("code", sorted(ADVICE))
+def test_finding_c9_a_branch_waits_for_a_refusal_that_can_pass_and_for_no_other(code: str) -> None:
+    server = Busy(code, refusals=3)
+    server.connects = 3
+    if ADVICE[code] is Retry.NEVER:
+        with pytest.raises(RefusedError) as caught, asking(server).branch("a partition"):
+            pass
+        assert (caught.value.reason, server.opened) == (code, 1)
+        return
+    with asking(server).branch("a partition") as branch:
+        assert branch is server
+    assert server.opened == 4
+    assert server.now == pytest.approx(3 * PAUSE, abs=0.1)
+
+
+def test_finding_c9_a_branch_that_is_refused_for_too_long_is_raised_with_its_reason() -> None:
+    server = Busy("ids", refusals=1000)
+    server.connects = 1000
+    with pytest.raises(RefusedError) as caught, asking(server).branch("a partition", 5.0):
+        pass
+    assert (caught.value.reason, caught.value.retriable) == ("ids", True)
+    assert 4.0 < server.now <= 5.0
+
+
+@pytest.mark.parametrize("code", ["full", "ids", "timeout"])
+def test_finding_c9_a_reader_that_follows_waits_out_a_refusal_that_can_pass_like_an_outage(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    reader = StreamReader(world.asking(), "s", follow=True)
+    connect, refused = world.connect, list[float]()
+
+    def refusing(timeout: float) -> None:
+        refused.append(world.time.now)
+        if refused[-1] - refused[0] < 2 * reader_seconds:
+            raise RefusedError("the server refused the connection", reason=code)
+        connect(timeout)
+        reader.stop()
+
+    reader_seconds = world.asking().seconds
+    world._disconnect()
+    monkeypatch.setattr(world, "connect", refusing)
+    assert not list(reader)
+    assert refused[-1] - refused[0] >= 2 * reader_seconds
+
+
+def test_finding_c9_a_reader_ends_with_a_refusal_that_does_not_pass(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = StreamReader(world.asking(), "s", follow=True)
+
+    def refusing(timeout: float) -> None:
+        raise RefusedError("the server refused the connection", reason="key")
+
+    world._disconnect()
+    monkeypatch.setattr(world, "connect", refusing)
+    with pytest.raises(RefusedError):
+        list(reader)
