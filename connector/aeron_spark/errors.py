@@ -53,6 +53,10 @@ class Advice(NamedTuple):
 
 
 _ALLOW_KEY: Final = "Show the server's operator your public key (aeron-spark keys show), to be allowed there."
+_ONE_SECRET: Final = (
+    "Give both sides the same shared secret, or none (option 'sharedSecretFile'); if they have that, a packet was "
+    "changed on its way."
+)
 _SAME_RELEASE: Final = "Use the same release of aeron-spark on both sides."
 
 # The reason of a refusal -> what to do. The codes are those of endpoint.payloads and docs/endpoint-protocol.md.
@@ -68,6 +72,7 @@ REFUSALS: Final[dict[str, Advice]] = {
         Retry.SOON, "Try again; if this repeats, ask the server's operator: the server reports the error."
     ),
     "key": Advice(Retry.NEVER, _ALLOW_KEY),
+    "proof": Advice(Retry.NEVER, _ONE_SECRET),
     "tag": Advice(Retry.NEVER, "Use a tag that the server allows to your key."),
     "not-permitted": Advice(Retry.NEVER, "Ask the server's operator to permit your address, tag and key."),
     "version": Advice(Retry.NEVER, _SAME_RELEASE),

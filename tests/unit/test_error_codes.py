@@ -48,6 +48,7 @@ ADVICE = {
     "address-limit": Retry.WHEN_FREED,
     "ids": Retry.WHEN_FREED,
     "key": Retry.NEVER,
+    "proof": Retry.NEVER,
     "tag": Retry.NEVER,
     "not-permitted": Retry.NEVER,
     "version": Retry.NEVER,

@@ -64,9 +64,9 @@ BAD_MESSAGE: Final = Refusal("message", "Bad message")
 # An outage or a restart came between HELLO and DONE, or it took longer than we wait: it may try again.
 NO_PENDING: Final = Refusal("timeout", "No pending handshake")
 OTHER_VERSION: Final = Refusal("version", "This server speaks version 1")
-UNPROVED: Final = Refusal("key", "The handshake failed its authentication")
-SECRET_WANTED: Final = Refusal("key", "This server asks for a shared secret")
-SECRET_UNKNOWN: Final = Refusal("key", "This server has no shared secret")
+UNPROVED: Final = Refusal("proof", "The handshake failed its authentication")
+SECRET_WANTED: Final = Refusal("proof", "This server asks for a shared secret")
+SECRET_UNKNOWN: Final = Refusal("proof", "This server has no shared secret")
 TAG_TOO_LONG: Final = Refusal("tag", f"The tag is longer than {MAX_TAG} characters, or cannot be printed")
 SHUTTING_DOWN: Final = Refusal("shutdown", "The server is shutting down")
 

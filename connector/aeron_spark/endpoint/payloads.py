@@ -20,6 +20,7 @@ Code = Literal[
     "tag",
     "message",
     "key",
+    "proof",
     "ids",
     "shutdown",
     "rate",

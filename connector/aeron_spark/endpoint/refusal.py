@@ -24,6 +24,6 @@ class Refusal:
         return REFUSALS.get(self.code, _UNKNOWN)
 
 
-def undecided(cause: Exception) -> Refusal:
+def undecided(cause: Exception, text: str = "An error of the server's own came before its decision") -> Refusal:
     """Return the answer of a server that met ``cause`` before it could decide; the client tries again."""
-    return Refusal("server-error", "An error of the server's own came before its decision", cause)
+    return Refusal("server-error", text, cause)

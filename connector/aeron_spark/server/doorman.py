@@ -16,7 +16,7 @@ from aeron_spark.endpoint.handshake_server import ServerHandshake, ServerIdentit
 from aeron_spark.endpoint.limits import Permit
 from aeron_spark.endpoint.payloads import ClientDone, DoneAck
 from aeron_spark.endpoint.peers import Grant
-from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.endpoint.refusal import Refusal, undecided
 from aeron_spark.endpoint.server_actions import (
     Actions,
     Admit,
@@ -29,11 +29,11 @@ from aeron_spark.endpoint.server_actions import (
     Send,
     State,
 )
-from aeron_spark.errors import AeronSparkError
+from aeron_spark.errors import AeronSparkError, TransportError
 from aeron_spark.transport.port import DuologueIds, Listening, Outgoing, Pair, Place, SenderGone
 
 LAST_WORD: Final = 2.0  # seconds for the last packet to go out
-NO_WAY: Final = Refusal("ids", "Connection error! The duologue could not be opened")
+NO_WAY: Final = "Connection error! The duologue could not be opened"
 
 Decision = Refusal | Grant | None
 
@@ -140,7 +140,10 @@ class Doorman:
         elif state is State.AUTHENTICATING and self._accepted is not None:
             pair = self._accepted.pair
             if pair.outgoing.closed:
-                self._do(self._machine.refuse(NO_WAY, now), now)
+                why = TransportError(
+                    f"a duologue could not be opened: {pair.outgoing.failure or 'the driver closed it'}"
+                )
+                self._do(self._machine.refuse(undecided(why, NO_WAY), now), now)
             elif self._host.listening.inbox.ready(pair.token) and pair.outgoing.ready:
                 self._do(self._machine.accept(self._accepted.ack, now), now)
         elif state is State.AUTHENTICATING and self._decision is not None and self._decision.done():
@@ -156,7 +159,7 @@ class Doorman:
                 self._do(self._machine.way_lost(now), now)
                 return
             except Exception as error:  # whatever it is, this client alone is refused
-                accepted = Refusal(NO_WAY.code, NO_WAY.text, error)
+                accepted = undecided(error, NO_WAY)
             if not isinstance(accepted, Refusal):
                 self._accepted = accepted
                 return

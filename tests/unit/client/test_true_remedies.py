@@ -11,7 +11,7 @@ from aeron_spark.aeron.exceptions import plain_message
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.endpoint.dispatch import REMEDIES
 from aeron_spark.endpoint.keypair import fingerprint
-from aeron_spark.errors import ConnectError, OptionError, RemoteError, ServerKeyChanged
+from aeron_spark.errors import ConnectError, OptionError, RefusedError, RemoteError, Retry, ServerKeyChanged
 from tests.unit.duologue.ends import LINK, World, wait_for
 
 LOG = "aeron_spark.endpoint"
@@ -52,6 +52,27 @@ def test_a_key_that_was_remembered_and_does_not_match_names_keys_forget(world: W
     client._store.trust(client._server, b"1" * 32)
     with pytest.raises(ServerKeyChanged, match="keys forget"):
         client.connect(5.0)
+
+
+def test_finding_u8_a_duologue_that_the_server_cannot_open_is_an_error_of_the_server_and_not_of_its_ids(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = world.server()
+
+    def broken(*given: object) -> object:
+        raise OSError("no file is left")
+
+    monkeypatch.setattr(server._reception.listening, "open_duologue", broken)
+    client = world.client(connect=False)
+    client.begin_connecting()
+    wait_for(lambda: client.error is not None, "the server's answer")
+    error = client.error
+    assert isinstance(error, RefusedError)
+    assert (error.reason, error.retry) == ("server-error", Retry.SOON)
+    assert "The duologue could not be opened" in error.what
+    assert "ids" not in error.remedy
+    assert world.heard[server].errors_of(OSError)
+    client.close()
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_a_repeated_done_of_another_handshake_proves_nothing() -> None:
     done = first.to_done()
     second = Joined(make_server(seed=9))
     second.to_hello_ack()
-    assert refusal_of(second.image.packet(done, NOW)).code == "key"
+    assert refusal_of(second.image.packet(done, NOW)).code == "proof"
 
 
 def test_row_38_two_connections_of_one_client_have_other_keys() -> None:
@@ -196,20 +196,23 @@ def test_row_46_nobody_is_authenticated_by_a_key_it_only_names() -> None:
     for message in (stolen.message, stolen.message[:48] + own.message[48:], own.message[:48] + stolen.message[48:]):
         attempt = Joined(make_server(seed=5), make_client(seed=66))
         attempt.to_done()
-        assert refusal_of(attempt.image.packet(encode(DonePacket(own.key_hash, message)), NOW)).code == "key"
+        assert refusal_of(attempt.image.packet(encode(DonePacket(own.key_hash, message)), NOW)).code == "proof"
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(PSK, None), (None, PSK), (PSK, psk_of(b"another shared secret"))])
 def test_a_shared_secret_that_only_one_side_has_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
+    """Finding U8: the remedy is to have one secret, and not to show the operator a public key."""
     joined = Joined(make_server(psk=theirs), make_client(psk=ours), address=None)
     if ours is not None and theirs is not None:
         done = joined.to_done()
         refusal = refusal_of(joined.image.packet(done, NOW))
-        assert refusal == Refusal("key", "The handshake failed its authentication")
+        assert refusal == Refusal("proof", "The handshake failed its authentication")
     else:
         refusal = refusal_of(joined.image.packet(joined.hello, NOW))
         assert "shared secret" in refusal.text
-        assert refusal.code == "key"
+        assert refusal.code == "proof"
+    assert "sharedSecretFile" in refusal.advice.remedy
+    assert "public key" not in refusal.advice.remedy
 
 
 def test_no_answer_is_larger_than_what_it_answers() -> None:
@@ -274,7 +277,7 @@ def test_a_client_key_of_low_order_is_refused_by_the_server() -> None:
     assert isinstance(hello, HelloPacket)
     joined.hello = encode(HelloPacket(hello.connect_key, bytes(32)))
     joined.to_opening()
-    assert refusal_of(joined.image.reply_opened(NOW)).code == "key"
+    assert refusal_of(joined.image.reply_opened(NOW)).code == "proof"
 
 
 def test_a_server_key_of_low_order_is_refused_by_the_client() -> None:

@@ -107,7 +107,7 @@ def test_every_flipped_bit_of_done_is_refused(psk: bytes | None) -> None:
         if bit < 20 * 8:
             assert all(isinstance(action, server_side.Ignored) for action in actions)
             continue
-        assert refusal_of(actions).code == "key"
+        assert refusal_of(actions).code == "proof"
         assert joined.image.state is server_side.State.ENDED
         joined.image.state = server_side.State.AWAIT_DONE
     assert one(joined.image.packet(done, NOW), server_side.Authenticate)
