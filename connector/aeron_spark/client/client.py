@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, Literal
 
 from aeron_spark.client.branching import open_branch
@@ -20,6 +21,7 @@ from aeron_spark.transport.waiting import result_within
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 
 GRACE: Final = 5.0  # seconds beyond its time that a connect waits for the agent to say how it ended
+STOPPING: Final = 1.0  # seconds that an interrupted reconnect() waits for the agent to stop
 LOOK: Final = 0.002  # seconds between two looks whether a duologue has gone
 
 
@@ -125,8 +127,8 @@ class ClientCore(Steering):
     def reconnect(self, timeout: float | None = None) -> Connection:
         """Leave the link there is, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
 
-        Raises as ``connect`` does. The client has stopped then: what is sent raises the same error, and ``connect``
-        tries to resume the session again.
+        Raises as ``connect`` does. The client has stopped then, also after an interrupt such as Ctrl-C: what is sent
+        raises the same error, or ConnectError, and ``connect`` tries to resume the session again.
         """
         connection = self._connection
         self._reconnects = True
@@ -137,6 +139,10 @@ class ClientCore(Steering):
                 while connection.connected and time.monotonic() < end:
                     time.sleep(LOOK)
             return self._connect(timeout, reconnecting=True)
+        except BaseException as error:
+            self._reconnects = False
+            self._stop_reconnecting(error)
+            raise
         finally:
             self._reconnects = False
 
@@ -163,6 +169,18 @@ class ClientCore(Steering):
         self._stop()
         self._reopening.close()
         self._dialing.close()
+
+    def _stop_reconnecting(self, why: BaseException) -> None:
+        """Have the agent stop because of ``why``, and wait for a moment until it has.
+
+        Of an error of this package the agent knows already.
+        """
+        if isinstance(why, AeronSparkError) or self._closing_begun or not self._agent.alive:
+            return
+        error = ConnectError(f"reconnect() was interrupted by {type(why).__name__}")
+        stopped = self.on_agent(lambda: self._stop_unless_connected(error))
+        with suppress(AeronSparkError):
+            result_within(stopped, STOPPING, "the client's event loop to stop reconnecting")
 
     def _connecting(self, by: float | None, *, reconnecting: bool = False) -> Future[Connection]:
         """Have the agent connect; what it will say."""

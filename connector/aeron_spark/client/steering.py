@@ -307,6 +307,15 @@ class Steering(Endpoint):
         if self._connection is not None:
             self._connection.carrier.refuse(stopped)
 
+    def _stop_unless_connected(self, error: AeronSparkError) -> None:
+        """Stop with ``error``; a client that is connected, or has stopped already, stays as it is."""
+        if self._stopped is not None or (self._connection is not None and self._connection.connected):
+            return
+        self._give_up_attempt()
+        self._stop_trying(error)
+        self._connect_by = None
+        self._fail_connect(error)
+
     def _fail_connect(self, error: AeronSparkError) -> None:
         if not self._connected.done():
             self._connected.set_exception(error)

@@ -125,6 +125,39 @@ def test_finding_c15_a_client_that_its_server_put_aside_stops(world: World) -> N
     assert got == [2]
 
 
+@pytest.mark.parametrize("at", ["before it connects", "while it connects"])
+def test_finding_c15_after_a_reconnect_that_is_interrupted_send_raises_and_connect_tries_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    _, _, got = guarded(world)
+    client = world.client(QUICK)
+    connection = client.connection
+
+    def interrupted(*given: object, **more: object) -> object:
+        raise KeyboardInterrupt
+
+    def interrupted_once(*given: object, **more: object) -> object:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    if at == "before it connects":  # the link was left, and the agent was not told to connect
+        monkeypatch.setattr(client, "_connect", interrupted)
+    else:
+        monkeypatch.setattr("aeron_spark.client.client.result_within", interrupted_once)
+        world.network.change = lambda outgoing, message: ()  # so that it does not succeed first
+    with pytest.raises(KeyboardInterrupt):
+        client.reconnect(PATIENCE)
+    assert client.state == "stopped"
+    assert isinstance(client.error, ConnectError)
+    with pytest.raises(ConnectError, match=r"interrupted by KeyboardInterrupt.* client\.connect\(\) tries again$"):
+        client.send(1)
+    monkeypatch.undo()
+    world.network.change = None
+    assert client.connect(PATIENCE) is connection  # the session was kept
+    client.send(2, acknowledge=True)
+    assert got == [2]
+
+
 def test_finding_c15_what_is_sent_during_a_reconnect_that_succeeds_arrives_once_and_in_order(world: World) -> None:
     _, _, got = guarded(world)
     client = world.client(QUICK)
