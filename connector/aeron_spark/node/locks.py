@@ -12,6 +12,7 @@ import os
 import stat
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,9 @@ from typing import Final
 from aeron_spark.errors import SetupError, WaitTimeout
 
 RETRY: Final = 0.002  # seconds between two attempts: a start waits for milliseconds, so polling is cheap enough
-HOLDER_TIMEOUT: Final = 0.2  # seconds in which a process that has just taken a lock writes its id into the file
+# Seconds in which a process that has just taken a lock writes its id into the file. A server that is refused promises
+# to end within a second, and half of that goes to its start.
+HOLDER_TIMEOUT: Final = 0.5
 LONGEST_PID: Final = 20  # bytes that are read of a process id; any user may have written the file
 MACHINE_MODE: Final = 0o666
 
@@ -190,18 +193,23 @@ def owner(path: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def holder(path: Path, seconds: float = HOLDER_TIMEOUT) -> int | None:
+def holder(
+    path: Path, seconds: float = HOLDER_TIMEOUT, *, clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> int | None:  # fmt: skip
     """Return the process id of the lock's present holder; None where the holder did not write one within ``seconds``.
 
     For a caller that could not take the lock: the holder may have taken it a moment ago, so that the file is empty, or
     still has the id of an earlier holder that was killed.
     """
-    end = time.monotonic() + seconds
+    end = clock() + seconds
     while True:
         pid = owner(path)
-        if (pid is not None and _exists(pid)) or time.monotonic() >= end:
+        if pid is not None and _exists(pid):
             return pid
-        time.sleep(RETRY)
+        if clock() >= end:
+            return None
+        sleep(RETRY)
 
 
 def holder_name(path: Path) -> str:

@@ -45,8 +45,8 @@ class ServerLocks:
 
         Raises InUseError with the other server's process id.
         """
-        for place in places:
-            path = place_lock(aeron_dir, place)
+        wanted = {place_lock(aeron_dir, place): place for place in places}
+        for path, place in sorted(wanted.items(), key=lambda one: one[0]):  # so that one of two servers has them all
             if path in self._places:
                 continue
             lock = MachineLock(path)

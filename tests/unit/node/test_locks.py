@@ -3,12 +3,14 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aeron_spark.errors import SetupError, WaitTimeout
-from aeron_spark.node.locks import FileLock, MachineLock, is_held, owner
+from aeron_spark.node.locks import FileLock, MachineLock, holder, holder_name, is_held, owner
 
 
 def in_child(work: object) -> int:
@@ -108,6 +110,45 @@ def test_the_owner_is_who_wrote_last(tmp_path: Path) -> None:
         lock.write_owner()
         assert owner(path) == os.getpid()
     assert owner(tmp_path / "none") is None
+
+
+class Waits:
+    """A clock that a wait moves on, and what happens meanwhile."""
+
+    def __init__(self, at: float, happens: Callable[[], object]) -> None:
+        self.now, self._at, self._happens = 0.0, at, happens
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self._at:
+            self._happens()
+
+
+def test_finding_c4_a_holder_that_writes_its_id_late_is_waited_for_within_the_promised_second(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    path.write_text(dead())
+    waits = Waits(0.4, lambda: path.write_text(str(os.getpid())))
+    assert holder(path, clock=waits, sleep=waits.sleep) == os.getpid()
+    assert waits.now < 0.5
+
+
+def test_finding_c4_the_id_of_a_dead_process_is_none_of_a_holder(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    path.write_text(dead())
+    waits = Waits(10.0, lambda: None)
+    assert holder(path, clock=waits, sleep=waits.sleep) is None
+    assert waits.now < 1.0
+    assert holder_name(path) == "of unknown id"
+
+
+def dead() -> str:
+    """The id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return str(process.pid)
 
 
 def test_a_lock_is_for_its_user_alone(tmp_path: Path) -> None:

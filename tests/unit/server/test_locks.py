@@ -8,7 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,12 +19,14 @@ from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError
 from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.node.locks import MachineLock
 from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
 from aeron_spark.streams.store import holds_streams, lock_store
 from aeron_spark.transport.port import Place
 
 PATIENCE = 30.0  # seconds for what a child does at once on an idle machine
 PLACE = Place("udp", "127.0.0.1", 20121, 20122)
+OTHER = Place("udp", "127.0.0.1", 20131, 20132)
 
 
 @pytest.fixture
@@ -61,13 +63,14 @@ class Child:
         os.close(self._read)
 
 
-def take(folder: Path, aeron_dir: Path) -> str:
-    """Take a port and the store as a server does; return "won", or the error."""
+def take(folder: Path, aeron_dir: Path, places: Sequence[Place] = (PLACE, Place(media="ipc"))) -> str:
+    """Take two places and the store as a server does; return "won", or the error."""
     one = ServerLocks()
     try:
-        one.take_places(str(aeron_dir), [PLACE, Place(media="ipc")])
+        one.take_places(str(aeron_dir), places)
         one.take_store(folder / "store")
     except InUseError as error:
+        one.release()
         return str(error)
     kept.append(one)
     return "won"
@@ -140,12 +143,16 @@ def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subpro
                 kept.pop().release()
 
 
+@pytest.mark.parametrize("second", [(PLACE, OTHER), (OTHER, PLACE)], ids=["same order", "opposite order"])
 def test_finding_c4_of_two_starts_at_the_same_instant_one_wins_and_the_other_is_told_whose_it_is(
-    tmp_path: Path, aeron_dir: Path
+    tmp_path: Path, aeron_dir: Path, second: Sequence[Place]
 ) -> None:
     for _ in range(20):
         read, write = os.pipe()
-        children = [Child(lambda: take(tmp_path, aeron_dir), start=read) for _ in range(2)]
+        children = [
+            Child(lambda: take(tmp_path, aeron_dir, (PLACE, OTHER)), start=read),
+            Child(lambda: take(tmp_path, aeron_dir, second), start=read),
+        ]
         try:
             os.write(write, b"go")  # a byte for each
             said = {child.pid: child.said() for child in children}
@@ -215,6 +222,23 @@ def test_finding_c4_a_port_has_one_server_whatever_the_data_home_and_the_spellin
         f"aeron-spark: port {port} of the media driver in {driver} is served by server process {os.getpid()}. "
         "Stop it, or choose another port\n"
     )
+
+
+def test_finding_c4_two_servers_take_the_same_places_in_one_order(
+    aeron_dir: Path, locks: ServerLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Path] = []
+    own = MachineLock.try_own
+
+    def recorded(lock: MachineLock) -> bool:
+        taken.append(lock.path)
+        return own(lock)
+
+    monkeypatch.setattr(MachineLock, "try_own", recorded)
+    for places in ([PLACE, OTHER, Place(media="ipc")], [Place(media="ipc"), OTHER, PLACE]):
+        locks.take_places(str(aeron_dir), places)
+        locks.release()
+    assert taken[:3] == taken[3:]
 
 
 def test_finding_c4_a_port_keeps_its_server_while_the_drivers_directory_is_made_again(
