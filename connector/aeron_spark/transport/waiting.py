@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, TypeVar
 
-from aeron_spark.errors import WaitTimeout
+from aeron_spark.errors import UsageError, WaitTimeout
 
 T = TypeVar("T")
 
@@ -73,15 +73,20 @@ def result_within(future: Future[T], seconds: float | None, what: str, *, remedy
     """Return what the future gives; raise WaitTimeout after ``seconds`` (None: wait until it is done).
 
     No bare TimeoutError leaves it, in Python 3.10 a class of its own. An error that the future itself was given is
-    raised unchanged, if it is a time-out, too. A signal handler may end the wait.
+    raised unchanged, if it is a time-out, too. Raises UsageError where the program cancelled the future. A signal
+    handler may end the wait.
     """
     end = None if seconds is None else time.monotonic() + seconds
     while True:
         left = LONGEST_BLOCK if end is None else min(LONGEST_BLOCK, max(0.0, end - time.monotonic()))
         try:
             return future.result(left)
+        except CancelledError:
+            raise UsageError(
+                f"the wait for {what} was cancelled", remedy="Do not cancel a future that another call waits for."
+            ) from None
         except (FutureTimeout, TimeoutError):
-            if future.done():
+            if future.done() and not future.cancelled():
                 return future.result()  # it has ended meanwhile, or its own error is a time-out
             if seconds is not None and end is not None and time.monotonic() >= end:
                 raise WaitTimeout(f"waited {seconds:.3g} s for {what}", remedy=remedy) from None

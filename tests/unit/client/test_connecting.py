@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from aeron_spark.errors import (
 from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
 from aeron_spark.transport.memory_network import MemoryOutgoing
 from aeron_spark.transport.port import Pair, Place, Rejected
+from aeron_spark.transport.waiting import result_within
 from tests.ending import FOR_EVER, ends
 from tests.unit.duologue.ends import LINK, PATIENCE, PLACE, World, link, wait_for
 
@@ -279,3 +281,21 @@ def test_nobody_there_is_said_by_what_needs_a_connection(world: World) -> None:
     client = world.client(connect=False)
     with pytest.raises(ConnectError, match="no connection"):
         client.send(1)
+
+
+def test_finding_c10_connect_beside_a_future_that_is_cancelled_raises_an_error_of_this_package(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = world.client(connect=False)
+    connecting = client.begin_connecting()  # there is no server yet
+
+    def cancelled_meanwhile(*given: Any, **more: Any) -> object:
+        connecting.cancel()
+        return result_within(*given, **more)
+
+    monkeypatch.setattr("aeron_spark.client.client.result_within", cancelled_meanwhile)
+    with pytest.raises(UsageError, match=r"a connection with 10\.0\.0\.1:20121 was cancelled"):
+        client.connect(PATIENCE)
+    monkeypatch.undo()
+    world.server()
+    assert client.connect(PATIENCE).connected

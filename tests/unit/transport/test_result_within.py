@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aeron_spark
-from aeron_spark.errors import WaitTimeout
+from aeron_spark.errors import UsageError, WaitTimeout
 from aeron_spark.transport.waiting import result_within
 
 
@@ -50,6 +50,15 @@ def test_a_class_of_time_outs_of_another_python_is_caught() -> None:
 
     with pytest.raises(WaitTimeout):
         result_within(Late(), 0.01, "the answer")
+
+
+@pytest.mark.parametrize("seconds", [None, 1.0])
+def test_finding_c10_a_future_that_was_cancelled_gives_an_error_of_this_package(seconds: float | None) -> None:
+    future: Future[Any] = Future()
+    future.cancel()
+    with pytest.raises(UsageError, match=r"^the wait for the answer was cancelled\. ") as caught:
+        result_within(future, seconds, "the answer")
+    assert caught.value.__suppress_context__
 
 
 def test_finding_c10_no_module_waits_for_a_future_in_another_way() -> None:
