@@ -84,6 +84,26 @@ def test_an_appender_is_done_only_when_the_archive_has_recorded(node: NodeHandle
     assert recorded_bytes(stream) > 4 * LENGTH
 
 
+@pytest.mark.parametrize("late", ["the options' stream", "a row's own stream"])
+def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
+    node: NodeHandle, stream: Stream, late: str
+) -> None:
+    """Finding: no test noticed an appender that waits for its first stream only."""
+    other = Stream(node)
+    streams = {"the options' stream": (stream.channel, stream.id), "a row's own stream": (other.channel, other.id)}
+    appender = Appender(written(stream, ack="archive", **IMPATIENT), Source("test"))
+    for at in streams.values():
+        appender.raw(values(b"recorded"), at=at)
+    appender.finish()
+    with stopped(node):
+        appender.raw(values(b"late"), at=streams[late])
+        with pytest.raises(WaitTimeout, match=rf"to reach position {2 * LENGTH} \(it is at {LENGTH}\)"):
+            appender.finish()
+    appender.finish()
+    assert sorted(recorded_bytes(one) for one in (stream, other)) == [LENGTH, 2 * LENGTH]
+    other.close()
+
+
 def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
     options = written(stream, ack="archive", **IMPATIENT)
     task = PublishingTask(options, direct_way(options.way), "raw", "test", this_host())
