@@ -104,6 +104,27 @@ def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
     other.close()
 
 
+def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_has_recorded_it(
+    node: NodeHandle, stream: Stream
+) -> None:
+    """Finding: no test noticed a publisher that gives up a publication before all of it is recorded."""
+    last_term = 2**31 - 1  # of a publication whose initial term id is 0
+    ending = f"aeron:ipc?term-length=64k|init-term-id=0|term-id={last_term}|term-offset={(64 << 10) - 2 * LENGTH}"
+    end = (last_term + 1) * (64 << 10)
+    stream.record()
+    appender = Appender(written(stream, channel=ending, ack="archive", **IMPATIENT), Source("test"))
+    appender.raw(values(b"recorded"))
+    appender.finish()
+    with stopped(node):
+        appender.raw(values(b"the last one"))
+        with pytest.raises(WaitTimeout, match=rf"to reach position {end} \(it is at {end - LENGTH}\)"):
+            appender.raw(values(b"of the next publication"))
+    appender.finish()
+    appender.raw(values(b"of the next publication"))
+    appender.finish()
+    assert sorted(stream.archive.position(one.id) for one in stream.archive.recordings(stream.id)) == [LENGTH, end]
+
+
 def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
     options = written(stream, ack="archive", **IMPATIENT)
     task = PublishingTask(options, direct_way(options.way), "raw", "test", this_host())
