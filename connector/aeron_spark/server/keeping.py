@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aeron_spark.duologue.connection import Connection
@@ -67,9 +67,15 @@ class StreamKeeper:
     def _look_after(self) -> None:
         said: set[str] = set()
         while not self._ending.wait(TICK):
-            store = self._store
-            wrong = {str(error): error for error in ([] if store is None else store.tick())}
+            wrong = {str(error): error for error in self._tick()}
             for text, error in wrong.items():
                 if text not in said:
                     self._report(None, error)
             said = set(wrong)
+
+    def _tick(self) -> Sequence[Exception]:
+        store = self._store
+        try:
+            return [] if store is None else store.tick()
+        except Exception as error:  # without its thread the store would have no retention and no expiry
+            return [error]
