@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, WaitTimeout
-from aeron_spark.remote.leasing import Lease
+from aeron_spark.remote.leasing import PATIENCE, Lease
 from tests.unit.duologue.ends import wait_for
 
 
@@ -89,3 +89,13 @@ def test_a_dropped_reader_whose_reading_fails_gives_its_lease_back() -> None:
     lease.begin()
     lease.abandon()
     wait_for(lambda: server.calls[-1][-1] == 0.0, "the lease to be given back")
+
+
+def test_a_lease_is_renewed_more_than_twice_while_it_lasts() -> None:
+    """Finding: no test noticed a renewal that came after the lease had expired."""
+    server = Server()
+    lease = Lease(server, "flights", lambda: {0: 64}, reading())  # type: ignore[arg-type]
+    lease.begin()
+    lease.end()
+    held = server.calls[0][-1]
+    assert 0 < lease._interval + PATIENCE < held / 2  # a renewal may fail, and take its time
