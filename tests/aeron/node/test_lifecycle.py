@@ -12,9 +12,16 @@ import psutil
 import pytest
 
 from aeron_spark import node
+from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.offer import Offering
 from aeron_spark.errors import OptionError, RefusedError, TransportError
+from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
+from aeron_spark.node.record import read_state
+from aeron_spark.transport.waiting import wait_for
+from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import python
+from tests.aeron.streams import PATIENCE, Stream, close_client
 
 
 def wait_until_gone(aeron_dir: Path, seconds: float) -> float:
@@ -154,6 +161,37 @@ client.close()
         client.communicate(timeout=30)
     assert client.returncode == 0
     wait_until_gone(own, 30)
+
+
+def test_a_recording_keeps_the_node_as_long_as_it_goes_on(own: Path, node_of_256k: NodeHandle) -> None:
+    """Finding: no test noticed a node that ends while it records what a publisher of another driver sends."""
+    linger = 0.5
+    handle = node.ensure(own, linger=linger)
+    port, _ = free_ports()
+    stream = Stream(handle, f"aeron:udp?endpoint=127.0.0.1:{port}").record()
+    publication = Offering(client_of(node_of_256k.aeron_dir), stream.channel, stream.id)
+    try:
+        wait_for(lambda: stream.archive.recordings(stream.id), PATIENCE, "the recording")
+        close_client(own)
+        handle.close()
+        alone = time.monotonic()
+        looks = {}  # of the keeper, by their times, since nothing but the recording keeps the node
+
+        def is_kept() -> bool:
+            assert node.status(own).state == "running"
+            state = read_state(node.places_here(own).state)
+            if state is not None and state.checked > alone and not state.clients:
+                looks[state.checked] = state.recordings
+            return sum(at > min(looks) + linger for at in looks) > 2  # a node that ends looks twice
+
+        wait_for(is_kept, PATIENCE, "looks of the keeper after the linger time")
+        assert set(looks.values()) == {1}
+        with node.ensure(own):
+            stream.archive.stop_recording(stream.channel, stream.id)
+            close_client(own)
+        wait_until_gone(own, PATIENCE)
+    finally:
+        publication.close()
 
 
 def test_a_node_started_by_hand_stays(own: Path) -> None:
