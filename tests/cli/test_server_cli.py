@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,11 @@ from typing import Any
 
 import pytest
 
+from aeron_spark.errors import OptionError
+from aeron_spark.options.given import Given
+from aeron_spark.options.row import Where
+from aeron_spark.options.table import rows
+from aeron_spark.options.ways import way_of
 from aeron_spark.transport.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
 
@@ -237,3 +243,24 @@ def test_nobody_there_is_said_in_time(shared: Path, address: str, client: dict[s
     assert refused.code == 1
     assert address in refused.err
     assert "answer" in refused.err
+
+
+def test_the_remedy_for_a_server_key_prints_the_key_that_the_server_shows(
+    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
+) -> None:
+    """Finding U8: the remedy named a command that prints a client's key, and no command printed the server's."""
+    given = Given({"server": address, "stream": "flights"}, Where.READ_STREAM)
+    with pytest.raises(OptionError) as missing:
+        way_of(given, reading=True)
+    (meaning,) = [row.meaning for row in rows("serverKey") if Where.READ_STREAM in row.where]
+    with serving(tmp_path / "server", shared, address) as server:
+        server.wait("listening")
+        assert run("keys", "new", **server.home).code == 0  # this user is a client, too, with another key
+        wrong = run("ping", address, "-n", "1", "--server-key", f"aeron-spark:Bw{'A' * 41}", **client)
+        assert wrong.code == 1
+        for text in (missing.value.remedy, wrong.err, meaning):
+            (command,) = re.findall(r"['`]aeron-spark (keys .+?)['`]", text)
+            printed = run(*command.split(), **server.home)
+            assert printed.code == 0, printed.err
+            reached = run("ping", address, "-n", "1", "--server-key", printed.out.strip(), **client)
+            assert reached.code == 0, reached.err

@@ -67,13 +67,18 @@ def _ask_for_new() -> str:
 
 @keys.command()
 @click.option("--identity", metavar="FILE|env:NAME", help="Where the identity is.")
+@click.option(
+    "--server", "of_server", is_flag=True,
+    help="Show the key of the server that this user runs here, as option serverKey takes it. Add --identity where the "
+    "server has one.",
+)  # fmt: skip
 @json_option
-def show(identity: str | None, as_json: bool) -> None:
+def show(identity: str | None, of_server: bool, as_json: bool) -> None:
     """Show the public key of an identity, to give to others.
 
     To a pipe or a file it prints one line, the key, which is a line of a server's file of authorised clients.
     """
-    path = _places().identity
+    path = _places().server_identity if of_server else _places().identity
     pair = load_identity(identity) if identity else read_identity(path)
     _show(pair, identity or str(path), as_json)
 

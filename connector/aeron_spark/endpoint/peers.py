@@ -129,8 +129,8 @@ def pinned_key_differs(server: ServerName, wanted: bytes, shown: bytes) -> Serve
     return ServerKeyChanged(
         f"option 'serverKey' names the key {fingerprint(wanted)} for the server {server}, and the server shows "
         f"{fingerprint(shown)}: the option is wrong, or another program answers in the server's place",
-        remedy="Compare the key with the server's own ('aeron-spark keys show' there), then correct option 'serverKey'"
-        " (server_key=, --server-key)",
+        remedy="Compare the key with the one that 'aeron-spark keys show --server' prints on the server, then correct "
+        "option 'serverKey' (server_key=, --server-key)",
     )
 
 

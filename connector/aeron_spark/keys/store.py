@@ -28,6 +28,11 @@ class KeyPlaces:
         """Return the files in ``config_home``."""
         return cls(config_home / "identity", config_home / "known_servers", config_home / "authorized_keys")
 
+    @property
+    def server_identity(self) -> Path:
+        """The file of the key of a server that this user runs, unless the server names another."""
+        return self.identity.with_name("server")
+
 
 class FilePeerStore:
     """A store of three files. The identity is made when it is first asked for, unless one was loaded from elsewhere."""

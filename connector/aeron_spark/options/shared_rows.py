@@ -120,8 +120,8 @@ SERVER_ROWS: Final[tuple[Option, ...]] = (
         "serverKey",
         Kind.PUBLIC_KEYS,
         None,
-        "The server's public key, as `aeron-spark keys show` prints it; one for all, or one for each server, separated "
-        "by commas. Required: executors trust nobody on first use.",
+        "The server's public key, as `aeron-spark keys show --server` prints it on the server; one for all, or one for "
+        "each server, separated by commas. Required: executors trust nobody on first use.",
         EVERYWHERE,
         "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         way=Way.SERVER,

@@ -179,7 +179,7 @@ def _servers(given: Given) -> tuple[ServerAt, ...]:
     if "serverKey" not in given:
         raise OptionError(
             "option 'server' needs 'serverKey', the server's public key: executors trust nobody on first use",
-            remedy=f"'aeron-spark keys show' prints it on the server. {example(given.option('serverKey'))}",
+            remedy=f"'aeron-spark keys show --server' prints it on the server. {example(given.option('serverKey'))}",
         )
     servers = given.required("server", given.read("server", endpoint_values.servers))
     keys = given.required("serverKey", given.read("serverKey", endpoint_values.public_keys))

@@ -197,7 +197,7 @@ class Server(ServerCore):
 
 def _store(given: ServerOptions) -> PeerStore:
     home = KeyPlaces.below(node.config_home(os.environ))
-    places = replace(home, identity=home.identity.with_name("server"))
+    places = replace(home, identity=home.server_identity)
     if given.identity is not None and not given.identity.startswith("env:"):
         places = replace(places, identity=Path(given.identity))
     if given.authorized_keys is not None:

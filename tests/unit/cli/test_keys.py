@@ -77,6 +77,15 @@ def test_an_identity_can_be_elsewhere(tmp_path: Path, home: Path, monkeypatch: p
     assert shown["public"] == public_text(keypair_from(bytes(range(1, 33))).public)
 
 
+def test_the_key_of_a_server_is_shown_in_the_same_form(tmp_path: Path, home: Path) -> None:
+    """Finding U8: no command printed the key that option ``serverKey`` takes."""
+    made = lines("new", "--identity", str(home / "server"))
+    assert lines("show", "--server") == made
+    assert run("show", "--server") == f"{made[0]['public']}\n"
+    other = lines("new", "--identity", str(tmp_path / "other"))
+    assert lines("show", "--server", "--identity", str(tmp_path / "other")) == other
+
+
 def test_no_command_ever_prints_a_private_key(home: Path) -> None:
     said = run("new") + run("new", "--force") + run("new", "--force", "--json") + run("show") + run("show", "--json")
     private = (home / "identity").read_text().splitlines()[1].removeprefix("private: ")
