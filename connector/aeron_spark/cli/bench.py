@@ -57,14 +57,15 @@ def load(
     of its own, made for it, unless --identity names one for all: a server has a limit for one key, too.
     """
     from aeron_spark.client.load import LoadPlan, run_load
-    from aeron_spark.client.opening import connect
+    from aeron_spark.client.opening import Client
     from aeron_spark.client.options import client_options
 
     plan = LoadPlan(clients, messages, size, hold, at_once)
     server, options = client_given(address, given)
     checked = client_options(server, options)
     with stopping() as stopped, _bars() as advance:
-        report = run_load(lambda number: connect(server, store=_store(checked), **options), plan, stopped, advance)
+        stopped.begin()
+        report = run_load(lambda number: Client.to(server, store=_store(checked), **options), plan, stopped, advance)
         interrupted = stopped()
     if as_json:
         print_json(report)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
 
 from aeron_spark.cli.outputs import Output
 from aeron_spark.cli.progress import progress
+from aeron_spark.cli.way import StopRequest
 from aeron_spark.log.columns import VALUE
 from aeron_spark.log.tail import RAW, Tail
 from aeron_spark.opening import log_of
@@ -20,7 +20,7 @@ POLL: Final = 0.02  # seconds between two looks at a stream where nothing is new
 
 def receive_directly(
     options: ReadOptions, out: Output, *, follow: bool, count: int | None, timeout: float | None,
-    position: int | None, stopped: Callable[[], bool],
+    position: int | None, stopped: StopRequest,
 ) -> tuple[int, bool]:  # fmt: skip
     """Write all batches that are wanted; return how many rows they had, and whether a signal ended it."""
     run = _Run(out, count, timeout, stopped)
@@ -36,7 +36,7 @@ def receive_directly(
 class _Run:
     """One receiving: what came, and when to end."""
 
-    def __init__(self, out: Output, count: int | None, timeout: float | None, stopped: Callable[[], bool]) -> None:
+    def __init__(self, out: Output, count: int | None, timeout: float | None, stopped: StopRequest) -> None:
         self.rows = 0
         self.interrupted = False
         self.schema: pa.Schema = RAW
@@ -50,6 +50,7 @@ class _Run:
         """Write all batches that are wanted."""
         with progress("receiving", None) as advance:
             for received in tail.batches(follow=follow, position=position):
+                self._stopped.begin()
                 batch = received.batch
                 if self._count is not None:
                     batch = batch.slice(0, self._count - self.rows)
@@ -66,6 +67,7 @@ class _Run:
 
     def idle(self) -> bool:
         """Wait a little for more; False when it is time to end."""
+        self._stopped.begin()
         if self._stopped():
             self.interrupted = True
             return False

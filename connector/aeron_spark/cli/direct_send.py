@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -14,16 +14,18 @@ from aeron_spark.cli.formats import format_of, total_size
 from aeron_spark.cli.inputs import Input, are_values, read_input
 from aeron_spark.cli.output import print_json
 from aeron_spark.cli.progress import progress
+from aeron_spark.cli.way import StopRequest
 from aeron_spark.errors import AeronSparkError, DataFormatError
 from aeron_spark.log.appender import Appender, Source
 from aeron_spark.options import WriteOptions
 
 
 def send_directly(
-    options: WriteOptions, sources: Sequence[str], form: str | None, as_json: bool, stopped: Callable[[], bool]
+    options: WriteOptions, sources: Sequence[str], form: str | None, as_json: bool, stopped: StopRequest
 ) -> bool:
-    """Send all rows of ``sources``, and print how many; False where a second signal ended it before it was done."""
-    appender = Appender(options, Source(options.writer_id or f"send-{uuid.uuid4()}"))
+    """Send all rows of ``sources``, and print how many; False where a signal ended it before it was done."""
+    source = Source(options.writer_id or f"send-{uuid.uuid4()}")
+    appender = Appender(options, source, connected=stopped.begin)  # the first rows wait for a subscriber or an archive
     values = {"auto": None, "arrow": False}.get(options.payload, True)
     try:
         with progress("sending", total_size(sources)) as advance:

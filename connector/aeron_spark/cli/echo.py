@@ -76,6 +76,7 @@ def server(
             raise OptionError("--duologue-ports is required", remedy="For example --duologue-ports 9010.")
         settings2 = Server2Settings(address, _control(address, control), duologue_ports, **limits)
     with stopping() as stopped, _client(aeron_dir) as client:
+        stopped.begin()
         report = _reporter(as_json)
         running = Server1(client, settings1, report) if protocol == "1" else Server2(client, settings2, report)
         try:
@@ -136,6 +137,7 @@ def ask(
         control = _control(address, control)
     wanted = count or len(texts) or None
     with stopping() as stopped, _client(aeron_dir) as aeron:
+        stopped.begin()
         asking = (
             Client1(aeron, address, here, step_seconds=timeout)
             if protocol == "1"

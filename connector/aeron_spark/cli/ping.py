@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -44,14 +45,15 @@ def ping(ctx: click.Context, /, address: str | None, count: int, interval: float
                     f"connected to {server} over {transport} in {took * 1e3:.1f} ms, {fingerprint(client.server_key)}"
                 )
             trips: list[float] = []
-            for number in range(count):
-                if number and not _rest(interval, stopped):
-                    break
-                trips.append(client.ping())
-                if as_json:
-                    print_json({"event": "ping", "number": number + 1, "seconds": trips[-1]})
-                else:
-                    click.echo(f"ping {number + 1}: {trips[-1] * 1e3:.3f} ms")
+            with suppress(KeyboardInterrupt):  # the pings that were answered are summed up
+                for number in range(count):
+                    if number:
+                        time.sleep(interval)
+                    trips.append(client.ping())
+                    if as_json:
+                        print_json({"event": "ping", "number": number + 1, "seconds": trips[-1]})
+                    else:
+                        click.echo(f"ping {number + 1}: {trips[-1] * 1e3:.3f} ms")
         if not as_json and trips:
             shortest, median, longest = (f(trips) * 1e3 for f in (min, statistics.median, max))
             click.echo(
@@ -59,13 +61,3 @@ def ping(ctx: click.Context, /, address: str | None, count: int, interval: float
             )
         if stopped():
             ctx.exit(INTERRUPTED)
-
-
-def _rest(seconds: float, stopped: Any) -> bool:
-    """Wait; False once it was asked to stop."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if stopped():
-            return False
-        time.sleep(min(0.05, max(0.0, end - time.monotonic())))
-    return not stopped()

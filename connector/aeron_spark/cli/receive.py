@@ -99,7 +99,7 @@ def receive(
         rows, interrupted = receive_directly(
             options, out, follow=follow, count=count, timeout=timeout, position=position, stopped=stopped
         )
-    _end(ctx, rows, count, timeout, follow, interrupted)
+    _end(ctx, rows, count, timeout, follow and stopped.begun, interrupted)
 
 
 def _end(

@@ -66,7 +66,7 @@ def send(
     needs_server(stream=given.get("stream"), commit_rows=commit_rows)
     if "server" in given:
         needs_server(writer_id=given.get("writerId"))
-        _through_server(given, files, form, as_json)
+        _through_server(ctx, given, files, form, as_json)
         return
     needs_stream(given)
     options = WriteOptions.parse(given, streaming=False)
@@ -80,7 +80,9 @@ def send(
             ctx.exit(INTERRUPTED)
 
 
-def _through_server(given: dict[str, str], files: tuple[str, ...], form: str | None, as_json: bool) -> None:
+def _through_server(
+    ctx: click.Context, given: dict[str, str], files: tuple[str, ...], form: str | None, as_json: bool
+) -> None:
     for name in files:
         check_file(name)
     check_client(given)
@@ -88,10 +90,13 @@ def _through_server(given: dict[str, str], files: tuple[str, ...], form: str | N
         from aeron_spark.cli.through import send_through
 
         sent = send_through(given, files or (STANDARD_INPUT,), form, stopped)
+        interrupted = stopped()
     if as_json:
         print_json({"server": given["server"], "messages": sent})
     else:
         click.echo(f"sent {'1 message' if sent == 1 else f'{sent:,} messages'} through {given['server']}")
+    if interrupted:
+        ctx.exit(INTERRUPTED)
 
 
 def _to_stream(

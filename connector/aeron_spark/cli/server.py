@@ -53,6 +53,7 @@ def server(
         relay = Relay(serving)
         try:
             serving.start()
+            stopped.begin()
             said.listening(serving)
             while not stopped() and not serving.closed:
                 time.sleep(LOOK)

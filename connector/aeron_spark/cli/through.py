@@ -6,7 +6,7 @@ import base64
 import queue
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from typing import Final
 
@@ -16,22 +16,21 @@ from aeron_spark.cli.formats import format_of
 from aeron_spark.cli.inputs import read_input
 from aeron_spark.cli.output import print_json
 from aeron_spark.cli.progress import progress
-from aeron_spark.cli.way import client_arguments
+from aeron_spark.cli.way import StopRequest, client_arguments
 from aeron_spark.errors import AeronSparkError, DataFormatError, WaitTimeout
 
 LOOK: Final = 0.1  # seconds between two looks at whether to stop
 WAITING_MOST: Final = 10_000  # messages received and not written yet: then the server is held up
 
 
-def send_through(
-    given: Mapping[str, str], sources: tuple[str, ...], form: str | None, stopped: Callable[[], bool]
-) -> int:
+def send_through(given: Mapping[str, str], sources: tuple[str, ...], form: str | None, stopped: StopRequest) -> int:
     """Send each message of ``sources``; return how many, once the server has them all."""
     from aeron_spark.client.opening import connect
 
     address, options = client_arguments(given)
     sent = 0
     with connect(address, **options) as client, progress("sending", None) as advance:
+        stopped.begin()
         try:
             for name in sources:
                 for piece in read_input(name, format_of(name, form), True, stopped):
@@ -53,7 +52,7 @@ def send_through(
 
 
 def receive_through(
-    given: Mapping[str, str], *, count: int | None, timeout: float | None, as_json: bool, stopped: Callable[[], bool]
+    given: Mapping[str, str], *, count: int | None, timeout: float | None, as_json: bool, stopped: StopRequest
 ) -> int:
     """Write what other clients send until ``count``, ``timeout`` seconds without a message, or a signal."""
     from aeron_spark.client.opening import connect
@@ -67,6 +66,7 @@ def receive_through(
         client.on_resume(lambda connection: connection.send(SUBSCRIBE))
         client.send(SUBSCRIBE, acknowledge=True)
         last = time.monotonic()
+        stopped.begin()
         while not stopped() and received != count:
             message = came.get()
             if message is None:

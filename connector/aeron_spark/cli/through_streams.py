@@ -15,7 +15,7 @@ from aeron_spark.cli.formats import format_of, total_size
 from aeron_spark.cli.inputs import are_values, read_input
 from aeron_spark.cli.outputs import Output
 from aeron_spark.cli.progress import progress
-from aeron_spark.cli.way import stream_arguments
+from aeron_spark.cli.way import StopRequest, stream_arguments
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.tail import RAW
 
@@ -37,7 +37,7 @@ class Sent:
 
 def send_rows(
     given: Mapping[str, str], sources: tuple[str, ...], form: str | None, commit_rows: int | None,
-    stopped: Callable[[], bool],
+    stopped: StopRequest,
 ) -> Sent:  # fmt: skip
     """Write each of ``sources`` as a transaction, or every ``commit_rows`` rows; return what was committed.
 
@@ -51,6 +51,7 @@ def send_rows(
     sent = Sent()
     with connect(address, **options) as client, progress("sending", total_size(sources)) as advance:
         client.stream(stream)  # a wrong name is said before anything is read
+        stopped.begin()
         sending = _Sending(client, stream, payload, writer_id, commit_rows, sent)
         try:
             for name in sources:
@@ -148,7 +149,7 @@ class Received:
 
 def receive_rows(
     given: Mapping[str, str], out: Output, *, start: Any, follow: bool, count: int | None,
-    timeout: float | None, metadata: bool, stopped: Callable[[], bool],
+    timeout: float | None, metadata: bool, stopped: StopRequest,
 ) -> Received:  # fmt: skip
     """Write what is committed, and with ``follow`` what comes, until ``count`` rows came, or ``timeout`` is over."""
     from aeron_spark.client.opening import connect
@@ -159,6 +160,7 @@ def receive_rows(
     with connect(address, **options) as client, progress("receiving", None) as advance:
         try:
             reader = client.reader(stream, start=start, follow=follow, metadata=metadata, timeout=timeout)
+            stopped.begin()
             with _stopping(reader, stopped):
                 for batch in reader:
                     part = batch if count is None else batch.slice(0, count - came.rows)

@@ -165,45 +165,65 @@ def operation() -> Iterator[None]:
         raise OperationError(error.what, remedy=error.remedy) from error
 
 
+class StopRequest:
+    """Tells whether a signal asked this process to stop.
+
+    A command that connects, or waits for an answer, does not ask for it. So a signal raises KeyboardInterrupt where the
+    main thread is, until the command calls ``begin``: its own loop asks from there on. A signal that comes more than
+    ``patience_s`` seconds after the first one always raises.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self.begun = False
+        self._patience_s = patience_s
+        self._first: float | None = None  # when the first signal came
+
+    def __call__(self) -> bool:
+        return self._first is not None
+
+    def begin(self) -> None:
+        """Have the first signal only answered by this object from now on: a loop asks it."""
+        self.begun = True
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal, as its handler."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+            if self.begun:
+                return
+        elif now - self._first <= self._patience_s:
+            return
+        raise KeyboardInterrupt
+
+
 @contextmanager
-def interruption() -> Iterator[Callable[[], bool]]:
-    """Give a question: was this process asked to stop by SIGINT? A second SIGINT stops at once."""
-    asked: list[int] = []  # a threading.Event takes a lock, which the interrupted thread may hold: see node.signals
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        asked.append(number)
-
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, before)
+def interruption() -> Iterator[StopRequest]:
+    """Give what tells whether SIGINT asked this process to stop. A second SIGINT stops at once."""
+    with _handled(StopRequest(0.0), signal.SIGINT) as request:
+        yield request
 
 
 @contextmanager
-def stopping() -> Iterator[Callable[[], bool]]:
-    """Give a question: was this process asked to stop by SIGINT or SIGTERM? Asked again later, it stops where it is.
+def stopping() -> Iterator[StopRequest]:
+    """Give what tells whether SIGINT or SIGTERM asked this process to stop. Asked again later, it stops where it is.
 
     The JVM of this process, which the first use of Aeron starts, leaves all signals to this process.
     """
     from aeron_spark.aeron import jvm
 
-    asked: list[float] = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        asked.append(time.monotonic())
-        if asked[-1] - asked[0] > PATIENCE:
-            raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.getsignal(number) for number in numbers]
     jvm.keep_signals()
+    with _handled(StopRequest(PATIENCE), signal.SIGINT, signal.SIGTERM) as request:
+        yield request
+
+
+@contextmanager
+def _handled(request: StopRequest, *numbers: signal.Signals) -> Iterator[StopRequest]:
+    before = [signal.getsignal(number) for number in numbers]
     for number in numbers:
-        signal.signal(number, stop)
+        signal.signal(number, request.handle)
     try:
-        yield lambda: bool(asked)
+        yield request
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)

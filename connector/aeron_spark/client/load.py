@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -86,26 +86,28 @@ class LoadReport:
 
 
 def run_load(
-    connect: Callable[[int], ClientProgram], plan: LoadPlan, stopped: Stopped = lambda: False,
+    make: Callable[[int], ClientProgram], plan: LoadPlan, stopped: Stopped = lambda: False,
     advance: Advance = lambda what, done, total: None,
 ) -> LoadReport:  # fmt: skip
-    """Carry out ``plan`` with the clients that ``connect`` makes of their numbers; every one is closed in the end.
+    """Carry out ``plan`` with the clients that ``make`` makes of their numbers; every one is closed in the end.
 
-    A client that fails is counted, and the others go on. ``stopped`` is asked for a reason to end early.
+    A client that fails is counted, and the others go on. ``stopped`` is asked for a reason to end early: clients that
+    are connecting then are closed.
     """
-    return _Load(connect, plan, stopped, advance).run()
+    return _Load(make, plan, stopped, advance).run()
 
 
 class _Load:
     def __init__(
-        self, connect: Callable[[int], ClientProgram], plan: LoadPlan, stopped: Stopped, advance: Advance
+        self, make: Callable[[int], ClientProgram], plan: LoadPlan, stopped: Stopped, advance: Advance
     ) -> None:
-        self._connect = connect
+        self._make = make
         self._plan = plan
         self._stopped = stopped
         self._advance = advance
         self._lock = threading.Lock()
         self._clients: list[ClientProgram] = []
+        self._connecting: set[ClientProgram] = set()
         self._took: list[float] = []
         self._trips: list[float] = []
         self._messages = 0
@@ -133,10 +135,28 @@ class _Load:
 
     def _come(self, number: int) -> None:
         begun = time.monotonic()
-        client = self._connect(number)
+        client = self._make(number)
+        with self._lock:
+            self._connecting.add(client)
+        try:
+            if not self._stopped():  # else it may have been added after the others were closed
+                client.connect()
+        except BaseException:
+            client.close()
+            raise
+        finally:
+            with self._lock:
+                self._connecting.discard(client)
         with self._lock:
             self._took.append(time.monotonic() - begun)
             self._clients.append(client)
+
+    def _abandon(self) -> None:
+        """Close the clients that are connecting: a server that is not there would keep them for their whole time."""
+        with self._lock:
+            connecting = list(self._connecting)
+        for client in connecting:
+            client.close()
 
     def _send(self, client: ClientProgram) -> None:
         message = bytes(self._plan.size)
@@ -178,6 +198,8 @@ class _Load:
             try:
                 work(item)
             except AeronSparkError as error:
+                if self._stopped() and not whatever:
+                    return  # it was closed meanwhile
                 with self._lock:
                     self._errors.setdefault(type(error).__name__, []).append(str(error))
             with self._lock:
@@ -187,5 +209,9 @@ class _Load:
                 self._advance(what, now, len(waiting))
 
         with ThreadPoolExecutor(max(1, min(at_once, len(waiting)))) as pool:
-            for finished in [pool.submit(one, item) for item in waiting]:
+            under_way = [pool.submit(one, item) for item in waiting]
+            while wait(under_way, LOOK).not_done:
+                if self._stopped() and not whatever:
+                    self._abandon()
+            for finished in under_way:
                 finished.result()

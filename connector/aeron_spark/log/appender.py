@@ -35,10 +35,17 @@ class Source:
 
 
 class Appender:
-    """Appends to the stream of ``options`` for one task. Rows count up from 0 over everything appended."""
+    """Appends to the stream of ``options`` for one task. Rows count up from 0 over everything appended.
 
-    def __init__(self, options: WriteOptions, source: Source, *, clock: Callable[[], int] = time.time_ns) -> None:
+    ``connected`` is called each time a publication has its subscriber, and its recording, before it publishes.
+    """
+
+    def __init__(
+        self, options: WriteOptions, source: Source, *, clock: Callable[[], int] = time.time_ns,
+        connected: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.options = options
+        self._connected = connected
         self.source = source
         self.rows = 0
         self._clock = clock
@@ -152,7 +159,7 @@ class Appender:
                 way.connect_timeout_s,
                 options.when_unconnected == "drop",
             )
-            publisher = self._publishers[channel, stream_id] = Publisher(address)
+            publisher = self._publishers[channel, stream_id] = Publisher(address, self._connected)
         return publisher
 
 

@@ -46,11 +46,13 @@ class _RolledOver(Exception):
 class Publisher:
     """Publishes to ``address`` for one task, over the publication its process keeps.
 
-    A publication at its maximum position is replaced by a new one, with a session of its own.
+    A publication at its maximum position is replaced by a new one, with a session of its own. ``connected`` is called
+    each time a publication has its subscriber and its recording, before anything is published.
     """
 
-    def __init__(self, address: PublishAddress) -> None:
+    def __init__(self, address: PublishAddress, connected: Callable[[], None] = lambda: None) -> None:
         self.address = address
+        self._connected = connected
         self.dropped = 0
         self._offering = offering_of(address, address.channel)
         self._recording: int | None = None
@@ -175,6 +177,7 @@ class Publisher:
                 "to publish as plain Aeron does.",
             ) from error
         self._ready = True
+        self._connected()
 
     def _recording_of(self, archive: Archive) -> int | None:
         if self.closed:

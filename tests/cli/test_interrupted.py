@@ -1,0 +1,87 @@
+"""Signals that come while a command waits for a server, a subscriber or an archive that does not answer."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import begin
+from tests.cli.test_server_cli import free_ports
+
+PATIENCE = 60.0  # seconds for what another process does on a slow machine
+LONG = "10min"  # that each command would wait
+
+
+class Silent:
+    """Two neighbouring UDP ports that take packets and answer none of them."""
+
+    def __init__(self, sockets: list[socket.socket]) -> None:
+        self._sockets = sockets
+        self.port = int(sockets[0].getsockname()[1])
+
+    def await_packet(self) -> None:
+        """Wait until a command has sent something: it waits for the answer from now on."""
+        ready, _, _ = select.select(self._sockets, [], [], PATIENCE)
+        assert ready, "no packet came"
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    with ExitStack() as opened:
+        sockets = []
+        for port in free_ports():
+            sockets.append(opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            sockets[-1].bind(("127.0.0.1", port))
+        yield Silent(sockets)
+
+
+TO_SERVER = "--server 127.0.0.1:{port} --option connectTimeout=" + LONG
+TO_ARCHIVE = "--archive aeron:udp?endpoint=127.0.0.1:{port} --option connectTimeout=" + LONG
+STREAM = "--channel aeron:ipc --stream-id 1901"
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        (f"ping 127.0.0.1:{{port}} --connect-timeout {LONG}", signal.SIGINT),
+        (f"ping 127.0.0.1:{{port}} --connect-timeout {LONG}", signal.SIGTERM),
+        (f"receive {TO_SERVER}", signal.SIGTERM),
+        (f"receive --stream flights --follow {TO_SERVER}", signal.SIGINT),
+        (f"streams list {TO_SERVER}", signal.SIGINT),
+        (f"send --stream flights {TO_SERVER}", signal.SIGINT),
+        (f"bench load 127.0.0.1:{{port}} --clients 2 --connect-timeout {LONG}", signal.SIGINT),
+        (f"receive {STREAM} {TO_ARCHIVE}", signal.SIGINT),
+        (f"receive --follow {STREAM} {TO_ARCHIVE}", signal.SIGINT),
+        (f"recordings list {TO_ARCHIVE}", signal.SIGINT),
+        (
+            f"send --ack driver --channel aeron:udp?endpoint=127.0.0.1:{{port}} --stream-id 1901 "
+            f"--option connectTimeout={LONG}",
+            signal.SIGINT,
+        ),
+    ],
+)
+def test_a_signal_ends_a_command_that_waits_for_an_answer(
+    line: str, number: signal.Signals, shared: Path, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding: Ctrl-C and SIGTERM were ignored until the time was over, and the exit code then was 1."""
+    monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(shared))
+    with begin(*line.format(port=silent.port).split()) as command:
+        try:
+            if line.startswith("send"):
+                assert command.stdin is not None
+                command.stdin.write(b"one\n")
+                command.stdin.flush()
+            silent.await_packet()
+            command.send_signal(number)
+            command.wait(PATIENCE)
+            _, err = command.communicate(timeout=PATIENCE)
+        finally:
+            command.kill()
+    assert (command.returncode, b"Traceback" in err) == (130, False), err
