@@ -84,6 +84,13 @@ def test_a_wrong_column_of_a_raw_stream_is_refused_with_both_schemas(
     assert "Choose some of its columns" in str(refused.value)
 
 
+def test_a_schema_without_any_column_of_a_raw_stream_is_refused_with_both_schemas(raw: Stream) -> None:
+    """Finding U5: it was taken for that of an arrow stream, and the task failed at the first message."""
+    with pytest.raises(OptionError, match=r"'vlaue' is not one of them\. Did you mean 'value'\?") as refused:
+        opened(raw.options, payload="auto").reader(columns(("vlaue", BinaryType())))
+    assert "payload=raw has the columns" in refused.value.what
+
+
 def test_a_column_of_metadata_that_was_not_asked_for_says_which_option_adds_it(framed: Stream) -> None:
     with pytest.raises(OptionError, match="includeMetadata=true adds the columns of metadata"):
         opened(framed.options, payload="framed").reader(columns(VALUE, ("_aeron_position", LongType())))

@@ -109,16 +109,14 @@ def _payload(options: ReadOptions, schema: StructType) -> str:
     """Return the payload of a stream of which the columns are known: its own, or some that .schema(...) chose."""
     if schema == schemas.RAW:
         return "raw"
+    # Columns of any payload, and misspelt ones, may look so; the stream itself says which they are.
+    content = _content(options)
+    if content is not None:
+        return content.payload
     own = schemas.rows_part(schema)
-    if set(own.fieldNames()) & set(schemas.RAW.fieldNames()):
-        # The columns of any payload may look so; the stream itself says which they are.
-        content = _content(options)
-        if content is not None:
-            return content.payload
-        if own == schemas.FRAMED:
-            return "framed"
-        return "raw" if schemas.is_choice(schema, schemas.RAW) else "arrow"
-    return "arrow" if own.fields else "framed"
+    if own == schemas.FRAMED or not own.fields:
+        return "framed"
+    return "raw" if schemas.is_choice(schema, schemas.RAW) else "arrow"
 
 
 def _content(options: ReadOptions) -> StreamContent | None:
