@@ -50,6 +50,11 @@ def of(stream: Stream) -> list[str]:
     return ["--channel", stream.channel, "--stream-id", str(stream.id)]
 
 
+def printed(text: str) -> list[list[str]]:
+    """Return the arguments of each command line that a text has between quotes."""
+    return [shlex.split(line) for line in re.findall(r"'aeron-spark (.*?)'(?=[ .)])", text)]
+
+
 def log_of(stream: Stream) -> ArchiveLog:
     return ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,), 10.0))
 
@@ -79,8 +84,10 @@ def test_a_list_shows_who_started_a_recording_and_starts_none(run: Run, stream: 
     assert run("stop", str(publisher.recording_id))[0] == 0
 
 
-def test_a_recording_is_stopped_and_then_deleted(run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding U2: no command ended a recording."""
+def test_a_recording_is_stopped_and_then_deleted(
+    run: Run, stream: Stream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Finding U2: no command ended a recording, and the command of the remedy reached another node."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     log_of(stream).start_recording()
     publisher = stream.publisher()
@@ -92,8 +99,10 @@ def test_a_recording_is_stopped_and_then_deleted(run: Run, stream: Stream, monke
 
     code, out, err = run("delete", number, "--yes")
     assert (code, out) == (1, "")
-    assert f"is still being recorded. Stop it first: 'aeron-spark recordings stop {number}'." in err
-    assert run("stop", number) == (0, f"stopped {label} at position {publisher.position}\n", "")
+    assert f"is still being recorded. Stop it first: 'aeron-spark recordings stop {number} --aeron-dir " in err
+    (remedy,) = printed(err)
+    assert main(remedy) == 0
+    assert capsys.readouterr().out == f"stopped {label} at position {publisher.position}\n"
     assert run("stop", number) == (0, "", "nothing to stop: it had ended before\n")
     (stopped,) = lines(run("list", *of(stream), "--json")[1])
     assert (stopped["state"], stopped["standing"]) == ("stopped", False)
@@ -129,14 +138,15 @@ def test_delete_asks_on_a_terminal(run: Run, stream: Stream, monkeypatch: pytest
     assert run("list", *of(stream), "--json")[1] == ""
 
 
-def test_the_command_that_a_query_names_ends_its_recording(run: Run, stream: Stream) -> None:
-    """Finding U2: the warning of a streaming query, and ``node stop``, name this command line."""
+def test_the_command_that_a_query_names_ends_its_recording(stream: Stream, capsys: pytest.CaptureFixture[str]) -> None:
+    """Finding U2: the warning of a streaming query names this command line; it reached another node than this one."""
     log_of(stream).start_recording("counts")
     command = shlex.split(stop_command(log_of(stream).address))
     assert command[:3] == ["aeron-spark", "recordings", "stop"]
-    code, out, err = run("stop", *command[3:], "--json")
-    assert (code, err) == (0, "")
-    (ended,) = lines(out)
+    code = main([*command[1:], "--json"])
+    said = capsys.readouterr()
+    assert (code, said.err) == (0, "")
+    (ended,) = lines(said.out)
     assert (ended["stopped"], ended["id"], ended["started"]["query"]) == (True, None, "counts")
     assert stream.archive.subscriptions(stream.id) == []
 

@@ -134,7 +134,9 @@ def test_node_stop_names_the_recordings_that_keep_the_node(run_name: str) -> Non
         with pytest.raises(RefusedError) as refused:
             nodes.stop(handle.aeron_dir, timeout=PATIENCE / 60)
         assert f"1 recordings are active: the standing subscription to {stream.channel}" in str(refused.value)
-        assert "'aeron-spark recordings stop --channel URI --stream-id N'" in str(refused.value)
+        here = f"--aeron-dir {handle.aeron_dir}"
+        for command in ("stop ID", "stop --channel URI --stream-id N", "list"):
+            assert f"'aeron-spark recordings {command} {here}'" in str(refused.value)
         with nodes.ensure(handle.aeron_dir):
             assert stop_recordings([address], channel=stream.channel, stream_id=stream.id)
             close_everything()

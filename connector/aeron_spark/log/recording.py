@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, RecordingSubscription, archive_of
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import EMBEDDED, RecordingState
+from aeron_spark.node import aeron_dir_argument
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import (
     RecordingStart,
@@ -66,11 +67,14 @@ def ask_to_record(log: ArchiveLog, states: list[RecordingState], record: str, qu
 
 def stop_command(address: StreamAddress) -> str:
     """Return the command line that ends the recording of a stream."""
-    archive = address.archives[0]
-    where = "" if archive.name == EMBEDDED else f" --archive {shlex.quote(archive.control_channel)}"
-    return (
-        f"aeron-spark recordings stop --channel {shlex.quote(address.channel)} --stream-id {address.stream_id}{where}"
-    )
+    stream = f"--channel {shlex.quote(address.channel)} --stream-id {address.stream_id}"
+    return f"aeron-spark recordings stop {stream}{_reaching(address.archives[0])}"
+
+
+def _reaching(archive: ArchiveAddress) -> str:
+    """Return what a printed command line ends with, so that it reaches the archive."""
+    named = "" if archive.name == EMBEDDED else f" --archive {shlex.quote(archive.control_channel)}"
+    return f"{named}{aeron_dir_argument(archive.aeron_dir)}"
 
 
 def start_now(query: str = "") -> RecordingStart:
@@ -189,7 +193,7 @@ def delete_recordings(archives: Sequence[ArchiveAddress], recording_ids: Sequenc
                 raise RefusedError(
                     f"recording {one.id} of stream {one.stream_id} of {without_start(one.original_channel)} is still "
                     "being recorded",
-                    remedy=f"Stop it first: 'aeron-spark recordings stop {one.id}'.",
+                    remedy=f"Stop it first: 'aeron-spark recordings stop {one.id}{_reaching(address)}'.",
                 )
         for one in chosen:
             deleted.append(_entry(archive, address, one, standing))

@@ -13,7 +13,7 @@ from typing import Any
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.places import NodePlaces, config_home, data_home
 from aeron_spark.node.settings import SETTING_NAMES, NodeSettings
-from aeron_spark.node.starting import START_TIMEOUT, ensure, places_here
+from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, places_here
 from aeron_spark.node.status import NodeStatus, status
 from aeron_spark.node.stopping import STOP_TIMEOUT, stop
 
@@ -25,6 +25,7 @@ __all__ = [
     "NodePlaces",
     "NodeSettings",
     "NodeStatus",
+    "aeron_dir_argument",
     "config_home",
     "data_home",
     "ensure",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -45,6 +46,17 @@ def places_here(
 ) -> NodePlaces:
     """Return the node's places for this process's user and environment."""
     return node_places(os.environ if environ is None else environ, _user(), aeron_dir, archive_dir)
+
+
+def aeron_dir_argument(aeron_dir: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> str:
+    """Return what a printed command line ends with, so that it reaches the node of ``aeron_dir``.
+
+    It is empty for the node that every command of this user takes by itself.
+    """
+    places = places_here(None, None, environ)
+    if not places.chosen and Path(aeron_dir) in (places.aeron_dir, places.disk_aeron_dir):
+        return ""
+    return f" --aeron-dir {shlex.quote(os.fspath(aeron_dir))}"
 
 
 def ensure(

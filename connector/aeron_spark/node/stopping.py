@@ -14,7 +14,7 @@ from aeron_spark.node import directories, record
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import FileLock, is_held, owner
 from aeron_spark.node.places import NodePlaces
-from aeron_spark.node.starting import collect_ended, places_here
+from aeron_spark.node.starting import aeron_dir_argument, collect_ended, places_here
 
 STOP_TIMEOUT: Final = 30.0  # seconds
 ORDERLY_TIMEOUT: Final = 5.0  # seconds that a node has at least, once it was told to stop
@@ -68,7 +68,7 @@ def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout:
             elif not state.clients and not state.recordings:
                 return
             else:
-                reason, remedy = _use(state)
+                reason, remedy = _use(state, aeron_dir_argument(places.aeron_dir))
                 users.release()  # whoever wants to use it meanwhile may
         if time.monotonic() >= deadline:
             raise RefusedError(
@@ -78,8 +78,8 @@ def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout:
         time.sleep(POLL)
 
 
-def _use(state: record.NodeState) -> tuple[str, str]:
-    """Return what uses the node, and how to end that."""
+def _use(state: record.NodeState, where: str) -> tuple[str, str]:
+    """Return what uses the node, and how to end that; ``where`` ends a command line that reaches this node."""
     reason = f"{state.clients} Aeron clients and {state.recordings} recordings are active"
     if not state.recordings:
         return reason, "Stop what uses it"
@@ -87,8 +87,8 @@ def _use(state: record.NodeState) -> tuple[str, str]:
     more = state.recordings - len(state.recorded)
     reason += f": {names}{f' and {more} more' if names and more > 0 else ''}" if names else ""
     return reason, (
-        "Stop what uses it; 'aeron-spark recordings stop ID' or 'aeron-spark recordings stop --channel URI "
-        "--stream-id N' ends a recording ('aeron-spark recordings list' shows them all)"
+        f"Stop what uses it; 'aeron-spark recordings stop ID{where}' or 'aeron-spark recordings stop --channel URI "
+        f"--stream-id N{where}' ends a recording ('aeron-spark recordings list{where}' shows them all)"
     )
 
 
