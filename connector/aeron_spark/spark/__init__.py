@@ -17,8 +17,9 @@ def register(spark: SparkSession) -> None:
     """Register ``format("aeron")``, and have Spark's workers on this machine run a Python that has this package.
 
     For a program that runs without an activated environment (``venv/bin/python job.py``), and where Spark looked for
-    sources before this package was installed. A PYSPARK_PYTHON that has this package is kept. Raises SetupError where
-    the workers may run on other machines and their Python does not have this package.
+    sources before this package was installed. A PYSPARK_PYTHON that can run this package is kept: it has the package,
+    what that needs, and the version of this process. Raises SetupError where the workers may run on other machines and
+    their Python cannot.
     """
     from aeron_spark.spark.source import AeronDataSource
     from aeron_spark.spark.worker_python import context_of, use_python_of_this_process

@@ -11,7 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from aeron_spark.errors import SetupError
-from aeron_spark.spark.worker_python import has_package, use_python_of_this_process
+from aeron_spark.spark.worker_python import use_python_of_this_process, what_is_missing
 
 
 def context(python: str, master: str = "local[2]", files: tuple[str, ...] = ()) -> SparkContext:
@@ -28,9 +28,36 @@ def without(tmp_path: Path) -> str:
 
 
 def test_a_python_is_asked_whether_it_has_the_package(without: str) -> None:
-    assert has_package(sys.executable)
-    assert not has_package(without)
-    assert not has_package("no-such-python")
+    assert what_is_missing(sys.executable) == ""
+    assert what_is_missing(without).startswith("has no aeron_spark, pyspark_aeron, ")
+    assert what_is_missing("no-such-python") == "is not on this machine"
+    assert what_is_missing("false") == "cannot be asked what it has"
+
+
+def python_with(tmp_path: Path, before: str) -> str:
+    """Make a Python that runs ``before`` first: all else is as in the Python of this test."""
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable}\nimport sys\n{before}\nexec(sys.argv[2])\n")
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        ("sys.modules['pyarrow'] = None", r"has no pyarrow"),
+        ("sys.modules['jpype'] = None", r"has no jpype"),
+        ("sys.version_info = (3, 9, 1)", r"is Python 3\.9, while the program runs 3\."),
+    ],
+)
+def test_a_python_that_has_the_package_and_cannot_run_it_is_not_kept(tmp_path: Path, before: str, why: str) -> None:
+    """Finding U1: only the two packages themselves were looked for, and the workers failed."""
+    python = python_with(tmp_path, before)
+    found = context(python)
+    use_python_of_this_process(found)
+    assert found.pythonExec == sys.executable
+    with pytest.raises(SetupError, match=f"that Python {why}"):
+        use_python_of_this_process(context(python, "yarn"))
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
@@ -55,7 +82,7 @@ def test_a_chosen_python_that_has_the_package_is_kept(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "k8s://https://host", "local-cluster[2,1,1024]"])
 def test_on_other_machines_a_python_without_the_package_is_an_error_with_the_remedy(without: str, master: str) -> None:
     """Finding U1: one sentence, and not 200 lines of Java; this process does not know those machines' Pythons."""
-    with pytest.raises(SetupError, match=r"has no aeron_spark\. Set PYSPARK_PYTHON .* on every host"):
+    with pytest.raises(SetupError, match=r"has no aeron_spark, .*\. Set PYSPARK_PYTHON .* on every host"):
         use_python_of_this_process(context(without, master))
 
 
