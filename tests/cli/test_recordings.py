@@ -110,7 +110,7 @@ def test_a_recording_is_stopped_and_then_deleted(
 
     code, out, err = run("delete", number)
     assert (code, out) == (2, "")
-    assert "Add --yes" in err
+    assert "Add --yes. 'aeron-spark recordings list' shows first what would be deleted." in err
     end = publisher.position
     stream.close()
     assert run("delete", number, "--yes") == (0, f"deleted {label} ({end} B)\n", "")
@@ -149,6 +149,31 @@ def test_the_command_that_a_query_names_ends_its_recording(stream: Stream, capsy
     (ended,) = lines(said.out)
     assert (ended["stopped"], ended["id"], ended["started"]["query"]) == (True, None, "counts")
     assert stream.archive.subscriptions(stream.id) == []
+
+
+def test_a_standing_request_that_was_stopped_is_not_to_be_begun_again(run: Run, stream: Stream) -> None:
+    """Finding U2: ``stop``, repeated, advised to have the stream recorded first."""
+    log_of(stream).start_recording()
+    assert run("stop", *of(stream))[0] == 0
+    code, out, err = run("stop", *of(stream))
+    assert (code, out) == (1, "")
+    assert "There is nothing to stop." in err
+    assert "record=auto" not in err
+
+
+def test_the_recording_of_a_servers_stream_is_stopped_by_its_server_and_not_deleted(run: Run, shared: Path) -> None:
+    """Finding U2: the remedy of ``stop`` was the command that deletes the stream."""
+    with node.ensure(shared) as handle:
+        stream = Stream(handle, "aeron:ipc?alias=aeron-spark:flights:0:18ff3a").record()
+        number = str(stream.publisher().recording_id)
+        code, _, err = run("stop", number)
+        assert code == 1
+        assert "the server records it while the server runs" in err
+        assert "delete" not in err
+        assert "streams delete flights --server HOST:PORT" in run("delete", number, "--yes")[2]
+        stream.archive.stop_recording(stream.channel, stream.id)
+        stream.close()
+        close_everything()
 
 
 def test_a_describe_or_a_receive_of_a_mistaken_stream_starts_no_recording(

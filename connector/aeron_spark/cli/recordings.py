@@ -110,7 +110,7 @@ def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **way: Any) -> None:
         )
     if not ids:
         raise OptionError("no recording is named", remedy="Give IDs; 'aeron-spark recordings list' shows them.")
-    needs_terminal(yes)
+    needs_terminal(yes, "'aeron-spark recordings list' shows first what would be deleted.")
     with _archives(way) as (archives, _, _):
         from aeron_spark.log.recording import delete_recordings, list_recordings
 

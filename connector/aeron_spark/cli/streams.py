@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -22,6 +22,8 @@ from aeron_spark.cli.way import (
 )
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
+
+DESCRIBE: Final = "'aeron-spark streams describe' shows first what would be deleted."
 
 recording_option = click.option(
     "--recording", "recordings", type=int, multiple=True, metavar="ID", help="Only this recording; repeatable."
@@ -94,13 +96,13 @@ def purge(
     kept = _kept(keep)
     if (given := server_given(way)) is not None:
         _refuse_with_server(recording=recordings, dry_run=dry_run)
-        confirm(f"Purge stream {named(name)} of {given['server']}?", yes)
+        confirm(f"Purge stream {named(name)} of {given['server']}?", yes, DESCRIBE)
         server_streams.purge(given, named(name), before if position is None else position, kept, partition, as_json)
         return
     needs_server(partition=partition)
     _needs_stream(way, name)
     if not dry_run:
-        needs_terminal(yes)
+        needs_terminal(yes, "--dry-run shows first what would be deleted.")
     from aeron_spark.cli import direct_streams
 
     direct_streams.purge(way, name, position, kept, recordings, dry_run, yes, as_json, before_ns=before_ns)
@@ -117,11 +119,11 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
     """Delete a stream's stopped recordings, with their files; with --server the stream NAME and all its rows."""
     if (given := server_given(way)) is not None:
         _refuse_with_server(recording=recordings)
-        confirm(f"Delete stream {named(name)} of {given['server']}, with all its rows?", yes)
+        confirm(f"Delete stream {named(name)} of {given['server']}, with all its rows?", yes, DESCRIBE)
         server_streams.delete(given, named(name), as_json)
         return
     _needs_stream(way, name)
-    needs_terminal(yes)
+    needs_terminal(yes, DESCRIBE)
     from aeron_spark.cli import direct_streams
 
     direct_streams.delete(way, name, recordings, yes, as_json)

@@ -258,17 +258,19 @@ def needs_stream(options: Mapping[str, str]) -> None:
             raise OptionError(f"{option} is required", remedy=f"For example {option} {example}.")
 
 
-def confirm(question: str, yes: bool) -> None:
+def confirm(question: str, yes: bool, look: str = "") -> None:
     """Ask ``question`` on the terminal, unless ``yes``; end with exit code 1 where the answer is no."""
-    needs_terminal(yes)
+    needs_terminal(yes, look)
     if not yes:
         click.confirm(question, abort=True, err=True)
 
 
-def needs_terminal(yes: bool) -> None:
-    """Raise OptionError where a question has to be asked, and standard input is not a terminal."""
+def needs_terminal(yes: bool, look: str) -> None:
+    """Raise OptionError where a question has to be asked, and standard input is not a terminal.
+
+    ``look`` says how to see first what would be deleted.
+    """
     if not yes and not sys.stdin.isatty():
         raise OptionError(
-            "confirmation is needed, and standard input is not a terminal",
-            remedy="Add --yes; describe or --dry-run show first what would be deleted.",
+            "confirmation is needed, and standard input is not a terminal", remedy=f"Add --yes. {look}".rstrip()
         )

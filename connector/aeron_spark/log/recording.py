@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 NEAR: Final = 5  # recordings that an error names
 STOP_TIMEOUT: Final = 10.0  # seconds for the recordings of a subscription that was ended to stop
 SESSION_ID: Final = "session-id"
+SERVER_STOPS: Final = "Leave it: the server records it while the server runs. To end that, stop the server."
+SERVER_DELETES: Final = (
+    "Leave it, or delete the whole stream through the server: 'aeron-spark streams delete {} --server HOST:PORT'."
+)
 
 
 class RecordingWarning(UserWarning):
@@ -166,14 +170,18 @@ def stop_recordings(
         known = [one for one in archive.recordings() if server_stream(one.original_channel) is None]
         standing = archive.subscriptions()
         if channel is None:
-            chosen = [_recording(archive, address, number) for number in recording_ids]
+            chosen = [_recording(archive, address, number, SERVER_STOPS) for number in recording_ids]
             streams = [(one.channel, one.stream_id) for one in chosen]
         else:
             streams = [(channel, stream_id or 0)]
         for text, number in streams:
             ended += _stop_stream(archive, address, known, standing, text, number, timeout)
     if channel is not None and not ended and not list_recordings(archives, channel, stream_id):
-        raise no_recording(archives, channel, stream_id or 0)
+        raise OptionError(
+            no_recording(archives, channel, stream_id or 0).what,
+            remedy="There is nothing to stop. If another stream is meant, correct 'channel' and 'streamId' "
+            "('aeron-spark recordings list' shows what is recorded).",
+        )
     return list(dict.fromkeys(ended))
 
 
@@ -187,7 +195,7 @@ def delete_recordings(archives: Sequence[ArchiveAddress], recording_ids: Sequenc
     for address in archives:
         archive = archive_of(address)
         standing = archive.subscriptions()
-        chosen = [_recording(archive, address, number) for number in dict.fromkeys(recording_ids)]
+        chosen = [_recording(archive, address, number, SERVER_DELETES) for number in dict.fromkeys(recording_ids)]
         for one in chosen:
             if one.stop_position is None:
                 raise RefusedError(
@@ -249,8 +257,11 @@ def _stopped(archive: Archive, recording_id: int) -> Recording | None:
     return None if found is None or found.stop_position is None else found
 
 
-def _recording(archive: Archive, address: ArchiveAddress, recording_id: int) -> Recording:
-    """Return a recording of the direct route; raise OptionError where there is none, RefusedError for a server's."""
+def _recording(archive: Archive, address: ArchiveAddress, recording_id: int, of_server: str) -> Recording:
+    """Return a recording of the direct route; raise OptionError where there is none, RefusedError for a server's.
+
+    ``of_server`` is the remedy for a server's, in which ``{}`` stands for the stream.
+    """
     found = archive.recording(recording_id)
     if found is None:
         listed = [one.id for one in archive.recordings() if server_stream(one.original_channel) is None]
@@ -263,7 +274,7 @@ def _recording(archive: Archive, address: ArchiveAddress, recording_id: int) -> 
     if stream is not None:
         raise RefusedError(
             f"recording {recording_id} holds a partition of the server's stream {stream!r}",
-            remedy=f"Use the server: 'aeron-spark streams delete {stream} --server HOST:PORT'.",
+            remedy=of_server.format(stream),
         )
     return found
 
