@@ -219,6 +219,22 @@ def test_row_20_ports_that_cannot_be_are_refused_before_anything_starts(shared: 
         assert refused.code == 2, wrong
 
 
+def test_a_clients_file_that_is_missing_or_wrong_ends_with_2(tmp_path: Path, address: str, shared: Path) -> None:
+    """Finding: it ended with 1, though a file of settings that is wrong is 2."""
+    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    clients = tmp_path / "clients"
+    missing = run("server", address, "--authorized-keys", str(clients), **environ)
+    clients.write_text("no key\n")
+    wrong = run("server", address, "--authorized-keys", str(clients), **environ)
+    config = tmp_path / "server.toml"
+    config.write_text(f'authorizedKeys = "{clients}"\n')
+    configured = run("server", address, "--config", str(config), **environ)
+    for said in (missing, wrong, configured):
+        assert said.code == 2, said.err
+        assert "aeron-spark: option 'authorizedKeys': " in said.err
+        assert str(clients) in said.err
+
+
 def test_a_configuration_file_says_what_flags_say(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:

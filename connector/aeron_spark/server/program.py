@@ -14,7 +14,7 @@ from aeron_spark.aeron.guard import has_guard
 from aeron_spark.aeron.listening import AeronListening
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import PeerStore
-from aeron_spark.errors import SetupError
+from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.keys.authorized import read_authorized
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.store import FilePeerStore, KeyPlaces
@@ -202,6 +202,9 @@ def _store(given: ServerOptions) -> PeerStore:
         places = replace(places, identity=Path(given.identity))
     if given.authorized_keys is not None:
         places = replace(places, authorized_keys=Path(given.authorized_keys))
-        read_authorized(places.authorized_keys)  # a file that is missing or wrong is said now, and not to every client
+        try:  # a file that is missing or wrong is said now, and not to every client
+            read_authorized(places.authorized_keys)
+        except (SetupError, DataFormatError) as error:
+            raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None
     from_environment = given.identity is not None and given.identity.startswith("env:")
     return FilePeerStore(places, load_identity(given.identity) if from_environment and given.identity else None)
