@@ -17,6 +17,7 @@ import binascii
 import getpass
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -57,7 +58,10 @@ def read_identity(path: Path) -> KeyPair:
     """Return the key pair in a file. Raises SetupError and DataFormatError, as :func:`load_identity` does."""
     content = files.read_secret(path)
     if content is None:
-        raise SetupError(f"there is no identity in {path}", remedy="Make one with 'aeron-spark keys new'.")
+        raise SetupError(
+            f"there is no identity in {path}",
+            remedy=f"Correct the path, or make one with 'aeron-spark keys new --identity {shlex.quote(str(path))}'.",
+        )
     return _decode(content, path)
 
 

@@ -20,7 +20,8 @@ MIN_BUFFER_BYTES: Final = 128 << 10  # room for one record
 WAY_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "identity", Kind.TEXT, None,
-        "This side's key: the file of it, made when it is first used, or `env:NAME`, a variable that holds it.",
+        "This side's key: the file of it, or `env:NAME`, a variable that holds it. A client's default file, and every "
+        "file of a server, are made when they are first used; `aeron-spark keys new --identity FILE` makes any other.",
         ENDPOINT, "me.key",
         shown_default="`identity` (a client) or `server` (a server) in `$XDG_CONFIG_HOME/aeron-spark`",
     ),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 import stat
 from pathlib import Path
 from typing import Any
@@ -93,9 +95,23 @@ def test_no_command_ever_prints_a_private_key(home: Path) -> None:
     assert private not in said
 
 
-def test_without_an_identity_show_names_new() -> None:
-    with pytest.raises(SetupError, match="aeron-spark keys new"):
-        run("show")
+@pytest.mark.parametrize("where", [[], ["--identity", "my own.key"]])
+def test_without_an_identity_show_names_the_command_that_makes_it(
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding: the command of the remedy made another file than the one that was missing."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SetupError) as missing:
+        run("show", *where)
+    (command,) = re.findall(r"'aeron-spark keys (new .*)'", missing.value.remedy)
+    made = run(*shlex.split(command))
+    assert run("show", *where) == made
+
+
+def test_the_readme_makes_a_key_before_it_shows_it() -> None:
+    """Finding: followed in its order, the README's ``keys show`` found no key."""
+    readme = (Path(__file__).resolve().parents[3] / "README.md").read_text()
+    assert 0 < readme.index("aeron-spark keys new\n") < readme.index("aeron-spark keys show")
 
 
 def test_servers_are_trusted_listed_and_forgotten(home: Path) -> None:
