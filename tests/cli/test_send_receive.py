@@ -129,6 +129,16 @@ def test_values_larger_than_a_message_go_in_chunks_when_framed(shared: Path, rng
     assert receive(1009, shared, "--count", "1").out == b"small\n"
 
 
+@pytest.mark.parametrize("record", [["--record"], ["--ack", "driver"]])
+def test_a_misspelt_host_in_the_channel_is_one_sentence_with_its_remedy(record: list[str], shared: Path) -> None:
+    """Finding: the sentence had the internal alias of a recording's channel, and no remedy."""
+    channel = "aeron:udp?endpoint=no-such.invalid:40123"
+    done = pipe(b"one\n", "send", "--channel", channel, "--stream-id", "1900", "--aeron-dir", str(shared), *record)
+    assert done.code == 1
+    assert f"{channel} stream 1900 failed: the host name 'no-such.invalid' cannot be resolved to an address" in done.err
+    assert "Correct 'channel'" in done.err
+
+
 def test_follow_receives_what_comes_and_ends_at_its_count(shared: Path) -> None:
     send(b"old\n", 1010, shared)
     with begin("receive", *to(1010, shared, "--follow", "--start", "earliest", "--count", "3")) as follower:

@@ -127,8 +127,11 @@ def test_an_archive_that_is_not_there_is_named(node: NodeHandle, far: Stream) ->
     with pytest.raises(ConnectError, match=said) as raised:  # finding U5
         numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), connectTimeout="1s")
     assert "Exception" not in str(raised.value), "no word of Java's"
-    with pytest.raises(SetupError, match=r"no route to the archive at no-such-host\.invalid:8010"):
+    with pytest.raises(SetupError, match=r"^the host name 'no-such-host\.invalid' cannot be resolved") as unknown:
         numbers(seen_from(node, far, "aeron:udp?endpoint=no-such-host.invalid:8010"), connectTimeout="1s")
+    assert "replayChannel" not in unknown.value.remedy, "no channel of one's own helps where the name is wrong"
+    with pytest.raises(SetupError, match=r"^option 'credentialsFile': /no/such cannot be read: No such file"):
+        numbers(seen_from(node, far, f"aeron:udp?endpoint={nobody}"), credentialsFile="/no/such")
 
 
 def test_a_channel_nobody_records_is_put_on_record_and_that_is_said(near: Stream) -> None:

@@ -12,11 +12,12 @@ from typing import Any, Final
 import jpype
 
 from aeron_spark.aeron.client import Client, client_of, require_open
-from aeron_spark.aeron.exceptions import archive_error_code, java_errors
+from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, archive_error_code, java_errors
 from aeron_spark.aeron.interruptible import Interruptible, interruptible
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.errors import ConnectError, RefusedError, TransportError, WaitTimeout
+from aeron_spark.errors import ConnectError, RefusedError, SetupError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
+from aeron_spark.transport.recording_start import without_start
 from aeron_spark.transport.waiting import LONGEST_SLEEP, Deadline, wait_for
 
 NULL_POSITION: Final = -1
@@ -237,7 +238,7 @@ class Archive:
         location = jclass("io.aeron.archive.codecs.SourceLocation")
         where = location.LOCAL if channel.startswith(("aeron:ipc", "aeron-spy:")) else location.REMOTE
         try:
-            with java_errors(f"recording {channel} stream {stream_id}"):
+            with java_errors(f"recording {without_start(channel)} stream {stream_id}", unknown_host=CORRECT_CHANNEL):
                 self.java.startRecording(channel, stream_id, where)
         except TransportError as error:
             code = archive_error_code(error.__cause__)
@@ -368,7 +369,13 @@ def _consumer(interface: str, method: str, call: Callable[..., None]) -> Any:
 
 
 def _credentials(path: str) -> Any:
-    secret = Path(path).expanduser().read_bytes().rstrip(b"\n")
+    try:
+        secret = Path(path).expanduser().read_bytes().rstrip(b"\n")
+    except OSError as error:
+        raise SetupError(
+            f"option 'credentialsFile': {path} cannot be read: {error.strerror}",
+            remedy="Correct the path or the file's mode, on every host that reads or writes the stream.",
+        ) from None
     encoded = jpype.JArray(jpype.JByte)(secret)
     return jpype.JProxy(
         "io.aeron.security.CredentialsSupplier",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from aeron_spark.aeron.exceptions import describe, java_errors
+from aeron_spark.aeron.exceptions import CORRECT_CHANNEL, describe, java_errors
 from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
@@ -69,7 +69,7 @@ class Client:
 
     def exclusive_publication(self, channel: str, stream_id: int) -> Any:
         """Add an exclusive publication; the driver's refusal is a TransportError."""
-        with java_errors(f"publishing on {channel} stream {stream_id}"):
+        with java_errors(f"publishing on {channel} stream {stream_id}", unknown_host=CORRECT_CHANNEL):
             add = self.aeron.addExclusivePublication
             return interruptible(add, channel, stream_id, discard=lambda late: late.close())
 

@@ -12,6 +12,7 @@ import jpype
 from aeron_spark.errors import AeronSparkError, ConnectError, TransportError
 
 UNKNOWN_HOST: Final = "the host name"
+CORRECT_CHANNEL: Final = "Correct 'channel', or have this machine's name service know the host."
 # io.aeron.driver.media.UdpChannel: a RegistrationException carries the text of the driver's exception, not its class
 _UNRESOLVED: Final = re.compile(
     r"UnknownHostException: .*?(?:endpoint|control|interface)=(?P<host>\[[^\]]+\]|[^:,\s]+)"
@@ -29,10 +30,15 @@ def plain_message(message: str) -> str:
     """Return a message of Aeron's without its category; about a host that cannot be resolved, in words of our own."""
     unresolved = _UNRESOLVED.search(message)
     if unresolved is not None:
-        return f"{UNKNOWN_HOST} {unresolved['host']!r} cannot be resolved to an address"
+        return unknown_host(unresolved["host"])
     for category in ("ERROR - ", "FATAL - ", "WARN - "):
         message = message.removeprefix(category)
     return message
+
+
+def unknown_host(host: str) -> str:
+    """Return the sentence about a host name that has no address."""
+    return f"{UNKNOWN_HOST} {host!r} cannot be resolved to an address"
 
 
 def archive_error_code(error: BaseException | None) -> int | None:
@@ -45,8 +51,11 @@ def archive_error_code(error: BaseException | None) -> int | None:
 
 
 @contextmanager
-def java_errors(doing: str) -> Iterator[None]:
-    """Turn a Java exception inside the block into TransportError (ConnectError for time-outs), saying what was done."""
+def java_errors(doing: str, *, unknown_host: str = "") -> Iterator[None]:
+    """Turn a Java exception inside the block into TransportError (ConnectError for time-outs), saying what was done.
+
+    ``unknown_host`` is the remedy where a host name cannot be resolved.
+    """
     try:
         yield
     except AeronSparkError:
@@ -55,4 +64,5 @@ def java_errors(doing: str) -> Iterator[None]:
         text = f"{doing} failed: {describe(error)}"
         if "Timeout" in type(error).__name__:
             raise ConnectError(text, remedy="See 'aeron-spark doctor'.") from error
-        raise TransportError(text) from error
+        remedy = unknown_host if f": {UNKNOWN_HOST} " in text else ""
+        raise TransportError(text, remedy=remedy) from error

@@ -10,6 +10,7 @@ from typing import Final
 
 from aeron_spark import node
 from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.aeron.exceptions import unknown_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import EMBEDDED
 from aeron_spark.node import NodeHandle
@@ -99,6 +100,10 @@ def facing_address(endpoint: str) -> str:
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
             own = str(probe.getsockname()[0])
+    except socket.gaierror as error:
+        raise SetupError(
+            unknown_host(target.host), remedy="Correct the name, or have this machine's name service know the host."
+        ) from error
     except OSError as error:
         raise SetupError(
             f"this machine has no route to the archive at {endpoint}: {error}",
