@@ -111,7 +111,10 @@ class EmbeddedDriver:
         return sum(1 for counter in self._allocated(HEARTBEAT_TYPE) if self._registration(counter) != self._own_client)
 
     def recordings(self) -> int:
-        """Return how many recordings grow, or wait on a network channel for a publisher."""
+        """Return how many recordings grow, or wait on a network channel for a publisher.
+
+        A request that waits for a publisher over IPC has no counter, and so does not count.
+        """
         return max(self._count(RECORDING_POSITION_TYPE), len(self._waiting()))
 
     def recorded(self) -> list[str]:

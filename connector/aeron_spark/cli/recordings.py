@@ -39,7 +39,8 @@ def recordings() -> None:
     """List, stop and delete the direct route's recordings.
 
     A recording goes on until its publisher ends. A standing one records each further publisher of its stream, until it
-    is stopped here. The recordings of a server's named streams are not among them: see 'aeron-spark streams'.
+    is stopped here, or the node stops: a request that waits for a publisher over IPC does not keep the node. The
+    recordings of a server's named streams are not among them: see 'aeron-spark streams'.
     """
 
 

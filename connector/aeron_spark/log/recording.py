@@ -39,7 +39,7 @@ SERVER_DELETES: Final = (
 
 
 class RecordingWarning(UserWarning):
-    """A recording was started: earlier messages of the stream were not recorded, and it goes on until it is stopped."""
+    """A recording was started: earlier messages of the stream were not recorded, and it goes on after this process."""
 
 
 def ask_to_record(log: ArchiveLog, states: list[RecordingState], record: str, query: str = "") -> None:
@@ -63,7 +63,8 @@ def ask_to_record(log: ArchiveLog, states: list[RecordingState], record: str, qu
     lost = "earlier messages" if not states else "messages since its last recording"
     warnings.warn(
         f"stream {stream_id} of {channel} {before}; {lost}, if any, are lost. The archive "
-        f"{log.address.archives[0].name} records it from now on, until '{stop_command(log.address)}' ends that",
+        f"{log.address.archives[0].name} records it from now on, until '{stop_command(log.address)}' ends that"
+        f"{_ending_with_node(log.address)}",
         RecordingWarning,
         stacklevel=2,
     )
@@ -73,6 +74,13 @@ def stop_command(address: StreamAddress) -> str:
     """Return the command line that ends the recording of a stream."""
     stream = f"--channel {shlex.quote(address.channel)} --stream-id {address.stream_id}"
     return f"aeron-spark recordings stop {stream}{_reaching(address.archives[0])}"
+
+
+def _ending_with_node(address: StreamAddress) -> str:
+    """Say where a standing request ends with this machine's node: only one for a network channel keeps the node."""
+    if address.archives[0].name != EMBEDDED or ChannelUri.parse(address.channel).media != "ipc":
+        return ""
+    return ", or this machine's node stops, as it does when neither a program nor a publisher uses it"
 
 
 def _reaching(archive: ArchiveAddress) -> str:

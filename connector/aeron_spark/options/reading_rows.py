@@ -170,8 +170,9 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
         "auto",
         "A stream that is not recorded: with `auto` a streaming query asks the archive, when it starts, to record the "
         "stream from then on, where the archive's host can hear it. It warns: earlier messages are lost, and the "
-        "recording goes on after the query, until `aeron-spark recordings stop` ends it; `recordings list` shows it, "
-        "with the program that started it and the name in the reader's option `queryName`. `never` fails with the "
+        "recording goes on after the query, until `aeron-spark recordings stop` ends it; for `aeron:ipc` it ends with "
+        "this machine's node, too, which stops when neither a program nor a publisher uses it. `recordings list` shows "
+        "it, with the program that started it and the name in the reader's option `queryName`. `never` fails with the "
         "remedy. A batch query never starts a recording and ignores this.",
         READING,
         "never",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -27,6 +28,26 @@ class Session:
 
     def start_recording(self, channel: str, stream_id: int) -> None:
         self.recorded.append(channel)
+
+
+@pytest.mark.parametrize(
+    ("channel", "archive", "ends_with_node"),
+    [
+        ("aeron:ipc", "embedded", True),
+        ("aeron:udp?endpoint=localhost:40123", "embedded", False),
+        ("aeron:ipc", "desk", False),
+    ],
+)
+def test_the_warning_says_where_a_recording_ends_with_the_node(
+    channel: str, archive: str, ends_with_node: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding U2: a request for ``aeron:ipc`` was forgotten when the node stopped, and the warning said otherwise."""
+    session = Session()
+    monkeypatch.setattr(archive_log, "archive_of", lambda address: cast("Archive", session))
+    log = ArchiveLog(StreamAddress(channel, 1001, (replace(ADDRESS, name=archive),)))
+    with pytest.warns(UserWarning, match="from now on, until 'aeron-spark recordings stop") as said:
+        log.prepare([], record="auto")
+    assert ("or this machine's node stops" in str(said[0].message)) == ends_with_node
 
 
 def test_each_session_with_an_archive_is_asked_once_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
