@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet
 import pytest
 
 from aeron_spark.node import NodeHandle
+from tests.aeron.archives import free_port
 from tests.aeron.streams import Stream, own_node
 from tests.e2e.processes import PATIENCE, ROOT
+from tests.waiting import look_for
 
 PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
 
@@ -24,6 +29,16 @@ PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
 def own(run_name: str) -> Iterator[NodeHandle]:
     with own_node(f"{run_name}-{secrets.token_hex(3)}") as handle:
         yield handle
+
+
+def unactivated(place: Path) -> dict[str, str]:
+    """Return the environment of a program where none is activated: the PATH's Python has not got the package."""
+    home = {name: os.environ[name] for name in ("HOME", "AERON_SPARK_DATA_HOME", "AERON_SPARK_CONFIG_HOME")}
+    without = place / "bin"
+    without.mkdir()
+    (without / "python3").write_text("#!/bin/sh\nexec false\n")
+    (without / "python3").chmod(0o755)
+    return {**home, "PATH": f"{without}:/usr/bin:/bin", "SPARK_LOCAL_DIRS": str(place / "spark")}
 
 
 @pytest.mark.full(
@@ -35,14 +50,9 @@ def test_a_program_run_by_the_python_of_an_environment_that_is_not_activated_rea
     """Finding U1: it ended with DATA_SOURCE_NOT_FOUND, as Spark's workers ran another Python."""
     stream = Stream(own).record()
     stream.publisher().send([b"one", b"two"])
-    home = {name: os.environ[name] for name in ("HOME", "AERON_SPARK_DATA_HOME", "AERON_SPARK_CONFIG_HOME")}
-    without = tmp_path / "bin"
-    without.mkdir()
-    (without / "python3").write_text("#!/bin/sh\nexec false\n")  # the PATH's Python has not got the package
-    (without / "python3").chmod(0o755)
     done = subprocess.run(
         [sys.executable, str(PROGRAM), json.dumps(stream.options)],
-        env={**home, "PATH": f"{without}:/usr/bin:/bin", "SPARK_LOCAL_DIRS": str(tmp_path / "spark")},
+        env=unactivated(tmp_path),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -52,3 +62,53 @@ def test_a_program_run_by_the_python_of_an_environment_that_is_not_activated_rea
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.splitlines()[-1]) == ["one", "two"]
     stream.close()
+
+
+@pytest.mark.full(
+    "a streaming query of Spark takes more than 10 CPU seconds; tests/unit/test_readme.py looks at its end"
+)
+def test_the_first_example_of_the_readme_writes_rows_until_it_is_ended(own: NodeHandle, tmp_path: Path) -> None:
+    """Finding: run as ``venv/bin/python job.py`` it did nothing and exited with 0."""
+    stream = Stream(own, f"aeron:udp?endpoint=localhost:{free_port()}")
+    (block,) = re.findall(r"```python\n(from pyspark.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    # Parquet needs no jars that a session without Delta's settings has not got
+    for of_readme, here in (
+        ("aeron:udp?endpoint=localhost:40123", stream.channel),
+        ('"streamId", 1001', f'"streamId", {stream.id}'),
+        ('format("delta")', 'format("parquet")'),
+        ("/data/", f"{tmp_path}/"),
+    ):
+        assert of_readme in block
+        block = block.replace(of_readme, here)
+    (tmp_path / "job.py").write_text(block)
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    settings = {
+        "master": "local[1]",
+        "driver.host": "127.0.0.1",
+        "driver.bindAddress": "127.0.0.1",
+        "ui.enabled": "false",
+    }
+    (conf / "spark-defaults.conf").write_text("".join(f"spark.{name} {value}\n" for name, value in settings.items()))
+    environ = unactivated(tmp_path) | {"SPARK_CONF_DIR": str(conf), "AERON_SPARK_AERON_DIR": own.aeron_dir}
+    with (tmp_path / "said").open("wb") as said, subprocess.Popen(
+        [sys.executable, "job.py"], env=environ, cwd=tmp_path, stdout=said, stderr=said
+    ) as job:  # fmt: skip
+        try:
+            stream.publisher().send([b"one", b"two"])  # once the query has had the stream recorded
+            values = look_for(lambda: written(tmp_path / "flights") or None, PATIENCE, "rows of the example")
+            assert values == [b"one", b"two"]
+            assert job.poll() is None
+        finally:
+            job.send_signal(signal.SIGINT)
+            job.wait(PATIENCE)
+            stream.close()
+            print((tmp_path / "said").read_text()[-4000:])  # for a failure
+
+
+def written(table: Path) -> list[bytes]:
+    """Return the column ``value`` of the files that Spark has committed to a table of Parquet."""
+    commits = [path for path in (table / "_spark_metadata").glob("[0-9]*") if path.suffix == ""]
+    names = [json.loads(line)["path"] for path in sorted(commits) for line in path.read_text().splitlines()[1:]]
+    files = [pyarrow.parquet.read_table(table / Path(name).name) for name in names]
+    return [value for file in files for value in file.column("value").to_pylist()]

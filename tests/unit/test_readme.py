@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import re
 from pathlib import Path
@@ -48,6 +49,12 @@ def test_the_first_example_works_without_an_activated_environment() -> None:
     """Finding U1: the README said that Spark finds the data source by itself."""
     first = re.findall(r"```python\n(from pyspark.*?)```", README, re.DOTALL)[0]
     assert first.index("register(spark)") < first.index('format("aeron")')
+
+
+def test_the_first_example_waits_for_its_query() -> None:
+    """Finding: run as a program it ended at once, with exit code 0 and without a row; tests/e2e runs it for real."""
+    first = ast.parse(re.findall(r"```python\n(from pyspark.*?)```", README, re.DOTALL)[0])
+    assert ast.unparse(first.body[-1]) == "query.awaitTermination()"
 
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
