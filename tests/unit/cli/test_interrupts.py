@@ -21,6 +21,7 @@ def test_finding_c11_the_handler_of_an_interrupt_takes_no_lock(monkeypatch: pyte
     for name in ("Event", "Condition", "Semaphore"):
         monkeypatch.setattr(threading, name, refuse)
     with interruption() as stopped:
+        stopped.begin()
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
         assert stopped()

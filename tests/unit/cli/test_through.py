@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from aeron_spark.cli import through
+from aeron_spark.cli.way import StopRequest
 
 SENT = 20  # messages, more than receive keeps
 
@@ -55,8 +57,8 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
     assert client.closed
 
 
-def receive(count: int | None, stopped: Callable[[], bool] = lambda: False) -> int:
-    given = {"server": "host:1"}
+def receive(count: int | None, stopped: StopRequest | None = None) -> int:
+    given, stopped = {"server": "host:1"}, stopped or StopRequest(0.0)
     return through.receive_through(given, count=count, timeout=None, as_json=False, stopped=stopped)
 
 
@@ -85,7 +87,10 @@ def test_finding_after_a_failed_write_no_thread_waits_to_hand_over_another_messa
 
 def test_finding_after_a_signal_no_thread_waits_to_hand_over_another_message(busy: Busy) -> None:
     """Finding: ``receive`` did not end after a signal while messages came."""
-    assert receive(None, stopped=lambda: True) == 0
+    stopped = StopRequest(0.0)
+    stopped.begin()
+    stopped.handle(signal.SIGTERM, None)
+    assert receive(None, stopped) == 0
     assert busy.ended()
 
 
