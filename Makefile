@@ -109,7 +109,7 @@ soak: setup  ## the long forms of the tests, from a printed seed (SEED=... repea
 bench: setup  ## the benchmarks, against real peers in one run
 	$(BIN)/python -m benchmarks
 
-docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, the endpoint, behaviours
+docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options, commands, the endpoint, behaviours; and the list of long tests
 	@mkdir -p docs
 	$(BIN)/python -m aeron_spark.options > docs/options.md.new
 	@mv docs/options.md.new docs/options.md
@@ -119,6 +119,7 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.behaviours > docs/behaviours.md.new
 	@mv docs/behaviours.md.new docs/behaviours.md
+	$(BIN)/python -m tests.only_full CONTRIBUTING.md
 
 wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars
 	@rm -rf build dist

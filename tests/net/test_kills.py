@@ -16,7 +16,7 @@ GIVEN_UP = (
 EXPIRY = 4
 
 
-@pytest.mark.full("seven JVMs; the kill of a server's driver is in make test")
+@pytest.mark.full("seven JVMs; tests/aeron/node and tests/aeron/named kill nodes on one machine")
 def test_row_51_a_killed_client_is_noticed_once_and_in_time_and_another_comes_back_after_its_driver_was_killed(
     programs: Programs,
 ) -> None:
