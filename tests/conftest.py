@@ -80,8 +80,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash[_run][1], ignore_errors=True)
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"seed: {config.stash[_run][2]} ({SEED} sets it)"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the seeds; a header would not show with ``-q``."""
+    terminalreporter.write_line(f"seed: {config.stash[_run][2]} ({SEED} sets it)")
+    if config.pluginmanager.hasplugin("randomly"):
+        order = config.getoption("randomly_seed")
+        terminalreporter.write_line(f"random order: {order} (make test ORDER=random ARGS=--randomly-seed={order})")
 
 
 @pytest.fixture(scope="session")

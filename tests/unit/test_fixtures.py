@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+from tests.inner import run_inner
+
 TESTS: Final = Path(__file__).resolve().parents[1]
 
 
@@ -13,3 +17,12 @@ def test_what_a_package_shares_is_in_a_package() -> None:
     shared = [path for path in TESTS.rglob("conftest.py") if 'scope="package"' in path.read_text()]
     assert shared
     assert [str(path) for path in shared if not path.with_name("__init__.py").exists()] == []
+
+
+def test_a_run_prints_its_seeds_also_where_it_prints_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding: a random order could not be repeated, since `make test` runs tests/unit with -q."""
+    monkeypatch.delenv("AERON_SPARK_SEED", raising=False)
+    done = run_inner(tmp_path, {"test_inner.py": "def test_a(): pass"}, "-q", "-p", "randomly", "--randomly-seed=17")
+    assert done.code == 0
+    assert "\nseed: 1 (AERON_SPARK_SEED sets it)\n" in done.text
+    assert "\nrandom order: 17 (make test ORDER=random ARGS=--randomly-seed=17)\n" in done.text
