@@ -31,6 +31,8 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 ALL_SUITES := '-q $(PARALLEL) tests/unit' '$(SPARK_SUITES)' '$(PARALLEL) $(AERON_SUITES)'
 # which tests run; test-full takes those marked `full`, too
 MARKS := not soak and not full
+# the CPU seconds of all tests together have a limit; --any has none
+CPU_SUM :=
 # in the command: TESTS='tests/net -k loss' runs these alone, ORDER=random in random order, ARGS=... goes to pytest
 TESTS ?=
 ORDER ?= written
@@ -92,10 +94,11 @@ test: $(if $(TESTS),,lint java-test) setup  ## what CI runs: lint, the Java test
 	@.ci/require namespaces
 	@failed=0; used=$$(mktemp); for tests in $(if $(TESTS),'$(TESTS)',$(ALL_SUITES)); do \
 		$(PYTEST) --cpu-log=$$used $$tests || { failed=$$?; test $$failed = 1 || exit $$failed; }; done; \
-		awk -v wall=$$SECONDS '{ cpu += $$1 } END { printf "the tests took %d s and %.0f CPU seconds\n", wall, cpu }' $$used; \
+		echo "the tests took $$SECONDS s"; $(BIN)/python -m tests.budget $$used $(CPU_SUM) || failed=1; \
 		rm -f $$used; exit $$failed
 
 test-full: MARKS := not soak
+test-full: CPU_SUM := --any
 test-full: test  ## everything that is not minutes of random kills: test, and the tests marked `full`
 
 demo: setup  ## real flights through Aeron and Spark into Delta, and back; then behind a NAT, through a secure server

@@ -1,16 +1,21 @@
 """A pytest plugin: what each test costs in CPU seconds, and the limit that a test of ``make test`` must keep.
 
 A test's cost is its own set-up, its call and its tear-down, with all processes it started (``tests/cpu.py``). The
-set-up and tear-down of fixtures that several tests share is a row of its own. Where tests run on several workers, each
-measures its own run, and the controller prints them all.
+set-up and tear-down of fixtures that several tests share is a row of its own, and has a limit of its own: the test
+fails after which it is over it. Where tests run on several workers, each measures its own run, and the controller
+prints them all.
+
+``python -m tests.budget FILE`` reads the sums that ``--cpu-log`` wrote, and fails where they are more than `make test`
+may use; ``--any`` says that they may be any.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import pytest
@@ -18,6 +23,15 @@ import pytest
 from tests.cpu import Meter
 
 LIMIT_S: Final = 10.0  # CPU seconds of a test; one that needs more is marked `full`, with a reason
+RUN_LIMIT_S: Final = 1_600.0  # CPU seconds of all tests of `make test` together
+# CPU seconds of shared set-ups, each with its tear-down, that may be more than LIMIT_S, and the reason for each.
+SHARED_LIMITS_S: Final[dict[str, tuple[float, str]]] = {
+    "spark (tests/spark)": (50.0, "Spark's session, which all tests in tests/spark share"),
+    "copied (tests/spark)": (20.0, "the first query through a server starts Spark's Python workers for all others"),
+    "quickstart (tests/e2e/test_notebook.py)": (60.0, "a kernel and a Spark run the notebook as a user does"),
+    "table (tests/e2e/test_jobs.py)": (50.0, "spark-submit runs the first job, whose table three tests take"),
+    "written (tests/e2e/test_jobs.py)": (50.0, "spark-submit runs the second job, whose stream two tests take"),
+}
 LOOP_TURNS: Final = 1_000_000  # of the loop that tells how fast a machine is
 LOOP_S: Final = 0.013  # CPU seconds that it takes where the limit was made
 SLOWEST: Final = 20
@@ -48,6 +62,29 @@ def slowness() -> float:
     return max(1.0, (time.thread_time() - begin) / LOOP_S)
 
 
+def over_shared_limit(name: str, cost: float, limit: float, slowness: Callable[[], float] = slowness) -> str | None:
+    """Return what is wrong with a shared fixture whose set-up and tear-down used ``cost`` CPU seconds, or None."""
+    if not limit:
+        return None
+    limit = max(limit, SHARED_LIMITS_S.get(name, (0.0, ""))[0])
+    if cost <= limit:
+        return None
+    limit *= max(slowness() for _ in range(3))
+    if cost <= limit:
+        return None
+    return (
+        f"the shared fixture {name} used {cost:.1f} CPU seconds with the processes it started, and the limit is "
+        f"{limit:g}. Make it cheaper, or list it with the reason in SHARED_LIMITS_S in tests/budget.py."
+    )
+
+
+def over_run_limit(cost: float, limit: float = RUN_LIMIT_S, slowness: Callable[[], float] = slowness) -> str | None:
+    """Return what is wrong with a `make test` that used ``cost`` CPU seconds, or None."""
+    if cost <= limit or cost <= (limit := limit * max(slowness() for _ in range(3))):
+        return None
+    return f"these are more than {limit:g}, the limit of `make test`: make tests cheaper, or mark some `full`."
+
+
 def over_limit(cost: float, limit: float, marks: set[str], slowness: Callable[[], float] = slowness) -> str | None:
     """Return what is wrong with a test that used ``cost`` CPU seconds, or None; a slower machine has a higher limit."""
     if not limit or cost <= limit or marks & {"full", "soak"}:
@@ -69,6 +106,8 @@ class Costs:
         self._limit = limit
         self._cost: dict[str, float] = defaultdict(float)
         self._shared: list[tuple[str, float]] = []
+        self._whole: dict[str, float] = {}  # of each shared fixture's set-up, and its tear-down once it was
+        self._wrong: list[str] = []  # with shared fixtures, not reported yet
         self._open: list[float] = []  # begin of each shared set-up or tear-down under way, the innermost last
         self._inner: list[float] = []  # what was spent in those inside of it
         self._shared_s = 0.0
@@ -83,13 +122,13 @@ class Costs:
         if fixturedef.scope == "function":
             return (yield)
         # finalizers run last in, first out: these two stand around the fixture's own
-        fixturedef.addfinalizer(lambda: self._end(f"tear-down of {name}"))
+        fixturedef.addfinalizer(lambda: self._end("tear-down", name))
         name = f"{fixturedef.argname} ({fixturedef.baseid or fixturedef.scope})"
         self._start()
         try:
             result = yield
         finally:
-            self._end(f"set-up of {name}")
+            self._end("set-up", name)
             fixturedef.addfinalizer(self._start)
         return result
 
@@ -97,7 +136,7 @@ class Costs:
         self._open.append(self._meter.seconds())
         self._inner.append(0.0)
 
-    def _end(self, name: str) -> None:
+    def _end(self, part: str, name: str) -> None:
         if not self._open:  # a tear-down whose beginning failed
             return
         spent = self._meter.seconds() - self._open.pop()
@@ -107,7 +146,11 @@ class Costs:
         else:
             self._shared_s += spent
         if own >= LEAST_SHOWN_S:
-            self._shared.append((name, own))
+            self._shared.append((f"{part} of {name}", own))
+        self._whole[name] = own + (self._whole.get(name, 0.0) if part == "tear-down" else 0.0)
+        if wrong := over_shared_limit(name, self._whole[name], self._limit):
+            self._wrong.append(wrong)
+            self._whole[name] = 0.0  # it is told once; its tear-down may be too much by itself
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
@@ -118,10 +161,12 @@ class Costs:
             report.user_properties.append((COST, cost))
             report.user_properties += [(SHARED, row) for row in self._shared]
             self._shared.clear()
-            wrong = over_limit(cost, self._limit, {mark.name for mark in item.iter_markers()})
-            if wrong and report.passed:
+            if wrong := over_limit(cost, self._limit, {mark.name for mark in item.iter_markers()}):
+                self._wrong.append(wrong)
+            if self._wrong and report.passed:
                 report.outcome = "failed"
-                report.longrepr = wrong
+                report.longrepr = "\n".join(self._wrong)
+            self._wrong.clear()
         return report
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -207,3 +252,14 @@ def register(config: pytest.Config, run: str) -> None:
         config.pluginmanager.register(Summary(config), "cpu-summary")
     if is_worker or not getattr(config.option, "numprocesses", None):
         config.pluginmanager.register(Costs(run, config.getoption("--cpu-limit")), "cpu-costs")
+
+
+def main(path: str, *given: str) -> str | None:
+    """Print the sum of the CPU seconds in a file; return what is wrong with it, or None."""
+    total = sum(float(line) for line in Path(path).read_text().split())
+    print(f"the tests took {total:.0f} CPU seconds")
+    return None if "--any" in given else over_run_limit(total)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.budget import folder_of, lines, over_limit
+from tests.budget import LIMIT_S, SHARED_LIMITS_S, folder_of, lines, main, over_limit, over_run_limit, over_shared_limit
 from tests.cpu import TICKS_PER_S, Account, Meter, ProcessTime, parse_stat
 from tests.inner import run_inner
 from tests.leaks import RUN_VARIABLE
@@ -147,6 +147,32 @@ def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
     assert over_limit(10.1, 0, set()) is None
 
 
+def test_a_shared_fixture_over_its_limit_is_told_unless_it_is_listed_with_a_larger_one() -> None:
+    """Finding: the set-up that tests share had no limit."""
+    assert over_shared_limit("node (tests/aeron)", 9.9, 10) is None
+    assert over_shared_limit("node (tests/aeron)", 19.9, 10, lambda: 2.0) is None
+    assert over_shared_limit("node (tests/aeron)", 10.1, 0) is None
+    assert "node (tests/aeron) used 10.1 CPU" in (over_shared_limit("node (tests/aeron)", 10.1, 10, lambda: 1.0) or "")
+    for name, (limit, reason) in SHARED_LIMITS_S.items():
+        assert reason
+        assert limit > LIMIT_S
+        assert over_shared_limit(name, limit, LIMIT_S) is None
+        assert f"the limit is {limit:g}" in (over_shared_limit(name, limit + 0.1, LIMIT_S, lambda: 1.0) or "")
+
+
+def test_all_tests_together_have_a_limit(tmp_path: Path) -> None:
+    """Finding: the sum of CPU seconds was printed, and had no limit."""
+    assert over_run_limit(1_600.0) is None
+    assert over_run_limit(3_100.0, slowness=lambda: 2.0) is None
+    assert "more than 1600" in (over_run_limit(1_600.1, slowness=lambda: 1.0) or "")
+    log = tmp_path / "used"
+    log.write_text("900.5\n100.0\n")
+    assert main(str(log)) is None
+    log.write_text("99900.5\n100.0\n")
+    assert "the limit of `make test`" in (main(str(log)) or "")
+    assert main(str(log), "--any") is None
+
+
 def test_the_summary_has_the_slowest_twenty_and_every_folder() -> None:
     costs = {f"tests/aeron/test_a.py::test_{number}": float(number) for number in range(30)}
     found = list(lines(costs, {"set-up of node": 3.0}, {"tests/aeron": 438.0}, 440.0))
@@ -204,6 +230,7 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
     assert done.code != 0
     assert failed == {
         "test_inner.py::test_burns", "test_inner.py::test_skips", "test_inner.py::test_is_skipped", "test_skipped.py",
+        "test_inner.py::test_shares", "test_inner.py::test_fails_as_expected",  # after set-up and tear-down of costly
     }  # fmt: skip
     assert done.text.count("tests/marks.py does not list: Skipped: no time") >= 2
     assert "and the limit is 0.2" in done.text
@@ -212,7 +239,9 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
 
 def test_shared_set_up_is_not_the_first_tests_with_a_worker_either(tmp_path: Path) -> None:
     done = run_inner(tmp_path, {"test_inner.py": TESTS}, "-k", "shares", "--cpu-limit=0.2", "-n", "1")
-    assert done.code == 0
+    assert done.code == 1
+    assert "the shared fixture costly (test_inner.py) used 0." in done.text
+    assert "this test used" not in done.text
     shared_set_up_has_rows(done.text)
 
 
