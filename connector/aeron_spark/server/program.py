@@ -72,7 +72,8 @@ class Server(ServerCore):
             if self._streams_folder is not None:
                 self._locks.take_store(self._streams_folder)  # the node may have begun with another archive meanwhile
             super().__init__(self._listen_aeron, peers, given.settings, connection_class)
-            self._desks.append(StreamDesk(lambda: self.streams, self.branches, self.grant_of))
+            self._stream_desk = StreamDesk(lambda: self.streams, self.branches, self.grant_of)
+            self._desks.append(self._stream_desk)
         except BaseException:
             self._node.close()
             self._locks.release()
@@ -123,6 +124,7 @@ class Server(ServerCore):
     def close(self) -> None:
         """Tell every client and end; the media driver stops when nobody uses it any more."""
         super().close()
+        self._stream_desk.close()
         self._keeper.close()
         self._node.close()
         self._locks.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from aeron_spark.node import NodeHandle
@@ -28,3 +29,15 @@ def test_retention_deletes_segments_of_a_server_that_nobody_asks(node_of_64k: No
         wait_for(lambda: stream.states()[0].start > end - 2 * SEGMENT, PATIENCE, "the first segments to be deleted")
         assert stream.states()[0].start <= end - SEGMENT
         server.streams.delete("kept-short")
+
+
+def test_a_closed_server_leaves_no_thread_of_its_transfers(node_of_64k: NodeHandle, tmp_path: Path) -> None:
+    """Finding: a closed server kept its threads for transfers as long as anything referred to it."""
+    data, control = free_ports()
+    with Server(
+        f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
+        streams_dir=str(tmp_path / "streams"),
+    ) as server:  # fmt: skip
+        thread = server._stream_desk.pool.submit(threading.current_thread).result(PATIENCE)
+        assert thread.is_alive()
+    wait_for(lambda: not thread.is_alive(), PATIENCE, "the thread to end")
