@@ -91,6 +91,12 @@ class World:
         self.network = MemoryNetwork(window=1 << 20)
         self.ends: list[Endpoint] = []
         self.heard: dict[Endpoint, Heard] = {}
+        self._threads_before = frozenset(threading.enumerate())  # those of wider fixtures
+
+    def threads(self) -> list[str]:
+        """Name the endpoints' threads that there are, and that were not there before this world."""
+        fresh = set(threading.enumerate()) - self._threads_before
+        return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-"))
 
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
@@ -147,17 +153,12 @@ class World:
             if isinstance(endpoint, ServerCore):
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
-        wait_for(lambda: not threads(), f"the threads {threads()} to end")
+        wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
         assert not self.network.ways
         assert not self.network.outgoing
 
 
 COUNTERS: Final = frozenset({"dropped", "tampered"})
-
-
-def threads() -> list[str]:
-    """The endpoint's threads that there are."""
-    return [one.name for one in threading.enumerate() if one.name.startswith("aeron-spark-")]
 
 
 __all__ = [
