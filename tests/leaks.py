@@ -13,9 +13,11 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from weakref import ReferenceType, WeakKeyDictionary
 
 import psutil
 
@@ -26,6 +28,7 @@ PATIENCE_VARIABLE: Final = "TEST_PATIENCE_S"  # how long the end of a test may t
 RUN_PREFIX: Final = "aeron-spark-test-"  # then the pid of the run's pytest, then a random part
 SHARED_MEMORY: Final = Path("/dev/shm")
 POLL: Final = 0.05  # seconds between two looks while something is given time to go
+THREAD_PREFIX: Final = "aeron-spark"  # of the project's threads; all of them are daemons, or may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,48 @@ class Left:
     processes: frozenset[int]
     directories: frozenset[str]
     ports: frozenset[tuple[str, int]]
-    threads: frozenset[int]
+    threads: frozenset[threading.Thread]
+    at: float  # monotonic seconds
+
+
+class Origins:
+    """Which thread started each thread, and when each executor was made."""
+
+    def __init__(self) -> None:
+        self.starters: WeakKeyDictionary[threading.Thread, threading.Thread] = WeakKeyDictionary()
+        self.made: WeakKeyDictionary[ThreadPoolExecutor, float] = WeakKeyDictionary()
+        make, start = ThreadPoolExecutor.__init__, threading.Thread.start
+
+        def make_noted(executor: ThreadPoolExecutor, *given: Any, **named: Any) -> None:
+            self.made[executor] = time.monotonic()
+            make(executor, *given, **named)
+
+        def start_noted(thread: threading.Thread) -> None:
+            self.starters[thread] = threading.current_thread()
+            start(thread)
+
+        ThreadPoolExecutor.__init__ = make_noted  # type: ignore[method-assign]
+        threading.Thread.start = start_noted  # type: ignore[method-assign]
+
+    def is_of_before(self, thread: threading.Thread, before: Left) -> bool:
+        """Tell whether a thread serves an executor that was there before, or comes from a thread that was."""
+        executor = executor_of(thread)
+        if executor is not None and self.made.get(executor, before.at) < before.at:
+            return True
+        starter = self.starters.get(thread)
+        if starter is None or starter is threading.main_thread():
+            return False
+        return starter in before.threads or self.is_of_before(starter, before)
+
+
+ORIGINS: Final = Origins()  # for this process, from now on: Python itself notes neither
+
+
+def executor_of(thread: threading.Thread) -> ThreadPoolExecutor | None:
+    """Return the executor that a thread serves, or None where it serves none, or one that is gone."""
+    given = getattr(thread, "_args", ())  # its first argument is a weak reference
+    found = given[0]() if given and isinstance(given[0], ReferenceType) else None
+    return found if isinstance(found, ThreadPoolExecutor) else None
 
 
 def look() -> Left:
@@ -44,15 +88,19 @@ def look() -> Left:
         processes=frozenset(psutil.pids()),
         directories=frozenset(str(path) for path in SHARED_MEMORY.glob("aeron*")),
         ports=frozenset(_open_ports()),
-        threads=frozenset(thread.ident or 0 for thread in threading.enumerate() if not thread.daemon),
+        threads=frozenset(
+            thread for thread in threading.enumerate() if not thread.daemon or thread.name.startswith(THREAD_PREFIX)
+        ),
+        at=time.monotonic(),
     )
 
 
 def left_since(before: Left, run: str, *, patience: float, strict: bool = False) -> list[str]:
     """Describe what this run made since ``before`` and what is still there after ``patience`` seconds.
 
-    Something a wider fixture keeps running (a Spark session, a node) may start children of its own during a test: they
-    belong to that fixture, and are allowed while it lives. ``strict``, for the end of the run, allows nothing.
+    Something a wider fixture keeps running (a Spark session, a node, a server) may start processes and threads of its
+    own during a test: they belong to that fixture, and are allowed while it lives. ``strict``, for the end of the run,
+    allows nothing.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -92,11 +140,8 @@ def _new_since(before: Left, run: str, *, strict: bool) -> list[str]:
     found = [f"process {about}" for pid in processes if (about := _describe(pid)) is not None]
     found += [f"directory {directory}" for directory in directories]
     found += [f"port {kind} {number}, open in this process" for kind, number in sorted(now.ports - before.ports)]
-    fresh_threads = now.threads - before.threads
-    found += [
-        f"non-daemon thread {t.name!r}" for t in threading.enumerate() if t.ident in fresh_threads and not t.daemon
-    ]
-    return found
+    threads = [one for one in now.threads - before.threads if strict or not ORIGINS.is_of_before(one, before)]
+    return found + sorted(f"{'daemon' if one.daemon else 'non-daemon'} thread {one.name!r}" for one in threads)
 
 
 def _strays_since(before: Left, now: Left, run: str, *, strict: bool) -> tuple[list[int], list[str]]:

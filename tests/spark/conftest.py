@@ -11,11 +11,19 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
+from aeron_spark.pool import POOL
 from spark_jobs.session import begin
 from tests.aeron.streams import own_node
 from tests.spark.queries import FINISH, Collected, finish, read_stream
 from tests.spark.served import Served, read, serving, write_values
 from tests.spark_conf import spark_conf
+
+
+@pytest.fixture(autouse=True)
+def connections_end_with_the_test() -> Iterator[None]:
+    """A test that drives a source or a sink by hand connects this process; the idle connection would stay for 60 s."""
+    yield
+    POOL.close()
 
 
 @pytest.fixture(scope="session")

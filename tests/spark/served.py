@@ -92,6 +92,7 @@ def serving(node: NodeHandle, folder: Path, *, address: str = "", **options: Any
     """
     given = {"ipc": True, "handshakes_per_second": 0, "identity": str(folder / "server.key"), **options}
     with Server(address or free_address(), aeron_dir=node.aeron_dir, **given) as server:
+        _ = server.streams  # opened here: the thread that looks after them is this server's, and no test's
         yield Served(server, folder)
         POOL.close()
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -146,18 +147,83 @@ def test_a_port_is_seen_until_it_is_closed(run_name: str) -> None:
     assert left_since(before, run_name, patience=0) == []
 
 
-def test_a_thread_that_holds_up_the_exit_is_seen_and_a_daemon_is_not(run_name: str) -> None:
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """Threads of a test wait for it; at the end they get it."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def thread_until(release: threading.Event, name: str, *, daemon: bool) -> threading.Thread:
+    thread = threading.Thread(target=release.wait, name=name, daemon=daemon)
+    thread.start()
+    return thread
+
+
+def test_a_thread_that_holds_up_the_exit_is_seen_and_a_foreign_daemon_is_not(
+    run_name: str, release: threading.Event
+) -> None:
     before = look()
-    release = threading.Event()
-    daemon = threading.Thread(target=release.wait, daemon=True)
-    holding = threading.Thread(target=release.wait, name="holding")
-    daemon.start()
-    holding.start()
+    threads = [thread_until(release, "a library's", daemon=True), thread_until(release, "holding", daemon=False)]
     assert left_since(before, run_name, patience=0) == ["non-daemon thread 'holding'"]
     release.set()
-    holding.join()
-    daemon.join()
+    for thread in threads:
+        thread.join()
     assert left_since(before, run_name, patience=0) == []
+
+
+def test_a_daemon_of_the_project_is_seen_until_it_ends(run_name: str, release: threading.Event) -> None:
+    """Finding: all threads of the project are daemons, and no daemon was looked at."""
+    before = look()
+    thread = thread_until(release, "aeron-spark-lease", daemon=True)
+    assert left_since(before, run_name, patience=0) == ["daemon thread 'aeron-spark-lease'"]
+    threading.Timer(0.01, release.set).start()
+    assert left_since(before, run_name, patience=10) == []
+    assert not thread.is_alive()
+
+
+def test_a_thread_is_seen_though_it_has_the_number_of_one_that_ended(run_name: str, release: threading.Event) -> None:
+    ended = threading.Event()
+    first = thread_until(ended, "aeron-spark-first", daemon=True)
+    before = look()
+    ended.set()
+    first.join()
+    thread_until(release, "aeron-spark-second", daemon=True)
+    assert left_since(before, run_name, patience=0) == ["daemon thread 'aeron-spark-second'"]
+
+
+def test_threads_that_a_wider_fixture_starts_are_allowed_until_the_end(run_name: str, release: threading.Event) -> None:
+    begin = threading.Event()
+    started: list[threading.Thread] = []
+
+    def run() -> None:
+        begin.wait()
+        started.append(thread_until(release, "aeron-spark-child", daemon=True))
+        release.wait()
+
+    fixture = threading.Thread(target=run, name="aeron-spark-fixture", daemon=True)
+    fixture.start()
+    old = ThreadPoolExecutor(1, "aeron-spark-old")
+    before = look()
+    new = ThreadPoolExecutor(1, "aeron-spark-new")
+    try:
+        begin.set()
+        for executor in (old, new):
+            executor.submit(release.wait)
+        while not started:
+            time.sleep(0.001)
+        assert left_since(before, run_name, patience=0) == ["non-daemon thread 'aeron-spark-new_0'"]
+        assert left_since(before, run_name, patience=0, strict=True) == [
+            "daemon thread 'aeron-spark-child'",
+            "non-daemon thread 'aeron-spark-new_0'",
+            "non-daemon thread 'aeron-spark-old_0'",
+        ]
+    finally:
+        release.set()
+        old.shutdown()
+        new.shutdown()
+    assert left_since(before, run_name, patience=10, strict=True) == []
 
 
 def test_the_places_are_the_runs_own(run_name: str) -> None:

@@ -33,6 +33,7 @@ def server(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"), ipc=True,
         handshakes_per_second=0,
     ) as one:  # fmt: skip
+        _ = one.streams  # opened here: the thread that looks after them is this fixture's, and no test's
         yield one
 
 
