@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from aeron_spark import node as nodes
-from aeron_spark.errors import DataFormatError, DataLossError, TransportError
+from aeron_spark.errors import DataFormatError, DataLossError, OptionError, TransportError
 from aeron_spark.log.stream import DataLossWarning
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
@@ -222,7 +222,7 @@ OTHERS = {
     ),
     "another archive": (
         lambda offset: json.loads(json.dumps(offset).replace("embedded/", "archive-host:8010/")),
-        "of archive archive-host:8010 was deleted.*Check that 'archive' and its directory are those of the checkpoint",
+        "of archive archive-host:8010, and the query reads archive embedded.*give option 'archive' as it was",
     ),
     "another source": (lambda offset: {"prices": {"0": 7}}, "not one of format.'aeron'.*or a new checkpointLocation"),
     "garbage": (lambda offset: {**offset, "recordings": 7}, "is damaged: 'recordings' is 7"),
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_is_not_this_query_s_is_refused_with_what_to_do(stream
     assert query.batch() == list(range(5))
     query.ends = [json.dumps(change(json.loads(end))) for end in query.ends]
     query.restart()
-    with pytest.raises((DataFormatError, DataLossError), match=f"(?s){said}"):
+    with pytest.raises((DataFormatError, OptionError), match=f"(?s){said}"):
         query.batch()
 
 

@@ -422,11 +422,10 @@ class Stream(Reading):
         return chosen
 
     def _taken(self, ref: StageRef) -> Stage:
-        """Return a stage that a commit names. One that is not what was staged is discarded, as if it were gone."""
+        """Return a stage that a commit names. One that is not what was staged is refused, as if it were gone."""
         try:
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:
-            self._stages.get(ref.id).discard()
             raise RefusedError(error.what, remedy=error.remedy) from error
 
     def _shared(self, stages: list[Stage]) -> tuple[str, bytes | None]:

@@ -193,7 +193,7 @@ def test_a_transaction_without_rows_counts(streams: Streams) -> None:
 def test_what_a_commit_names_must_be_what_was_staged(streams: Streams) -> None:
     stream = streams.create("a", 1)
     (ref,) = staged(stream, 0, [(0, 0, [b"x"])])
-    with pytest.raises(DataFormatError, match="checksum"):
+    with pytest.raises(RefusedError, match="checksum"):
         stream.commit("w", "r", 0, [type(ref)(ref.id, ref.rows, ref.bytes, ref.crc ^ 1)])
     with pytest.raises(UsageError, match="twice"):
         stream.commit("w", "r", 0, [ref, ref])

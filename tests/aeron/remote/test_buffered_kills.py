@@ -121,3 +121,4 @@ def test_a_buffered_producer_killed_after_its_commits_and_before_the_servers_has
     out.close()
     found = [row for batch in client.reader(name) for row in rows_of(batch)]
     assert found == [(number, row) for number in range(TRANSACTIONS + 1) for row in range(ROWS)]
+    client.close()

@@ -215,6 +215,7 @@ def test_columns_may_be_added_and_a_reader_that_follows_sees_them(client: Client
         out.write(pa.record_batch({"n": [4], "zip": ["0150"]}))
     assert next(rows).to_pylist() == [{"n": 4, "city": None, "zip": "0150"}]
     following.stop()
+    assert list(rows) == []  # which ends the reader's lease
     with pytest.raises(DataFormatError, match="int64"), client.writer(name) as out:
         out.write(pa.record_batch({"n": ["text"]}))
 
@@ -296,7 +297,8 @@ def test_positions_are_of_one_stream_and_not_of_another_one_or_of_its_successor(
 
 def test_following_gives_what_is_committed_later_as_it_comes(client: Client, name: str, connect: Connect) -> None:
     came: list[int] = []
-    reader = connect().reader(name, start="latest", follow=True)
+    other = connect()
+    reader = other.reader(name, start="latest", follow=True)
 
     def follow() -> None:
         for batch in reader:
@@ -312,6 +314,7 @@ def test_following_gives_what_is_committed_later_as_it_comes(client: Client, nam
     reader.stop()
     following.join(PATIENCE)
     assert not following.is_alive()
+    other.close()
     assert sorted(came) == list(range(200))
     began = time.monotonic()
     assert read(client.reader(name, start="latest", follow=True, timeout=0.3)) == []

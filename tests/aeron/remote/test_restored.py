@@ -196,6 +196,8 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     rows = iter(partial)
     assert [number for _ in range(3) for number in numbers_of(next(rows))] == [0, 1, 2]
     early = partial.positions.to_json()
+    partial.stop()
+    assert list(rows) == []  # which ends the reader's lease
     whole = client.reader("flights")
     assert [number for batch in whole for number in numbers_of(batch)] == list(range(6))
     at_copy = whole.positions
