@@ -71,7 +71,7 @@ def test_finding_u8_a_duologue_that_the_server_cannot_open_is_an_error_of_the_se
     assert (error.reason, error.retry) == ("server-error", Retry.SOON)
     assert "The duologue could not be opened" in error.what
     assert "ids" not in error.remedy
-    assert world.heard[server].errors_of(OSError)
+    wait_for(lambda: bool(world.heard[server].errors_of(OSError)), "the server to report the cause")
     client.close()
 
 
