@@ -330,6 +330,8 @@ def _require_archive(client: Client) -> None:
     wanted = int(jclass("io.aeron.AeronCounters").ARCHIVE_CONTROL_SESSIONS_TYPE_ID)
 
     def there() -> bool:
+        # A client that ended, because its driver did, has unmapped the counters: reading them would end the process.
+        require_open(client, "looking for the archive")
         return any(int(counters.getCounterTypeId(i)) == wanted for i in range(int(counters.maxCounterId()) + 1))
 
     try:
