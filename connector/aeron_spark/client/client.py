@@ -102,10 +102,10 @@ class ClientCore(Steering):
     def connect(self, timeout: float | None = None) -> Connection:
         """Connect, and return the connection, at once where there is one; ``timeout`` in seconds, 0 until closed.
 
-        Who calls it while another thread connects waits for the same, for that one's time. A refusal that passes soon
-        (``error.retry``) is tried again in that time. Raises RefusedError with the server's reason, IdentityError for a
-        wrong key, TamperedError for an answer that fails its authentication,
-        UsageError once the client is closed, and WaitTimeout or ConnectError when the time is over.
+        A call while another thread connects waits for that connection, and for that call's time. A refusal that passes
+        soon (``error.retry``) is tried again in that time. Raises RefusedError with the server's reason, IdentityError
+        for a wrong key, TamperedError for an answer that fails its authentication, UsageError once the client is
+        closed, and WaitTimeout or ConnectError when the time is over.
         """
         return self._connect(timeout, reconnecting=False)
 

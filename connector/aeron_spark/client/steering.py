@@ -308,7 +308,7 @@ class Steering(Endpoint):
             self._connection.carrier.refuse(stopped)
 
     def _stop_unless_connected(self, error: AeronSparkError) -> None:
-        """Stop with ``error``; a client that is connected, or has stopped already, stays as it is."""
+        """Stop with ``error``; a client that is connected, or has stopped already, is left unchanged."""
         if self._stopped is not None or (self._connection is not None and self._connection.connected):
             return
         self._give_up_attempt()

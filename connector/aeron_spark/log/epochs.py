@@ -70,7 +70,7 @@ def parse_stamp(text: str) -> tuple[int, int]:
 class Epochs:
     """The epochs of a partition, the oldest first, each with the position at which it began; at least one.
 
-    What lies before the first one that is kept was committed in epochs that are forgotten. State of such an epoch
+    Bytes before the first one that is kept were committed in epochs that are forgotten. State of such an epoch
     cannot be checked, and is accepted there.
     """
 

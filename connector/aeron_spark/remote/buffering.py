@@ -5,7 +5,7 @@ is fixed before it is sent for the first time: the server takes it once, however
 this program.
 
 Where the server's store was restored from an older copy, transactions that it had acknowledged are missing there. The
-folder knows what was acknowledged. What it still has of them is sent again; without the rest nothing is sent until the
+folder knows what was acknowledged. Those that it still has are sent again; without the rest nothing is sent until the
 program accepts the loss.
 """
 
@@ -347,7 +347,7 @@ class BufferedWriter(Writer):
         self._entered = True
 
     def _resolve_loss(self, error: AeronSparkError) -> None:
-        """Have what the restored server lacks sent again, as far as it is kept; for the rest wait for the program."""
+        """Send kept transactions again that the restored server lacks; for others wait until the program accepts."""
         base, confirmed = self._unsent.base, self._unsent.confirmed
         assert base is not None
         assert confirmed is not None

@@ -83,9 +83,9 @@ class Mark:
 class Unsent:
     """The folder; without a ``writer`` the one it has, or a new one.
 
-    What the server has is kept for ``keep_seconds`` more, by ``wall``, the time in seconds since 1970. Raises
-    UsageError where another process uses it, OptionError where it is another stream's or writer's. One thread writes
-    and another one sends; whoever calls sees to it that both do not change files at once.
+    Transactions that the server has are kept for ``keep_seconds`` more, by ``wall``, the time in seconds since 1970.
+    Raises UsageError where another process uses it, OptionError where it is another stream's or writer's. One thread
+    writes and another one sends; whoever calls sees to it that both do not change files at once.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the archive's folder says of a stream's journal: a store and an archive of different times are told apart by it.
+"""A mark of each stream's journal in the archive's folder: it tells a store and an archive of different times apart.
 
     <archive folder>/aeron-spark-streams/<stream>-<created, hex>.json
 
