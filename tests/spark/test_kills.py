@@ -34,8 +34,6 @@ from tests.spark.queries import FINISH, Collected, await_that, finish, read_stre
 from tests.spark.served import Served, write_values
 from tests.waiting import look_for
 
-pytestmark = pytest.mark.full("on a busy machine these take more than 10 CPU seconds and minutes")
-
 ROWS: Final = 30  # in a partition
 MOST_FAILURES: Final = 5  # of a query whose server is killed once; a restarted server refuses nothing
 
@@ -69,31 +67,26 @@ def by_partition(options: dict[str, str]) -> dict[int, list[int]]:
     return found
 
 
-def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """Run a query to its end; one whose process came up too late for Spark is begun again."""
+def begun_until(start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], object]) -> StreamingQuery:
+    """Begin a query and ``wait`` for something of it; one whose process came up too late for Spark is begun again."""
     while True:
         query = begin(start)
         try:
-            assert query.awaitTermination(FINISH), query.status
-            return query
-        except StreamingQueryException:
-            if not missed_its_start(query):
-                raise
-        finally:
-            query.stop()
-
-
-def begun_until(start: Callable[[], StreamingQuery], what: str, there: Callable[[], bool]) -> StreamingQuery:
-    """Begin a query and wait until ``there``; one whose process came up too late for Spark is begun again."""
-    while True:
-        query = begin(start)
-        try:
-            await_that(query, what, there)
+            wait(query)
             return query
         except BaseException:
             query.stop()
             if not missed_its_start(query):
                 raise
+
+
+def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Run a query to its end."""
+
+    def wait(query: StreamingQuery) -> None:
+        assert query.awaitTermination(FINISH), query.status
+
+    return begun_until(start, wait)
 
 
 @pytest.mark.usefixtures("copied")
@@ -110,7 +103,9 @@ def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_ro
     writer = rows.repartition(1).writeStream.format("aeron").options(**served.options(target))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
-    query = begun_until(writer.start, "a worker in the middle of a task", lambda: any(busy.iterdir()))
+    query = begun_until(
+        writer.start, lambda query: await_that(query, "a worker in the middle of a task", lambda: any(busy.iterdir()))
+    )
     try:
         (worker,) = busy.iterdir()
         os.kill(int(worker.name), signal.SIGKILL)
