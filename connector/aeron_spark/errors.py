@@ -3,6 +3,7 @@
     AeronSparkError
     ├── OptionError            an option or argument is wrong                      (the caller's fault)
     ├── UsageError             an object is used in a way it does not allow        (the caller's fault)
+    │   └── EndedError         the connection or object that a call uses has ended; a new one can take the call
     ├── SetupError             something this machine must have is missing         (the machine's fault)
     ├── InUseError             another process holds what this one needs alone     (the machine's fault)
     ├── ConnectError           nobody answers where somebody should                (the other side's fault)
@@ -136,6 +137,15 @@ class UsageError(AeronSparkError, RuntimeError):
     """An object is used in a way it does not allow, such as after its close or in a forked child."""
 
     fault = "caller"
+
+
+class EndedError(UsageError):
+    """The client, connection, branch, remote object, stage or server that a call uses has ended.
+
+    The same call can succeed on a new one.
+    """
+
+    _class_retriable = True
 
 
 class SetupError(AeronSparkError):

@@ -16,9 +16,9 @@ CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 
 # Users type these: they are a contract.
 ERRORS = {
-    *("AeronSparkError", "ConnectError", "DataFormatError", "DataLossError", "IdentityError", "OptionError"),
-    *("InUseError", "RefusedError", "RemoteError", "ServerKeyChanged", "SessionLost", "SetupError", "TamperedError"),
-    *("StillWorking", "TransportError", "UsageError", "WaitTimeout"),
+    *("AeronSparkError", "ConnectError", "DataFormatError", "DataLossError", "EndedError", "IdentityError"),
+    *("InUseError", "OptionError", "RefusedError", "RemoteError", "ServerKeyChanged", "SessionLost", "SetupError"),
+    *("StillWorking", "TamperedError", "TransportError", "UsageError", "WaitTimeout"),
 }
 LAZY = {"__version__", "node", "spark"}
 ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "connect"}

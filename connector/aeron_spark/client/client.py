@@ -14,7 +14,7 @@ from aeron_spark.client.steering import Steering
 from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import PeerStore, ServerName
-from aeron_spark.errors import AeronSparkError, ConnectError, UsageError
+from aeron_spark.errors import AeronSparkError, ConnectError, EndedError
 from aeron_spark.transport.port import Dialing
 from aeron_spark.transport.waiting import result_within
 
@@ -52,13 +52,13 @@ class ClientCore(Steering):
         """The connection there is.
 
         Without one it raises why the client has stopped trying, ConnectError while it tries or was never told to, and
-        UsageError once it is closed.
+        EndedError once it is closed.
         """
         connection, stopped = self._connection, self._stopped
         if connection is not None:
             return connection
         if self._closing_begun:
-            raise UsageError("the client is closed", remedy="Make another one")
+            raise EndedError("the client is closed", remedy="Make another one")
         if stopped is not None:
             raise stopped.with_what(stopped.what)
         raise ConnectError(f"there is no connection with {self._server}", remedy="Connect, or wait for it")
@@ -104,7 +104,7 @@ class ClientCore(Steering):
 
         A call while another thread connects waits for that connection, and for that call's time. A refusal that passes
         soon (``error.retry``) is tried again in that time. Raises RefusedError with the server's reason, IdentityError
-        for a wrong key, TamperedError for an answer that fails its authentication, UsageError once the client is
+        for a wrong key, TamperedError for an answer that fails its authentication, EndedError once the client is
         closed, and WaitTimeout or ConnectError when the time is over.
         """
         return self._connect(timeout, reconnecting=False)
@@ -186,7 +186,7 @@ class ClientCore(Steering):
         """Have the agent connect; what it will say."""
         with self._attending:
             if self._closing_begun:
-                raise UsageError("the client is closed", remedy="Make another one")
+                raise EndedError("the client is closed", remedy="Make another one")
             waiting = self._connected
             begins = waiting.done()
             if begins:

@@ -15,7 +15,7 @@ from aeron_spark.duologue.link import PATIENCE, Link
 from aeron_spark.endpoint.branches import Piece
 from aeron_spark.endpoint.liveness import Liveness
 from aeron_spark.endpoint.records import Buffer
-from aeron_spark.errors import AeronSparkError, DataFormatError, TransportError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TransportError, WaitTimeout
 
 if TYPE_CHECKING:
     from aeron_spark.duologue.branches import Branches
@@ -169,7 +169,7 @@ class Branch:
             case Piece.ALIVE:
                 pass
             case Piece.CLOSE:
-                self.end(UsageError(f"the other side closed {self.label}", remedy="Open another one"))
+                self.end(EndedError(f"the other side closed {self.label}", remedy="Open another one"))
             case _:
                 raise DataFormatError(f"a frame of {self.label} is of no kind", remedy="Use the same release")
 

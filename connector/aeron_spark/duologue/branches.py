@@ -10,7 +10,7 @@ from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.addresses import same_owner
 from aeron_spark.endpoint.objects import FIRST_SERVICE
-from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
+from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError
 from aeron_spark.transport.port import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox
 
 SERVICE: Final = FIRST_SERVICE  # the number of the object through which a client asks for one
@@ -51,11 +51,11 @@ class Branches:
             self.opened += 1
 
     def of(self, connection: Connection, number: int) -> Branch:
-        """Return a connection's branch of this number. Raises UsageError where it has none. Thread-safe."""
+        """Return a connection's branch of this number. Raises EndedError where it has none. Thread-safe."""
         with self._lock:
             branch = self._by_number.get((id(connection), number))
         if branch is None:
-            raise UsageError(f"{connection.label} has no branch {number}", remedy="Open another one")
+            raise EndedError(f"{connection.label} has no branch {number}", remedy="Open another one")
         return branch
 
     def count(self, connection: Connection) -> int:
@@ -118,7 +118,7 @@ class Branches:
         """Close from our side."""
         if not branch.closed:
             branch.say_close()
-            branch.end(UsageError(f"{branch.label} is closed", remedy="Open another one"))
+            branch.end(EndedError(f"{branch.label} is closed", remedy="Open another one"))
 
     def ended(self, branch: Branch) -> None:
         """Have the agent give back what it held."""

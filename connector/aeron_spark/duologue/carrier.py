@@ -18,7 +18,7 @@ from aeron_spark.duologue.link import PATIENCE, Link
 from aeron_spark.endpoint.liveness import Liveness
 from aeron_spark.endpoint.records import Buffer, Kind, Outgoing, Record, decode
 from aeron_spark.endpoint.session import RECORD_COST, Pushed, Session
-from aeron_spark.errors import AeronSparkError, RefusedError, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, WaitTimeout
 from aeron_spark.transport.offer import OfferResult
 
 NUMBER_BYTES: Final = 8
@@ -294,6 +294,6 @@ class Carrier:
             )
 
 
-def closed_here() -> UsageError:
+def closed_here() -> EndedError:
     """The error of a connection that its own side closed."""
-    return UsageError("the connection is closed", remedy="Connect anew")
+    return EndedError("the connection is closed", remedy="Connect again")

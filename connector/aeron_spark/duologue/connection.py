@@ -132,7 +132,7 @@ class Connection:
 
         Returns once it is accepted, with ``acknowledge`` once the peer's listeners have returned. ``timeout`` is how
         long to wait for that, in seconds (default: the endpoint's); 0 tries once. Raises WaitTimeout with the result
-        that Aeron gave last, OptionError for what cannot be sent, SessionLost or UsageError once it is over.
+        that Aeron gave last, OptionError for what cannot be sent, SessionLost or EndedError once it is over.
         """
         seconds = self._seconds(timeout)
         if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:

@@ -30,6 +30,7 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     DataFormatError,
+    EndedError,
     RemoteError,
     UsageError,
     WaitTimeout,
@@ -85,8 +86,9 @@ class Calls:
     def begin(self, request: Request, *, now: float, timeout: float | None, token: object) -> bytes:
         """Return the record to send. ``token`` comes back in an ``Ended``, once, whatever happens.
 
-        ``timeout`` is in seconds; None or 0 waits as long as the connection lives. Raises UsageError after ``close`` or
-        with too many calls in flight and OptionError for what cannot be sent; then there is no call, and no ``Ended``.
+        ``timeout`` is in seconds; None or 0 waits as long as the connection lives. Raises EndedError after ``close``,
+        UsageError with too many calls in flight and OptionError for what cannot be sent; then there is no call, and no
+        ``Ended``.
         """
         self._check_open()
         allowed = check_timeout(timeout)
@@ -181,7 +183,7 @@ class Calls:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError(f"the connection has ended ({self._closed})", remedy="Connect again")
+            raise EndedError(f"the connection has ended ({self._closed})", remedy="Connect again")
 
 
 def _lost(what: str, reason: str) -> ConnectError:

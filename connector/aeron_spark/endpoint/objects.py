@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from aeron_spark.endpoint.proxies import CALL_TIMEOUT, Invoke, Mode, Proxy, Remote, remote_of
 from aeron_spark.endpoint.requests import MAX_NAME_CHARACTERS, Target
 from aeron_spark.endpoint.typed import Reference
-from aeron_spark.errors import DataFormatError, OptionError, UsageError
+from aeron_spark.errors import DataFormatError, EndedError, OptionError, UsageError
 
 MAX_OBJECTS: Final = 10_000  # of one connection: what its peer has had created and what was passed to it
 LAST_OBJECT_ID: Final = 2**63 - 1
@@ -254,7 +254,7 @@ class ConnectionObjects:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("the connection of these remote objects has ended", remedy="Connect again")
+            raise EndedError("the connection of these remote objects has ended", remedy="Connect again")
 
 
 def checked_methods(value: object, methods: Iterable[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, NoReturn, Protocol
 
 from aeron_spark.endpoint.requests import Target, check_timeout
-from aeron_spark.errors import UsageError
+from aeron_spark.errors import EndedError, UsageError
 
 CALL_TIMEOUT: Final = 3.0  # seconds for a call unless the proxy says otherwise: noticed by people, long for machines
 
@@ -80,7 +80,7 @@ class Proxy:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if remote.ended:
-                raise UsageError(f"{_label(remote)} {remote.ended}", remedy="Create or look up another one")
+                raise EndedError(f"{_label(remote)} {remote.ended}", remedy="Create or look up another one")
             return remote.invoke(remote.target, method, args, kwargs, mode, timeout)
 
         call.__name__ = call.__qualname__ = method

@@ -36,7 +36,7 @@ from aeron_spark.endpoint.records import (
     encode,
     is_sequenced,
 )
-from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SessionLost, UsageError
+from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, OptionError, SessionLost, UsageError
 
 BUFFER_BYTES: Final = 16 * 1024 * 1024  # a second of a gigabit link, twice over what a reconnect takes at 50 Mbit/s
 BUFFER_SECONDS: Final = 120.0  # as long as a session is kept
@@ -327,7 +327,7 @@ class Session:
 
     def close(self) -> None:
         """End the session for good; what was not acknowledged is dropped."""
-        self._finish(UsageError, "the session is closed", "Connect anew")
+        self._finish(EndedError, "the session is closed", "Connect again")
 
     def _finish(self, error: type[AeronSparkError], what: str, remedy: str) -> AeronSparkError:
         if self._end is None:

@@ -14,11 +14,11 @@ from aeron_spark.endpoint.proxies import Proxy
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
+    EndedError,
     RefusedError,
     RemoteError,
     SessionLost,
     TransportError,
-    UsageError,
     WaitTimeout,
 )
 from aeron_spark.remote.service import STREAMS
@@ -26,7 +26,7 @@ from aeron_spark.transport.waiting import Deadline
 
 IDLE_SECONDS: Final = 60.0  # a branch that nobody used for so long is closed
 # Of an outage, where this side raises them; what a server says is another matter.
-PASSING: Final = (ConnectError, SessionLost, TransportError, UsageError)
+PASSING: Final = (ConnectError, EndedError, SessionLost, TransportError)
 PAUSE: Final = 0.25  # seconds between two attempts at a server that refuses for now
 SHORTEST_SECONDS: Final = 0.1  # for one attempt, however little of a deadline is left
 

@@ -16,8 +16,8 @@ from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
     DataLossError,
+    EndedError,
     TransportError,
-    UsageError,
     WaitTimeout,
     decode_error,
 )
@@ -30,7 +30,7 @@ from aeron_spark.remote.asking import Asking
 from aeron_spark.wire.rows import Rows
 from aeron_spark.wire.transfer import Kind, decode
 
-BROKEN: Final = (TransportError, UsageError)  # of a branch: what is missing is asked for on another one
+BROKEN: Final = (EndedError, TransportError)  # of a branch: what is missing is asked for on another one
 
 
 class EndpointLog:

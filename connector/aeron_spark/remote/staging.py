@@ -12,6 +12,7 @@ import pyarrow as pa
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
+    EndedError,
     OptionError,
     RefusedError,
     SessionLost,
@@ -27,7 +28,7 @@ from aeron_spark.remote.pieces import BYTES, Piece
 from aeron_spark.transport.waiting import Deadline
 
 # After one of these the same may succeed: the server, or the way to it, was away.
-OUTAGE: Final = (ConnectError, SessionLost, TransportError, UsageError, WaitTimeout)
+OUTAGE: Final = (ConnectError, EndedError, SessionLost, TransportError, WaitTimeout)
 
 
 @dataclass(frozen=True, slots=True)

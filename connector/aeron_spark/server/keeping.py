@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aeron_spark.duologue.connection import Connection
-from aeron_spark.errors import AeronSparkError, UsageError
+from aeron_spark.errors import AeronSparkError, EndedError
 from aeron_spark.streams.store import Streams
 
 TICK: Final = 1.0  # seconds between two looks at retention, leases and what was abandoned
@@ -33,10 +33,10 @@ class StreamKeeper:
 
     @property
     def store(self) -> Streams:
-        """The store, opened if need be. Raises why it cannot be, and UsageError once the server is closed."""
+        """The store, opened if need be. Raises why it cannot be, and EndedError once the server is closed."""
         with self._lock:
             if self._ending.is_set():
-                raise UsageError("the server is closed", remedy="Start it again")
+                raise EndedError("the server is closed", remedy="Start it again")
             if self._store is None:
                 self._store = self._open_store(self._ending.is_set)
                 self._thread = threading.Thread(target=self._look_after, name="aeron-spark-streams", daemon=True)

@@ -15,7 +15,7 @@ from aeron_spark.duologue.reopening import Reopening
 from aeron_spark.endpoint.objects import FIRST_SERVICE
 from aeron_spark.endpoint.peers import Grant, PeerStore
 from aeron_spark.endpoint.requests import Target
-from aeron_spark.errors import AeronSparkError, SessionLost, TransportError, UsageError
+from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
 from aeron_spark.server.branching import BranchDesk, Desk
 from aeron_spark.server.guests import Guest
 from aeron_spark.server.opened import Opened
@@ -189,7 +189,7 @@ class ServerCore(Endpoint):
     def _guest_of(self, connection: Connection) -> Guest:
         guest = self._guests.get(connection)
         if guest is None:
-            raise UsageError(f"{connection.label} is closed", remedy="Connect anew")
+            raise EndedError(f"{connection.label} is closed", remedy="Connect again")
         return guest
 
     def _image_of(self, connection: Connection) -> int:

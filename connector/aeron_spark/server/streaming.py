@@ -17,7 +17,7 @@ from aeron_spark.duologue.branch import Branch
 from aeron_spark.duologue.branches import Branches
 from aeron_spark.duologue.connection import Connection
 from aeron_spark.endpoint.peers import Grant, StreamAction
-from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, UsageError, WaitTimeout, encode_error
+from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, WaitTimeout, encode_error
 from aeron_spark.remote.service import METHODS, STREAMS
 from aeron_spark.server.committing import CommitsUnderWay
 from aeron_spark.server.incoming import Incoming
@@ -313,7 +313,9 @@ class StreamService:
         except AeronSparkError as error:
             self._say(branch, request, error)
         except Exception as error:  # of a disk, say: the client hears of it, and the others go on
-            self._say(branch, request, UsageError(f"reading failed: {error!r}"))
+            self._say(
+                branch, request, TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log")
+            )
 
     def _say(self, branch: Branch, request: int, error: AeronSparkError) -> None:
         if branch.closed:

@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.errors import DataFormatError, DataLossError, TransportError, UsageError
+from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
 from aeron_spark.streams.durable import NO_ROOM, replace_file, sync_folder, write_at, write_failed
 
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")
@@ -184,7 +184,7 @@ class Journal:
         """Append a record; when this returns it is on the disk.
 
         Raises TransportError where it is not: then nothing of it is there, or the journal is ``broken`` from now on and
-        only opening it anew tells. Raises UsageError where the journal is broken or closed.
+        only opening it again shows which. Raises UsageError if the journal is broken, EndedError if it is closed.
         """
         self._check_usable()
         entry, begin = encode_entry(payload), self._size
@@ -244,7 +244,7 @@ class Journal:
 
     def _check_usable(self) -> None:
         if self._descriptor < 0:
-            raise UsageError(f"the journal {self.path} is closed", remedy="Open it anew")
+            raise EndedError(f"the journal {self.path} is closed", remedy="Open it again")
         if self.broken:
             raise UsageError(
                 f"the journal {self.path} failed before, and what is on the disk is not known: {self.broken}",

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.errors import DataFormatError, RefusedError, TransportError, UsageError
+from aeron_spark.errors import DataFormatError, EndedError, RefusedError, TransportError, UsageError
 from aeron_spark.streams.durable import sync_folder, write_at, write_failed
 from aeron_spark.streams.space import Space
 from aeron_spark.streams.spares import Spares
@@ -39,6 +39,7 @@ FILE_BYTES: Final = 4096  # what an empty file counts: a block, so that many emp
 ID_BYTES: Final = 16
 GROWING: Final = ".part"
 WHOLE: Final = ".stage"
+ANOTHER_STAGE: Final = "Open a stage for each attempt of a task"
 
 
 class Stage:
@@ -82,14 +83,17 @@ class Stage:
         """Append bytes of items, cut anywhere; nothing is kept of ``data``.
 
         Raises RefusedError where the server's room for stages is full, TransportError where the disk is or fails; the
-        stage is then gone. Raises UsageError where it is whole or gone.
+        stage is then gone. Raises UsageError where it is whole, EndedError where it is gone.
         """
         with self._lock:
             self._append(memoryview(data).cast("B"), now)
 
     def _append(self, view: memoryview, now: float) -> None:
-        if self._descriptor < 0 or self._crc is None:
-            raise UsageError(f"stage {self.id} takes no more rows", remedy="Open a stage for each attempt of a task")
+        if self.whole:
+            raise UsageError(f"stage {self.id} is finished: it takes no more rows", remedy=ANOTHER_STAGE)
+        if self._descriptor < 0:
+            raise EndedError(f"stage {self.id} is gone", remedy=ANOTHER_STAGE)
+        assert self._crc is not None, "only a stage of an earlier process has none, and that is whole"
         try:
             self._owner.space.take(len(view))
         except RefusedError:
@@ -117,7 +121,7 @@ class Stage:
 
     def _finish(self, path: Path) -> None:
         if self._descriptor < 0:
-            raise UsageError(f"stage {self.id} is gone", remedy="Open a stage for each attempt of a task")
+            raise EndedError(f"stage {self.id} is gone", remedy=ANOTHER_STAGE)
         try:
             os.ftruncate(self._descriptor, self.begin + self.bytes)  # it may have been another one's, and longer
             self.rows = check_items(path, self.begin, self._owner.most_value_bytes)
@@ -141,7 +145,7 @@ class Stage:
         """Return the items of a stage that may still grow, as far as they have come; see :meth:`items`."""
         with self._lock:  # what is being written now is not there yet
             if not self.whole and self._descriptor < 0:
-                raise UsageError(f"stage {self.id} is gone", remedy="Open a stage for each attempt of a task")
+                raise EndedError(f"stage {self.id} is gone", remedy=ANOTHER_STAGE)
             return StageItems(self.path, self.begin, self.bytes)
 
     def discard(self) -> None:

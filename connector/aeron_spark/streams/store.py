@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
-from aeron_spark.errors import AeronSparkError, DataLossError, InUseError, OptionError, SetupError, UsageError
+from aeron_spark.errors import AeronSparkError, DataLossError, EndedError, InUseError, OptionError, SetupError
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, holder_name
 from aeron_spark.streams.archive_mark import ArchiveMark
@@ -362,9 +362,9 @@ class Streams:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise UsageError("the streams were closed", remedy="Open them anew.")
+            raise EndedError("the store of streams is closed", remedy="Open it again.")
 
 
 def _refuse_ending(ending: Callable[[], bool]) -> None:
     if ending():
-        raise UsageError("the server was closed while it recovered its streams", remedy="Start it again.")
+        raise EndedError("the server was closed while it recovered its streams", remedy="Start it again.")

@@ -15,7 +15,7 @@ from aeron_spark.aeron.client import close_all
 from aeron_spark.duologue.settings import LinkSettings
 from aeron_spark.endpoint.filters import Candidate, Filters
 from aeron_spark.endpoint.liveness import Times
-from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, ServerKeyChanged, UsageError, WaitTimeout
+from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, ServerKeyChanged, WaitTimeout
 from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
 from aeron_spark.transport.waiting import wait_for
 from tests.aeron.secure.ends import PATIENCE, Heard, World, echoes, nothing_held
@@ -72,7 +72,7 @@ def test_row_12_without_a_time_it_tries_until_there_is_a_server_or_it_is_closed(
     assert echoes(patient, "there you are")
     closed.close()
     waiting[1].join(PATIENCE)
-    assert isinstance(raised[0], UsageError)
+    assert isinstance(raised[0], EndedError)
     assert server.statistics["connections"] == 1
 
 
@@ -228,4 +228,4 @@ def test_row_79_closing_while_it_connects_and_before_and_before_listening_ends_s
     connecting.close()
     waiting.join(PATIENCE)
     assert time.monotonic() - begun < 10
-    assert [type(error) for error in raised] == [UsageError]
+    assert [type(error) for error in raised] == [EndedError]

@@ -25,10 +25,10 @@ from aeron_spark.endpoint.proxies import Proxy
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
+    EndedError,
     RemoteError,
     StillWorking,
     TransportError,
-    UsageError,
     WaitTimeout,
     code_of,
     decode_error,
@@ -158,7 +158,7 @@ class Branches:
     def of(self, connection: Session, number: int) -> Joint:
         found = connection.branches.get(number)
         if found is None or found.closed:
-            raise UsageError(f"{connection.label} has no branch {number}")
+            raise EndedError(f"{connection.label} has no branch {number}")
         return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.errors import ConnectError, RefusedError, RemoteError, Retry
+from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, RemoteError, Retry, UsageError
 from aeron_spark.remote.asking import PAUSE, Asking
 from aeron_spark.remote.reading import StreamReader
 from tests.unit.remote.joined import World
@@ -59,6 +59,40 @@ def test_finding_c9_a_call_waits_for_a_refusal_that_can_pass_and_for_no_other(co
     assert asking(server).ask("list_all") == "answered"
     assert server.connects == 4
     assert server.now == pytest.approx(3 * PAUSE, abs=0.1)
+
+
+class Raising:
+    """A server's remote object, whose method raises one error, once."""
+
+    def __init__(self, server: Server, error: AeronSparkError) -> None:
+        self._server = server
+        self._error: AeronSparkError | None = error
+
+    def with_timeout(self, seconds: float) -> Raising:
+        return self
+
+    def list_all(self) -> str:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._server.list_all()
+
+
+def test_a_call_is_repeated_on_a_new_connection_where_its_connection_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("full", refusals=0)
+    service = Raising(server, EndedError("the branch ended"))
+    monkeypatch.setattr(server, "remote", lambda target: service)
+    assert asking(server).ask("list_all") == "answered"
+    assert server.connects == 1
+
+
+def test_a_call_that_is_used_wrongly_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server("full", refusals=0)
+    service = Raising(server, UsageError("not like that"))
+    monkeypatch.setattr(server, "remote", lambda target: service)
+    with pytest.raises(UsageError, match="not like that"):
+        asking(server).ask("list_all")
+    assert (server.connects, server.now) == (0, 0.0)
 
 
 def test_a_refusal_that_does_not_pass_in_time_is_raised_with_its_reason() -> None:

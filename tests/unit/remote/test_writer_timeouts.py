@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from aeron_spark.errors import ConnectError, StillWorking, WaitTimeout
+from aeron_spark.errors import ConnectError, StillWorking, UsageError, WaitTimeout
 from aeron_spark.remote.appending import COMMIT_SECONDS, REPEAT_SECONDS
 from aeron_spark.remote.writing import ABORT_SECONDS, StreamWriter
+from aeron_spark.streams.stream import Stream
 from tests.unit.remote.joined import Fault, World
 
 SLACK = 0.5  # seconds: the shortest attempts, and what each request takes
@@ -115,3 +116,21 @@ def test_a_commit_that_never_ends_is_given_up(world: World) -> None:
     assert COMMIT_SECONDS <= world.time.now - begun <= COMMIT_SECONDS + 60 + 2 * REPEAT_SECONDS
     world.calm()
     assert out.commit() == 0
+
+
+def test_a_commit_that_the_server_finds_wrong_is_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what may have lost its connection is: the caller would wait a minute for the same words."""
+    out = writer(world, 60.0)
+    out.write(b"row")
+    begun = world.time.now
+    with monkeypatch.context() as patched:
+        patched.setattr(Stream, "commit", refuse)
+        with pytest.raises(UsageError, match="a commit names a stage twice"):
+            out.commit()
+    assert world.time.now - begun < 1.0
+    assert out.commit() == 0
+    assert world.committed() in ([[b"row"], []], [[], [b"row"]])
+
+
+def refuse(*given: object, **named: object) -> None:
+    raise UsageError("a commit names a stage twice")
