@@ -5,12 +5,16 @@ set-up and tear-down of fixtures that several tests share is a row of its own, a
 fails after which it is over it. Where tests run on several workers, each measures its own run, and the controller
 prints them all.
 
+A test that takes longer costs more, because media drivers and clients poll. So a limit rises with the share of the
+machine that other programs used meanwhile, and with the slowness of the machine against the one it was set on.
+
 ``python -m tests.budget FILE`` reads the sums that ``--cpu-log`` wrote, and fails where they are more than `make test`
 may use; ``--any`` says that they may be any.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import defaultdict
@@ -20,7 +24,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cpu import Meter
+from tests.cpu import Look, Meter
 
 LIMIT_S: Final = 10.0  # CPU seconds of a test; one that needs more is marked `full`, with a reason
 RUN_LIMIT_S: Final = 1_600.0  # CPU seconds of all tests of `make test` together
@@ -62,15 +66,19 @@ def slowness() -> float:
     return max(1.0, (time.thread_time() - begin) / LOOP_S)
 
 
-def over_shared_limit(name: str, cost: float, limit: float, slowness: Callable[[], float] = slowness) -> str | None:
+def raised(limit: float, others: float, slowness: Callable[[], float]) -> float:
+    """Return the limit for a machine of which ``others`` used that share, from 0 to 1, and which is slower or not."""
+    return limit * (1.0 + others) * max(slowness() for _ in range(3))
+
+
+def over_shared_limit(
+    name: str, cost: float, limit: float, others: float = 0.0, slowness: Callable[[], float] = slowness
+) -> str | None:
     """Return what is wrong with a shared fixture whose set-up and tear-down used ``cost`` CPU seconds, or None."""
     if not limit:
         return None
     limit = max(limit, SHARED_LIMITS_S.get(name, (0.0, ""))[0])
-    if cost <= limit:
-        return None
-    limit *= max(slowness() for _ in range(3))
-    if cost <= limit:
+    if cost <= limit or cost <= (limit := raised(limit, others, slowness)):
         return None
     return (
         f"the shared fixture {name} used {cost:.1f} CPU seconds with the processes it started, and the limit is "
@@ -80,17 +88,16 @@ def over_shared_limit(name: str, cost: float, limit: float, slowness: Callable[[
 
 def over_run_limit(cost: float, limit: float = RUN_LIMIT_S, slowness: Callable[[], float] = slowness) -> str | None:
     """Return what is wrong with a `make test` that used ``cost`` CPU seconds, or None."""
-    if cost <= limit or cost <= (limit := limit * max(slowness() for _ in range(3))):
+    if cost <= limit or cost <= (limit := raised(limit, 0.0, slowness)):
         return None
     return f"these are more than {limit:g}, the limit of `make test`: make tests cheaper, or mark some `full`."
 
 
-def over_limit(cost: float, limit: float, marks: set[str], slowness: Callable[[], float] = slowness) -> str | None:
-    """Return what is wrong with a test that used ``cost`` CPU seconds, or None; a slower machine has a higher limit."""
-    if not limit or cost <= limit or marks & {"full", "soak"}:
-        return None
-    limit *= max(slowness() for _ in range(3))
-    if cost <= limit:
+def over_limit(
+    cost: float, limit: float, marks: set[str], others: float = 0.0, slowness: Callable[[], float] = slowness
+) -> str | None:
+    """Return what is wrong with a test that used ``cost`` CPU seconds, or None."""
+    if not limit or cost <= limit or marks & {"full", "soak"} or cost <= (limit := raised(limit, others, slowness)):
         return None
     return (
         f"this test used {cost:.1f} CPU seconds with the processes it started, and the limit is {limit:g}. "
@@ -108,13 +115,13 @@ class Costs:
         self._shared: list[tuple[str, float]] = []
         self._whole: dict[str, float] = {}  # of each shared fixture's set-up, and its tear-down once it was
         self._wrong: list[str] = []  # with shared fixtures, not reported yet
-        self._open: list[float] = []  # begin of each shared set-up or tear-down under way, the innermost last
+        self._open: list[Look] = []  # begin of each shared set-up or tear-down under way, the innermost last
         self._inner: list[float] = []  # what was spent in those inside of it
         self._shared_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        item.stash[_begin] = (self._meter.seconds(), self._shared_s)
+        item.stash[_begin] = (self._meter.look(), self._shared_s)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -133,13 +140,14 @@ class Costs:
         return result
 
     def _start(self) -> None:
-        self._open.append(self._meter.seconds())
+        self._open.append(self._meter.look())
         self._inner.append(0.0)
 
     def _end(self, part: str, name: str) -> None:
         if not self._open:  # a tear-down whose beginning failed
             return
-        spent = self._meter.seconds() - self._open.pop()
+        now, began = self._meter.look(), self._open.pop()
+        spent = now.ours - began.ours
         own = spent - self._inner.pop()
         if self._inner:
             self._inner[-1] += spent
@@ -148,7 +156,7 @@ class Costs:
         if own >= LEAST_SHOWN_S:
             self._shared.append((f"{part} of {name}", own))
         self._whole[name] = own + (self._whole.get(name, 0.0) if part == "tear-down" else 0.0)
-        if wrong := over_shared_limit(name, self._whole[name], self._limit):
+        if wrong := over_shared_limit(name, self._whole[name], self._limit, _others(began, now)):
             self._wrong.append(wrong)
             self._whole[name] = 0.0  # it is told once; its tear-down may be too much by itself
 
@@ -157,11 +165,13 @@ class Costs:
         report: pytest.TestReport = yield
         if call.when == "teardown":
             began, shared = item.stash[_begin]
-            cost = self._meter.seconds() - began - (self._shared_s - shared)
+            now = self._meter.look()
+            cost = now.ours - began.ours - (self._shared_s - shared)
             report.user_properties.append((COST, cost))
             report.user_properties += [(SHARED, row) for row in self._shared]
             self._shared.clear()
-            if wrong := over_limit(cost, self._limit, {mark.name for mark in item.iter_markers()}):
+            marks = {mark.name for mark in item.iter_markers()}
+            if wrong := over_limit(cost, self._limit, marks, _others(began, now)):
                 self._wrong.append(wrong)
             if self._wrong and report.passed:
                 report.outcome = "failed"
@@ -178,7 +188,11 @@ class Costs:
             session.config.stash[_totals].append(total)
 
 
-_begin = pytest.StashKey[tuple[float, float]]()
+def _others(began: Look, now: Look) -> float:
+    return now.others_since(began, os.cpu_count() or 1)
+
+
+_begin = pytest.StashKey[tuple[Look, float]]()
 _totals = pytest.StashKey[list[float]]()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,27 @@ def list_processes() -> Iterator[ProcessTime]:
                 yield parse_stat(Path(f"/proc/{name}/stat").read_text(errors="replace"))
             except OSError:  # ended meanwhile
                 continue
+
+
+def busy_seconds(stat: str) -> float:
+    """Read ``/proc/stat``: the CPU seconds that all processors have worked since the machine's start, for anybody."""
+    user, nice, system, _, _, irq, softirq = (int(field) for field in stat.split("\n", 1)[0].split()[1:8])
+    return (user + nice + system + irq + softirq) / TICKS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What had been used at one moment, in seconds: CPU of the run, CPU of all processes, and time itself."""
+
+    ours: float
+    everyone: float
+    clock: float
+
+    def others_since(self, before: Look, processors: int) -> float:
+        """Return the share of the machine, from 0 to 1, that processes outside of the run have used since."""
+        others = (self.everyone - before.everyone) - (self.ours - before.ours)
+        there = processors * (self.clock - before.clock)
+        return min(1.0, max(0.0, others / there)) if there > 0 else 0.0
 
 
 def own_process() -> ProcessTime:
@@ -175,6 +197,13 @@ class Meter:
                 return self._account.update(iter([own_process()]), now_ticks)
             self._starts = starts
             return self._account.update(list_processes(), now_ticks)
+
+    def look(self) -> Look:
+        """Return what has been used so far."""
+        stat = Path("/proc/stat")
+        ours = self.seconds()
+        everyone = busy_seconds(stat.read_text()) if stat.exists() else ours
+        return Look(ours, everyone, time.monotonic())
 
     def close(self) -> None:
         """End the sampling."""

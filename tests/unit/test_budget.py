@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.budget import LIMIT_S, SHARED_LIMITS_S, folder_of, lines, main, over_limit, over_run_limit, over_shared_limit
-from tests.cpu import TICKS_PER_S, Account, Meter, ProcessTime, parse_stat
+from tests.cpu import TICKS_PER_S, Account, Look, Meter, ProcessTime, busy_seconds, parse_stat
 from tests.inner import run_inner
 from tests.leaks import RUN_VARIABLE
 from tests.marks import ALLOWED_SKIPS, is_allowed, pytest_collection_modifyitems
@@ -139,9 +139,11 @@ def test_the_meter_sees_what_a_child_and_a_detached_process_use(run_name: str) -
 
 def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
     assert over_limit(9.9, 10, set()) is None
-    assert "used 10.1 CPU seconds" in (over_limit(10.1, 10, {"delta"}, lambda: 1.0) or "")
-    assert "the limit is 20" in (over_limit(20.1, 10, set(), lambda: 2.0) or "")
-    assert over_limit(19.9, 10, set(), lambda: 2.0) is None
+    assert "used 10.1 CPU seconds" in (over_limit(10.1, 10, {"delta"}, 0.0, lambda: 1.0) or "")
+    assert "the limit is 20" in (over_limit(20.1, 10, set(), 0.0, lambda: 2.0) or "")
+    assert over_limit(19.9, 10, set(), 0.0, lambda: 2.0) is None
+    assert over_limit(14.9, 10, set(), 0.5, lambda: 1.0) is None
+    assert "the limit is 15" in (over_limit(15.1, 10, set(), 0.5, lambda: 1.0) or "")
     assert over_limit(10.1, 10, {"full"}) is None
     assert over_limit(10.1, 10, {"soak"}) is None
     assert over_limit(10.1, 0, set()) is None
@@ -150,14 +152,26 @@ def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
 def test_a_shared_fixture_over_its_limit_is_told_unless_it_is_listed_with_a_larger_one() -> None:
     """Finding: the set-up that tests share had no limit."""
     assert over_shared_limit("node (tests/aeron)", 9.9, 10) is None
-    assert over_shared_limit("node (tests/aeron)", 19.9, 10, lambda: 2.0) is None
+    assert over_shared_limit("node (tests/aeron)", 19.9, 10, 0.0, lambda: 2.0) is None
+    assert over_shared_limit("node (tests/aeron)", 14.9, 10, 0.5, lambda: 1.0) is None
     assert over_shared_limit("node (tests/aeron)", 10.1, 0) is None
-    assert "node (tests/aeron) used 10.1 CPU" in (over_shared_limit("node (tests/aeron)", 10.1, 10, lambda: 1.0) or "")
+    assert "node (tests/aeron) used 10.1 CPU" in (
+        over_shared_limit("node (tests/aeron)", 10.1, 10, 0.0, lambda: 1.0) or ""
+    )
     for name, (limit, reason) in SHARED_LIMITS_S.items():
         assert reason
         assert limit > LIMIT_S
         assert over_shared_limit(name, limit, LIMIT_S) is None
-        assert f"the limit is {limit:g}" in (over_shared_limit(name, limit + 0.1, LIMIT_S, lambda: 1.0) or "")
+        assert f"the limit is {limit:g}" in (over_shared_limit(name, limit + 0.1, LIMIT_S, 0.0, lambda: 1.0) or "")
+
+
+def test_the_share_of_the_machine_that_others_used_is_known() -> None:
+    stat = f"cpu  {3 * TICKS_PER_S} {TICKS_PER_S} {2 * TICKS_PER_S} 900 70 {TICKS_PER_S} 0 50 0 0\ncpu0 1 2 3\n"
+    assert busy_seconds(stat) == 7.0  # neither idle, nor waiting for a disk, nor stolen
+    before = Look(ours=1.0, everyone=100.0, clock=50.0)
+    assert Look(ours=4.0, everyone=108.0, clock=60.0).others_since(before, processors=2) == pytest.approx(5 / 20)
+    assert Look(ours=4.0, everyone=102.9, clock=60.0).others_since(before, processors=2) == 0.0  # read at two moments
+    assert before.others_since(before, processors=2) == 0.0
 
 
 def test_all_tests_together_have_a_limit(tmp_path: Path) -> None:
@@ -225,7 +239,7 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
     tmp_path: Path,
 ) -> None:
     files = {"test_inner.py": TESTS, "test_skipped.py": SKIPPED_MODULE}
-    done = run_inner(tmp_path, files, "-m", "not soak", "--cpu-limit=0.2", "--continue-on-collection-errors")
+    done = run_inner(tmp_path, files, "-m", "not soak", "--cpu-limit=0.1", "--continue-on-collection-errors")
     failed = set(re.findall(r"^(?:FAILED|ERROR) (\S+)", done.text, re.MULTILINE))
     assert done.code != 0
     assert failed == {
@@ -233,12 +247,12 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
         "test_inner.py::test_shares", "test_inner.py::test_fails_as_expected",  # after set-up and tear-down of costly
     }  # fmt: skip
     assert done.text.count("tests/marks.py does not list: Skipped: no time") >= 2
-    assert "and the limit is 0.2" in done.text
+    assert "and the limit is 0." in done.text
     shared_set_up_has_rows(done.text)  # and is not the first test's
 
 
 def test_shared_set_up_is_not_the_first_tests_with_a_worker_either(tmp_path: Path) -> None:
-    done = run_inner(tmp_path, {"test_inner.py": TESTS}, "-k", "shares", "--cpu-limit=0.2", "-n", "1")
+    done = run_inner(tmp_path, {"test_inner.py": TESTS}, "-k", "shares", "--cpu-limit=0.1", "-n", "1")
     assert done.code == 1
     assert "the shared fixture costly (test_inner.py) used 0." in done.text
     assert "this test used" not in done.text
