@@ -7,6 +7,7 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import zlib
@@ -66,8 +67,20 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         places[name].mkdir(mode=0o700)
     os.environ[RUN_VARIABLE] = run
+    hear_signals()
     config.pluginmanager.register(marks, "marks")
     budget.register(config, run)
+
+
+def hear_signals() -> None:
+    """Have the programs that tests start hear SIGINT and SIGHUP.
+
+    A shell starts a command in the background with SIGINT ignored, and nohup with SIGHUP; programs inherit this.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)  # this process goes on; a program gets the default
 
 
 def pytest_collection_finish() -> None:

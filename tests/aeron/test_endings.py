@@ -13,16 +13,14 @@ import pytest
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import wait_for
+from tests.aeron.node.programs import Program
 from tests.aeron.streams import PATIENCE, Stream, streams_of
 
 HEARTBEAT = 11
 PROMPT = 5.0  # seconds; a driver that was told nothing notices after its time-out of ten
 
 READER = """
-import signal
 import sys
-
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup, which has children ignore it
 
 from aeron_spark.log.api import Range
 from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
@@ -60,9 +58,9 @@ def test_a_reader_ended_by_a_signal_is_gone_at_once_and_its_driver_knows(
     node: NodeHandle, stream: Stream, number: signal.Signals, read_path: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", READER, node.aeron_dir, stream.channel, str(stream.id), read_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path) as reader:
+    with Program(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as reader:
         assert reader.stdout is not None
-        assert reader.stdout.readline() == b"2000\n"
+        assert reader.stdout.readline() == "2000\n"
         wait_for(lambda: clients(node, reader.pid), PATIENCE, "the driver to know the reader's client by name")
         reader.send_signal(number)
         assert reader.wait(PROMPT) == -number

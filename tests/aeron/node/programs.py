@@ -7,16 +7,28 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 JAR: Final = next((ROOT / "connector" / "aeron_spark" / "jars").glob("aeron-all-*.jar"), Path("aeron-all.jar"))
 
 
-def python(code: str, *arguments: str, environ: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+class Program(subprocess.Popen[str]):
+    """A process that a failed ``with`` block kills; Popen would wait for its end without a deadline."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, trace)
+
+
+def python(code: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
     """Start ``code`` in a Python of its own that finds the package; its input and output are pipes."""
     path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
-    return subprocess.Popen(
+    return Program(
         [sys.executable, "-W", "error", "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": path, **(environ or {})},
         stdin=subprocess.PIPE,

@@ -20,6 +20,7 @@ from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, Refus
 from aeron_spark.keys.store import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.transport.waiting import Deadline, wait_for
+from tests.aeron.node.programs import Program
 from tests.aeron.remote.serving import ENVIRON, ServerProcess
 
 PATIENCE = 120.0  # seconds for a restarted server on a busy machine
@@ -221,7 +222,7 @@ def test_a_buffered_producer_killed_and_started_again_while_the_server_is_killed
         if life == 1:
             server.kill()  # and it stays away for a whole life of the producer
         arguments = [server.address, node.aeron_dir, "buffered", str(folder), str(1000 * life), "30" if last else "999"]
-        with subprocess.Popen(
+        with Program(
             [sys.executable, "-W", "error", "-c", PRODUCER, *arguments], env=ENVIRON, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None

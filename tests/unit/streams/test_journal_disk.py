@@ -16,6 +16,7 @@ import pytest
 from aeron_spark.errors import TransportError, UsageError
 from aeron_spark.streams import journal
 from aeron_spark.streams.journal import FILE_HEAD, Journal, encode_entry
+from tests.aeron.node.programs import Program
 
 CONNECTOR = Path(journal.__file__).resolve().parents[2]
 PAYLOADS = [b"first", b"", bytes(40), b"the last one"]
@@ -204,7 +205,7 @@ def test_killed_at_any_moment_it_has_every_acknowledged_record(path: Path, seed:
     Journal.create(path).close()
     acknowledged = 0
     for _ in range(2):
-        with subprocess.Popen(child(path), env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        with Program(child(path), env=environment(), stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             for _ in range(20 + 13 * seed):
                 acknowledged = int(process.stdout.readline())
