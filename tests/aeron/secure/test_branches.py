@@ -74,12 +74,12 @@ def test_asking_again_for_a_set_up_that_is_on_its_way_loses_nothing(
     place = world.place()
     server = world.server(place)
     client = world.connected(place)
-    for _ in range(30):
+    for _ in range(12):
         mine, theirs = opened(server, client)
         theirs.send(b"first", timeout=PATIENCE)
         assert mine.receive(PATIENCE) == b"first"
         mine.close()
-    for _ in range(10):
+    for _ in range(4):
         world.connected(place).close()
     assert client.tampered == server.tampered == 0
 
