@@ -21,6 +21,7 @@ from tests.transport_contract import WISHES, Reading, send, some_ids, until
 
 TIMES = 5
 LATE = 0.005  # seconds
+SLOW = 0.5  # seconds that a driver takes to respond
 
 
 class LateLock:
@@ -82,6 +83,27 @@ def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
         for _ in range(TIMES):
             came, left = _opened(serving, server, client, listening, dialing, server.joined(token)[0].image, lock)
             assert (came, left) == (1, 0)
+
+
+def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
+    serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription that is opened again too early starts its set-up from the beginning: no image would ever come."""
+    monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
+    place = AeronWorld(serving, dialling, "127.0.0.1").place
+    with closing(AeronDialing(dialling_late, place)) as dialing:
+        client = Reading(dialing.inbox)
+        dialling.process.send_signal(signal.SIGSTOP)
+        try:
+            theirs = dialing.open_duologue(some_ids(), WISHES)
+            time.sleep(SLOW)
+        finally:
+            dialling.process.send_signal(signal.SIGCONT)
+        until(lambda: dialing.inbox.ready(theirs.token), client)
+        end = time.monotonic() + SLOW  # it is left alone for four times as long
+        while time.monotonic() < end:
+            client.poll()
+        assert lock.held_up == 0
 
 
 def _opened(

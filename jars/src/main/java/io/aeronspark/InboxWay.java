@@ -27,6 +27,8 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
 {
     /** Fragments of one image taken in one go, so that no sender keeps the others waiting. */
     private static final int FRAGMENTS_AT_ONCE = 512;
+    /** An image may take this many times as long as the driver's response to the subscription. */
+    private static final int IMAGE_PER_RESPONSE = 4;
 
     final int token;
     volatile boolean paused;
@@ -40,6 +42,7 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
     private final int maxMessage;
     private final boolean wholeOnly;
     private final long againNs;
+    private long openedAt;
     private long againAt;
     private long givenUp = Aeron.NULL_VALUE;
     private final List<Sender> senders = new ArrayList<>();
@@ -86,6 +89,8 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
     /**
      * @param wholeOnly whether fragmented messages are dropped unread.
      * @param againNs   after how long without an image the subscription is made anew, which asks the publisher once more; 0 for never.
+     *                  The pause is longer where the driver responds slowly: a subscription that is made again before the driver could
+     *                  create its image starts the set-up from the beginning.
      */
     InboxWay(
         final Inbox inbox,
@@ -107,7 +112,7 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
 
     void open(final Aeron aeron)
     {
-        againAt = System.nanoTime() + againNs;
+        openedAt = System.nanoTime();
         registrationId = aeron.asyncAddSubscription(channel, streamId, this, this);
     }
 
@@ -123,7 +128,13 @@ final class InboxWay implements ControlledFragmentHandler, AvailableImageHandler
         {
             try
             {
-                subscription = aeron.getSubscription(registrationId);
+                final Subscription answered = aeron.getSubscription(registrationId);
+                if (answered != null)
+                {
+                    final long now = System.nanoTime();
+                    againAt = now + Math.max(againNs, IMAGE_PER_RESPONSE * (now - openedAt));
+                    subscription = answered;
+                }
             }
             catch (final RegistrationException refused)
             {
