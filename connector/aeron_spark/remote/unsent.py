@@ -85,7 +85,7 @@ class Unsent:
 
     Transactions that the server has are kept for ``keep_seconds`` more, by ``wall``, the time in seconds since 1970.
     Raises UsageError where another process uses it, OptionError where it is another stream's or writer's. One thread
-    writes and another one sends; whoever calls sees to it that both do not change files at once.
+    writes and another one sends; the caller makes sure that only one of them changes files at a time.
     """
 
     def __init__(
