@@ -118,7 +118,7 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/options.md.new docs/options.md
 	$(BIN)/python -m aeron_spark.cli.document > docs/command-line.md.new
 	@mv docs/command-line.md.new docs/command-line.md
-	$(BIN)/python -m aeron_spark.endpoint < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
+	$(BIN)/python -m aeron_spark.protocol < docs/endpoint-protocol.md > docs/endpoint-protocol.md.new
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.behaviours > docs/behaviours.md.new
 	@mv docs/behaviours.md.new docs/behaviours.md

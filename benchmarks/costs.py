@@ -18,9 +18,9 @@ from typing import Final
 import psutil
 
 from aeron_spark import node
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.protocol.keypair import public_text
+from aeron_spark.waiting import wait_for
 from benchmarks.costs_end import WRITERS
 from benchmarks.measure import Figure, seconds
 from benchmarks.stage import ROOT, Stage

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import psutil
 
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from benchmarks.measure import Figure
 from benchmarks.secure import PORTS, TIMEOUT, Say, cpu_of, end_of
 from benchmarks.stage import Stage

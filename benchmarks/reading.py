@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aeron_spark.aeron.drain import BATCH_BYTES, BATCH_ROWS
+from aeron_spark.aeron.row_sources import BATCH_BYTES, BATCH_ROWS
 from benchmarks.measure import Figure, ratio, seconds
 from benchmarks.stage import Stage
 from spark_jobs.session import begin

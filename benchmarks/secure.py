@@ -17,7 +17,7 @@ from typing import Any, Final
 import psutil
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.port import DUOLOGUE_TERM_BYTES, MTU_BYTES
+from aeron_spark.transport.api import DUOLOGUE_TERM_BYTES, MTU_BYTES
 from benchmarks.measure import Figure, ratio, take_turns
 from benchmarks.stage import ROOT, Stage
 

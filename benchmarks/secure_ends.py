@@ -20,18 +20,17 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.aeron.listening import AeronListening
-from aeron_spark.aeron.offer import Offering
+from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.publication import Offering
 from aeron_spark.client import ClientProgram, ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.limits import Limits
-from aeron_spark.endpoint.noise import TAG_BYTES
-from aeron_spark.endpoint.peers import ServerName
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import ServerName
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.noise import TAG_BYTES
 from aeron_spark.server import ServerCore, ServerSettings
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
 from benchmarks.measure import own_output
 
 BARE: Final = "bare"  # the tag of a client whose frames are copied and not sealed

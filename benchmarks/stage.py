@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from aeron_spark import node
-from aeron_spark.aeron.jars import classpath
+from aeron_spark.aeron.jvm import classpath
 from aeron_spark.node import NodeHandle
 from benchmarks.measure import take_turns
 

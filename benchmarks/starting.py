@@ -91,7 +91,7 @@ def _in_a_worker(
 
 
 def task_of(options: dict[str, str]) -> Task:
-    from aeron_spark.log.reach import this_host
+    from aeron_spark.direct.archives import this_host
 
     return Task(ReadOptions.parse(options, streaming=False), "raw", RAW, this_host())
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.pool import POOL
+from aeron_spark.protocol.keypair import public_text
 from benchmarks.latency import EVERY, MESSAGES, micro_batches
 from benchmarks.measure import Figure, ratio, seconds
 from benchmarks.stage import CHANNEL, ROOT, Stage

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.protocol.keypair import public_text
 from demo import Failed
 from demo.comparing import compare
 from demo.flights import SCHEMA, Day, by_day

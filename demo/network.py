@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from demo import netfilter as nf
 from demo.namespaces import Namespace, why_not
 

@@ -13,7 +13,8 @@ import time
 
 import pyarrow as pa
 
-from aeron_spark.log.appender import Appender, Source
+from aeron_spark.direct.appender import Appender
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from demo.flights import TOTAL, load
 from demo.pacing import first_rows, paced

@@ -13,7 +13,7 @@ import time
 import pyarrow as pa
 
 import aeron_spark
-from aeron_spark.remote.writing import StreamWriter
+from aeron_spark.stream_client.writer import StreamWriter
 from demo.flights import TOTAL, load
 from demo.pacing import first_rows, paced
 from demo.producer import say

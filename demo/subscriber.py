@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.jars import classpath
-from aeron_spark.aeron.jvm import find_library
+from aeron_spark.aeron.jvm import classpath, find_library
 from demo.flights import Day
 from demo.processes import Process
 

@@ -10,8 +10,7 @@ from typing import Final, Protocol
 import pytest
 
 from aeron_spark.errors import OptionError, TransportError, UsageError
-from aeron_spark.transport.offer import OfferResult
-from aeron_spark.transport.port import (
+from aeron_spark.transport.api import (
     HANDSHAKE_MAX_BYTES,
     MAX_MESSAGE_BYTES,
     Arrived,
@@ -22,13 +21,14 @@ from aeron_spark.transport.port import (
     ImageLeft,
     Inbox,
     Listening,
+    OfferResult,
     Outgoing,
     Pair,
     Place,
     Rejected,
     Wishes,
 )
-from aeron_spark.transport.waiting import Deadline
+from aeron_spark.waiting import Deadline
 
 PATIENCE: Final = 30.0
 WISHES: Final = Wishes()

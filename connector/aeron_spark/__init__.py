@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from aeron_spark import spark as spark
     from aeron_spark.client.opening import Client as Client
     from aeron_spark.client.opening import connect as connect
-    from aeron_spark.duologue.connection import Connection as Connection
-    from aeron_spark.duologue.spill import ReceivedFile as ReceivedFile
+    from aeron_spark.connection.connection import Connection as Connection
+    from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
     from aeron_spark.server.program import Server as Server
 
     __version__: str
 
 _ENDPOINT = {
     "Client": "client.opening",
-    "Connection": "duologue.connection",
-    "ReceivedFile": "duologue.spill",
+    "Connection": "connection.connection",
+    "ReceivedFile": "connection.spill",
     "Server": "server.program",
     "connect": "client.opening",
 }
@@ -82,7 +82,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from aeron_spark.node.version import package_version
+        from aeron_spark.version import package_version
 
         return package_version()
     if name in ("node", "spark"):

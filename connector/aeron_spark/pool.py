@@ -20,9 +20,9 @@ from aeron_spark.options import Direct, Through
 
 if TYPE_CHECKING:
     from aeron_spark.client.opening import Client
-    from aeron_spark.duologue.branch import Branch
-    from aeron_spark.endpoint.proxies import Proxy
-    from aeron_spark.remote.asking import Asking
+    from aeron_spark.connection.bulk_links import Branch
+    from aeron_spark.protocol.rpc_objects import Proxy
+    from aeron_spark.stream_client.asking import Asking
 
 ANSWER_SECONDS: Final = 60.0  # longest time for a call, an outage or a restart of the server included
 TURN_SECONDS: Final = 300.0  # longest wait for a place at a server that is full
@@ -219,7 +219,7 @@ class PoolEntry:
     def __init__(
         self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any], seconds: float
     ) -> None:
-        from aeron_spark.remote.asking import Asking
+        from aeron_spark.stream_client.asking import Asking
 
         self.key = key
         self.name = name

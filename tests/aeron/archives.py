@@ -12,7 +12,7 @@ from typing import Final
 from aeron_spark.aeron.archive import ArchiveAddress, archive_of
 from aeron_spark.errors import ConnectError
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import foreign_driver, python
 from tests.aeron.streams import PATIENCE
 

@@ -34,7 +34,7 @@ def answer(size):
 WRITER: Final = (
     SETTING
     + """
-from aeron_spark.log.appender import Appender, Source
+from aeron_spark.direct.appender import Appender, Source
 from aeron_spark.options import WriteOptions
 
 def write(payload, size, stream_id):

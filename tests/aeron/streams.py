@@ -17,13 +17,14 @@ from aeron_spark.aeron import client as clients
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.offer import Offering
-from aeron_spark.log.appender import Appender, Source
-from aeron_spark.log.publisher import close_all as close_publications
-from aeron_spark.log.reach import embedded
+from aeron_spark.aeron.publication import Offering
+from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.publisher import close_all as close_publications
+from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import WriteOptions
-from aeron_spark.transport.waiting import Deadline, wait_for
+from aeron_spark.waiting import Deadline, wait_for
 from tests.leaks import SHARED_MEMORY
 
 PATIENCE: Final = 120.0  # seconds; a slow machine may need some of them, an idle one milliseconds

@@ -14,12 +14,12 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.errors import TransportError
-from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.log.publisher import PublishAddress, Publisher
-from aeron_spark.log.reach import embedded
 from aeron_spark.node.locks import is_held
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.streams import close_everything
 
 STREAM = 4711

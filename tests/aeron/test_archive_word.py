@@ -13,16 +13,17 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark import node as nodes
+from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.log.appender import Appender, Source
-from aeron_spark.log.reach import this_host
-from aeron_spark.log.stream import StreamLog
+from aeron_spark.log.query import StreamLog
+from aeron_spark.log.writing import Source
+from aeron_spark.log_factory import log_of
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_held
-from aeron_spark.opening import log_of
 from aeron_spark.options import ReadOptions, WriteOptions, direct_way
 from aeron_spark.spark.writer import PublishingTask
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.streams import PATIENCE, Stream, close_everything, own_node
 
 IMPATIENT = {"offerTimeout": "2s"}  # how long a test waits to see that nothing is acknowledged

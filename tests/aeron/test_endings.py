@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.node.programs import Program
 from tests.aeron.streams import PATIENCE, Stream, streams_of
 
@@ -23,8 +23,8 @@ READER = """
 import sys
 
 from aeron_spark.log.api import Range
-from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.log.reach import embedded, hold
+from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archives import embedded, hold
 
 log = ArchiveLog(StreamAddress(sys.argv[2], int(sys.argv[3]), (embedded(hold(sys.argv[1])),), read_path=sys.argv[4]))
 while True:

@@ -22,7 +22,7 @@ import signal, sys, threading, time
 import aeron_spark
 from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
 
 aeron_dir, handler, blocking, name = sys.argv[1:]
 

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aeron_spark.aeron.archive import MAX_REPLAYS
-from aeron_spark.aeron.drain import Replayed, drain
 from aeron_spark.aeron.exceptions import archive_error_code
 from aeron_spark.aeron.replay import replay
+from aeron_spark.aeron.row_sources import Replayed, drain
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.streams import PATIENCE, Publishing, Stream, number, numbered, own_node, streams_of
 
 RECORDINGS = 50

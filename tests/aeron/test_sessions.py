@@ -11,9 +11,9 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.archive import DORMANT, Archive, ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.client import client_of
+from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.log.reach import embedded
 from tests.aeron.streams import own_node
 
 

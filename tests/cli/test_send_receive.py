@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from aeron_spark.cli import main as entry
-from aeron_spark.cli import progress
+from aeron_spark.cli import output
 from tests.cli.conftest import CONNECTOR, Piped, begin, pipe
 
 PATIENCE = 60.0  # seconds for what another process does on a slow machine
@@ -307,11 +307,11 @@ class _Terminal(io.StringIO):
 
 def test_long_work_shows_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "LONG", 0.0)
+    monkeypatch.setattr(output, "LONG", 0.0)
     terminal, file = _Terminal(), io.StringIO()
     for stream in (terminal, file):
         monkeypatch.setattr(sys, "stderr", stream)
-        with progress.progress("sending", 1_000) as advance:
+        with output.progress("sending", 1_000) as advance:
             advance(10, 400)
             advance(1234, 600)
     assert "sending" in terminal.getvalue()

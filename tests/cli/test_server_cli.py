@@ -22,7 +22,7 @@ from aeron_spark.options.given import Given
 from aeron_spark.options.row import Where
 from aeron_spark.options.table import rows
 from aeron_spark.options.ways import way_of
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
 
 PATIENCE = 60.0  # seconds for what another process does on a slow machine

@@ -9,7 +9,7 @@ from aeron_spark import node
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.cli.conftest import run
 
 

@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, Piped, Said, pipe, run
 from tests.cli.test_server_cli import PATIENCE, Serving, free_ports, serving
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 from aeron_spark.cli.main import main
 from aeron_spark.server.streaming import StreamService
 from aeron_spark.streams.journal import Journal, encode_entry
+from aeron_spark.streams.model import Outcome
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.stream import Stream
-from aeron_spark.streams.view import Outcome
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 
 STAGED: Final = "staged"  # all rows are staged, and nothing of the commit is done
 PUBLISHED: Final = "published"  # the rows are recorded, and nothing says that they count

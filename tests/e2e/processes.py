@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aeron_spark import node
-from aeron_spark.transport.waiting import Deadline
+from aeron_spark.waiting import Deadline
 from tests.e2e.producer import Ledger, row_of
 from tests.e2e.spark_program import ANSWER
 from tests.waiting import look_for

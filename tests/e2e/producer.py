@@ -21,8 +21,9 @@ from typing import Final, TextIO
 
 import pyarrow as pa
 
+from aeron_spark.direct.appender import Appender
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.log.appender import Appender, Source
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 
 LARGEST: Final = 16  # rows acknowledged at once

@@ -11,10 +11,10 @@ import sys
 
 import pyarrow as pa
 
+from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archives import embedded, hold
 from aeron_spark.log.api import Range
-from aeron_spark.log.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.log.content import last_message
-from aeron_spark.log.reach import embedded, hold
+from aeron_spark.log.inspection import last_message
 
 SCHEMA = pa.schema([("recording", pa.int64()), ("position", pa.int64()), ("value", pa.binary())])
 

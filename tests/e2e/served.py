@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.protocol.keypair import public_text
 from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import PATIENCE, environment

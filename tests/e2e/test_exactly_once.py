@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from aeron_spark import node
-from aeron_spark.wire.frame import decode
+from aeron_spark.wire.chunk import decode
 from tests.e2e.processes import (
     PATIENCE,
     SPECULATION,

@@ -18,8 +18,9 @@ import pytest
 
 import aeron_spark
 from aeron_spark import node
-from aeron_spark.keys.store import MemoryPeerStore
-from aeron_spark.log.appender import Appender, Source
+from aeron_spark.direct.appender import Appender
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.wire import decode, decode_batches
 from demo.comparing import compare

@@ -80,7 +80,7 @@ def test_the_console_command_is_declared(wheel: Path) -> None:
 
 
 def test_an_installation_finds_its_own_jars(installed: Path) -> None:
-    code = "from aeron_spark.aeron.jars import classpath; print(*classpath(), sep='\\n')"
+    code = "from aeron_spark.aeron.jvm import classpath; print(*classpath(), sep='\\n')"
     found = run(sys.executable, "-c", code, cwd=installed).split()
     assert [Path(jar).parent for jar in found] == [installed / "aeron_spark" / "jars"] * 2
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from demo import netfilter as nf
 from demo.namespaces import NAMED as NAMED
 from demo.namespaces import Namespace as Namespace

@@ -23,7 +23,7 @@ from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.driver import KEEPER_ARGUMENTS, EmbeddedDriver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.net import sides
 
 ANSWER: Final = "answer: "

@@ -7,8 +7,8 @@ from typing import Any
 
 from aeron_spark.client.opening import Client
 from aeron_spark.client.options import client_options
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.connection.connection import Connection
+from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
 from aeron_spark.server.program import Server
 
 CROWD: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_address": 0, "handshakes_per_second": 0}

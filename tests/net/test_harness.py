@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.net import namespaces
 from tests.net.capture import Capture
 from tests.net.namespaces import FIRST_PORTS, OTHER_PORTS, OTHER_ROUTER, ROUTER, SERVER, SERVER6, Site, udp_socket

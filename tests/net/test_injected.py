@@ -6,7 +6,7 @@ import secrets
 import time
 from dataclasses import dataclass
 
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.net.capture import Capture
 from tests.net.injection import Seen, ether, frames, inject
 from tests.net.namespaces import SERVER, Site, udp_socket

@@ -59,7 +59,7 @@ def test_after_a_killed_server_driver_connections_resume(programs: Programs) -> 
         assert told.count("disconnect") <= 1
 
 
-@pytest.mark.full("five JVMs; tests/aeron/remote kills servers on one machine")
+@pytest.mark.full("five JVMs; tests/aeron/stream_client kills servers on one machine")
 def test_row_54_after_a_killed_server_its_clients_connect_anew_and_are_told_of_the_lost_session(
     programs: Programs,
 ) -> None:

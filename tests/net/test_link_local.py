@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.net.namespaces import OUTSIDE, Namespace
 from tests.net.programs import Programs, await_received
 
@@ -16,7 +16,7 @@ TENTATIVE = 0x40  # IFA_F_TENTATIVE: another host may have the address
 
 
 @pytest.mark.full(
-    "tests/unit/duologue/test_owners.py shows the same without a network; this one shows Aeron's spelling"
+    "tests/unit/connection/test_owners.py shows the same without a network; this one shows Aeron's spelling"
 )
 def test_finding_c8_a_client_at_a_link_local_address_opens_further_links(programs: Programs) -> None:
     site = programs.site

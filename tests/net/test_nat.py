@@ -75,7 +75,7 @@ def test_row_19_a_server_of_one_family_does_not_serve_the_other(programs: Progra
         client.ask("connect", timeout=3)
 
 
-@pytest.mark.full("seven JVMs; the rule itself is in tests/unit/endpoint/test_limits.py")
+@pytest.mark.full("seven JVMs; the rule itself is in tests/unit/protocol/test_limits.py")
 def test_row_34_addresses_of_one_64_share_a_limit_and_those_of_another_have_their_own(programs: Programs) -> None:
     site = programs.site
     site.clients[0].ip("addr", "add", "2001:db8:77:1::2/64", "dev", "c1", "nodad")

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.aeron.guard.frames import status_message
 from tests.net.capture import Capture
 from tests.net.injection import Seen, newest

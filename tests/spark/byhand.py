@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from aeron_spark.spark.source import AeronDataSource
-from aeron_spark.spark.task import BATCH, QUERY, RUN
+from aeron_spark.spark.task_context import BATCH, QUERY, RUN
 from tests.aeron.streams import number, numbered
 
 T = TypeVar("T")

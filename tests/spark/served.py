@@ -10,15 +10,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import TransportError
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.pool import POOL
+from aeron_spark.protocol.keypair import public_text
 from aeron_spark.server.program import Server
 from aeron_spark.streams.stream import Stream
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.named import rows as staging
 from tests.aeron.streams import numbered

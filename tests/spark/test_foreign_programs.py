@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark.log.recording import RecordingWarning
+from aeron_spark.direct.recordings import RecordingWarning
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import close_client
 from tests.leaks import SHARED_MEMORY

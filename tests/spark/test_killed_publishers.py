@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from aeron_spark.wire import Content, Header, encode, encode_batch
 from tests.aeron.node.programs import python
 from tests.aeron.streams import PATIENCE, Publishing, Stream, frame, number, numbered
@@ -27,10 +27,10 @@ import os, signal, sys
 import pyarrow as pa
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.offer import Offering
+from aeron_spark.aeron.publication import Offering
 from aeron_spark.log import appender as appending
 from aeron_spark.options import WriteOptions
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 
 aeron_dir, stream_id, payload, whole = sys.argv[1:]
 column = pa.array([whole.encode()], pa.binary())

@@ -6,14 +6,14 @@ import pytest
 
 from aeron_spark import node as nodes
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.log.recording import (
+from aeron_spark.direct.recordings import (
     ListedRecording,
     RecordingWarning,
     delete_recordings,
     list_recordings,
     stop_recordings,
 )
+from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import free_port
 from tests.aeron.streams import PATIENCE, Stream, close_everything, numbered, own_node

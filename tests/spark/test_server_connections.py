@@ -12,13 +12,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from aeron_spark import opening
-from aeron_spark.endpoint.keypair import public_text
+from aeron_spark import log_factory
 from aeron_spark.errors import RefusedError
 from aeron_spark.keys.identity import ensure_identity
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import ReadOptions, Through
 from aeron_spark.pool import POOL
+from aeron_spark.protocol.keypair import public_text
 from tests.aeron.streams import number
 from tests.spark.byhand import numbered_values, numbers, save
 from tests.spark.served import Served, numbered_rows, read, serving, write
@@ -96,7 +96,7 @@ def test_threads_at_once_wait_for_a_place_too(node: NodeHandle, tmp_path: Path) 
 
         def task(partition: int) -> int:
             with POOL.borrow(way, partition) as hosts:
-                found = opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()
+                found = log_factory.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()
                 with lock:
                     most[0] = max(most[0], few.server.statistics["connections"])
             return len(found)
@@ -149,6 +149,6 @@ def test_a_connection_that_ended_is_made_anew(served: Served) -> None:
     way = cast("Through", ReadOptions.parse(served.options(stream, identity=served.key("again")), streaming=False).way)
     for turn in (1, 2):
         with POOL.borrow(way) as hosts:
-            assert len(opening.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1
+            assert len(log_factory.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1
         assert served.handshakes(served.key("again"), turn) == turn
         POOL.close()

@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 
 import aeron_spark
-from aeron_spark.aeron import walk as walking
+from aeron_spark.aeron import boundary_walk as walking
 from aeron_spark.errors import DataFormatError
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.named.rows import messages, write
 from tests.spark.byhand import table
 from tests.spark.served import Served

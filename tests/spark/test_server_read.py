@@ -13,9 +13,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.datasource import GreaterThanOrEqual
 
 from aeron_spark.errors import DataLossError, OptionError
-from aeron_spark.log.stream import DataLossWarning
+from aeron_spark.log.query import DataLossWarning
 from aeron_spark.streams.stream import Stream
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.streams import number
 from tests.spark.byhand import Query, numbered_values, numbers, opened, save, table
 from tests.spark.queries import Collected, await_that, finish, read_stream, running

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataLossError, RefusedError
-from aeron_spark.log.stream import DataLossWarning
+from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.named.rows import forget_marks
 from tests.spark.byhand import Query, Sink, numbered_values, numbers

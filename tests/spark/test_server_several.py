@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.protocol.keypair import public_text
 from spark_jobs.session import begin
 from tests.aeron.streams import number
 from tests.spark.queries import read_stream

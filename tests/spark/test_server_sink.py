@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.errors import OptionError, RefusedError, SetupError, TransportError
+from aeron_spark.protocol.keypair import public_text
 from aeron_spark.streams.stream import Stream
 from tests.spark.byhand import Query, Sink, Task, numbered_values, numbers, table
 from tests.spark.served import Failing, Served, lines, write_values

@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, ServerKeyChanged
 from aeron_spark.keys.identity import ensure_identity
+from aeron_spark.protocol.keypair import public_text
 from tests.spark.byhand import numbered_values, save, table, values
 from tests.spark.served import Served, numbered_rows, read, write
 

@@ -17,7 +17,7 @@ from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, OptionError, WaitTimeout
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.aeron.streams import PATIENCE, Stream, frame, streams_of
 from tests.spark.byhand import numbered_values, save, table, values

@@ -17,7 +17,7 @@ from aeron_spark import node as nodes
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import read_backlog, read_counters
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from spark_jobs.session import begin
 from tests.leaks import SHARED_MEMORY
 from tests.spark.byhand import numbered_values, numbers, save

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from aeron_spark import node as nodes
 from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.direct.recordings import RecordingWarning
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, SetupError
-from aeron_spark.log.recording import RecordingWarning
 from aeron_spark.node import NodeHandle
 from tests.aeron.archives import foreign_archive, free_port, guarded_archive
 from tests.aeron.streams import Stream, close_client, number, numbered, own_node, streams_of

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 import aeron_spark.spark
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark import LagListener, QueryLag
-from aeron_spark.spark.listener import lag_of
+from aeron_spark.spark.lag_listener import lag_of
 from spark_jobs.session import begin
 from tests.aeron.streams import PATIENCE, Stream, frame, numbered, streams_of
 from tests.spark.byhand import Query
@@ -97,8 +97,7 @@ def test_finished_recordings_count_until_they_are_read(stream: Stream) -> None:
 
 
 def test_an_unfinished_tail_that_nobody_will_finish_is_no_lag() -> None:
-    from aeron_spark.log.compaction import Finished
-    from aeron_spark.log.offsets import Offset
+    from aeron_spark.log.offsets import Finished, Offset
 
     end = Offset({}, {}, {"embedded/1": Finished(640, 96, "00000001")}).to_dict()
     for recorded, behind in ((736, 0), (1_056, 416)):

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from aeron_spark import node as nodes
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError, TransportError
-from aeron_spark.log.stream import DataLossWarning
+from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.streams import PATIENCE, Publishing, Stream, close_client, numbered, own_node, streams_of
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_stream, running

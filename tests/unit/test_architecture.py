@@ -1,8 +1,8 @@
 """The shape of the code, read from its imports: which rule broke, and where.
 
 Dependencies point one way:
-``cli → spark → opening → pool → client, server → streams, remote → log → duologue → node → aeron, options, keys → wire,
-endpoint, transport → errors``.
+``cli → spark → log_factory → pool → client, server, echo → direct, stream_client, streams → connection, log → node →
+aeron, options, keys → wire, protocol, transport → waiting, process_cache, disk → errors, version``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ NAMES_OF_NOTHING: Final = {"utils", "util", "common", "helpers", "helper", "mana
 
 # A part imports only from rows above its own, and from itself. Parts of one row know nothing of each other.
 LAYERS: Final = (
-    {"errors"},
-    {"wire", "endpoint", "transport", "process_cache"},
-    {"aeron", "options", "keys"},
+    {"errors", "version"},
+    {"waiting", "process_cache", "disk"},
+    {"wire", "protocol", "transport"},
+    {"options", "keys", "aeron"},
     {"node"},
-    {"duologue"},
-    {"log"},
-    {"streams", "remote"},
+    {"connection", "log"},
+    {"direct", "stream_client", "streams"},
     {"client", "server", "echo"},
     {"pool"},
-    {"opening"},
+    {"log_factory"},
     {"spark"},
     {"cli"},
     {"__main__"},
@@ -46,16 +46,17 @@ HOMES: Final = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "delta": {"spark"},
-    "cryptography": {"endpoint"},
-    "msgspec": {"endpoint", "streams"},
+    "cryptography": {"protocol"},
+    "msgspec": {"protocol", "streams"},
     "click": {"cli"},
     "rich": {"cli"},
 }
 
 # No clock, no entropy, no I/O of its own: they are arguments, so that every test can choose them.
 PURE: Final = {
-    *("wire", "endpoint", "log.epochs", "log.offsets", "log.planning"),
-    *("streams.ledger", "streams.leases", "streams.records", "streams.retention", "streams.schemas", "streams.times"),
+    *("wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
+    *("streams.journal_records", "streams.ledger", "streams.model", "streams.retention", "streams.schema_changes"),
+    *("streams.time_index",),
 }
 IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 
@@ -101,7 +102,7 @@ def _named_by(node: ast.AST, package: str) -> list[str]:
 
 
 def part_of(module: str) -> str:
-    """``aeron_spark.wire.frame`` -> ``wire``; the package's own ``__init__`` -> the empty string."""
+    """``aeron_spark.wire.chunk`` -> ``wire``; the package's own ``__init__`` -> the empty string."""
     return [*module.split("."), ""][1]
 
 
@@ -200,19 +201,19 @@ def test_an_allowed_import_is_allowed() -> None:
     source = """
         import struct
         from aeron_spark.errors import DataFormatError
-        from . import chunks
+        from . import groups
     """
-    assert violations(dedent(source), "aeron_spark.wire.frame") == []
+    assert violations(dedent(source), "aeron_spark.wire.chunk") == []
 
 
 @pytest.mark.parametrize(
     ("module", "planted", "rule"),
     [
-        ("aeron_spark.wire.frame", "import aeron_spark.aeron.client", "wire may know only errors"),
-        ("aeron_spark.wire.frame", "from aeron_spark import transport", "wire may know only errors"),
-        ("aeron_spark.wire.frame", "from ..transport.channel import ChannelUri", "wire may know only errors"),
-        ("aeron_spark.wire.frame", "from .. import endpoint", "wire may know only errors"),
-        ("aeron_spark.wire.frame", "import time", "no clock"),
+        ("aeron_spark.wire.chunk", "import aeron_spark.aeron.client", "wire may know only errors"),
+        ("aeron_spark.wire.chunk", "from aeron_spark import transport", "wire may know only errors"),
+        ("aeron_spark.wire.chunk", "from ..transport.channel import ChannelUri", "wire may know only errors"),
+        ("aeron_spark.wire.chunk", "from .. import protocol", "wire may know only errors"),
+        ("aeron_spark.wire.chunk", "import time", "no clock"),
         ("aeron_spark.log.planning", "from time import monotonic", "no clock"),
         ("aeron_spark.aeron.client", "from aeron_spark.options import read", "aeron may know only"),
         ("aeron_spark.log.api", "from aeron_spark.spark import source", "log may know only"),

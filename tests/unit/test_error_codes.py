@@ -11,14 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.endpoint.calls import Calls
-from aeron_spark.endpoint.dispatch import Dispatcher, ErrorCodes, Invocation
-from aeron_spark.endpoint.handshake_client import refused
-from aeron_spark.endpoint.objects import ConnectionObjects, GlobalObjects
-from aeron_spark.endpoint.payloads import Code
-from aeron_spark.endpoint.refusal import Refusal
-from aeron_spark.endpoint.requests import Call
-from aeron_spark.endpoint.typed import Types
 from aeron_spark.errors import (
     ERROR_CLASSES,
     REFUSALS,
@@ -36,7 +28,15 @@ from aeron_spark.errors import (
     decode_error,
     encode_error,
 )
-from aeron_spark.node.record import read_failure, write_failure
+from aeron_spark.node.state_files import read_failure, write_failure
+from aeron_spark.protocol.client_handshake import refused
+from aeron_spark.protocol.handshake_payloads import Code
+from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.rpc_calls import Calls
+from aeron_spark.protocol.rpc_dispatch import Dispatcher, ErrorCodes, Invocation
+from aeron_spark.protocol.rpc_messages import Call
+from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects
 
 ADVICE = {
     "rate": Retry.SOON,

@@ -71,7 +71,7 @@ def test_what_is_lazy_comes_when_it_is_used_and_starts_no_java(name: str) -> Non
 @pytest.mark.parametrize("name", sorted(ENDPOINT))
 def test_what_the_endpoint_has_comes_when_it_is_used_and_starts_no_java(name: str) -> None:
     code = (
-        f"import sys, aeron_spark; before = 'aeron_spark.endpoint' in sys.modules; part = aeron_spark.{name}; "
+        f"import sys, aeron_spark; before = 'aeron_spark.protocol' in sys.modules; part = aeron_spark.{name}; "
         "print(before, part.__name__, 'jpype._core' in sys.modules and __import__('jpype').isJVMStarted())"
     )
     assert said_by(code) == f"False {name} False"

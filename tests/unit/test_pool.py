@@ -18,7 +18,7 @@ from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeo
 from aeron_spark.options import Through
 from aeron_spark.options.ways import ServerAt
 from aeron_spark.pool import IDLE_SECONDS, POOL, SHORTEST_SECONDS, THREAD, TURN_SECONDS, ConnectionPool
-from tests.unit.duologue.ends import wait_for
+from tests.unit.connection.ends import wait_for
 from tests.unit.test_error_codes import ADVICE
 
 

@@ -76,17 +76,17 @@ CASES = {
         def prepare(make): archive.Archive = type("Archive", (), {"__new__": lambda *given: make(), "close": close})
         def use(): return archive.archive_of(archive.ArchiveAddress("name", "dir", "aeron:ipc"))
     """,
-    "log.publisher": """
-        from aeron_spark.log import publisher
+    "direct.publisher": """
+        from aeron_spark.direct import publisher
         publisher.client_of = lambda aeron_dir: CLIENT
         def prepare(make): publisher.Offering = lambda *given: make()
         def use(): return publisher.offering_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
     """,
-    "log.reach": """
-        from aeron_spark.log import reach
-        reach._alive = lambda handle: True
-        def prepare(make): reach.node.ensure = lambda aeron_dir: make()
-        def use(): return reach.hold("dir")
+    "direct.archives": """
+        from aeron_spark.direct import archives
+        archives._alive = lambda handle: True
+        def prepare(make): archives.node.ensure = lambda aeron_dir: make()
+        def use(): return archives.hold("dir")
     """,
     "aeron.jvm": """
         from aeron_spark.aeron import jvm
@@ -99,8 +99,8 @@ CASES = {
             except SetupError:
                 return None
     """,
-    "duologue.endpoint": """
-        from aeron_spark.duologue import endpoint
+    "connection.endpoint": """
+        from aeron_spark.connection import endpoint
         made = []
         def prepare(make): made[:] = [make]
         def use():

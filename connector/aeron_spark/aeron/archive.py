@@ -18,7 +18,7 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, RefusedError, SetupError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.recording_start import without_start
-from aeron_spark.transport.waiting import LONGEST_SLEEP, Deadline, wait_for
+from aeron_spark.waiting import LONGEST_SLEEP, Deadline, wait_for
 
 NULL_POSITION: Final = -1
 LIST_ALL: Final = 2**31 - 1

@@ -12,7 +12,7 @@ from aeron_spark.aeron.interruptible import interruptible
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
 from aeron_spark.process_cache import ProcessCache
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 
 CONDUCTOR_IDLE_NS: Final = (
     1_000_000  # how late a new image may be noticed; Aeron's own default of 16 ms shows in every task

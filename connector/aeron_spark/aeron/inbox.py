@@ -14,7 +14,7 @@ from aeron_spark.aeron.exceptions import describe, java_errors, plain_message
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import OptionError, TransportError
 from aeron_spark.transport.addresses import Endpoint, canonical_host
-from aeron_spark.transport.port import (
+from aeron_spark.transport.api import (
     IPC,
     MAX_MESSAGE_BYTES,
     Arrived,

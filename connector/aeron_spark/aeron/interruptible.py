@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.transport.waiting import Deadline, result_within
+from aeron_spark.waiting import Deadline, result_within
 
 T = TypeVar("T")
 

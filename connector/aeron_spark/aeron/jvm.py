@@ -8,16 +8,16 @@ commands and programs that never need a JVM do not wait for it.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.aeron.jars import classpath
-from aeron_spark.aeron.signals import is_handled, left_to_the_process
 from aeron_spark.errors import SetupError, UsageError
 from aeron_spark.process_cache import ProcessLock
 
@@ -33,15 +33,23 @@ ARGUMENTS: Final = (
     "-Xss512k",
     "-Dagrona.disable.bounds.checks=true",
 )
+
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # how Spark ends its Python processes
+
 OWN_SIGNALS: Final = "-Xrs"  # the JVM leaves signals to the process, which closes what it opened by itself
+
 HEAP: Final = "-Xmx128m"  # nothing big lives on the heap: rows are in Arrow's memory, logs are mapped
 
 _lock = ProcessLock()
+
 _is_starting = False  # in the middle of its start a JVM survives a fork as little as later
+
 _started_in: int | None = None
+
 _keeps_signals = False  # whether this process wants every signal for itself
+
 _classes: dict[str, Any] = {}  # looking one up takes longer than most calls of it
+
 _before_its_end: list[Callable[[], None]] = []
 
 
@@ -180,3 +188,63 @@ def java_version(library: str) -> int | None:
             match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', release.read_text())
             return int(match.group(1)) if match else None
     return None
+
+
+FOLDER = Path(__file__).resolve().parent.parent / "jars"
+
+# The bulk helper is ours; aeron-all is Aeron's client, driver and archive in one.
+REQUIRED = ("aeron-all", "aeron-spark-helper")
+
+
+def classpath() -> list[str]:
+    """Return the jars this package needs, or raise SetupError naming the one that is missing."""
+    found = sorted(FOLDER.glob("*.jar"))
+    for name in REQUIRED:
+        if not any(jar.name.startswith(name) for jar in found):
+            raise SetupError(
+                f"the jar {name!r} is missing from {FOLDER}",
+                remedy="Install the wheel, which carries its jars, or build them in a source tree with 'make jars'.",
+            )
+    return [str(jar) for jar in found]
+
+
+# Longer than struct sigaction of any system; its first member is the handler, on Linux and on macOS.
+_SIGACTION_BYTES: Final = 1024
+
+_HANDLER_BYTES: Final = ctypes.sizeof(ctypes.c_void_p)
+
+_IGNORED: Final = int(signal.SIG_IGN)
+
+_DEFAULT: Final = int(signal.SIG_DFL)
+
+_sigaction: Any = ctypes.CDLL(None, use_errno=True).sigaction
+
+
+@contextmanager
+def left_to_the_process(numbers: Iterable[int]) -> Iterator[None]:
+    """Give these signals, and SIGINT, back to their handlers at the end of the block, in which a JVM starts."""
+    before = {number: _disposition(number) for number in {signal.SIGINT, *numbers}}
+    ignored = ctypes.create_string_buffer(_IGNORED.to_bytes(_HANDLER_BYTES, sys.byteorder), _SIGACTION_BYTES)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        _sigaction(signal.SIGINT, ignored, None)
+        try:
+            yield
+        finally:
+            for number, disposition in before.items():
+                _sigaction(number, disposition, None)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # a SIGINT that waits is delivered here
+
+
+def is_handled(number: int) -> bool:
+    """Whether the process has a handler for the signal: neither ignores the signal nor leaves it to the system."""
+    handler = int.from_bytes(_disposition(number).raw[:_HANDLER_BYTES], sys.byteorder)
+    return handler not in (_IGNORED, _DEFAULT)
+
+
+def _disposition(number: int) -> ctypes.Array[ctypes.c_char]:
+    found = ctypes.create_string_buffer(_SIGACTION_BYTES)
+    if _sigaction(number, None, found) != 0:
+        raise OSError(ctypes.get_errno(), f"the disposition of signal {number} cannot be read")
+    return found

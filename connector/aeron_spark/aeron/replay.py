@@ -14,7 +14,7 @@ from aeron_spark.aeron.client import image_of
 from aeron_spark.aeron.exceptions import archive_error_code, describe, java_errors
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import DataFormatError, TransportError
-from aeron_spark.transport.waiting import Deadline, wait_for
+from aeron_spark.waiting import Deadline, wait_for
 
 REPLAY_STREAM_ID: Final = 20121
 REASON_TIMEOUT: Final = 0.5  # seconds for the archive to say why it ended a replay, where it does

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.endpoint_options import client_command, client_given, table_options
+from aeron_spark.cli.arguments import INTERRUPTED, client_command, client_given, table_options
 from aeron_spark.cli.main import FAILED, NearestNames
 from aeron_spark.cli.output import json_option, print_json, print_table
-from aeron_spark.cli.way import INTERRUPTED, stopping
+from aeron_spark.cli.signals import stopping
 from aeron_spark.options.row import Where
 
 if TYPE_CHECKING:
     from aeron_spark.client.load import LoadReport, Spread
     from aeron_spark.client.options import ClientOptions
-    from aeron_spark.endpoint.peers import PeerStore
+    from aeron_spark.protocol.access import PeerStore
 
 
 @click.group(cls=NearestNames)
@@ -80,8 +80,8 @@ def load(
 def _store(given: ClientOptions) -> PeerStore | None:
     """The user's own known servers, beside a key that nobody had before; None for the usual where a key is named."""
     from aeron_spark import node
-    from aeron_spark.endpoint.keypair import new_keypair
-    from aeron_spark.keys.store import FilePeerStore, KeyPlaces
+    from aeron_spark.keys.stores import FilePeerStore, KeyPlaces
+    from aeron_spark.protocol.keypair import new_keypair
 
     if given.identity is not None:
         return None

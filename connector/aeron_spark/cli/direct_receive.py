@@ -7,12 +7,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from aeron_spark.cli.output import progress
 from aeron_spark.cli.outputs import Output
-from aeron_spark.cli.progress import progress
-from aeron_spark.cli.way import StopRequest
+from aeron_spark.cli.signals import StopRequest
 from aeron_spark.log.columns import VALUE
-from aeron_spark.log.tail import RAW, Tail
-from aeron_spark.opening import log_of
+from aeron_spark.log.follow import RAW, Tail
+from aeron_spark.log_factory import log_of
 from aeron_spark.options import ReadOptions
 
 POLL: Final = 0.02  # seconds between two looks at a stream where nothing is new

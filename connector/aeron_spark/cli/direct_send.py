@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from aeron_spark.cli.formats import format_of, total_size
 from aeron_spark.cli.inputs import Input, are_values, read_input
-from aeron_spark.cli.output import print_json
-from aeron_spark.cli.progress import progress
-from aeron_spark.cli.way import StopRequest
+from aeron_spark.cli.output import print_json, progress
+from aeron_spark.cli.signals import StopRequest
+from aeron_spark.direct.appender import Appender
 from aeron_spark.errors import AeronSparkError, DataFormatError
-from aeron_spark.log.appender import Appender, Source
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 
 

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import click
 
-from aeron_spark.cli.output import iso, moment, print_json, print_table, size
-from aeron_spark.cli.way import confirm, connector_options, interruption, operation, spoken_warnings
+from aeron_spark.cli.arguments import connector_options
+from aeron_spark.cli.output import confirm, iso, moment, print_json, print_table, size, spoken_warnings
+from aeron_spark.cli.signals import interruption, operation
+from aeron_spark.direct import catalog
+from aeron_spark.direct.archives import reach
+from aeron_spark.direct.catalog import Cut, HeldStream
 from aeron_spark.errors import OptionError
-from aeron_spark.log import catalogue
-from aeron_spark.log.catalogue import Cut, HeldStream
-from aeron_spark.log.reach import reach
 from aeron_spark.options import ReadOptions, direct_way
 from aeron_spark.transport.recording_start import without_start
 
@@ -107,30 +108,30 @@ def purge(
 ) -> None:  # fmt: skip
     """Delete the beginnings of a stream's recordings: before a position or a time (ns), or all but ``keep`` bytes."""
 
-    def limit(stream: HeldStream, held: catalogue.Held, idle: float) -> int:
+    def limit(stream: HeldStream, held: catalog.Held, idle: float) -> int:
         if before_ns is not None:
-            return catalogue.position_before_time(stream, held, before_ns, idle)
+            return catalog.position_before_time(stream, held, before_ns, idle)
         return before if before is not None else held.end - (keep or 0)
 
     with _one(way, name) as (stream, idle_timeout):
-        chosen = catalogue.only(stream, recordings)
-        cuts = [catalogue.cut_before(held, limit(chosen, held, idle_timeout)) for held in chosen.recordings]
+        chosen = catalog.only(stream, recordings)
+        cuts = [catalog.cut_before(held, limit(chosen, held, idle_timeout)) for held in chosen.recordings]
         going = sum(cut.length for cut in cuts)
         if not dry_run and going:
             confirm(f"Purge {size(going)} of stream {stream.stream_id} of {stream.channel}?", yes)
-            catalogue.purge(chosen, cuts)
+            catalog.purge(chosen, cuts)
         _show_cuts(cuts, dry_run, as_json)
 
 
 def delete(way: dict[str, Any], name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bool) -> None:
     """Delete stopped recordings of a stream."""
     with _one(way, name) as (stream, _):
-        chosen = catalogue.only(stream, recordings)
-        catalogue.refuse_active(chosen)
+        chosen = catalog.only(stream, recordings)
+        catalog.refuse_active(chosen)
         count = len(chosen.recordings)
         what = "1 recording" if count == 1 else f"{count} recordings"
         confirm(f"Delete {what} ({size(chosen.length)}) of stream {stream.stream_id} of {stream.channel}?", yes)
-        catalogue.delete(chosen)
+        catalog.delete(chosen)
         for held in chosen.recordings:
             if as_json:
                 print_json({"recording": held.recording.id, "bytes": held.length, "deleted": True})
@@ -151,7 +152,7 @@ def _found(way: dict[str, Any]) -> Iterator[_Found]:
     with interruption(), spoken_warnings(), operation():
         way_there = direct_way(options.way)
         archives = reach(way_there).archives
-        found = catalogue.held_streams(
+        found = catalog.held_streams(
             archives, given.get("channel"), way_there.stream_id if "streamId" in given else None
         )
         yield _Found(found, options.idle_timeout_s)
@@ -177,7 +178,7 @@ def _no_such(way: dict[str, Any], name: str | None, streams: list[HeldStream]) -
             f"there is no recording of stream {way['stream_id']} of {way['channel']}",
             remedy="See 'aeron-spark streams list'.",
         )
-    known = {catalogue.alias_of(held.recording.original_channel) for stream in streams for held in stream.recordings}
+    known = {catalog.alias_of(held.recording.original_channel) for stream in streams for held in stream.recordings}
     near = difflib.get_close_matches(name, [one for one in known if one], n=1)
     remedy = (
         f"Did you mean {near[0]!r}?"
@@ -241,7 +242,7 @@ def _details(stream: HeldStream) -> list[dict[str, Any]]:
 
 
 def _content(stream: HeldStream, idle_timeout: float) -> dict[str, Any]:
-    content = catalogue.content_held(stream, idle_timeout)
+    content = catalog.content_held(stream, idle_timeout)
     if content is None:
         return {"payload": None, "schema": None}
     if content.schema is None:

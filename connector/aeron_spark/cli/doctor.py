@@ -12,15 +12,14 @@ from typing import Final, Literal
 
 import click
 
-from aeron_spark.aeron import jars, jvm
+from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, size
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.node import NodePlaces, directories, places_here, space, status
+from aeron_spark.node import NodePlaces, paths, places_here, space, status
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.places import SHARED_MEMORY
-from aeron_spark.node.settings import RECEIVE_BUFFER, machine_cores, parse_settings
-from aeron_spark.node.sockets import granted_buffer
+from aeron_spark.node.paths import SHARED_MEMORY
+from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_cores, parse_settings
 
 OPEN_FILES: Final = 4096  # a log, an image and a segment each are a file
 SEND_BUFFER: Final = 128 * 1024  # bytes: what Aeron asks the system for by default
@@ -82,7 +81,7 @@ def _java() -> Finding:
 
 def _jars() -> Finding:
     try:
-        found = jars.classpath()
+        found = jvm.classpath()
     except AeronSparkError as error:
         return _broken("jars", error)
     return Finding("jars", "ok", ", ".join(Path(jar).name for jar in found))
@@ -110,7 +109,7 @@ def _space(places: NodePlaces) -> Iterator[Finding]:
 
 def _owner(subject: str, folder: Path) -> Finding:
     try:
-        directories.refuse_others(folder)
+        paths.refuse_others(folder)
     except AeronSparkError as error:
         return _broken(subject, error)
     return Finding(subject, "ok", f"{folder} is this user's, or can be")

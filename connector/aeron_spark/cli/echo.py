@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from aeron_spark.cli.arguments import INTERRUPTED
 from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json
-from aeron_spark.cli.way import INTERRUPTED, stopping
+from aeron_spark.cli.signals import stopping
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import Endpoint
 
 if TYPE_CHECKING:
     from aeron_spark.aeron.client import Client
-    from aeron_spark.echo.events import Event, Report
+    from aeron_spark.echo.reports import Event, Report
 
 WILDCARDS: Final = ("0.0.0.0", "::")
 
@@ -63,8 +64,8 @@ def server(
 ) -> None:
     """Serve until SIGINT or SIGTERM, and say who comes and goes."""
     from aeron_spark.echo.conversation import serve
-    from aeron_spark.echo.server1 import Server1, Server1Settings
-    from aeron_spark.echo.server2 import Server2, Server2Settings
+    from aeron_spark.echo.echo1 import Server1, Server1Settings
+    from aeron_spark.echo.echo2 import Server2, Server2Settings
 
     address = _endpoint(listen, "--listen")
     limits = {name: given for name, given in (("clients", clients), ("per_address", per_address)) if given is not None}
@@ -123,9 +124,9 @@ def ask(
 
     With --send and without --count each TEXT is sent once; without both it ends at SIGINT or SIGTERM.
     """
-    from aeron_spark.echo.client1 import Client1
-    from aeron_spark.echo.client2 import Client2
     from aeron_spark.echo.conversation import conversation, drive
+    from aeron_spark.echo.echo1 import Client1
+    from aeron_spark.echo.echo2 import Client2
 
     address = _endpoint(connect, "--connect")
     if protocol == "1":
@@ -189,7 +190,7 @@ def _refuse_for_1(**given: int | None) -> None:
 
 def _own(server: Endpoint, given: str | None) -> Endpoint:
     """Where a client of Echo 1.0 listens: on the way to the server, unless it was told."""
-    from aeron_spark.log.reach import facing_address
+    from aeron_spark.direct.archives import facing_address
 
     if given is None:
         return Endpoint.parse(f"{facing_address(str(server))}:0")

@@ -11,8 +11,7 @@ import click
 from aeron_spark.cli import output
 from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import json_option, print_json, print_table
-from aeron_spark.cli.way import OperationError
-from aeron_spark.endpoint.keypair import KeyPair, fingerprint, parse_public, public_text
+from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.keys import (
     KeyPlaces,
@@ -24,7 +23,8 @@ from aeron_spark.keys import (
     seal_identity,
 )
 from aeron_spark.keys.identity import PASSPHRASE
-from aeron_spark.node.places import config_home
+from aeron_spark.node.paths import config_home
+from aeron_spark.protocol.keypair import KeyPair, fingerprint, parse_public, public_text
 
 _known_option = click.option(
     "--known-servers", metavar="FILE", type=click.Path(path_type=Path), help="The file of known servers."

@@ -35,13 +35,13 @@ class Command:
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
-    "backlog": Command("stat", "backlog", "How far each subscriber of each stream is behind."),
+    "backlog": Command("driver_stats", "backlog", "How far each subscriber of each stream is behind."),
     "bench": Command("bench", "bench", "Put load on a secure server."),
     "doctor": Command("doctor", "doctor", "Check Java, jars, space, limits and leftovers of this machine."),
     "echo": Command("echo", "echo", "Serve Echo 1.0 or 2.0, or ask a server: does Aeron pass this path?"),
-    "errors": Command("stat", "errors", "The media driver's distinct errors."),
+    "errors": Command("driver_stats", "errors", "The media driver's distinct errors."),
     "keys": Command("keys", "keys", "Make and show this user's identity; list, trust and forget servers."),
-    "loss": Command("stat", "loss", "The media driver's loss report."),
+    "loss": Command("driver_stats", "loss", "The media driver's loss report."),
     "node": Command("node", "node", "Start, stop and ask this machine's media driver and archive."),
     "ping": Command("ping", "ping", "Connect to a secure server, and measure the round trip."),
     "receive": Command("receive", "receive", "Receive a stream: to standard output, or a file."),
@@ -50,11 +50,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
     ),
     "send": Command("send", "send", "Send standard input, or files, to a stream."),
     "server": Command("server", "server", "Run a secure endpoint."),
-    "stat": Command("stat", "stat", "The media driver's counters."),
+    "stat": Command("driver_stats", "stat", "The media driver's counters."),
     "streams": Command(
         "streams", "streams", "List, describe, create, purge and delete streams: of archives, or of a server."
     ),
-    "top": Command("top", "top", "A live view of the media driver: how fast its streams move."),
+    "top": Command("driver_stats", "top", "A live view of the media driver: how fast its streams move."),
 }
 
 
@@ -101,7 +101,7 @@ class LazyCommands(NearestNames):
 
 def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from aeron_spark.node.version import package_version
+        from aeron_spark.version import package_version
 
         click.echo(f"aeron-spark {package_version()}")
         ctx.exit()

@@ -5,26 +5,36 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
+from aeron_spark.errors import OptionError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
 # Controls, and marks that change the direction of text: in a cell they would break lines or forge output.
 _DIRECTIONS: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+
 _CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTIONS)
+
 _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS},
     **{ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"},
 }
+
 _ESCAPES_OF_CELLS: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+
 aeron_dir_option = click.option(
     "--aeron-dir", metavar="DIR", help="The media driver's directory.  [default: this user's own]"
 )
@@ -139,3 +149,81 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+LONG: Final = 1.0  # seconds of work before a bar is worth showing
+
+Advance = Callable[[int, int], None]
+
+
+@contextmanager
+def progress(what: str, total: int | None) -> Iterator[Advance]:
+    """Give a function to call with the rows and bytes that were done; ``total`` is in bytes, None where unknown."""
+    if not sys.stderr.isatty():
+        yield lambda rows, size: None
+        return
+    with _bar(what, total) as advance:
+        yield advance
+
+
+@contextmanager
+def _bar(what: str, total: int | None) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[rows]:,} rows"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(what, total=total, rows=0)
+    began, done, shown = time.monotonic(), 0, False
+
+    def advance(rows: int, size: int) -> None:
+        nonlocal done, shown
+        done += rows
+        bar.update(task, advance=size, rows=done)
+        if not shown and time.monotonic() - began > LONG:
+            bar.start()
+            shown = True
+
+    try:
+        yield advance
+    finally:
+        if shown:
+            bar.stop()
+
+
+@contextmanager
+def spoken_warnings() -> Iterator[None]:
+    """Say warnings of the connector as sentences."""
+
+    def say(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+        click.echo(f"aeron-spark: warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)  # all of the connector's are of this kind
+        warnings.showwarning = say
+        yield
+
+
+def confirm(question: str, yes: bool, look: str = "") -> None:
+    """Ask ``question`` on the terminal, unless ``yes``; end with exit code 1 where the answer is no."""
+    needs_terminal(yes, look)
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def needs_terminal(yes: bool, look: str) -> None:
+    """Raise OptionError where a question has to be asked, and standard input is not a terminal.
+
+    ``look`` says how to see first what would be deleted.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise OptionError(
+            "confirmation is needed, and standard input is not a terminal", remedy=f"Add --yes. {look}".rstrip()
+        )

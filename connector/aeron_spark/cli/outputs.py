@@ -22,7 +22,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from aeron_spark.errors import DataFormatError, OptionError
-from aeron_spark.wire.batches import conform
+from aeron_spark.wire.arrow import conform
 
 VALUE: Final = "value"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from aeron_spark.cli.endpoint_options import client_command, client_given, table_options
+from aeron_spark.cli.arguments import INTERRUPTED, client_command, client_given, table_options
 from aeron_spark.cli.output import json_option, print_json
-from aeron_spark.cli.way import INTERRUPTED, operation, stopping
+from aeron_spark.cli.signals import operation, stopping
 from aeron_spark.options.row import Where
 
 
@@ -27,7 +27,7 @@ from aeron_spark.options.row import Where
 def ping(ctx: click.Context, /, address: str | None, count: int, interval: float, as_json: bool, **given: Any) -> None:
     """Connect to the server at HOST:PORT, with handshake and encryption, and measure the round trip to it."""
     from aeron_spark.client.opening import connect
-    from aeron_spark.endpoint.keypair import fingerprint
+    from aeron_spark.protocol.keypair import fingerprint
 
     server, options = client_given(address, given)
     with stopping() as stopped, operation():

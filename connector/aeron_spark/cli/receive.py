@@ -7,22 +7,19 @@ from typing import Any, Final
 
 import click
 
-from aeron_spark.cli.formats import FORMATS, format_of
-from aeron_spark.cli.output import json_option
-from aeron_spark.cli.way import (
+from aeron_spark.cli.arguments import (
     INTERRUPTED,
     check_client,
-    interruption,
     needs_server,
     needs_stream,
-    operation,
     server_options,
-    spoken_warnings,
-    stopping,
     stream_option,
     way_given,
     way_options,
 )
+from aeron_spark.cli.formats import FORMATS, format_of
+from aeron_spark.cli.output import json_option, spoken_warnings
+from aeron_spark.cli.signals import interruption, operation, stopping
 from aeron_spark.errors import OptionError, WaitTimeout
 from aeron_spark.options import ReadOptions, values
 
@@ -127,7 +124,7 @@ def _wanted_format(as_json: bool, output: str | None, form: str | None) -> str:
 def _through_server(given: dict[str, str], count: int | None, timeout: float | None, as_json: bool) -> None:
     check_client(given)
     with stopping() as stopped, operation():
-        from aeron_spark.cli.through import receive_through
+        from aeron_spark.cli.server_messages import receive_through
 
         receive_through(given, count=count, timeout=timeout, as_json=as_json, stopped=stopped)
 
@@ -141,7 +138,7 @@ def _from_stream(
     from aeron_spark.cli.outputs import opened
 
     with opened(output, form) as out, stopping() as stopped, operation():
-        from aeron_spark.cli.through_streams import receive_rows
+        from aeron_spark.cli.server_rows import receive_rows
 
         came = receive_rows(
             given, out, start=where, follow=follow, count=count, timeout=timeout, metadata=metadata, stopped=stopped

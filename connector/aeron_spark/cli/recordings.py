@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aeron_spark.cli.arguments import connector_options, way_options, yes_option
 from aeron_spark.cli.main import NearestNames
-from aeron_spark.cli.output import iso, json_option, moment, print_json, print_table, size
-from aeron_spark.cli.way import (
+from aeron_spark.cli.output import (
     confirm,
-    connector_options,
-    interruption,
+    iso,
+    json_option,
+    moment,
     needs_terminal,
-    operation,
+    print_json,
+    print_table,
+    size,
     spoken_warnings,
-    way_options,
-    yes_option,
 )
+from aeron_spark.cli.signals import interruption, operation
 from aeron_spark.errors import OptionError
 
 if TYPE_CHECKING:
     from aeron_spark.aeron.archive import ArchiveAddress
-    from aeron_spark.log.recording import ListedRecording
+    from aeron_spark.direct.recordings import ListedRecording
 
 COLUMNS = (
     *("archive", "id#", "channel", "stream#", "session#", "start#", "end#", "state", "standing", "began", "ended"),
@@ -53,7 +55,7 @@ def list_all(as_json: bool, **way: Any) -> None:
     A standing subscription that has met no publisher yet is listed without an id, and is 'waiting'.
     """
     with _archives(way) as (archives, channel, stream_id):
-        from aeron_spark.log.recording import list_recordings
+        from aeron_spark.direct.recordings import list_recordings
 
         found = list_recordings(archives, channel, stream_id)
         if as_json:
@@ -84,7 +86,7 @@ def stop(ids: tuple[int, ...], as_json: bool, **way: Any) -> None:
             remedy="Give both, such as --channel aeron:ipc --stream-id 1001.",
         )
     with _archives(way) as (archives, channel, stream_id):
-        from aeron_spark.log.recording import stop_recordings
+        from aeron_spark.direct.recordings import stop_recordings
 
         ended = stop_recordings(_one_archive(archives, ids), ids, channel=channel, stream_id=stream_id)
     for one in ended:
@@ -113,7 +115,7 @@ def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **way: Any) -> None:
         raise OptionError("no recording is named", remedy="Give IDs; 'aeron-spark recordings list' shows them.")
     needs_terminal(yes, "'aeron-spark recordings list' shows first what would be deleted.")
     with _archives(way) as (archives, _, _):
-        from aeron_spark.log.recording import delete_recordings, list_recordings
+        from aeron_spark.direct.recordings import delete_recordings, list_recordings
 
         archives = _one_archive(archives, ids)
         known = [one for one in list_recordings(archives) if one.id in ids]
@@ -141,7 +143,7 @@ def _archives(way: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddress, ...],
     no_stream = {"channel": "aeron:ipc", "streamId": "0"}  # options name a stream; its archives do not depend on it
     parsed = direct_way(ReadOptions.parse(no_stream | given, streaming=False).way)
     with interruption(), spoken_warnings(), operation():
-        from aeron_spark.log.reach import reach
+        from aeron_spark.direct.archives import reach
 
         yield reach(parsed).archives, given.get("channel"), parsed.stream_id if "streamId" in given else None
 

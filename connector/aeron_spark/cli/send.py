@@ -6,22 +6,19 @@ from typing import Any
 
 import click
 
-from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file
-from aeron_spark.cli.output import json_option, print_json
-from aeron_spark.cli.way import (
+from aeron_spark.cli.arguments import (
     INTERRUPTED,
     check_client,
-    interruption,
     needs_server,
     needs_stream,
-    operation,
     server_options,
-    spoken_warnings,
-    stopping,
     stream_option,
     way_given,
     way_options,
 )
+from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file
+from aeron_spark.cli.output import json_option, print_json, spoken_warnings
+from aeron_spark.cli.signals import interruption, operation, stopping
 from aeron_spark.options import WriteOptions
 
 
@@ -87,7 +84,7 @@ def _through_server(
         check_file(name)
     check_client(given)
     with stopping() as stopped, operation():
-        from aeron_spark.cli.through import send_through
+        from aeron_spark.cli.server_messages import send_through
 
         sent = send_through(given, files or (STANDARD_INPUT,), form, stopped)
         interrupted = stopped()
@@ -107,7 +104,7 @@ def _to_stream(
         check_file(name)
     check_client(given)
     with stopping() as stopped, operation():
-        from aeron_spark.cli.through_streams import send_rows
+        from aeron_spark.cli.server_rows import send_rows
 
         sent = send_rows(given, files or (STANDARD_INPUT,), form, commit_rows, stopped)
         interrupted = stopped()

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import click
 
-from aeron_spark.cli.endpoint_options import given_options, refuse_twice, table_options
+from aeron_spark.cli.arguments import given_options, refuse_twice, table_options
 from aeron_spark.cli.output import iso, json_option, print_json
-from aeron_spark.cli.way import stopping
+from aeron_spark.cli.signals import stopping
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.options.row import Where
 
@@ -123,6 +123,6 @@ class _Said:
 
     @staticmethod
     def key(key: bytes) -> str:
-        from aeron_spark.endpoint.keypair import fingerprint
+        from aeron_spark.protocol.keypair import fingerprint
 
         return fingerprint(key)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aeron_spark.cli.arguments import check_client, client_arguments, stream_named, way_given
 from aeron_spark.cli.output import iso, print_json, print_table, size
-from aeron_spark.cli.way import check_client, client_arguments, operation, stopping, stream_named, way_given
+from aeron_spark.cli.signals import operation, stopping
 from aeron_spark.errors import DataLossError, OptionError
 
 if TYPE_CHECKING:
     from aeron_spark.client.opening import Client
-    from aeron_spark.remote.directory import StreamInfo
+    from aeron_spark.stream_client.admin import StreamInfo
 
 
 def server_given(way: Mapping[str, Any]) -> dict[str, str] | None:
@@ -90,7 +91,7 @@ def describe(given: Mapping[str, str], name: str, as_json: bool) -> None:
 
 def create(given: Mapping[str, str], name: str, partitions: int, retention: str | None, as_json: bool) -> None:
     """Create a stream."""
-    from aeron_spark.remote.directory import parse_retention
+    from aeron_spark.stream_client.admin import parse_retention
     from aeron_spark.streams.definition import check_name
 
     check_name(name)  # both before anything is started

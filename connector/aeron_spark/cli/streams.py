@@ -8,18 +8,10 @@ from typing import Any, Final
 import click
 
 from aeron_spark.cli import server_streams
+from aeron_spark.cli.arguments import needs_server, needs_stream, server_options, way_options, yes_option
 from aeron_spark.cli.main import NearestNames
-from aeron_spark.cli.output import json_option
+from aeron_spark.cli.output import confirm, json_option, needs_terminal
 from aeron_spark.cli.server_streams import named, server_given
-from aeron_spark.cli.way import (
-    confirm,
-    needs_server,
-    needs_stream,
-    needs_terminal,
-    server_options,
-    way_options,
-    yes_option,
-)
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 
-from aeron_spark.duologue.link import Link
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.client_actions import Abandoned, Actions, Connected, Ignored, Reopen, Send, State
-from aeron_spark.endpoint.handshake_client import ClientHandshake
+from aeron_spark.connection.link import Link
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, Retry, WaitTimeout
-from aeron_spark.transport.port import Arrived, Dialing, DuologueIds, Event, Failed, ImageLeft, Pair, Rejected
+from aeron_spark.protocol.client_handshake import (
+    Abandoned,
+    Actions,
+    ClientHandshake,
+    Connected,
+    Ignored,
+    Reopen,
+    Send,
+    State,
+)
+from aeron_spark.transport.api import Arrived, Dialing, DuologueIds, Event, Failed, ImageLeft, Pair, Rejected
 
 
 class Attempt:

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from aeron_spark.duologue.branch import Branch
-from aeron_spark.duologue.branches import SERVICE, Branches
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.link import Link
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.branches import PART_BYTES, branch_keys
-from aeron_spark.endpoint.cipher import Opening, Sealing
-from aeron_spark.transport.port import Dialing, DuologueIds
-from aeron_spark.transport.waiting import result_within
+from aeron_spark.connection.bulk_links import SERVICE, Branch, Branches
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.link import Link
+from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.protocol.bulk import PART_BYTES, branch_keys
+from aeron_spark.protocol.frame_cipher import Opening, Sealing
+from aeron_spark.transport.api import Dialing, DuologueIds
+from aeron_spark.waiting import result_within
 
 
 def open_branch(

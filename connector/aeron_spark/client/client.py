@@ -11,12 +11,12 @@ from typing import Final, Literal
 from aeron_spark.client.branching import open_branch
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.steering import Steering
-from aeron_spark.duologue.branch import Branch
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.peers import PeerStore, ServerName
+from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError
-from aeron_spark.transport.port import Dialing
-from aeron_spark.transport.waiting import result_within
+from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.transport.api import Dialing
+from aeron_spark.waiting import result_within
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.peers import PeerStore, ServerName, ServerTrust, judge_server, pinned_key_differs
 from aeron_spark.errors import AeronSparkError, UsageError
+from aeron_spark.protocol.access import PeerStore, ServerName, ServerTrust, judge_server, pinned_key_differs
 
 
 class Judge:

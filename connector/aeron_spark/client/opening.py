@@ -10,18 +10,18 @@ from typing import Any, Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.aeron.sole import ports_of_server
+from aeron_spark.aeron.driver_server import ports_of_server
+from aeron_spark.aeron.endpoint_transport import AeronDialing
 from aeron_spark.client.options import ClientOptions, client_options
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.streaming import StreamingClient
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.peers import PeerStore, ServerName
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.known_servers import ipc_server, network_server
-from aeron_spark.keys.store import FilePeerStore, KeyPlaces
-from aeron_spark.transport.port import Place
+from aeron_spark.keys.stores import FilePeerStore, KeyPlaces
+from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.transport.api import Place
 
 SHORTEST_SECONDS: Final = 0.1  # for the handshake, however little time the start of the media driver has left
 

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.options import link_settings, shared_secret
-from aeron_spark.endpoint.handshake_client import ClientTiming
-from aeron_spark.endpoint.keypair import public_text
+from aeron_spark.connection.options import link_settings, shared_secret
 from aeron_spark.errors import OptionError
 from aeron_spark.options.endpoint_values import public_key
 from aeron_spark.options.given import Given
 from aeron_spark.options.row import Where
+from aeron_spark.protocol.client_handshake import ClientTiming
+from aeron_spark.protocol.keypair import public_text
 from aeron_spark.transport.addresses import ip_of
-from aeron_spark.transport.places import Address, client_ports, server_address
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.transport.api import Place
+from aeron_spark.transport.endpoint_channels import Address, ClientPorts, client_ports, server_address
 
 Ipc = Literal["auto", "only", "never"]
 

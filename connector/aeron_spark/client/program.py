@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aeron_spark.client.client import ClientCore
-from aeron_spark.endpoint.proxies import Proxy
+from aeron_spark.protocol.rpc_objects import Proxy
 
 _C = TypeVar("_C", bound="ClientProgram")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.handshake_client import ClientTiming
-from aeron_spark.endpoint.payloads import check_tag
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError
+from aeron_spark.protocol.client_handshake import ClientTiming
+from aeron_spark.protocol.handshake_payloads import check_tag
 
 CONNECT_SECONDS: Final = 30.0
 FIRST_PAUSE: Final = 0.1  # seconds between the first two attempts; then twice as long each time

@@ -11,16 +11,12 @@ from typing import Final
 from aeron_spark.client.attempt import Attempt
 from aeron_spark.client.judge import Judge
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.carrier import closed_here
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.endpoint import Endpoint
-from aeron_spark.duologue.home import Who
-from aeron_spark.duologue.link import Link
-from aeron_spark.duologue.reopening import Reopening
-from aeron_spark.duologue.schema import type_digests
-from aeron_spark.endpoint.handshake_client import ClientHandshake
-from aeron_spark.endpoint.payloads import TICKET_BYTES, ClientDone
-from aeron_spark.endpoint.peers import PeerStore, ServerName
+from aeron_spark.connection.carrier import closed_here
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.home import Who
+from aeron_spark.connection.link import Link
+from aeron_spark.connection.loop import Reopening
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -32,7 +28,11 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.transport.port import Dialing, Event, Inbox, Lost
+from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.protocol.client_handshake import ClientHandshake
+from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
+from aeron_spark.protocol.type_comparison import type_digests
+from aeron_spark.transport.api import Dialing, Event, Inbox, Lost
 
 CLOSED_BY_PEER: Final = "the server closed the connection"
 CONNECT_AGAIN: Final = "client.connect() tries again"

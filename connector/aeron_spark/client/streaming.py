@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
-from aeron_spark.remote.asking import Asking
+from aeron_spark.stream_client.asking import Asking
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from aeron_spark.remote.buffering import BufferedWriter
-    from aeron_spark.remote.directory import StreamInfo
-    from aeron_spark.remote.reading import StreamReader
-    from aeron_spark.remote.starting import Where
-    from aeron_spark.remote.writing import StreamWriter
+    from aeron_spark.stream_client.admin import StreamInfo
+    from aeron_spark.stream_client.buffered_writer import BufferedWriter
+    from aeron_spark.stream_client.reader import StreamReader, Where
+    from aeron_spark.stream_client.writer import StreamWriter
 
 ANSWER_SECONDS: Final = 20.0  # for one question, an outage included
 GLANCE: Final = 5.0  # seconds for a look at a server that need not be there
@@ -39,13 +38,13 @@ class StreamingClient(ClientProgram):
 
     def streams(self) -> list[StreamInfo]:
         """Return the server's streams that this client may use, by name: what they hold, their positions and state."""
-        from aeron_spark.remote.directory import list_streams
+        from aeron_spark.stream_client.admin import list_streams
 
         return list_streams(self._asks())
 
     def stream(self, name: str) -> StreamInfo:
         """Return one of them; of one that is damaged, ``state`` and ``problem``."""
-        from aeron_spark.remote.directory import inspect_stream
+        from aeron_spark.stream_client.admin import inspect_stream
 
         return inspect_stream(self._asks(), name)
 
@@ -57,13 +56,13 @@ class StreamingClient(ClientProgram):
         Without it everything is kept. ``term_bytes``, a power of two, is eight times the longest ``raw`` value; 0 is
         the server's choice, 16 MiB. Raises OptionError where there is one of that name.
         """
-        from aeron_spark.remote.directory import create_stream, parse_retention
+        from aeron_spark.stream_client.admin import create_stream, parse_retention
 
         return create_stream(self._asks(), name, partitions, parse_retention(retention), term_bytes)
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with all its rows."""
-        from aeron_spark.remote.directory import delete_stream
+        from aeron_spark.stream_client.admin import delete_stream
 
         delete_stream(self._asks(), name)
 
@@ -72,7 +71,7 @@ class StreamingClient(ClientProgram):
 
         Of one partition or of all. What a reader's lease holds stays. Returns where each partition begins then.
         """
-        from aeron_spark.remote.directory import purge_stream
+        from aeron_spark.stream_client.admin import purge_stream
 
         return purge_stream(self._asks(), name, before, partition=partition)
 
@@ -111,12 +110,12 @@ class StreamingClient(ClientProgram):
         commit that the server says it is at work on is waited for up to ten minutes.
         """
         if buffer is None:
-            from aeron_spark.remote.writing import StreamWriter
+            from aeron_spark.stream_client.writer import StreamWriter
 
             return StreamWriter(
                 self._asks(), stream, writer_id=writer_id, partition=partition, payload=payload, timeout=timeout
             )
-        from aeron_spark.remote.buffering import BufferedWriter
+        from aeron_spark.stream_client.buffered_writer import BufferedWriter
 
         self._look_at(stream)
         made = BufferedWriter(
@@ -137,7 +136,7 @@ class StreamingClient(ClientProgram):
         positions by partition, such as another reader's. Without ``follow`` it ends at what is committed now; with it,
         it goes on through outages of the server, and ends after ``timeout`` seconds without a row, where that is given.
         """
-        from aeron_spark.remote.reading import StreamReader
+        from aeron_spark.stream_client.reader import StreamReader
 
         return StreamReader(
             self._asks(), stream, start=start, end=end, follow=follow, partitions=partitions, schema=schema,

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
+from aeron_spark.aeron.polled_images import Talking
+from aeron_spark.echo import channels, texts
+from aeron_spark.errors import TransportError
+from aeron_spark.protocol.ids import Entropy
 from aeron_spark.transport.addresses import Endpoint
 from aeron_spark.transport.channel import ChannelUri
 
-Entropy = Callable[[int], bytes]
-
 TERM_LENGTH: Final = 64 << 10  # bytes
+
 MTU: Final = 1184  # bytes, a multiple of 32 that passes tunnels
+
 LINGER_NS: Final = 500_000_000  # for what was lost on its way; Aeron's 5 s would keep the port
+
 LARGEST_MESSAGE: Final = TERM_LENGTH // 8  # bytes, Aeron's limit: what is longer could not be sent back
 
 
@@ -48,3 +55,53 @@ def _publication() -> str:
 def _uri(place: str, session_id: int | None, more: str = "") -> str:
     session = "" if session_id is None else f"|session-id={session_id}"
     return str(ChannelUri.parse(f"aeron:udp?{place}|reliable=true{session}{more}"))
+
+
+RULES: Final = GuardRules(
+    streams=(texts.STREAM_ID,),
+    term_length=16 << 20,
+    sessions=512,  # those that ended some seconds ago among them
+    sessions_per_source=64,
+    rate=50,
+    burst=100,
+    total_rate=400,
+    destinations=1_024,
+    destinations_per_source=128,
+    joining=True,  # a client subscribes to what all clients hear before it knows a session
+)
+
+
+def watched(channel: str) -> str:
+    """Return a server's channel, guarded."""
+    return guarded(channel, RULES)
+
+
+def own(client: Client, place: texts.Place, address: str) -> list[Ownership]:
+    """Have only ``address`` use a duologue's two channels, which ``client`` opens next."""
+    session_id, stream_id = place.session_id, texts.STREAM_ID
+    return [
+        register(
+            client, "received", port=place.data_port, session_id=session_id, stream_id=stream_id, address=address,
+            wait=False,
+        ),
+        register(
+            client, "published", port=place.control_port, session_id=session_id, stream_id=stream_id,
+            address=address, wait=False,
+        ),
+    ]  # fmt: skip
+
+
+ATTEMPTS: Final = 4  # each fails by chance once in 2^31 for every publication there is
+
+CLASH: Final = "clashing"  # the driver's word for it
+
+
+def talking(client: Client, channel: Callable[[int], str], entropy: Entropy) -> Talking:
+    """Open a publication on ``channel(session id)``; a session id that the driver has in use is drawn anew."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return Talking(client, channel(channels.random_session(entropy)), texts.STREAM_ID)
+        except TransportError as error:
+            if CLASH not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, Protocol, TypeVar
 
-from aeron_spark.echo import events
-from aeron_spark.echo.events import Report
+from aeron_spark.echo import reports
+from aeron_spark.echo.reports import Report
 from aeron_spark.errors import DataFormatError, WaitTimeout
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class Polled(Protocol):
 class EchoClient(Protocol):
     """A client of either protocol."""
 
-    def connecting(self) -> Generator[None, None, events.Connected]:
+    def connecting(self) -> Generator[None, None, reports.Connected]:
         """Come to where the server takes what is sent."""
 
     def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
@@ -71,7 +71,7 @@ def conversation(
             raise DataFormatError(
                 f"{text!r} came back as {answer.decode('utf-8', 'backslashreplace')!r}", remedy="Look at the server."
             )
-        report(events.Echoed(text, clock() - began))
+        report(reports.Echoed(text, clock() - began))
         count += 1
     return count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
-from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.api import OfferResult
 
 MOST: Final = 256  # replies of one client; a duologue never has more than one poll's
 REFUSALS_AT_ONCE: Final = 100

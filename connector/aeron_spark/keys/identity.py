@@ -23,10 +23,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.endpoint.keypair import KEY_BYTES, KeyPair, keypair_from, new_keypair, public_text
-from aeron_spark.endpoint.sealing import seal, unseal
 from aeron_spark.errors import DataFormatError, SetupError, UsageError
-from aeron_spark.keys import files
+from aeron_spark.keys import key_files
+from aeron_spark.protocol.keypair import KEY_BYTES, KeyPair, keypair_from, new_keypair, public_text, seal, unseal
 
 HEADER: Final = "aeron-spark identity 1"
 ENVIRONMENT: Final = "env:"
@@ -56,7 +55,7 @@ def load_identity(
 
 def read_identity(path: Path) -> KeyPair:
     """Return the key pair in a file. Raises SetupError and DataFormatError, as :func:`load_identity` does."""
-    content = files.read_secret(path)
+    content = key_files.read_secret(path)
     if content is None:
         raise SetupError(
             f"there is no identity in {path}",
@@ -81,8 +80,8 @@ def create_identity(
     pair = new_keypair(entropy)
     content = _encode(pair, passphrase, entropy)
     if force:
-        files.replace(path, content)
-    elif not files.create(path, content):
+        key_files.replace(path, content)
+    elif not key_files.create(path, content):
         raise UsageError(
             f"there is an identity in {path} already",
             remedy="Keep it; or with --force make another: then nobody who knows this one will recognise you.",
@@ -93,15 +92,15 @@ def create_identity(
 def seal_identity(path: Path, passphrase: str, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> KeyPair:
     """Put the key pair in ``path`` under another ``passphrase``, or under none where that is empty; return it."""
     pair = read_identity(path)
-    files.replace(path, _encode(pair, passphrase, entropy))
+    key_files.replace(path, _encode(pair, passphrase, entropy))
     return pair
 
 
 def ensure_identity(path: Path, *, entropy: Callable[[int], bytes] = secrets.token_bytes) -> KeyPair:
     """Return the key pair in ``path``, made now if there is none. Of several that make it at once, one wins for all."""
-    content = files.read_secret(path)
+    content = key_files.read_secret(path)
     if content is None:
-        files.create(path, _encode(new_keypair(entropy), "", entropy))
+        key_files.create(path, _encode(new_keypair(entropy), "", entropy))
         return read_identity(path)
     return _decode(content, path)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from aeron_spark.endpoint.keypair import parse_public, public_text
-from aeron_spark.endpoint.peers import ServerName, server_key_changed
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
-from aeron_spark.keys import files
+from aeron_spark.keys import key_files
+from aeron_spark.protocol.access import ServerName, server_key_changed
+from aeron_spark.protocol.keypair import parse_public, public_text
 from aeron_spark.transport.addresses import Endpoint, canonical_host
 
 IPC: Final = "ipc:"
@@ -91,7 +91,7 @@ class KnownServers:
         """
         if not comment.isprintable():
             raise OptionError(f"the comment {comment!r} has letters that cannot be printed", remedy="Use one line.")
-        with files.only_writer(self.path):
+        with key_files.only_writer(self.path):
             known = self.key(server)
             if known == key:
                 return False
@@ -101,7 +101,7 @@ class KnownServers:
             if before and not before.endswith(b"\n"):
                 before += b"\n"
             line = f"{server.host} {server.port} {public_text(key)} {comment.strip()}".rstrip()
-            files.replace(self.path, before + line.encode() + b"\n")
+            key_files.replace(self.path, before + line.encode() + b"\n")
         return True
 
     def forget(self, server: ServerName) -> bool:
@@ -109,17 +109,17 @@ class KnownServers:
 
         A line that nobody can read is kept: it must not keep anybody from mending the file.
         """
-        with files.only_writer(self.path):
+        with key_files.only_writer(self.path):
             content = self._content()
             lines = list(_lines(content))
             kept = [line for line in lines if not _names(line, server)]
             if len(kept) == len(lines):
                 return False
-            files.replace(self.path, b"".join(kept))
+            key_files.replace(self.path, b"".join(kept))
         return True
 
     def _content(self) -> bytes:
-        return files.read_public(self.path) or b""
+        return key_files.read_public(self.path) or b""
 
     def _entry(self, number: int, line: bytes) -> KnownServer | None:
         try:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.wire.rows import Rows
+from aeron_spark.wire.values import Rows
 
 if TYPE_CHECKING:
-    from aeron_spark.log.content import StreamContent
-    from aeron_spark.log.search import Times
+    from aeron_spark.log.inspection import StreamContent, Times
     from aeron_spark.log.source_stream import SourceStream
 
 FRAME_ALIGNMENT: Final = 32  # bytes; Aeron's own, every frame begins at a multiple of it

@@ -27,23 +27,28 @@ Rules:
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.log.api import RecordingState, split_key
-from aeron_spark.log.compaction import Finished, pack, unpack
+from aeron_spark.log.api import FRAME_ALIGNMENT, RecordingState, recording_key, split_key
 from aeron_spark.log.epochs import epoch_text, parse_epoch
 from aeron_spark.log.source_stream import SourceStream, joined_stream, parse_stream
 
 VERSION: Final = 1
+
 _NAMES: Final = frozenset(
     {"done", "epochs", "fingerprints", "initial", "joined", "origin", "recordings", "stream", "turn", "v"}
 )
+
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
+
 _NEW_CHECKPOINT: Final = "Use the checkpoint of this query, or a new checkpointLocation"
 
 
@@ -355,3 +360,108 @@ def _garbled(why: str) -> DataFormatError:
 def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=repr)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+_FINGERPRINT_BYTES: Final = 4
+
+_MAX_VARINT_BITS: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A recording read to ``position``, after which only an unfinished ``tail`` (usually 0 bytes) was recorded."""
+
+    position: int
+    tail: int
+    fingerprint: str
+
+    @property
+    def seen(self) -> int:
+        """The recorded end that is known to hold nothing more; beyond it the recording was extended."""
+        return self.position + self.tail
+
+    @property
+    def packable(self) -> bool:
+        """Whether packing loses nothing: Aeron's own positions are aligned, those of a test may not be."""
+        return self.position % FRAME_ALIGNMENT == 0 and self.tail % FRAME_ALIGNMENT == 0
+
+
+def pack(finished: Mapping[str, Finished]) -> str:
+    """Pack; the same recordings give the same text. Every one of them must be ``packable``."""
+    entries = sorted(((*split_key(key), one) for key, one in finished.items()), key=lambda entry: entry[:2])
+    out = bytearray()
+    for archive, group in groupby(entries, key=lambda entry: entry[0]):
+        members = list(group)
+        name = archive.encode("utf-8")
+        out += _varint(len(name)) + name + _varint(len(members))
+        before = 0
+        for _, number, one in members:
+            out += (
+                _varint(number - before)
+                + _varint(one.position // FRAME_ALIGNMENT)
+                + _varint(one.tail // FRAME_ALIGNMENT)
+            )
+            out += bytes.fromhex(one.fingerprint)
+            before = number
+    return base64.b64encode(out).decode("ascii")
+
+
+def unpack(text: str) -> dict[str, Finished]:
+    """Give back what was packed, sorted as it was. Raises ``ValueError`` for anything that ``pack`` did not write."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64: {error}") from None
+    taken = _Taken(data)
+    finished: dict[str, Finished] = {}
+    while taken.left:
+        archive = taken.bytes(taken.varint()).decode("utf-8")
+        number = 0
+        for _ in range(taken.varint()):
+            number += taken.varint()
+            position, tail = taken.varint() * FRAME_ALIGNMENT, taken.varint() * FRAME_ALIGNMENT
+            key = recording_key(archive, number)
+            finished[key] = Finished(position, tail, taken.bytes(_FINGERPRINT_BYTES).hex())
+    # One text for one set of recordings: offsets are compared as text.
+    if pack(finished) != text:
+        raise ValueError("not in canonical form")
+    return finished
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+class _Taken:
+    """Bytes taken one after the other, never beyond their end."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def bytes(self, count: int) -> bytes:
+        if count > self.left:
+            raise ValueError("cut short")
+        self._at += count
+        return self._data[self._at - count : self._at]
+
+    def varint(self) -> int:
+        number = shift = 0
+        while shift < _MAX_VARINT_BITS:
+            byte = self.bytes(1)[0]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+        raise ValueError("a number that is too long")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aeron_spark.node.handle import NodeHandle
-from aeron_spark.node.places import NodePlaces, config_home, data_home
+from aeron_spark.node.paths import NodePlaces, config_home, data_home
 from aeron_spark.node.settings import SETTING_NAMES, NodeSettings
 from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, places_here
 from aeron_spark.node.status import NodeStatus, status

@@ -25,9 +25,10 @@ from typing import Final
 
 from aeron_spark.aeron import driver as aeron
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
-from aeron_spark.node import directories, locks, progress, record, sockets
+from aeron_spark.node import locks, paths, settings, start_progress, state_files
+from aeron_spark.node.archive_repair import settle
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.places import NodePlaces
+from aeron_spark.node.paths import NodePlaces
 from aeron_spark.node.settings import (
     RECEIVE_BUFFER,
     NodeSettings,
@@ -36,8 +37,7 @@ from aeron_spark.node.settings import (
     settings_from_json,
 )
 from aeron_spark.node.signals import StopRequest
-from aeron_spark.node.tails import settle
-from aeron_spark.node.version import package_version
+from aeron_spark.version import package_version
 
 LOOK_INTERVAL: Final = 0.5  # seconds between two looks at who uses the node
 ALIVE_TIMEOUT: Final = 2.0  # seconds: a start begins only when no keeper lives, so somebody else was quicker
@@ -66,7 +66,7 @@ class Keeper:
         try:
             self._in_use()
             if self._stop.number is None:
-                record.write_record(self._places.record, self._record())
+                state_files.write_record(self._places.record, self._record())
                 self._places.progress.unlink(missing_ok=True)
                 say(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
             self._serve()
@@ -80,9 +80,9 @@ class Keeper:
         self._places.record.unlink(missing_ok=True)
         self._places.state.unlink(missing_ok=True)
         self._stage("removing what an earlier node left")
-        directories.remove_dead_driver(self._places.aeron_dir, before)
+        paths.remove_dead_driver(self._places.aeron_dir, before)
         if self._settings.archive:
-            self._archive_lock = directories.take_archive(self._places.archive_dir)
+            self._archive_lock = paths.take_archive(self._places.archive_dir)
             self._archive_id = archive_id(self._places.archive_dir)
         self._stage("starting the Java virtual machine")
         aeron.start_keeper_jvm(dict(self._settings.properties))
@@ -94,10 +94,10 @@ class Keeper:
         self._driver = self._launch()
 
     def _stage(self, stage: str) -> None:
-        progress.write_stage(self._places.progress, stage)
+        start_progress.write_stage(self._places.progress, stage)
 
     def _launch(self) -> aeron.EmbeddedDriver:
-        receive_buffer = sockets.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)
+        receive_buffer = settings.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)
         return aeron.EmbeddedDriver(
             driver_context(self._settings, str(self._places.aeron_dir), receive_buffer),
             archive_context(self._settings, str(self._places.archive_dir), self._archive_id),
@@ -121,9 +121,9 @@ class Keeper:
         """Look who is there, and write it down."""
         assert self._driver is not None
         recordings = self._driver.recordings()
-        names = tuple(self._driver.recorded()[: record.MOST_NAMES]) if recordings else ()
-        state = record.NodeState(time.monotonic(), self._driver.clients(), recordings, names)
-        record.write_state(self._places.state, state)
+        names = tuple(self._driver.recorded()[: state_files.MOST_NAMES]) if recordings else ()
+        state = state_files.NodeState(time.monotonic(), self._driver.clients(), recordings, names)
+        state_files.write_state(self._places.state, state)
         if state.clients or state.recordings:
             return True
         if self._users.held:
@@ -141,10 +141,10 @@ class Keeper:
         if failure := self._driver.failure():
             raise TransportError(failure)
 
-    def _record(self) -> record.NodeRecord:
-        return record.NodeRecord(
+    def _record(self) -> state_files.NodeRecord:
+        return state_files.NodeRecord(
             pid=os.getpid(),
-            host=record.this_host(),
+            host=state_files.this_host(),
             started=time.time(),
             aeron_dir=str(self._places.aeron_dir),
             archive_dir=str(self._places.archive_dir) if self._settings.archive else "",
@@ -215,11 +215,11 @@ def main(argument: str) -> int:
         Keeper(places, settings_from_json(values["settings"]), str(values["warning"])).run()
     except AeronSparkError as error:
         say(f"failed: {traceback.format_exc()}")
-        record.write_failure(places.failure, error)
+        state_files.write_failure(places.failure, error)
         return 1
     except Exception as error:  # nothing may end a node without a trace
         say(f"failed: {traceback.format_exc()}")
-        record.write_failure(places.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
+        state_files.write_failure(places.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
         return 1
     return 0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
@@ -12,22 +14,32 @@ from typing import Any, Final
 from aeron_spark.errors import OptionError
 
 KIB: Final = 1024
+
 MIB: Final = 1024 * KIB
+
 SMALL_MACHINE_CORES: Final = 4  # below this, dedicated threads fight for the cores and UDP collapses
+
 # How one thread for everything waits: spins, yields, shortest and longest sleep in ns. Aeron's own 10 spins, 20 yields,
 # and sleeps from 1 us on, are as many looks at every stream there is after each event, on cores that others need.
 SHARED_IDLE: Final = (1, 1, 50_000, 1_000_000)
+
 # What is closed stays with the driver for up to two of these, and is looked at all the while; Aeron's own is 1 s.
 TIMER_INTERVAL_NS: Final = 100_000_000
+
 # A sender may be so far ahead of its receiver. On a busy machine a receiver waits some milliseconds for a core, and
 # Aeron's own 128 KiB are through in one: the sender then stood still for a third of the time.
 RECEIVE_WINDOW: Final = MIB
+
 RECEIVE_BUFFER: Final = 2 * RECEIVE_WINDOW  # of a socket, which many senders share
+
 RECEIVE_PROPERTIES: Final = ("aeron.socket.so_rcvbuf", "aeron.rcv.initial.window.length")
+
 TERM_RANGE: Final = (64 * KIB, 1024 * MIB)
+
 MTU_RANGE: Final = (1408, 65504)  # Aeron allows less, but a recording keeps its MTU for life
 
 THREADING_MODES: Final = ("shared", "shared_network", "dedicated")
+
 SYNC_LEVELS: Final = (0, 1, 2)
 
 # A property that has a setting of its own is refused in ``properties``: two words for one thing would contradict.
@@ -282,3 +294,12 @@ _PARSERS: Final[Mapping[str, Any]] = {
 def machine_cores() -> int:
     """Return the cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def granted_buffer(which: int, wanted: int) -> int:
+    """Return how many of ``wanted`` bytes the system gives a UDP socket; ``which`` is SO_RCVBUF or SO_SNDBUF."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, which, wanted)
+        found = probe.getsockopt(socket.SOL_SOCKET, which)
+    # Linux says twice what it was asked for: the other half is for its own bookkeeping. See socket(7).
+    return min(wanted, found // 2 if sys.platform == "linux" else found)

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.errors import ConnectError, OptionError, SetupError, TransportError, WaitTimeout
-from aeron_spark.node import directories, record, space
+from aeron_spark.node import paths, space, state_files
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.liveness import Liveness, driver_liveness
 from aeron_spark.node.locks import FileLock, is_held, owner
-from aeron_spark.node.places import NodePlaces, node_places
-from aeron_spark.node.progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage
+from aeron_spark.node.paths import NodePlaces, node_places
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_asked, parse_settings
+from aeron_spark.node.start_progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage
 
 # Seconds; a start takes about one, and minutes where the machine has too much to do, or after a kill the last segments
 # of many open recordings are read. One that is stuck is given up after progress.STALL_TIMEOUT.
@@ -81,7 +81,7 @@ def ensure(
     parse_asked(wanted)
     collect_ended()
     places = places_here(aeron_dir, archive_dir, environ)
-    directories.make_private(places.folder)
+    paths.make_private(places.folder)
     deadline = time.monotonic() + timeout
     users = FileLock(places.users_lock)
     users.acquire(timeout, f"the node in {places.aeron_dir} to finish stopping", shared=True)
@@ -97,7 +97,7 @@ def ensure(
 def _find(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
     """Return a handle on what runs, or None where nothing does."""
     if is_held(places.alive_lock):
-        running = record.read_record(places.record)
+        running = state_files.read_record(places.record)
         return None if running is None else _handle(places, running, wanted, users)
     found = driver_liveness(places.aeron_dir)
     if found is None or not found.alive or found.pid == owner(places.alive_lock):
@@ -106,9 +106,9 @@ def _find(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock) -> Nod
 
 
 def _handle(
-    places: NodePlaces, running: record.NodeRecord, wanted: Mapping[str, Any], users: FileLock
+    places: NodePlaces, running: state_files.NodeRecord, wanted: Mapping[str, Any], users: FileLock
 ) -> NodeHandle | None:
-    if running.host != record.this_host():
+    if running.host != state_files.this_host():
         raise SetupError(
             f"the folder {places.folder} is used by a node on the host {running.host}",
             remedy="A node's folder belongs to one machine: set AERON_SPARK_DATA_HOME to a local disk.",
@@ -143,7 +143,7 @@ def _handle(
 
 
 def _foreign_handle(places: NodePlaces, found: Liveness, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle:
-    directories.foreign_driver_may_be_used(places.aeron_dir, places.chosen)
+    paths.foreign_driver_may_be_used(places.aeron_dir, places.chosen)
     if wanted:
         raise OptionError(
             f"the media driver in {places.aeron_dir} was started by somebody else (process {found.pid}), "
@@ -193,18 +193,18 @@ def _start(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock, deadl
 def _prepare(places: NodePlaces, settings: NodeSettings) -> tuple[NodePlaces, str]:
     """Check everything that can be known before a process is started; return the places it will use and a warning."""
     dead = owner(places.alive_lock)
-    left = record.read_json(places.record)
+    left = state_files.read_json(places.record)
     # At once: with alive held by us, whoever looks would take the dead node that this speaks of for a living one.
     places.record.unlink(missing_ok=True)
-    directories.refuse_others(places.aeron_dir)
+    paths.refuse_others(places.aeron_dir)
     if left is not None:  # a killed node's files give their space back before space is looked for
-        directories.remove_dead_driver(Path(left["aeron_dir"]), dead)
+        paths.remove_dead_driver(Path(left["aeron_dir"]), dead)
     if settings.archive:
-        directories.refuse_others(places.archive_dir)
+        paths.refuse_others(places.archive_dir)
         space.check_archive_space(places.archive_dir, settings)
-    directories.remove_dead_driver(places.aeron_dir, dead)
+    paths.remove_dead_driver(places.aeron_dir, dead)
     aeron_dir, warning = space.choose_aeron_dir(places.aeron_dir, places.disk_aeron_dir, places.chosen, settings)
-    directories.refuse_unwritable(aeron_dir)
+    paths.refuse_unwritable(aeron_dir)
     places.failure.unlink(missing_ok=True)
     places.progress.unlink(missing_ok=True)
     return replace(places, aeron_dir=aeron_dir), warning
@@ -249,7 +249,7 @@ def _await_ready(
             code = process.poll()
             # Where ours has given way to a keeper that an earlier, killed starter left, that one is waited for.
             if code is not None and not is_held(places.alive_lock):
-                raise record.read_failure(places.failure) or TransportError(
+                raise state_files.read_failure(places.failure) or TransportError(
                     f"the node in {places.aeron_dir} ended with code {code} while it started",
                     remedy=f"See its log, {places.log}.",
                 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from aeron_spark.node import record
+from aeron_spark.node import state_files
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_held, owner
 from aeron_spark.node.settings import NodeSettings
@@ -51,8 +51,8 @@ def status(aeron_dir: str | os.PathLike[str] | None = None, *, environ: Mapping[
     collect_ended()
     places = places_here(aeron_dir, None, environ)
     ours = is_held(places.alive_lock)
-    running = record.read_record(places.record) if ours else None
-    state = record.read_state(places.state) if ours else None
+    running = state_files.read_record(places.record) if ours else None
+    state = state_files.read_state(places.state) if ours else None
     directory = Path(running.aeron_dir) if running else places.aeron_dir
     driver = driver_liveness(directory)
     word: Literal["running", "starting", "foreign", "stale", "absent"] = "absent"

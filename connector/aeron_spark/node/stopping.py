@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.errors import RefusedError, TransportError, UsageError, WaitTimeout
-from aeron_spark.node import directories, record
+from aeron_spark.node import paths, state_files
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import FileLock, is_held, owner
-from aeron_spark.node.places import NodePlaces
+from aeron_spark.node.paths import NodePlaces
 from aeron_spark.node.starting import aeron_dir_argument, collect_ended, places_here
 
 STOP_TIMEOUT: Final = 30.0  # seconds
@@ -78,7 +78,7 @@ def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout:
         time.sleep(POLL)
 
 
-def _use(state: record.NodeState, where: str) -> tuple[str, str]:
+def _use(state: state_files.NodeState, where: str) -> tuple[str, str]:
     """Return what uses the node, and how to end that; ``where`` ends a command line that reaches this node."""
     reason = f"{state.clients} Aeron clients and {state.recordings} recordings are active"
     if not state.recordings:
@@ -92,16 +92,16 @@ def _use(state: record.NodeState, where: str) -> tuple[str, str]:
     )
 
 
-def _fresh_state(places: NodePlaces, since: float, deadline: float) -> record.NodeState | None:
+def _fresh_state(places: NodePlaces, since: float, deadline: float) -> state_files.NodeState | None:
     """Return what the keeper saw after ``since``, or None at the deadline."""
     while is_held(places.alive_lock):
-        state = record.read_state(places.state)
+        state = state_files.read_state(places.state)
         if state is not None and state.checked > since:
             return state
         if time.monotonic() >= deadline + 1.0:  # one look more, so that a time-out of 0 can still succeed
             return None
         time.sleep(POLL)
-    return record.NodeState(since, 0, 0)  # it ended by itself
+    return state_files.NodeState(since, 0, 0)  # it ended by itself
 
 
 def _end(places: NodePlaces, deadline: float, timeout: float, force: bool) -> None:
@@ -126,10 +126,10 @@ def _end(places: NodePlaces, deadline: float, timeout: float, force: bool) -> No
 
 def _tidy(places: NodePlaces) -> None:
     """Remove what a killed node left: it would remove it itself at its next start, and nobody may want one."""
-    left = record.read_json(places.record)
+    left = state_files.read_json(places.record)
     if left is None:
         return
-    directories.remove_dead_driver(Path(left["aeron_dir"]), owner(places.alive_lock))
+    paths.remove_dead_driver(Path(left["aeron_dir"]), owner(places.alive_lock))
     for path in (places.record, places.state, places.stay):
         path.unlink(missing_ok=True)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from aeron_spark.endpoint.filters import Network
-from aeron_spark.endpoint.keypair import PREFIX, parse_public
 from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.protocol.access import Network
+from aeron_spark.protocol.keypair import PREFIX, parse_public
 from aeron_spark.transport.addresses import Endpoint
-from aeron_spark.transport.places import server_address
+from aeron_spark.transport.endpoint_channels import server_address
 
 ENVIRONMENT: Final = "env:"
 

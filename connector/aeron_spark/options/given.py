@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from aeron_spark.endpoint.filters import Network
 from aeron_spark.errors import OptionError
 from aeron_spark.options import endpoint_values, values
 from aeron_spark.options.row import BATCH_READ, CLIENT, ENDPOINT, READING, Option, Where
 from aeron_spark.options.table import TABLE, rows, rows_of_endpoint
+from aeron_spark.protocol.access import Network
 from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.transport.places import Ports, port_pair
+from aeron_spark.transport.endpoint_channels import Ports, port_pair
 
 # What Spark itself passes to a source or a sink, in lower case. Names with a leading underscore are Spark's own too.
 SPARKS_OWN: Final = frozenset(

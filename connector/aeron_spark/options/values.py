@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from fractions import Fraction
 from typing import Final, Literal
 
-from aeron_spark.transport.parameters import FRAME_ALIGNMENT
+from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 
 NANOS: Final = 1_000_000_000  # nanoseconds in a second
 INT32_MIN: Final = -(2**31)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.errors import OptionError
 from aeron_spark.options import endpoint_values, values
 from aeron_spark.options.given import Given, example
 from aeron_spark.options.row import Way
+from aeron_spark.protocol.keypair import public_text
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
 
 from aeron_spark.errors import StillWorking
-from aeron_spark.streams.view import Outcome
+from aeron_spark.streams.model import Outcome
 
 
 def _wait_for(running: Future[Outcome], seconds: float) -> None:

@@ -11,13 +11,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from aeron_spark.endpoint.addresses import Source
-from aeron_spark.endpoint.handshake_server import ServerHandshake, ServerIdentity
-from aeron_spark.endpoint.limits import Permit
-from aeron_spark.endpoint.payloads import ClientDone, DoneAck
-from aeron_spark.endpoint.peers import Grant
-from aeron_spark.endpoint.refusal import Refusal, undecided
-from aeron_spark.endpoint.server_actions import (
+from aeron_spark.errors import AeronSparkError, TransportError
+from aeron_spark.protocol.access import Grant, Source
+from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck
+from aeron_spark.protocol.limits import Permit
+from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.server_handshake import (
     Actions,
     Admit,
     Authenticate,
@@ -27,10 +26,11 @@ from aeron_spark.endpoint.server_actions import (
     Reject,
     Release,
     Send,
+    ServerHandshake,
+    ServerIdentity,
     State,
 )
-from aeron_spark.errors import AeronSparkError, TransportError
-from aeron_spark.transport.port import DuologueIds, Listening, Outgoing, Pair, Place, SenderGone
+from aeron_spark.transport.api import DuologueIds, Listening, Outgoing, Pair, Place, SenderGone
 
 LAST_WORD: Final = 2.0  # seconds for the last packet to go out
 NO_WAY: Final = "Connection error! The duologue could not be opened"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.home import Who
-from aeron_spark.duologue.link import Link
-from aeron_spark.endpoint.limits import Permit
-from aeron_spark.endpoint.peers import Grant
-from aeron_spark.transport.port import DuologueIds
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.home import Who
+from aeron_spark.connection.link import Link
+from aeron_spark.protocol.access import Grant
+from aeron_spark.protocol.limits import Permit
+from aeron_spark.transport.api import DuologueIds
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from aeron_spark.duologue.connection import Connection
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, EndedError
 from aeron_spark.streams.store import Streams
 

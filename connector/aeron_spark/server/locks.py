@@ -22,13 +22,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.aeron.sole import ipc_in_use
+from aeron_spark.aeron.driver_server import ipc_in_use
 from aeron_spark.errors import InUseError
 from aeron_spark.node.locks import FileLock, MachineLock, holder_name
-from aeron_spark.node.places import SHARED_MEMORY, node_name
+from aeron_spark.node.paths import SHARED_MEMORY, node_name
 from aeron_spark.streams.store import lock_store
-from aeron_spark.transport.places import address_in_use
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
+from aeron_spark.transport.endpoint_channels import address_in_use
 
 WITHOUT_SHARED_MEMORY: Final = Path("/tmp")  # every user may write there, too
 

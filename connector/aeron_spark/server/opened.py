@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from aeron_spark.transport.port import Listening, Place
+from aeron_spark.transport.api import Listening, Place
 
 
 @dataclass(slots=True)

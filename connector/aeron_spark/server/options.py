@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
-from aeron_spark.duologue.options import link_settings, shared_secret
-from aeron_spark.endpoint.filters import Filters, Rule
-from aeron_spark.endpoint.handshake_server import ServerTiming
-from aeron_spark.endpoint.limits import Limits
+from aeron_spark.connection.options import link_settings, shared_secret
 from aeron_spark.errors import OptionError
 from aeron_spark.options.given import Given
 from aeron_spark.options.row import Where
+from aeron_spark.protocol.access import Filters, Rule
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.streams.view import Settings as StreamSettings
-from aeron_spark.transport.places import Address, server_addresses
-from aeron_spark.transport.port import Place
+from aeron_spark.streams.model import Settings as StreamSettings
+from aeron_spark.transport.api import Place
+from aeron_spark.transport.endpoint_channels import Address, server_addresses
 
 _RULES: Final = ("allow", "deny")
 

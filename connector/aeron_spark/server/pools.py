@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from aeron_spark.endpoint.ids import Entropy, IdAllocator, stream_ids
-from aeron_spark.endpoint.ports import PortAllocator
-from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.protocol.ids import Entropy, IdAllocator, PortAllocator, stream_ids
+from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.port import DuologueIds
+from aeron_spark.transport.api import DuologueIds
 
 
 class Pools:

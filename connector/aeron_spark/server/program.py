@@ -10,16 +10,16 @@ from typing import Any, Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
+from aeron_spark.aeron.endpoint_transport import AeronListening
 from aeron_spark.aeron.guard import has_guard
-from aeron_spark.aeron.listening import AeronListening
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.peers import PeerStore
+from aeron_spark.connection.connection import Connection
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
-from aeron_spark.keys.authorized import read_authorized
+from aeron_spark.keys.authorized_keys import read_authorized
 from aeron_spark.keys.identity import load_identity
-from aeron_spark.keys.store import FilePeerStore, KeyPlaces
-from aeron_spark.log.reach import embedded
+from aeron_spark.keys.stores import FilePeerStore, KeyPlaces
 from aeron_spark.node.locks import is_held
+from aeron_spark.protocol.access import PeerStore
 from aeron_spark.server.keeping import StreamKeeper
 from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
 from aeron_spark.server.options import ServerOptions, server_options
@@ -27,7 +27,7 @@ from aeron_spark.server.server import ServerCore
 from aeron_spark.server.streaming import StreamDesk
 from aeron_spark.streams.store import Streams, holds_streams
 from aeron_spark.transport.addresses import Endpoint
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
 
 UNGUARDED: Final = (
     "whoever reaches the server's ports can fill its memory with logs of any length, have it send to addresses that "

@@ -8,27 +8,24 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.home import Who
-from aeron_spark.duologue.link import Link
-from aeron_spark.duologue.schema import schema_refusal, type_digests
-from aeron_spark.endpoint.addresses import Source, UdpSource, parse_source
-from aeron_spark.endpoint.cookies import Cookies
-from aeron_spark.endpoint.filters import Candidate
-from aeron_spark.endpoint.handshake_server import ServerIdentity
-from aeron_spark.endpoint.limits import Admission, Permit
-from aeron_spark.endpoint.payloads import ClientDone, DoneAck, ServerHello
-from aeron_spark.endpoint.peers import Grant, PeerStore, judge_client
-from aeron_spark.endpoint.refusal import Refusal, undecided
-from aeron_spark.endpoint.server_actions import Connected
-from aeron_spark.endpoint.tickets import Offer, TicketStore
-from aeron_spark.endpoint.typed import Types
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.home import Who
+from aeron_spark.connection.link import Link
 from aeron_spark.errors import DataFormatError
+from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, judge_client, parse_source
+from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck, ServerHello
+from aeron_spark.protocol.limits import Admission, Permit
+from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.retry_cookies import Cookies
+from aeron_spark.protocol.server_handshake import Connected, ServerIdentity
+from aeron_spark.protocol.tickets import Offer, TicketStore
+from aeron_spark.protocol.type_comparison import schema_refusal, type_digests
 from aeron_spark.server.doorman import Accepted, Decision, Doorman
 from aeron_spark.server.guests import Arriving, Guest, Invited
 from aeron_spark.server.pools import Pools
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.port import DuologueIds, Listening, Place
+from aeron_spark.transport.api import DuologueIds, Listening, Place
 
 MakeConnection = Callable[[Who, int], Connection]
 BAD_SOURCE = "aeron-spark/1 FAILED message Bad source address"

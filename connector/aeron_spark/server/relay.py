@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from aeron_spark.duologue.connection import Connection
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.server.server import ServerCore
 

@@ -6,32 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from aeron_spark.duologue.carrier import closed_here
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.endpoint import Endpoint
-from aeron_spark.duologue.home import Who
-from aeron_spark.duologue.link import Link
-from aeron_spark.duologue.reopening import Reopening
-from aeron_spark.endpoint.objects import FIRST_SERVICE
-from aeron_spark.endpoint.peers import Grant, PeerStore
-from aeron_spark.endpoint.requests import Target
+from aeron_spark.connection.carrier import closed_here
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.home import Who
+from aeron_spark.connection.link import Link
+from aeron_spark.connection.loop import Reopening
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
-from aeron_spark.server.branching import BranchDesk, Desk
+from aeron_spark.protocol.access import Grant, PeerStore
+from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
+from aeron_spark.server.bulk_link_service import BranchDesk, Desk
 from aeron_spark.server.guests import Guest
 from aeron_spark.server.opened import Opened
 from aeron_spark.server.reception import Reception
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.port import (
-    Arrived,
-    Event,
-    Failed,
-    ImageJoined,
-    ImageLeft,
-    Inbox,
-    Listening,
-    Lost,
-    Place,
-)
+from aeron_spark.transport.api import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox, Listening, Lost, Place
 
 CLOSED_BY_PEER: Final = "the other side closed the connection"
 STUCK_SECONDS: Final = 0.2  # for one connection to take what it was sent, when the server closes

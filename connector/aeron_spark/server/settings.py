@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.filters import Filters
-from aeron_spark.endpoint.handshake_server import ServerTiming
-from aeron_spark.endpoint.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REST
-from aeron_spark.endpoint.limits import Limits
-from aeron_spark.endpoint.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError
+from aeron_spark.protocol.access import Filters
+from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REST
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.server_handshake import ServerTiming
+from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
 
 MAX_BRANCHES: Final = 256  # of one connection: a Spark worker has one for each partition that it serves
 DECIDERS: Final = 8  # threads that look at keys and filters; a slow function of the user's takes one of them

@@ -13,19 +13,18 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any, Final
 
-from aeron_spark.duologue.branch import Branch
-from aeron_spark.duologue.branches import Branches
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.peers import Grant, StreamAction
+from aeron_spark.connection.bulk_links import Branch, Branches
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, WaitTimeout, encode_error
-from aeron_spark.remote.service import METHODS, STREAMS
+from aeron_spark.protocol.access import Grant, StreamAction
 from aeron_spark.server.committing import CommitsUnderWay
 from aeron_spark.server.incoming import Incoming
+from aeron_spark.stream_client.service import METHODS, STREAMS
 from aeron_spark.streams.ledger import AlreadyCommitted
+from aeron_spark.streams.model import Outcome, PartitionState
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.streams.view import Outcome, PartitionState
 from aeron_spark.wire.transfer import HEAD, Kind, decode, encode_head
 
 MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn

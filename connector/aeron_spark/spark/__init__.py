@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from aeron_spark.spark.listener import LagListener as LagListener
-    from aeron_spark.spark.listener import QueryLag as QueryLag
+    from aeron_spark.spark.lag_listener import LagListener as LagListener
+    from aeron_spark.spark.lag_listener import QueryLag as QueryLag
 
 __all__ = ["LagListener", "QueryLag", "register"]
 
@@ -33,7 +33,7 @@ def register(spark: SparkSession) -> None:
 def __getattr__(name: str) -> Any:
     # What Spark imports in every worker must not import a listener's modules, too.
     if name in ("LagListener", "QueryLag"):
-        from aeron_spark.spark import listener
+        from aeron_spark.spark import lag_listener
 
-        return getattr(listener, name)
+        return getattr(lag_listener, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

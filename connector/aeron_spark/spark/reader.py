@@ -20,20 +20,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import Log, Range
-from aeron_spark.log.groups import of_recording, read_range
+from aeron_spark.log.decoding import RowMaker, of_recording, publish_times, read_range
 from aeron_spark.log.offsets import Offset
-from aeron_spark.log.ranges import in_place, partition
-from aeron_spark.log.reach import this_host
-from aeron_spark.log.rows import RowMaker, publish_times
-from aeron_spark.log.stream import StreamLog
-from aeron_spark.opening import log_of, open_log
+from aeron_spark.log.planning import in_place, partition
+from aeron_spark.log.query import StreamLog
+from aeron_spark.log_factory import log_of, open_log
 from aeron_spark.options import Direct, ReadOptions, Through
 from aeron_spark.pool import POOL
-from aeron_spark.spark.keys import here, with_servers
 from aeron_spark.spark.schema import arrow_schema
-from aeron_spark.spark.task import partition_of_task
+from aeron_spark.spark.task_context import here, partition_of_task, with_servers
 
 
 class RangePartition(InputPartition):

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ReadOptions, WriteOptions, only_in_batches
 from aeron_spark.spark import schema as schemas
-from aeron_spark.spark.keys import check
+from aeron_spark.spark.task_context import check
 
 if TYPE_CHECKING:
-    from aeron_spark.log.content import StreamContent
+    from aeron_spark.log.inspection import StreamContent
     from aeron_spark.spark.reader import Task
 
 
@@ -96,7 +96,7 @@ class AeronDataSource(DataSource):
 
 
 def _task(options: ReadOptions, schema: StructType) -> Task:
-    from aeron_spark.log.reach import this_host
+    from aeron_spark.direct.archives import this_host
     from aeron_spark.spark.reader import Task
 
     check(options.way)
@@ -120,7 +120,7 @@ def _payload(options: ReadOptions, schema: StructType) -> str:
 
 
 def _content(options: ReadOptions) -> StreamContent | None:
-    from aeron_spark.log.stream import StreamLog
+    from aeron_spark.log.query import StreamLog
     from aeron_spark.spark.reader import log_here
 
     return StreamLog(options, log_here, framed=False).content()

@@ -20,14 +20,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError, UsageError
 from aeron_spark.options import Through, WriteOptions
 from aeron_spark.pool import POOL
-from aeron_spark.spark.following import Progress, check_follows, token_of
-from aeron_spark.spark.keys import here
-from aeron_spark.spark.payload import as_nullable, values_of
-from aeron_spark.spark.task import BATCH, QUERY, RUN, partition_of_task, source_of, told
+from aeron_spark.spark.batch_order import Progress, check_follows, token_of
+from aeron_spark.spark.row_values import as_nullable, values_of
+from aeron_spark.spark.task_context import BATCH, QUERY, RUN, here, partition_of_task, source_of, told
 
 if TYPE_CHECKING:
-    from aeron_spark.remote.appending import Staged, StagedAppender, Transaction
-    from aeron_spark.remote.asking import Asking
+    from aeron_spark.stream_client.appending import Staged, StagedAppender, Transaction
+    from aeron_spark.stream_client.asking import Asking
 
 ABORT_SECONDS: Final = 5.0  # what is not aborted expires on the server
 
@@ -115,7 +114,7 @@ class StagingTask:
         self, asking: Asking, transaction: Transaction, staged: Sequence[StagedRows], token: str = ""
     ) -> bool:  # fmt: skip
         """Commit what the tasks staged on a server; return whether that had been done before."""
-        from aeron_spark.remote.appending import commit, commit_empty, enter
+        from aeron_spark.stream_client.appending import commit, commit_empty, enter
 
         stages = [one for message in staged for one in message.stages]
         rows = sum(message.rows for message in staged)
@@ -138,7 +137,7 @@ class StagingTask:
         return way
 
     def _transaction(self) -> Transaction:
-        from aeron_spark.remote.appending import Transaction
+        from aeron_spark.stream_client.appending import Transaction
 
         named = self.options.writer_id
         if not self.options.streaming:
@@ -154,7 +153,7 @@ class StagingTask:
         return Transaction(named or query, run, int(batch), author=query)
 
     def _appender(self, asking: Asking, transaction: Transaction, partition: int) -> StagedAppender:
-        from aeron_spark.remote.appending import StagedAppender
+        from aeron_spark.stream_client.appending import StagedAppender
 
         partitions = len(asking.ask("describe", self.way.stream)["partitions"])
         return StagedAppender(
@@ -198,7 +197,7 @@ class StagingTask:
         return False
 
     def _progress(self, asking: Asking, transaction: Transaction) -> Progress:
-        from aeron_spark.remote.appending import last_with_token
+        from aeron_spark.stream_client.appending import last_with_token
 
         return Progress.parse(*last_with_token(asking, self.way.stream, transaction))
 

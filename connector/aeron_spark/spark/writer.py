@@ -16,14 +16,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
-from aeron_spark.log.appender import Appender
-from aeron_spark.log.reach import this_host
 from aeron_spark.options import Direct, Through, WriteOptions
-from aeron_spark.spark.keys import check, with_servers
-from aeron_spark.spark.payload import payload_of, values_of
+from aeron_spark.spark.row_values import payload_of, values_of
 from aeron_spark.spark.staging import StagingTask
-from aeron_spark.spark.task import source_of
+from aeron_spark.spark.task_context import check, source_of, with_servers
 
 
 @dataclass

@@ -15,10 +15,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+from aeron_spark.disk import replace_file, write_failed
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.epochs import epoch_text
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.durable import replace_file, write_failed
 
 FOLDER: Final = "aeron-spark-streams"
 VERSION: Final = 1

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from aeron_spark.disk import replace_file, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, OptionError
-from aeron_spark.streams.durable import replace_file, write_failed
 
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1

@@ -30,8 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from aeron_spark.disk import NO_ROOM, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
-from aeron_spark.streams.durable import NO_ROOM, replace_file, sync_folder, write_at, write_failed
 
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")
 RECORD_HEAD: Final = struct.Struct(

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, UsageError
 from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stamp, stamp_text
-from aeron_spark.streams.records import (
+from aeron_spark.streams.journal_records import (
     Committed,
     CommittedIn,
     Entered,
@@ -37,7 +37,7 @@ from aeron_spark.streams.records import (
     Snapshot,
     Writer,
 )
-from aeron_spark.streams.times import SECOND_NS, TimeIndex
+from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 
 NO_TRANSACTION: Final = -1
 MOST_EARLIER_RUNS: Final = 128  # of a writer; a task that is still alive after so many restarts of its query is a ghost

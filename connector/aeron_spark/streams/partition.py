@@ -19,16 +19,16 @@ from aeron_spark.aeron.archive import MAX_RECORDINGS, Archive, ArchiveAddress, R
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
-from aeron_spark.aeron.offer import Offering
+from aeron_spark.aeron.publication import Offering
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.shape import Shape
+from aeron_spark.streams.model import Shape
+from aeron_spark.transport.api import OfferResult
 from aeron_spark.transport.channel import ChannelUri
-from aeron_spark.transport.offer import OfferResult
-from aeron_spark.transport.waiting import Deadline, wait_for
-from aeron_spark.wire.chunks import split
-from aeron_spark.wire.frame import NOT_CONTINUED
-from aeron_spark.wire.stages import Item, StagedGroup, StagedValues
+from aeron_spark.waiting import Deadline, wait_for
+from aeron_spark.wire.chunk import NOT_CONTINUED
+from aeron_spark.wire.groups import split
+from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
 
 # Aeron gives the ids of its own sessions from -1 to 1000 to nobody; what is above is free to choose.
 FIRST_SESSION: Final = 1_001

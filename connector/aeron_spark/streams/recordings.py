@@ -9,13 +9,12 @@ from typing import Final, NamedTuple, TypeVar
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, TransportError, WaitTimeout
 from aeron_spark.streams.definition import Definition
+from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
+from aeron_spark.streams.model import PartitionState, Settings, Shape, View
 from aeron_spark.streams.partition import NoRoomToRecord, Partition
-from aeron_spark.streams.records import RecordingOf
-from aeron_spark.streams.shape import Shape
 from aeron_spark.streams.stages import Stage, StageItems
-from aeron_spark.streams.view import PartitionState, Settings, View
-from aeron_spark.transport.waiting import Deadline
+from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")
 

@@ -18,12 +18,12 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.aeron.checksum import crc32
+from aeron_spark.disk import sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, EndedError, RefusedError, TransportError, UsageError
-from aeron_spark.streams.durable import sync_folder, write_at, write_failed
-from aeron_spark.streams.space import Space
-from aeron_spark.streams.spares import Spares
-from aeron_spark.streams.stagefile import (
+from aeron_spark.streams.stage_files import (
     Description,
+    Space,
+    Spares,
     StageItems,
     StageRef,
     check_items,

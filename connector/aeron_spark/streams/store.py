@@ -22,19 +22,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
+from aeron_spark.disk import sync_folder, write_failed
 from aeron_spark.errors import AeronSparkError, DataLossError, EndedError, InUseError, OptionError, SetupError
 from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, holder_name
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.books import Opened, begin_books
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
-from aeron_spark.streams.durable import sync_folder, write_failed
+from aeron_spark.streams.journaled_ledger import Opened, begin_books
+from aeron_spark.streams.model import Settings, Shape
 from aeron_spark.streams.partition import PATIENCE, alias_of, create, delete_recording
 from aeron_spark.streams.recordings import with_room
-from aeron_spark.streams.shape import Shape
-from aeron_spark.streams.space import Space
+from aeron_spark.streams.stage_files import Space
 from aeron_spark.streams.stream import Stream
-from aeron_spark.streams.view import Settings
 from aeron_spark.transport.channel import ChannelUri
 
 LOCK: Final = "lock"

@@ -25,19 +25,17 @@ from aeron_spark.errors import (
     UsageError,
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
-from aeron_spark.streams.books import Books, Opened
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.leases import Leases
+from aeron_spark.streams.journaled_ledger import Books, Opened
 from aeron_spark.streams.ledger import NO_TRANSACTION
-from aeron_spark.streams.reading import Reading
+from aeron_spark.streams.model import Outcome, Settings, Shape
+from aeron_spark.streams.reads import Reading
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import Layout, purge_to, wanted_start
-from aeron_spark.streams.schemas import merge
-from aeron_spark.streams.shape import Shape
-from aeron_spark.streams.space import Space
+from aeron_spark.streams.retention import Layout, Leases, purge_to, wanted_start
+from aeron_spark.streams.schema_changes import merge
+from aeron_spark.streams.stage_files import Space
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
-from aeron_spark.streams.times import SECOND_NS
-from aeron_spark.streams.view import Outcome, Settings
+from aeron_spark.streams.time_index import SECOND_NS
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"

@@ -15,7 +15,7 @@ from typing import Final
 
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import Endpoint, canonical_host, canonical_interface, ip_of
-from aeron_spark.transport.parameters import CHECKS, FRAME_ALIGNMENT, nearest, parse_size
+from aeron_spark.transport.channel_parameters import CHECKS, FRAME_ALIGNMENT, nearest, parse_size
 
 MAX_URI_LENGTH: Final = 4095  # bytes, ChannelUri.MAX_URI_LENGTH
 SPY_PREFIX: Final = "aeron-spy:"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from aeron_spark.wire.batches import conform, decode_batches, encode_batch, encode_parts, encoded_size, split_rows
-from aeron_spark.wire.chunks import Chunk, Group, Reassembler, split
-from aeron_spark.wire.frame import (
+from aeron_spark.wire.arrow import conform, decode_batches, encode_batch, encode_parts, encoded_size, split_rows
+from aeron_spark.wire.chunk import (
     MAX_WRITER_BYTES,
     Content,
     Frame,
@@ -15,6 +14,7 @@ from aeron_spark.wire.frame import (
     is_framed,
     payload_limit,
 )
+from aeron_spark.wire.groups import Chunk, Group, Reassembler, split
 from aeron_spark.wire.values import Run, Values, decode_values, encode_values, read_groups, runs
 
 __all__ = [

@@ -10,11 +10,10 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.plain import Listening, Talking
-from aeron_spark.echo import channels, events, wording
-from aeron_spark.echo.client2 import Client2
+from aeron_spark.aeron.polled_images import Listening, Talking
+from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.conversation import conversation, drive
-from aeron_spark.echo.server2 import Server2, Server2Settings
+from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import LARGEST, FakeServer, Seen, own_driver, say, serving, until
@@ -22,7 +21,7 @@ from tests.ending import FOR_EVER, ends
 
 STEP = 1.0  # seconds that these tests give a step, instead of 10
 PATIENCE = 60.0  # seconds, for as many drivers on a machine that does other things
-DUOLOGUE = wording.Place(0, 0, 4711)
+DUOLOGUE = texts.Place(0, 0, 4711)
 
 Steps = Generator[None, None, object]
 
@@ -56,7 +55,7 @@ def answering(fake: FakeServer, answer: Callable[[int, int], bytes]) -> Callable
         found = fake.hello()
         if found is not None:
             image, message = found
-            key = wording.read_hello_2(message)
+            key = texts.read_hello_2(message)
             assert key is not None
             say(fake.talking, answer(image.session_id, key))
 
@@ -81,10 +80,10 @@ def test_row_86_two_clients_have_two_keys(fake: FakeServer, there: Client, liste
 
 def test_row_94_an_error_in_the_duologue_ends_the_client(fake: FakeServer, there: Client, listen: Endpoint) -> None:
     data, control = listen.port + 10, listen.port + 11
-    place = wording.Place(data, control, 4711)
-    talking = Talking(fake.client, channels.fanning_out(Endpoint(listen.host, control), 4711), wording.STREAM_ID)
-    hearing = Listening(fake.client, channels.receiving(Endpoint(listen.host, data), 4711), wording.STREAM_ID, LARGEST)
-    welcome = answering(fake, lambda session_id, key: wording.connect(session_id, key, place))
+    place = texts.Place(data, control, 4711)
+    talking = Talking(fake.client, channels.fanning_out(Endpoint(listen.host, control), 4711), texts.STREAM_ID)
+    hearing = Listening(fake.client, channels.receiving(Endpoint(listen.host, data), 4711), texts.STREAM_ID, LARGEST)
+    welcome = answering(fake, lambda session_id, key: texts.connect(session_id, key, place))
 
     def poll() -> None:
         welcome()
@@ -97,7 +96,7 @@ def test_row_94_an_error_in_the_duologue_ends_the_client(fake: FakeServer, there
     try:
         with asking(there, listen) as client, pytest.raises(RefusedError, match="you are too loud"):
             both(conversation(client, [b"soft", b"loud"], 0.0, seen), poll)
-        assert [echo.text for echo in seen.of(events.Echoed)] == ["soft"]
+        assert [echo.text for echo in seen.of(reports.Echoed)] == ["soft"]
     finally:
         hearing.close()
         talking.close()
@@ -109,7 +108,7 @@ def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Cl
     with asking(there, listen) as client:
         steps = conversation(client, [b"one", b"two"], FOR_EVER, seen)  # it pauses until then, unless it notices
         with serving(server):
-            drive(steps, lambda: bool(seen.of(events.Echoed)))
+            drive(steps, lambda: bool(seen.of(reports.Echoed)))
         with pytest.raises(ConnectError, match="was closed"):
             ends(lambda: drive(steps, lambda: False), "a conversation whose server has gone")
 
@@ -117,8 +116,8 @@ def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Cl
 @pytest.mark.parametrize(
     ("answer", "error", "says"),
     [
-        (lambda session, key: wording.refuse(session, "server full"), RefusedError, "refuses: server full"),
-        (lambda session, key: wording.refuse(session, "I do not like you"), RefusedError, "I do not like you"),
+        (lambda session, key: texts.refuse(session, "server full"), RefusedError, "refuses: server full"),
+        (lambda session, key: texts.refuse(session, "I do not like you"), RefusedError, "I do not like you"),
         (lambda session, key: b"%d CONNECT 1 2" % session, DataFormatError, "which is not Echo 2.0"),
         (lambda session, key: b"%d CONNECT 1 99999 AB" % session, DataFormatError, "which is not Echo 2.0"),
         (lambda session, key: b"%d CONNECT 1 2 %X" % (session, key), DataFormatError, "which is not Echo 2.0"),
@@ -139,11 +138,11 @@ def test_what_a_server_answers_is_told(
 
 
 def test_row_96_what_is_said_to_others_is_ignored(fake: FakeServer, there: Client, listen: Endpoint) -> None:
-    place = wording.Place(listen.port + 10, listen.port + 11, 4711)
+    place = texts.Place(listen.port + 10, listen.port + 11, 4711)
     said = []
 
     def other(session_id: int, key: int) -> bytes:
-        said.append(wording.connect(session_id ^ 1, key, place))
+        said.append(texts.connect(session_id ^ 1, key, place))
         return said[-1]
 
     late = pytest.raises(WaitTimeout, match=r"step 'CONNECT response' was not done within 1 s")
@@ -153,14 +152,14 @@ def test_row_96_what_is_said_to_others_is_ignored(fake: FakeServer, there: Clien
 
 
 def test_row_96_each_step_is_named_when_its_time_is_over(fake: FakeServer, there: Client, listen: Endpoint) -> None:
-    place = wording.Place(listen.port + 10, listen.port + 11, 4711)
+    place = texts.Place(listen.port + 10, listen.port + 11, 4711)
     with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue subscription'"):
-        both(client.connecting(), answering(fake, lambda session, key: wording.connect(session, key, place)))
+        both(client.connecting(), answering(fake, lambda session, key: texts.connect(session, key, place)))
     control = Endpoint(listen.host, place.control_port)
-    talking = Talking(fake.client, channels.fanning_out(control, place.session_id), wording.STREAM_ID)
+    talking = Talking(fake.client, channels.fanning_out(control, place.session_id), texts.STREAM_ID)
     try:
         with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue publication'"):
-            both(client.connecting(), answering(fake, lambda session, key: wording.connect(session, key, place)))
+            both(client.connecting(), answering(fake, lambda session, key: texts.connect(session, key, place)))
     finally:
         talking.close()
     fake.listening.close()
@@ -202,7 +201,7 @@ def test_row_97_clients_on_drivers_of_their_own_have_sessions_of_their_own(
             return not waiting
 
         until(all_done, "all clients to be echoed", 2 * PATIENCE)
-    assert len(joined.of(events.Echoed)) == count
-    sessions = {event.session_id for event in joined.of(events.Connected)}
+    assert len(joined.of(reports.Echoed)) == count
+    sessions = {event.session_id for event in joined.of(reports.Connected)}
     assert len(sessions) == count
-    assert {event.session_id for event in seen.of(events.Opened)} == sessions
+    assert {event.session_id for event in seen.of(reports.Opened)} == sessions

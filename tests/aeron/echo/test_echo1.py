@@ -9,11 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.plain import Listening, Talking
-from aeron_spark.echo import channels, events, wording
-from aeron_spark.echo.client1 import Client1
+from aeron_spark.aeron.polled_images import Listening, Talking
+from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.conversation import conversation, drive
-from aeron_spark.echo.server1 import Server1, Server1Settings
+from aeron_spark.echo.echo1 import Client1, Server1, Server1Settings
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import LARGEST, Seen, come, nothing_comes, say, sender, serving, until
@@ -33,7 +32,7 @@ def served(here: Client, listen: Endpoint, **limits: int) -> Iterator[Seen]:
 @contextlib.contextmanager
 def by_hand(there: Client, listen: Endpoint, port: int) -> Iterator[tuple[Listening, Talking]]:
     """A client line by line."""
-    listening = Listening(there, channels.receiving(Endpoint("127.0.0.1", port)), wording.STREAM_ID, LARGEST)
+    listening = Listening(there, channels.receiving(Endpoint("127.0.0.1", port)), texts.STREAM_ID, LARGEST)
     talking = sender(there, listen)
     try:
         until(lambda: talking.connected, "the server")
@@ -50,17 +49,17 @@ def ask(there: Client, listen: Endpoint, *payloads: bytes) -> list[str]:
         assert drive(conversation(client, payloads, 0.0, seen), lambda: False) == len(payloads)
     finally:
         client.close()
-    assert len(seen.of(events.Connected)) == 1
-    return [echo.text for echo in seen.of(events.Echoed)]
+    assert len(seen.of(reports.Connected)) == 1
+    return [echo.text for echo in seen.of(reports.Echoed)]
 
 
 def test_row_82_everything_but_hello_is_echoed(here: Client, there: Client, listen: Endpoint) -> None:
     with served(here, listen) as seen:
         assert ask(there, listen, b"1", b"2", b"HELLO 3", b"4", b"5") == ["1", "2", "HELLO 3", "4", "5"]
-        (ended,) = until(lambda: seen.of(events.Ended), "the client's end")
+        (ended,) = until(lambda: seen.of(reports.Ended), "the client's end")
         assert (ended.echoes, ended.reason) == (5, "its client left")
         with by_hand(there, listen, listen.port + 10) as (listening, talking):
-            say(talking, wording.hello_1(listen.port + 10), b"one")
+            say(talking, texts.hello_1(listen.port + 10), b"one")
             assert come(listening) == [b"one"]
 
 
@@ -70,8 +69,8 @@ def test_row_83_what_is_no_hello_changes_nothing(here: Client, there: Client, li
         say(talking, b"FOO", b"HELLO", b"HELLO -1", b"hello 1", b"\xff", b"HELLO %d" % port, b"x")
         assert come(listening) == [b"x"]
         assert nothing_comes(listening, 0.3)
-        assert len(seen.of(events.Refusal)) == 5
-        assert len(seen.of(events.Introduced)) == 1
+        assert len(seen.of(reports.Refusal)) == 5
+        assert len(seen.of(reports.Introduced)) == 1
 
 
 def test_row_83_a_port_that_is_none_is_refused(here: Client, there: Client, listen: Endpoint) -> None:
@@ -79,8 +78,8 @@ def test_row_83_a_port_that_is_none_is_refused(here: Client, there: Client, list
     with served(here, listen) as seen:
         with by_hand(there, listen, listen.port + 10) as (_, talking):
             say(talking, *(b"HELLO " + port for port in bad))
-            until(lambda: len(seen.of(events.Refusal)) == len(bad), "refusals")
-        reasons = [refused.reason for refused in seen.of(events.Refusal)]
+            until(lambda: len(seen.of(reports.Refusal)) == len(bad), "refusals")
+        reasons = [refused.reason for refused in seen.of(reports.Refusal)]
         assert reasons[:4] == [f"port {port.decode()} is none of 1 to 65535" for port in bad[:4]]
         assert reasons[4].endswith("... is no HELLO")
         assert ask(there, listen, b"alive") == ["alive"]
@@ -96,7 +95,7 @@ def test_row_84_what_is_too_long_is_told_and_the_rest_echoed(here: Client, there
     with served(here, listen) as seen, by_hand(there, listen, port) as (listening, talking):
         say(talking, b"HELLO %d" % port, b"z" * 8_193, b"after")
         assert come(listening) == [b"after"]
-        (refused,) = seen.of(events.Refusal)
+        (refused,) = seen.of(reports.Refusal)
         assert refused.reason == "a message of more than 8192 bytes"
 
 
@@ -104,7 +103,7 @@ def test_a_server_gives_up_a_port_where_nobody_listens(here: Client, there: Clie
     with served(here, listen, clients=1) as seen:
         with by_hand(there, listen, listen.port + 10) as (_, talking):
             say(talking, b"HELLO %d" % (listen.port + 11), b"to nobody")
-            (ended,) = until(lambda: seen.of(events.Ended), "the server to give up")
+            (ended,) = until(lambda: seen.of(reports.Ended), "the server to give up")
             assert ended.reason == "its client does not take the replies"
             until(lambda: not talking.connected, "the client to be told")
         assert ask(there, listen, b"next") == ["next"]
@@ -121,7 +120,7 @@ def test_a_full_server_answers_those_it_has(here: Client, there: Client, listen:
                 drive(other.connecting(), lambda: False)
         finally:
             other.close()
-        assert [one.reason for one in seen.of(events.Refusal)] == ["Server is full"]
+        assert [one.reason for one in seen.of(reports.Refusal)] == ["Server is full"]
         say(talking, b"mine")
         assert come(listening) == [b"mine"]
 
@@ -142,7 +141,7 @@ def test_a_client_notices_that_its_server_has_gone(here: Client, there: Client, 
     steps = conversation(client, [b"one", b"two"], FOR_EVER, seen)  # it pauses until then, unless it notices
     try:
         with served(here, listen):
-            drive(steps, lambda: bool(seen.of(events.Echoed)))
+            drive(steps, lambda: bool(seen.of(reports.Echoed)))
         with pytest.raises(ConnectError, match=f"the server at {listen} has gone"):
             ends(lambda: drive(steps, lambda: False), "a conversation whose server has gone")
     finally:

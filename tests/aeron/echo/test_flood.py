@@ -14,11 +14,10 @@ from aeron_spark.aeron import guard
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import has_guard, read_drops
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.echo import events, guarding
-from aeron_spark.echo.client2 import Client2
+from aeron_spark.echo import channels, reports
 from aeron_spark.echo.conversation import conversation, drive
-from aeron_spark.echo.refusals import AT_ONCE
-from aeron_spark.echo.server2 import Server2, Server2Settings
+from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
+from aeron_spark.echo.reports import AT_ONCE
 from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import Hand, Seen, come, own_driver, say, sender, serving, until
 from tests.aeron.guard.frames import SEND_SETUP, status_message, strangers
@@ -89,7 +88,7 @@ def test_finding_c16_a_newcomer_is_echoed_beside_a_flood_which_the_server_report
         finally:
             client.close()
         assert has_guard(guarded.aeron_dir)
-        reported = [event for event in seen.of(events.Refusal) if event.source.startswith(FLOODER)]
+        reported = [event for event in seen.of(reports.Refusal) if event.source.startswith(FLOODER)]
         assert AT_ONCE <= len(reported) <= AT_ONCE + 6  # one in 10 s, should this take a minute
 
 
@@ -110,7 +109,7 @@ def test_finding_c16_the_guard_leaves_a_duologue_to_its_client(
             say(talking, b"ECHO mine")
             assert come(listening) == [b"ECHO mine"]
             assert not stolen.connected
-            assert not seen.of(events.Refusal)  # it never came as far as the server
+            assert not seen.of(reports.Refusal)  # it never came as far as the server
         finally:
             hand.close()
             thief.close()
@@ -122,7 +121,7 @@ def test_finding_c16_the_guard_limits_who_joins_what_all_clients_hear(
     server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Seen())
     control = Endpoint(listen.host, listen.port + 1)
     refused = read_drops(guarded.aeron_dir).get("sending: source", 0)
-    with serving(server), crowd(control, guarding.RULES.destinations_per_source + 1) as join:
+    with serving(server), crowd(control, channels.RULES.destinations_per_source + 1) as join:
 
         def dropped() -> bool:
             join()

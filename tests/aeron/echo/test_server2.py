@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.echo import events
-from aeron_spark.echo.client2 import Client2
+from aeron_spark.echo import reports
 from aeron_spark.echo.conversation import conversation, drive
-from aeron_spark.echo.server2 import Server2, Server2Settings
+from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.transport.addresses import Endpoint
 from tests.aeron.echo.wires import Hand, Seen, come, never, nothing_comes, own_driver, say, serving, until
 
@@ -67,10 +66,10 @@ def test_row_85_a_client_is_introduced_and_echoed(here: Client, there: Client, l
             assert drive(conversation(client, payloads, 0.0, seen), lambda: False) == len(payloads)
         finally:
             client.close()
-        assert len(seen.of(events.Connected)) == 1
-        assert [echo.text for echo in seen.of(events.Echoed)][:3] == ["one", "", "zwölf €"]
+        assert len(seen.of(reports.Connected)) == 1
+        assert [echo.text for echo in seen.of(reports.Echoed)][:3] == ["one", "", "zwölf €"]
         running.gone()
-    (ended,) = running.seen.of(events.Ended)
+    (ended,) = running.seen.of(reports.Ended)
     assert (ended.echoes, ended.reason) == (5, "its client left")
 
 
@@ -122,7 +121,7 @@ def test_row_89_a_duologue_nobody_came_to_is_given_back(here: Client, there: Cli
         assert time.monotonic() - began >= STEP
         for _ in range(3):
             assert running.hand().ask("HELLO 1").startswith(b"CONNECT ")
-    assert [end.reason for end in running.seen.of(events.Ended)][:3] == ["its client never came"] * 3
+    assert [end.reason for end in running.seen.of(reports.Ended)][:3] == ["its client never came"] * 3
 
 
 def test_row_90_a_second_hello_orphans_nothing(here: Client, there: Client, listen: Endpoint) -> None:
@@ -146,12 +145,12 @@ def test_row_91_only_the_owner_may_use_a_duologue(here: Client, there: Client, l
         wanted = hand.place()
         thief = running.hand(client=elsewhere)
         listening, talking = thief.try_to_join(wanted, source=FOREIGN)
-        until(lambda: running.seen.of(events.Refusal), "the foreign address to be noticed")
+        until(lambda: running.seen.of(reports.Refusal), "the foreign address to be noticed")
         until(lambda: not talking.connected, "the foreign publication to be refused")
         talking.offer(b"ECHO mine now")
         assert nothing_comes(listening, 1.0)
-        assert not running.seen.of(events.Joined)
-        (refused,) = running.seen.of(events.Refusal)
+        assert not running.seen.of(reports.Joined)
+        (refused,) = running.seen.of(reports.Refusal)
         assert refused.source.startswith(FOREIGN)
         assert refused.reason == "this duologue belongs to another address"
 
@@ -172,7 +171,7 @@ def test_row_92_a_wrong_session_cannot_join(here: Client, there: Client, listen:
         listening, talking = hand.try_to_join(wrong)
         assert never(lambda: talking.connected, 3.0)
         assert nothing_comes(listening, 0.1)
-        assert not running.seen.of(events.Joined)
+        assert not running.seen.of(reports.Joined)
 
 
 def test_row_93_a_bad_verb_ends_the_duologue(here: Client, there: Client, listen: Endpoint) -> None:
@@ -212,7 +211,7 @@ def test_row_98_a_stuck_client_does_not_delay_others(here: Client, there: Client
             assert come(listening) == [b"ECHO quick"]
             served += 1
             assert served < 5_000
-        until(lambda: "its client does not read" in [end.reason for end in running.seen.of(events.Ended)], "its end")
+        until(lambda: "its client does not read" in [end.reason for end in running.seen.of(reports.Ended)], "its end")
         say(talking, b"ECHO still quick")
         assert come(listening) == [b"ECHO still quick"]
 
@@ -227,7 +226,7 @@ def test_row_99_ipv6_works(here: Client, there: Client, listen: Endpoint) -> Non
             assert drive(conversation(client, [b"six"], 0.0, seen), lambda: False) == 1
         finally:
             client.close()
-        assert running.seen.of(events.Opened)[0].source.startswith("[0:0:0:0:0:0:0:1]:")
+        assert running.seen.of(reports.Opened)[0].source.startswith("[0:0:0:0:0:0:0:1]:")
         assert running.server.duologues == 1
 
 

@@ -12,14 +12,14 @@ from typing import Any, Final, TypeVar
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.plain import Incoming, Listening, Talking
-from aeron_spark.echo import channels, wording
+from aeron_spark.aeron.polled_images import Incoming, Listening, Talking
+from aeron_spark.echo import channels, texts
 from aeron_spark.echo.conversation import serve
-from aeron_spark.echo.events import Event
-from aeron_spark.echo.server1 import Server1
-from aeron_spark.echo.server2 import Server2
+from aeron_spark.echo.echo1 import Server1
+from aeron_spark.echo.echo2 import Server2
+from aeron_spark.echo.reports import Event
 from aeron_spark.transport.addresses import Endpoint
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.leaks import SHARED_MEMORY
 
 T = TypeVar("T")
@@ -103,8 +103,8 @@ def sender(client: Client, to: Endpoint, *, session_id: int | None = None, sourc
     session = secrets.randbelow(2**31 - 1) + 1 if session_id is None else session_id
     more = f"session-id={session}|term-length=1m|sparse=true|linger=100ms"
     if source is None:
-        return Talking(client, f"aeron:udp?endpoint={to}|{more}", wording.STREAM_ID)
-    talking = Talking(client, f"aeron:udp?control={source}:0|control-mode=manual|{more}", wording.STREAM_ID)
+        return Talking(client, f"aeron:udp?endpoint={to}|{more}", texts.STREAM_ID)
+    talking = Talking(client, f"aeron:udp?control={source}:0|control-mode=manual|{more}", texts.STREAM_ID)
     talking._publication.addDestination(f"aeron:udp?endpoint={to}")
     return talking
 
@@ -136,20 +136,20 @@ class Hand:
             if found.startswith(prefix):
                 return found.removeprefix(prefix)
 
-    def place(self, key: int = 0xDEADBEEF) -> wording.Place:
+    def place(self, key: int = 0xDEADBEEF) -> texts.Place:
         """Ask for a duologue and return where it is."""
         answer = self.ask(f"HELLO {key:X}")
-        found = wording.read_answer(b"%d %s" % (self.session_id, answer), self.session_id, key)
-        assert isinstance(found, wording.Place), answer
+        found = texts.read_answer(b"%d %s" % (self.session_id, answer), self.session_id, key)
+        assert isinstance(found, texts.Place), answer
         return found
 
-    def join(self, place: wording.Place, *, source: str | None = None) -> tuple[Listening, Talking]:
+    def join(self, place: texts.Place, *, source: str | None = None) -> tuple[Listening, Talking]:
         """Open both ways of a duologue and wait until they are connected."""
         pair = self.try_to_join(place, source=source or self.source)
         until(lambda: pair[1].connected and bool(pair[0].images()), "the duologue")
         return pair
 
-    def try_to_join(self, place: wording.Place, *, source: str | None = None) -> tuple[Listening, Talking]:
+    def try_to_join(self, place: texts.Place, *, source: str | None = None) -> tuple[Listening, Talking]:
         """Open both ways of a duologue."""
         pair = (
             self._listen(place.control_port, place.session_id),
@@ -164,7 +164,7 @@ class Hand:
 
     def _listen(self, control_port: int, session_id: int | None = None) -> Listening:
         channel = channels.joining(Endpoint(self.host, control_port), session_id)
-        return Listening(self.client, channel, wording.STREAM_ID, LARGEST)
+        return Listening(self.client, channel, texts.STREAM_ID, LARGEST)
 
     def _next(self, listening: Listening) -> bytes | None:
         self._said += messages(listening)
@@ -214,8 +214,8 @@ class FakeServer:
     def __init__(self, client: Client, listen: Endpoint, control_port: int) -> None:
         control = Endpoint(listen.host, control_port)
         self.client = client
-        self.talking = Talking(client, channels.fanning_out(control, 77), wording.STREAM_ID)
-        self.listening = Listening(client, channels.receiving(listen), wording.STREAM_ID, LARGEST)
+        self.talking = Talking(client, channels.fanning_out(control, 77), texts.STREAM_ID)
+        self.listening = Listening(client, channels.receiving(listen), texts.STREAM_ID, LARGEST)
 
     def hello(self) -> tuple[Incoming, bytes] | None:
         """Return the next HELLO and whose it is, or None."""

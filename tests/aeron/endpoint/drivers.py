@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.aeron.jars import classpath
-from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.jvm import classpath
 from aeron_spark.errors import TransportError
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.api import Place
+from aeron_spark.waiting import wait_for
 
 PATIENCE: Final = 30.0
 START_TIMEOUT_S: Final = 120.0  # a driver starts in one second, and in many where sixteen processes share two cores

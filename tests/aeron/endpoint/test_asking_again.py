@@ -13,9 +13,8 @@ import pytest
 
 from aeron_spark.aeron import client as clients
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.listening import AeronListening
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import WISHES, Reading, send, some_ids, until
 

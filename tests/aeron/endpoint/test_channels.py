@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
 from aeron_spark.aeron.inbox import ENDING
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.listening import AeronListening
 from aeron_spark.errors import InUseError, OptionError
-from aeron_spark.transport.offer import OfferResult
-from aeron_spark.transport.port import DuologueIds, Lost, Place, Rejected, Wishes
-from aeron_spark.transport.waiting import wait_for
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.transport.api import DuologueIds, Lost, OfferResult, Place, Rejected, Wishes
+from aeron_spark.transport.endpoint_channels import ClientPorts
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import OPTIONS, PROMPT, AeronWorld, Driver, driver, driver_process, free_ports
 from tests.aeron.node.programs import JAR
 from tests.leaks import SHARED_MEMORY

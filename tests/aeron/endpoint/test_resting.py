@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.transport.port import Arrived, Event, Inbox, Pair
+from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.transport.api import Arrived, Event, Inbox, Pair
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import PATIENCE, WISHES, Open, send, some_ids, until
 

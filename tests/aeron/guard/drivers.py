@@ -14,7 +14,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.counters import read_driver
 from aeron_spark.aeron.guard import PACKAGE, read_drops
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import driver_process
 
 PATIENCE: Final = 60.0

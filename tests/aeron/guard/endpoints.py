@@ -10,7 +10,7 @@ from typing import Any
 import jpype
 
 from aeron_spark.aeron.guard import GuardRules, guarded
-from aeron_spark.transport.waiting import Deadline, wait_for
+from aeron_spark.waiting import Deadline, wait_for
 from tests.aeron.guard.drivers import PATIENCE, Driver, free_port
 from tests.aeron.guard.frames import Stranger
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from aeron_spark.aeron.guard import GuardRules
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import PATIENCE, Driver, offer
 from tests.aeron.guard.endpoints import connected, insist, listening, publishing

@@ -13,7 +13,7 @@ import pytest
 
 from aeron_spark.aeron.counters import read_errors
 from aeron_spark.aeron.guard import GuardRules, guarded
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import PATIENCE, Driver, free_port, guarding_driver, offer
 from tests.aeron.guard.endpoints import Listening, connected, insist, listening, listening_on, publishing

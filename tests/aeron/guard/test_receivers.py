@@ -13,7 +13,7 @@ import pytest
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.guard import GuardRules, guarded, register
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.guard import frames
 from tests.aeron.guard.drivers import PATIENCE, Driver, free_port, offer
 from tests.aeron.guard.endpoints import Listening, connected, listening, listening_on, publishing

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.log.reach import embedded
+from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.store import Streams
 from tests.aeron.named.rows import SETTINGS, sweep

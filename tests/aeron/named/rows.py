@@ -10,16 +10,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from aeron_spark.log.reach import embedded
+from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
+from aeron_spark.streams.model import Outcome, Settings
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.streams.view import Outcome, Settings
-from aeron_spark.wire.chunks import Group, Reassembler
-from aeron_spark.wire.frame import Content, Header, decode
-from aeron_spark.wire.stages import encode_group_item, encode_values_item
+from aeron_spark.wire.chunk import Content, Header, decode
+from aeron_spark.wire.groups import Group, Reassembler
+from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from tests.aeron.streams import PATIENCE
 
 SETTINGS: Final = Settings(patience=PATIENCE)

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataFormatError, RefusedError
-from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.partition import Partition
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.stages import ITEM
+from aeron_spark.wire.staged_items import ITEM
 from tests.aeron.named.rows import SETTINGS, ends, fill, ids, spare, staged, values, write
 
 FIRST = [bytes([n]) * 9_000 for n in range(100)]

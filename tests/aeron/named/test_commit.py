@@ -12,16 +12,15 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.aeron.drain import drain
-from aeron_spark.aeron.segments import Segments
+from aeron_spark.aeron.row_sources import Segments, drain
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, TransportError, UsageError
-from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.ledger import AlreadyCommitted
-from aeron_spark.streams.schemas import serialize
+from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import Streams
-from aeron_spark.wire.frame import Content, Header
-from aeron_spark.wire.stages import encode_group_item
+from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.staged_items import encode_group_item
 from tests.aeron.named.rows import ends, groups, ids, log_of, messages, spare, staged, values, write, write_group
 
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)

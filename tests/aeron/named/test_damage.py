@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.aeron.drain import drain
-from aeron_spark.aeron.received import ReceivedRange
 from aeron_spark.aeron.replay import replay
-from aeron_spark.aeron.segments import segment_at
+from aeron_spark.aeron.row_sources import ReceivedRange, drain, segment_at
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, ConnectError, SetupError, TransportError
-from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings

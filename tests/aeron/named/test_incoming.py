@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.server.incoming import LARGE, Incoming
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.stages import encode_values_item
+from aeron_spark.wire.staged_items import encode_values_item
 from aeron_spark.wire.transfer import Kind, Piece
 from tests.aeron.named.rows import ends, values, write
 

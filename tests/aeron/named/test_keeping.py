@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataLossError, InUseError, OptionError, TransportError, UsageError
-from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.partition import NoRoomToRecord
 from aeron_spark.streams.recordings import ROOM_TIMEOUT
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.named import rows
 from tests.aeron.named.rows import SETTINGS, ends, ids, staged, sweep, values, write
 from tests.aeron.streams import PATIENCE, own_node

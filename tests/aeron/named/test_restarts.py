@@ -18,13 +18,13 @@ import pytest
 
 from aeron_spark import node as nodes
 from aeron_spark.aeron.archive import archive_of
+from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
-from aeron_spark.log.reach import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_held
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.named.rows import SETTINGS, ends, ids, staged, values, write
 from tests.aeron.node.programs import python
 from tests.aeron.streams import PATIENCE, close_everything, streams_of
@@ -36,7 +36,7 @@ WRITER: Final = """
 import os, signal, sys
 from pathlib import Path
 from aeron_spark import node
-from aeron_spark.log.reach import embedded
+from aeron_spark.direct.archives import embedded
 from aeron_spark.streams import books, journal
 from aeron_spark.streams.store import Streams
 from tests.aeron.named.rows import SETTINGS, write

@@ -17,10 +17,9 @@ from aeron_spark.aeron import cnc, counters
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.node import liveness, tails
-from aeron_spark.node.settings import RECEIVE_BUFFER, RECEIVE_WINDOW
-from aeron_spark.node.sockets import granted_buffer
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.node import archive_repair, liveness
+from aeron_spark.node.settings import RECEIVE_BUFFER, RECEIVE_WINDOW, granted_buffer
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 
 
@@ -57,11 +56,11 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
     assert 8 + int(mark.pidEncodingOffset()) + 8 == liveness.MARK_HEADER.size
     assert struct.calcsize("<8xi4xq") == 8 + int(mark.startTimestampEncodingOffset())
     header = jclass("io.aeron.archive.codecs.CatalogHeaderDecoder")
-    assert int(header.BLOCK_LENGTH) == tails.CATALOG_HEADER_LENGTH
-    assert int(header.alignmentEncodingOffset()) + 4 == tails.CATALOG_HEADER.size
-    assert int(jclass("io.aeron.archive.ArchiveMarkFile").MAJOR_VERSION) == tails.CATALOG_MAJOR_VERSION
+    assert int(header.BLOCK_LENGTH) == archive_repair.CATALOG_HEADER_LENGTH
+    assert int(header.alignmentEncodingOffset()) + 4 == archive_repair.CATALOG_HEADER.size
+    assert int(jclass("io.aeron.archive.ArchiveMarkFile").MAJOR_VERSION) == archive_repair.CATALOG_MAJOR_VERSION
     entry = jclass("io.aeron.archive.codecs.RecordingDescriptorHeaderDecoder")
-    assert int(entry.BLOCK_LENGTH) == tails.ENTRY_HEADER_LENGTH
+    assert int(entry.BLOCK_LENGTH) == archive_repair.ENTRY_HEADER_LENGTH
     assert [
         int(at()) for at in (entry.lengthEncodingOffset, entry.stateEncodingOffset, entry.checksumEncodingOffset)
     ] == [
@@ -69,18 +68,18 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
         4,
         8,
     ]
-    assert int(jclass("io.aeron.archive.codecs.RecordingState").VALID.value()) == tails.VALID
+    assert int(jclass("io.aeron.archive.codecs.RecordingState").VALID.value()) == archive_repair.VALID
     descriptor = jclass("io.aeron.archive.codecs.RecordingDescriptorDecoder")
     assert int(descriptor.recordingIdEncodingOffset()) == 16
-    assert int(descriptor.stopTimestampEncodingOffset()) == tails.STOP_TIMESTAMP_OFFSET
-    assert int(descriptor.startPositionEncodingOffset()) == tails.STOP_POSITION_OFFSET - 8
-    assert int(descriptor.stopPositionEncodingOffset()) == tails.STOP_POSITION_OFFSET
+    assert int(descriptor.stopTimestampEncodingOffset()) == archive_repair.STOP_TIMESTAMP_OFFSET
+    assert int(descriptor.startPositionEncodingOffset()) == archive_repair.STOP_POSITION_OFFSET - 8
+    assert int(descriptor.stopPositionEncodingOffset()) == archive_repair.STOP_POSITION_OFFSET
     assert int(descriptor.segmentFileLengthEncodingOffset()) == 60
-    assert int(descriptor.termBufferLengthEncodingOffset()) + 4 == tails.DESCRIPTOR.size
+    assert int(descriptor.termBufferLengthEncodingOffset()) + 4 == archive_repair.DESCRIPTOR.size
     frame = jclass("io.aeron.protocol.DataHeaderFlyweight")
     assert int(frame.TYPE_FIELD_OFFSET) == 6
-    assert int(frame.SESSION_ID_FIELD_OFFSET) + 4 == tails.FRAME.size
-    assert int(frame.HEADER_LENGTH) == tails.FRAME_HEADER_LENGTH
+    assert int(frame.SESSION_ID_FIELD_OFFSET) + 4 == archive_repair.FRAME.size
+    assert int(frame.HEADER_LENGTH) == archive_repair.FRAME_HEADER_LENGTH
 
 
 def test_backlog_is_what_a_subscriber_has_not_taken(own: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_chosen_directory_that_is_too_small(small: Path) -> None:
 
 @needs_root
 def test_the_default_directory_falls_back_to_disk_and_says_so(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aeron_spark.node.places.SHARED_MEMORY", small)
+    monkeypatch.setattr("aeron_spark.node.paths.SHARED_MEMORY", small)
     monkeypatch.delenv("AERON_SPARK_AERON_DIR")
     with pytest.warns(RuntimeWarning, match=r"64 MiB free|6\d MiB free.*runs in .*/nodes/default/aeron instead"):
         handle = node.ensure()

@@ -13,12 +13,12 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.offer import Offering
+from aeron_spark.aeron.publication import Offering
 from aeron_spark.errors import OptionError, RefusedError, TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.record import read_state
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.node.state_files import read_state
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import python
 from tests.aeron.streams import PATIENCE, Stream, close_client

@@ -11,8 +11,8 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.node import record
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.node import state_files
+from aeron_spark.waiting import wait_for
 
 PATIENCE = 60.0  # seconds for what takes one on an idle machine
 STAGE = "starting the Java virtual machine"
@@ -22,7 +22,7 @@ def test_finding_c11_a_start_that_is_frozen_is_not_killed_and_the_next_call_wait
     places = node.places_here(own)
 
     def at_stage() -> int:
-        values = record.read_json(places.progress) or {}
+        values = state_files.read_json(places.progress) or {}
         return int(values["pid"]) if values.get("stage") == STAGE else 0
 
     with ThreadPoolExecutor(1) as pool:

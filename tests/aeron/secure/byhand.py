@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.duologue.carrier import CLOSE_ALL
-from aeron_spark.duologue.link import OPEN
-from aeron_spark.endpoint.client_actions import Connected
-from aeron_spark.endpoint.records import Kind, Outgoing, Record, decode, encode, is_sequenced
-from aeron_spark.endpoint.streams import DATA, FINISHED, GivenUp, Start, decode_failed, encode_failed, encode_start
-from aeron_spark.transport.port import MAX_MESSAGE_BYTES, Arrived, DuologueIds, Place, Wishes
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.connection.carrier import CLOSE_ALL
+from aeron_spark.connection.link import OPEN
+from aeron_spark.protocol.client_handshake import Connected
+from aeron_spark.protocol.frames import Kind, Outgoing, Record, decode, encode, is_sequenced
+from aeron_spark.protocol.transfers import DATA, FINISHED, GivenUp, Start, decode_failed, encode_failed, encode_start
+from aeron_spark.transport.api import MAX_MESSAGE_BYTES, Arrived, DuologueIds, Place, Wishes
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure.raw import PATIENCE, Raw
 
 FRAME_BYTES: Final = 60_000  # of records in one frame, but for a longer one

@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronDialing
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.peers import ServerName
-from aeron_spark.keys.store import MemoryPeerStore
-from aeron_spark.transport.port import Place
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import ServerName
+from aeron_spark.transport.api import Place
 
 PATIENCE = 240.0  # seconds: two hundred clients of four processes share two cores, maybe with others
 

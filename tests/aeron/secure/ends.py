@@ -12,20 +12,19 @@ from typing import Any, Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.aeron.listening import AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.endpoint import Endpoint
-from aeron_spark.endpoint.limits import Limits
-from aeron_spark.endpoint.peers import PeerStore, ServerName
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.port import Dialing, Pair, Place
-from aeron_spark.transport.waiting import wait_for
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.transport.api import Dialing, Pair, Place
+from aeron_spark.transport.endpoint_channels import ClientPorts
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.tapped import Tap
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from aeron_spark.endpoint import packets
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID
+from aeron_spark.protocol import handshake_packets
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.aeron.guard.frames import Stranger, data, setup, strangers
 
 ADDRESSES: Final = 40
@@ -49,7 +49,9 @@ def hostile(hello: bytes, count: int, rng: random.Random) -> list[list[bytes]]:
     """HELLOs without a cookie, replayed, cut, with each bit flipped, of other versions, and chance."""
     flips = _flips(hello)
     kinds: list[Callable[[], bytes]] = [
-        lambda: packets.encode(packets.HelloPacket(rng.randbytes(len(_key(hello))), rng.randbytes(32))),
+        lambda: handshake_packets.encode(
+            handshake_packets.HelloPacket(rng.randbytes(len(_key(hello))), rng.randbytes(32))
+        ),
         lambda: hello,
         lambda: hello[: rng.randrange(len(hello))],
         lambda: next(flips),
@@ -70,8 +72,8 @@ def _flips(hello: bytes) -> Iterator[bytes]:
 
 
 def _key(hello: bytes) -> bytes:
-    decoded = packets.decode(hello)
-    assert isinstance(decoded, packets.HelloPacket)
+    decoded = handshake_packets.decode(hello)
+    assert isinstance(decoded, handshake_packets.HelloPacket)
     return decoded.connect_key
 
 

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.endpoint.client_actions import Actions, Reopen, Send
-from aeron_spark.endpoint.handshake_client import ClientHandshake, ClientTiming
-from aeron_spark.endpoint.keypair import new_keypair
-from aeron_spark.endpoint.payloads import ClientDone
-from aeron_spark.transport.port import Arrived, Event, Place, Rejected
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.protocol.client_handshake import Actions, ClientHandshake, ClientTiming, Reopen, Send
+from aeron_spark.protocol.handshake_payloads import ClientDone
+from aeron_spark.protocol.keypair import new_keypair
+from aeron_spark.transport.api import Arrived, Event, Place, Rejected
+from aeron_spark.waiting import wait_for
 from tests.ending import FOR_EVER
 
 PATIENCE: Final = 20.0

@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.aeron.listening import AeronListening
-from aeron_spark.endpoint import packets
-from aeron_spark.endpoint.cipher import HEADER, SEALED
-from aeron_spark.transport.offer import OfferResult
-from aeron_spark.transport.port import DuologueIds, Outgoing, Pair, Part, Place, Wishes
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.protocol import handshake_packets
+from aeron_spark.protocol.frame_cipher import HEADER, SEALED
+from aeron_spark.transport.api import DuologueIds, OfferResult, Outgoing, Pair, Part, Place, Wishes
+from aeron_spark.transport.endpoint_channels import ClientPorts
 
 TYPE: Final = 3  # where a packet of the handshake says its type
-KEY_HASH: Final = slice(packets.PREFIX.size, packets.PREFIX.size + packets.HASH_BYTES)
+KEY_HASH: Final = slice(handshake_packets.PREFIX.size, handshake_packets.PREFIX.size + handshake_packets.HASH_BYTES)
 
 
 class Said(NamedTuple):
@@ -29,12 +27,16 @@ class Said(NamedTuple):
     @property
     def packet(self) -> int:
         """Which packet of the handshake it is; 0 for none."""
-        return self.data[TYPE] if self.data[:2] == packets.MAGIC else 0
+        return self.data[TYPE] if self.data[:2] == handshake_packets.MAGIC else 0
 
     @property
     def counter(self) -> int | None:
         """The counter of the sealed frame that it is, or that it brings."""
-        frame = self.data[KEY_HASH.stop :] if self.packet in {packets.DONE_ACK, packets.FAILED} else self.data
+        frame = (
+            self.data[KEY_HASH.stop :]
+            if self.packet in {handshake_packets.DONE_ACK, handshake_packets.FAILED}
+            else self.data
+        )
         return int(HEADER.unpack_from(frame)[-1]) if frame[0] == SEALED else None
 
 

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from aeron_spark.client.program import ClientProgram
-from aeron_spark.duologue.branch import Branch
+from aeron_spark.connection.bulk_links import Branch
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import FREE, PATIENCE, World
 
 MIB = 1 << 20

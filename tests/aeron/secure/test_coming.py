@@ -12,12 +12,12 @@ import pytest
 
 import aeron_spark
 from aeron_spark.aeron.client import close_all
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.filters import Candidate, Filters
-from aeron_spark.endpoint.liveness import Times
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, ServerKeyChanged, WaitTimeout
-from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.protocol.access import Candidate, Filters
+from aeron_spark.protocol.liveness import Times
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import PATIENCE, Heard, World, echoes, nothing_held
 from tests.ending import FOR_EVER, ends
 

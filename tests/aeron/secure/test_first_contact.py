@@ -14,14 +14,14 @@ import pytest
 import aeron_spark
 from aeron_spark import node
 from aeron_spark.aeron.guard import PACKAGE
-from aeron_spark.aeron.jars import classpath
+from aeron_spark.aeron.jvm import classpath
 from aeron_spark.cli import doctor
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.limits import Limits
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import RefusedError, SetupError
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import foreign_driver
 from tests.aeron.secure.ends import PATIENCE, Heard, World, nothing_held

@@ -20,8 +20,8 @@ import pytest
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, Event, Place
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, Event, Place
+from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, setup, status_message, strangers
 from tests.aeron.secure.ends import World, echoes, logs, memory_of, nothing_held
 from tests.aeron.secure.raw import Raw

@@ -18,9 +18,9 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
-from aeron_spark.endpoint.liveness import RETENTION_SECONDS
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.protocol.liveness import RETENTION_SECONDS
+from aeron_spark.transport.api import Place
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import Heard, World, echoes, logs, memory_of, node_of, nothing_held
 from tests.leaks import SHARED_MEMORY
 

@@ -11,13 +11,12 @@ from typing import ClassVar
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.dialing import AeronDialing
-from aeron_spark.endpoint.handshake_client import ClientTiming
+from aeron_spark.aeron.endpoint_transport import AeronDialing
 from aeron_spark.errors import InUseError
-from aeron_spark.transport.offer import OfferResult
-from aeron_spark.transport.port import DuologueIds, Outgoing, Pair, Part, Place, Wishes
-from aeron_spark.transport.waiting import wait_for
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.protocol.client_handshake import ClientTiming
+from aeron_spark.transport.api import DuologueIds, OfferResult, Outgoing, Pair, Part, Place, Wishes
+from aeron_spark.transport.endpoint_channels import ClientPorts
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.ends import PATIENCE, World, echoes, nothing_held
 from tests.ending import FOR_EVER

@@ -12,8 +12,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
 from aeron_spark.client.settings import ClientTiming
-from aeron_spark.endpoint import packets
-from aeron_spark.endpoint.handshake_server import ServerTiming
+from aeron_spark.protocol import handshake_packets
+from aeron_spark.protocol.server_handshake import ServerTiming
 from tests.aeron.secure.ends import PATIENCE, World, echoes, nothing_held
 from tests.aeron.secure.tapped import Said, Tap
 
@@ -29,7 +29,7 @@ def stand_still(client: Client) -> None:
     threading.Timer(STANDSTILL, os.kill, (pid, signal.SIGCONT)).start()
 
 
-@pytest.mark.parametrize("packet", [packets.HELLO, packets.HELLO_ACK, packets.DONE])
+@pytest.mark.parametrize("packet", [handshake_packets.HELLO, handshake_packets.HELLO_ACK, handshake_packets.DONE])
 @pytest.mark.parametrize("side", ["the client's", "the server's"])
 def test_a_handshake_that_a_standstill_took_apart_is_begun_anew(world: World, side: str, packet: int) -> None:
     place, tap = world.place(), Tap()

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint import packets
-from aeron_spark.endpoint.client_actions import Abandoned
-from aeron_spark.endpoint.filters import Filters, Network
-from aeron_spark.endpoint.handshake_server import ServerTiming
-from aeron_spark.endpoint.ids import FIRST_SESSION_ID
-from aeron_spark.endpoint.limits import Limits
-from aeron_spark.endpoint.liveness import Times
-from aeron_spark.endpoint.payloads import ClientDone
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.protocol import handshake_packets
+from aeron_spark.protocol.access import Filters, Network
+from aeron_spark.protocol.client_handshake import Abandoned
+from aeron_spark.protocol.handshake_payloads import ClientDone
+from aeron_spark.protocol.ids import FIRST_SESSION_ID
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.liveness import Times
+from aeron_spark.protocol.server_handshake import ServerTiming
+from aeron_spark.transport.api import Place
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import FREE, PATIENCE, World, echoes, logs, memory_of, nothing_held
 from tests.aeron.secure.raw import raw
 
@@ -47,7 +47,10 @@ def stays_useful(world: World, place: Place) -> None:
         pytest.param(bytes.fromhex("deadbeef"), id="no packet of ours"),
         pytest.param(b"", id="nothing"),
         pytest.param(
-            packets.PREFIX.pack(packets.MAGIC, packets.VERSION, packets.HELLO).ljust(1100, b"\0"), id="no key"
+            handshake_packets.PREFIX.pack(
+                handshake_packets.MAGIC, handshake_packets.VERSION, handshake_packets.HELLO
+            ).ljust(1100, b"\0"),
+            id="no key",
         ),
         pytest.param(os.urandom(1152), id="chance"),
     ],
@@ -74,7 +77,9 @@ def test_row_06_a_hello_that_comes_twice_makes_one_pending_handshake(world: Worl
         done = stranger.done()
         assert server.statistics["pending"] == 1
         stranger.send(done)  # it comes behind the second HELLO
-        assert isinstance(packets.decode(stranger.answer()), packets.DoneAckPacket)  # and no second HELLO_ACK
+        assert isinstance(
+            handshake_packets.decode(stranger.answer()), handshake_packets.DoneAckPacket
+        )  # and no second HELLO_ACK
         assert stranger.packets == []
         assert server.statistics["session_ids"] == 2
 
@@ -159,7 +164,7 @@ def test_row_29_a_tag_of_33_characters_is_answered(world: World) -> None:
     with raw(world.dialling, place) as stranger:
         with pytest.raises(OptionError, match="longer than 32"):
             world.client(place, tag="x" * 33)
-        too_long = packets.encode_client_done(ClientDone(tag="x" * 33))
+        too_long = handshake_packets.encode_client_done(ClientDone(tag="x" * 33))
         stranger.machine._done = too_long  # type: ignore[misc]  # a client that does not look
         stranger.send(stranger.hello_with_cookie())
         stranger.send(stranger.done())

@@ -12,17 +12,16 @@ from typing import Final
 import pytest
 
 from aeron_spark.client.program import ClientProgram
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.duologue.spill import ReceivedFile
-from aeron_spark.endpoint.assembly import MAX_OPEN, MEMORY_LIMIT
-from aeron_spark.endpoint.liveness import Times
-from aeron_spark.endpoint.streams import Purpose, Start
-from aeron_spark.endpoint.typed import BuiltIn
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import DataFormatError, RefusedError
+from aeron_spark.protocol.liveness import Times
+from aeron_spark.protocol.message_types import BuiltIn
+from aeron_spark.protocol.transfers import MAX_OPEN, MEMORY_LIMIT, Purpose, Start
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.api import Place
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure import byhand
 from tests.aeron.secure.byhand import by_hand
 from tests.aeron.secure.ends import PATIENCE, Heard, World, nothing_held

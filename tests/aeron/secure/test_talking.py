@@ -13,15 +13,15 @@ from typing import Final
 import pytest
 
 from aeron_spark.client.program import ClientProgram
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.cipher import OVERHEAD_BYTES
-from aeron_spark.endpoint.records import FRAME_HEAD, RECORD_HEAD, Kind
-from aeron_spark.endpoint.typed import TYPE_ID
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
+from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
+from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Kind
+from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.port import MTU_BYTES, Place
-from aeron_spark.transport.waiting import wait_for
+from aeron_spark.transport.api import MTU_BYTES, Place
+from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import PATIENCE, Heard, World, nothing_held
 from tests.aeron.secure.tapped import Tap
 from tests.ending import FOR_EVER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import ConnectError
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
 from tests.aeron.secure.ends import World
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron.counters import PUBLISHER_LIMIT, SUBSCRIBER_POSITION, read_counters
-from aeron_spark.aeron.dialing import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronDialing
 from aeron_spark.client.program import ClientProgram
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.endpoint import Endpoint
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint import packets
-from aeron_spark.endpoint.cipher import HEADER, KeyLimits
-from aeron_spark.endpoint.keypair import keypair_from
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import TamperedError
-from aeron_spark.keys.store import MemoryPeerStore
-from aeron_spark.transport.port import Wishes
-from aeron_spark.transport.waiting import wait_for
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol import handshake_packets
+from aeron_spark.protocol.frame_cipher import HEADER, KeyLimits
+from aeron_spark.protocol.keypair import keypair_from
+from aeron_spark.transport.api import Wishes
+from aeron_spark.transport.endpoint_channels import ClientPorts
+from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.ends import PATIENCE, Heard, World, echoes
 from tests.aeron.secure.raw import raw
@@ -41,7 +41,13 @@ def test_row_01_four_packets_cross_and_then_it_is_connected(world: World) -> Non
     server = world.server(place, tap=tap)
     client = world.connected(place, tap=tap)
     # the first HELLO was answered by a RETRY, which is no packet
-    assert tap.packets() == [packets.HELLO, packets.HELLO, packets.HELLO_ACK, packets.DONE, packets.DONE_ACK]
+    assert tap.packets() == [
+        handshake_packets.HELLO,
+        handshake_packets.HELLO,
+        handshake_packets.HELLO_ACK,
+        handshake_packets.DONE,
+        handshake_packets.DONE_ACK,
+    ]
     [there] = server.connections
     assert there.id == client.connection.id
     assert echoes(client, "connected")
@@ -55,8 +61,8 @@ def test_row_03_connect_keys_are_never_zero_and_no_attempt_has_that_of_another(w
         client.reconnect(PATIENCE)
     for _ in range(10):
         world.connected(place, tap=tap).close()
-    hellos = [packets.decode(one.data) for one in tap.said if one.packet == packets.HELLO]
-    keys = [one.connect_key for one in hellos if isinstance(one, packets.HelloPacket)]
+    hellos = [handshake_packets.decode(one.data) for one in tap.said if one.packet == handshake_packets.HELLO]
+    keys = [one.connect_key for one in hellos if isinstance(one, handshake_packets.HelloPacket)]
     assert len(keys) == 2 * 16  # each attempt says it twice, without a cookie and with one
     assert len(set(keys)) == 16
     assert all(any(key) for key in keys)
@@ -72,7 +78,7 @@ def _foreign(said: Said) -> bytes:
 
 def test_row_03_what_is_for_another_connect_key_is_ignored_by_both_sides(world: World) -> None:
     place, tap = world.place(), Tap()
-    meant = packets.HELLO_ACK, packets.DONE, packets.DONE_ACK
+    meant = handshake_packets.HELLO_ACK, handshake_packets.DONE, handshake_packets.DONE_ACK
 
     def first_a_foreign_one(said: Said) -> Iterable[bytes]:
         return [_foreign(said), said.data] if said.packet in meant else [said.data]
@@ -171,7 +177,7 @@ def test_row_35_who_is_who_over_the_wire_is_what_rfc_7748_says(world: World) -> 
     assert len(there.key) == len(client.server_key) == 32
 
 
-@pytest.mark.parametrize("packet", [packets.HELLO_ACK, packets.DONE_ACK])
+@pytest.mark.parametrize("packet", [handshake_packets.HELLO_ACK, handshake_packets.DONE_ACK])
 def test_row_36_one_changed_bit_of_an_answer_is_told_at_once_and_is_no_time_out(world: World, packet: int) -> None:
     place, tap = world.place(), Tap()
     world.server(place, tap=tap)
@@ -209,7 +215,7 @@ def test_row_37_no_nonce_comes_twice_under_one_key(world: World) -> None:
             same = [one.data[MIDST] for one in frames if len(one.data) > len(SAME)]
             assert len(set(same)) == len(same)
         assert max(map(len, duologues)) > 200  # some keys of 50 frames
-    acks = [said.counter for said in tap.said if said.packet == packets.DONE_ACK]
+    acks = [said.counter for said in tap.said if said.packet == handshake_packets.DONE_ACK]
     assert acks == [0] * 4
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.cli.way import interruption
+from aeron_spark.cli.signals import interruption
 
 
 def test_finding_c11_the_handler_of_an_interrupt_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from aeron_spark.cli.main import cli
-from aeron_spark.cli.way import OperationError
-from aeron_spark.endpoint.keypair import fingerprint, keypair_from, new_keypair, public_text
+from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import OptionError, ServerKeyChanged, SetupError, UsageError
 from aeron_spark.keys import network_server, read_identity
+from aeron_spark.protocol.keypair import fingerprint, keypair_from, new_keypair, public_text
 
 
 def key(number: int) -> bytes:

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from aeron_spark.aeron.counters import DriverInfo, StreamBacklog
 from aeron_spark.cli import output
+from aeron_spark.cli.driver_stats import Look, _print_lines, view
 from aeron_spark.cli.main import cli
 from aeron_spark.cli.outputs import JsonOutput
-from aeron_spark.cli.top import Look, _print_lines, view
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.keys import parse_server, read_identity
-from aeron_spark.keys.authorized import read_authorized
+from aeron_spark.keys.authorized_keys import read_authorized
+from aeron_spark.protocol.keypair import public_text
 
 BOX = "┏━┃┡╇│└─┘\x1b"
 

@@ -15,8 +15,8 @@ import pytest
 
 from aeron_spark.aeron import cnc, counters, jvm
 from aeron_spark.cli.main import COMMANDS, cli, main
-from aeron_spark.endpoint.keypair import public_text
 from aeron_spark.errors import ConnectError
+from aeron_spark.protocol.keypair import public_text
 from tests.unit.cli import cnc_file
 
 CONNECTOR = Path(__file__).resolve().parents[3] / "connector"

@@ -60,11 +60,11 @@ def at_once(work: list[Callable[[], object]], *, pauses: int, seconds: float) ->
 def connections(count: int) -> int:
     """Connect so many clients with one server, over the in-memory network."""
     from aeron_spark.client.settings import ClientSettings
-    from aeron_spark.endpoint.handshake_client import ClientTiming
-    from aeron_spark.endpoint.handshake_server import ServerTiming
-    from aeron_spark.endpoint.liveness import Times
+    from aeron_spark.protocol.client_handshake import ClientTiming
+    from aeron_spark.protocol.liveness import Times
+    from aeron_spark.protocol.server_handshake import ServerTiming
     from aeron_spark.server.settings import ServerSettings
-    from tests.unit.duologue.ends import FREE, World, link
+    from tests.unit.connection.ends import FREE, World, link
 
     slow = link(times=Times(setup_seconds=STEP, expiry_seconds=50.0, retention_seconds=60.0, linger_seconds=0.0))
     timing = ServerTiming(hello=STEP, admitting=STEP, opening=STEP, done=STEP, authenticating=STEP)
@@ -94,7 +94,7 @@ class Message(msgspec.Struct):
 
 def messages(count: int) -> int:
     """Register a class of the program's own with so many clients, and receive a message of it, on a thread for each."""
-    from tests.unit.duologue.ends import World
+    from tests.unit.connection.ends import World
 
     world = World()
     data = bytes.fromhex("0040") + msgspec.msgpack.encode(Message(Inner()))

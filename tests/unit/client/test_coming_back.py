@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.keypair import keypair_from
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, SessionLost, UsageError, WaitTimeout
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory import MemoryDialing
-from tests.unit.duologue.ends import FREE, LINK, PLACE, World, flood, kept_for, wait_for
+from tests.unit.connection.ends import FREE, LINK, PLACE, World, flood, kept_for, wait_for
 
 
 def test_row_52_a_short_outage_is_no_disconnect(world: World) -> None:

@@ -11,10 +11,7 @@ import pytest
 
 from aeron_spark.client.client import ClientCore
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.hints import RefusalHint, encode_hint
-from aeron_spark.endpoint.keypair import keypair_from
-from aeron_spark.endpoint.refusal import Refusal
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -23,12 +20,15 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.keys.store import FilePeerStore, KeyPlaces, MemoryPeerStore
-from aeron_spark.transport.memory_network import MemoryOutgoing
-from aeron_spark.transport.port import Pair, Place, Rejected
-from aeron_spark.transport.waiting import result_within
+from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.protocol.keypair import keypair_from
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
+from aeron_spark.transport.api import Pair, Place, Rejected
+from aeron_spark.transport.memory import MemoryOutgoing
+from aeron_spark.waiting import result_within
 from tests.ending import FOR_EVER, ends
-from tests.unit.duologue.ends import LINK, PATIENCE, PLACE, World, link, wait_for
+from tests.unit.connection.ends import LINK, PATIENCE, PLACE, World, link, wait_for
 
 
 def test_row_01_a_connection_is_there_once_the_first_frames_crossed(world: World) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from aeron_spark.client.judge import Judge
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.peers import ServerName
 from aeron_spark.errors import IdentityError, ServerKeyChanged, SetupError, UsageError
-from aeron_spark.keys.store import MemoryPeerStore
-from tests.unit.duologue.ends import wait_for
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import ServerName
+from tests.unit.connection.ends import wait_for
 
 SERVER = ServerName("10.0.0.1", 20121)
 ONE, OTHER = b"1" * 32, b"2" * 32

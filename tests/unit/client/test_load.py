@@ -9,11 +9,11 @@ import pytest
 from aeron_spark.client.load import LoadPlan, Spread, run_load
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.limits import Limits
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError
+from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.settings import ServerSettings
-from tests.unit.duologue.ends import LINK, PATIENCE, World, wait_for
+from tests.unit.connection.ends import LINK, PATIENCE, World, wait_for
 
 
 def come(world: World, number: int) -> ClientProgram:

@@ -11,18 +11,17 @@ import pytest
 
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.settings import LinkSettings
-from aeron_spark.endpoint.handshake_client import ClientTiming
-from aeron_spark.endpoint.limits import Limits
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, WaitTimeout
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.client_handshake import ClientTiming
+from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.memory import MemoryDialing
-from aeron_spark.transport.memory_network import MemoryOutgoing
-from aeron_spark.transport.port import HANDSHAKE_STREAM_ID, DuologueIds, Pair, SenderGone, Wishes
-from tests.unit.duologue.ends import FREE, LINK, PATIENCE, PLACE, World, kept_for, link, wait_for
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, DuologueIds, Pair, SenderGone, Wishes
+from aeron_spark.transport.memory import MemoryDialing, MemoryOutgoing
+from tests.unit.connection.ends import FREE, LINK, PATIENCE, PLACE, World, kept_for, link, wait_for
 
 ONE = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
 DONE_ACK = 4  # types of handshake packets

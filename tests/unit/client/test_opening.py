@@ -12,7 +12,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.client import opening
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import FileLock
 
 ADDRESS = "127.0.0.1:20121"

@@ -6,10 +6,10 @@ import pytest
 
 from aeron_spark.client.options import client_options, client_settings
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.keypair import keypair_from, public_text
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.protocol.keypair import keypair_from, public_text
+from aeron_spark.transport.api import Place
+from aeron_spark.transport.endpoint_channels import ClientPorts
 
 KEY = keypair_from(b"k" * 32).public
 

@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.filters import Filters, Network
-from aeron_spark.endpoint.handshake_client import ClientTiming
-from aeron_spark.endpoint.handshake_server import ServerTiming
-from aeron_spark.endpoint.hints import RefusalHint, encode_hint
-from aeron_spark.endpoint.limits import Limits
-from aeron_spark.endpoint.refusal import Refusal
 from aeron_spark.errors import RefusedError
+from aeron_spark.protocol.access import Filters, Network
+from aeron_spark.protocol.client_handshake import ClientTiming
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
+from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.memory_network import MemoryOutgoing
-from aeron_spark.transport.port import Rejected
+from aeron_spark.transport.api import Rejected
+from aeron_spark.transport.memory import MemoryOutgoing
 from tests.ending import FOR_EVER, ends
-from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, link, wait_for
+from tests.unit.connection.ends import FREE, LINK, PATIENCE, World, link, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:

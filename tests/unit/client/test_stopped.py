@@ -8,10 +8,8 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.duologue.home import Home, Who
-from aeron_spark.endpoint.filters import Filters
-from aeron_spark.endpoint.peers import Grant
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.home import Home, Who
 from aeron_spark.errors import (
     ConnectError,
     IdentityError,
@@ -21,10 +19,11 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import Filters, Grant
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from tests.unit.duologue.ends import FREE, LINK, PATIENCE, World, kept_for, wait_for
+from tests.unit.connection.ends import FREE, LINK, PATIENCE, World, kept_for, wait_for
 
 QUICK = ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05)
 

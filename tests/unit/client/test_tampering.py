@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from aeron_spark.errors import TamperedError
-from tests.unit.duologue.ends import World, wait_for
+from tests.unit.connection.ends import World, wait_for
 
 
 def _mangled(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:

@@ -9,10 +9,10 @@ import pytest
 
 from aeron_spark.aeron.exceptions import plain_message
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.endpoint.dispatch import REMEDIES
-from aeron_spark.endpoint.keypair import fingerprint
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, RemoteError, Retry, ServerKeyChanged
-from tests.unit.duologue.ends import LINK, World, wait_for
+from aeron_spark.protocol.keypair import fingerprint
+from aeron_spark.protocol.rpc_dispatch import REMEDIES
+from tests.unit.connection.ends import LINK, World, wait_for
 
 LOG = "aeron_spark.endpoint"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import demo.network
-from aeron_spark.transport.places import server_address
+from aeron_spark.transport.endpoint_channels import server_address
 
 
 def test_without_namespaces_it_is_loopback_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

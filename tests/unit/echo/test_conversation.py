@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from aeron_spark.echo import events
+from aeron_spark.echo import reports
 from aeron_spark.echo.conversation import awaiting, conversation, drive, serve
 from aeron_spark.errors import ConnectError, DataFormatError, WaitTimeout
 
@@ -29,9 +29,9 @@ class Talker:
         self.answer = answer
         self.looks = looks
 
-    def connecting(self) -> Generator[None, None, events.Connected]:
+    def connecting(self) -> Generator[None, None, reports.Connected]:
         yield
-        return events.Connected("nowhere", 1, 0.0)
+        return reports.Connected("nowhere", 1, 0.0)
 
     def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
         yield
@@ -50,7 +50,7 @@ def finish(steps: Generator[None, None, int]) -> int:
 
 
 def test_each_payload_is_echoed_and_reported() -> None:
-    seen: list[events.Event] = []
+    seen: list[reports.Event] = []
     assert finish(conversation(Talker(bytes), [b"a", b"\xff"], 3.0, seen.append, Clock())) == 2
     assert [str(event).split(" in ")[0] for event in seen] == ["connected to nowhere", "a", "\\xff"]
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.echo import client2, duologue, events, guarding, server1, server2, wording
-from aeron_spark.echo.events import Event, Refusal
+from aeron_spark.echo import channels, echo1, echo2, reports, texts
 from aeron_spark.echo.outbox import REFUSALS_A_SECOND, REFUSALS_AT_ONCE, SharedOutbox
-from aeron_spark.echo.refusals import AT_ONCE, INTERVAL_S, MOST_ADDRESSES, OTHERS, LimitedReport
+from aeron_spark.echo.reports import AT_ONCE, INTERVAL_S, MOST_ADDRESSES, OTHERS, Event, LimitedReport, Refusal
 from aeron_spark.transport.addresses import Endpoint
-from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.api import OfferResult
 
 FLOODER = "203.0.113.9"
 
@@ -117,8 +116,8 @@ def test_finding_c16_a_flood_of_one_address_hides_no_refusal_of_another_and_no_o
     reported = Reported()
     reported.refuse(count=100)
     reported.refuse("198.51.100.1:1")
-    reported.limited(events.Joined("198.51.100.1:1", 1))
-    assert [type(event) for event in reported.events[AT_ONCE:]] == [Refusal, events.Joined]
+    reported.limited(reports.Joined("198.51.100.1:1", 1))
+    assert [type(event) for event in reported.events[AT_ONCE:]] == [Refusal, reports.Joined]
 
 
 def test_finding_c16_what_is_withheld_is_told_at_the_end() -> None:
@@ -194,11 +193,11 @@ class Opened:
             self.registered.append((direction, given))
             return self.publication  # which can be closed, too
 
-        for module in (server1, server2, duologue):
+        for module in (echo1, echo2, echo2):
             monkeypatch.setattr(module, "Listening", listen)
-        monkeypatch.setattr(server2, "talking", talk)
-        monkeypatch.setattr(duologue, "Talking", talk)
-        monkeypatch.setattr(guarding, "register", register)
+        monkeypatch.setattr(echo2, "talking", talk)
+        monkeypatch.setattr(echo2, "Talking", talk)
+        monkeypatch.setattr(channels, "register", register)
 
 
 @pytest.fixture
@@ -206,9 +205,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return Opened(monkeypatch)
 
 
-def a_server(seen: list[Event], now: list[float]) -> server2.Server2:
-    settings = server2.Server2Settings(Endpoint("192.0.2.1", 9000), 9001, 9010)
-    return server2.Server2(Any, settings, seen.append, clock=lambda: now[0])  # type: ignore[arg-type]
+def a_server(seen: list[Event], now: list[float]) -> echo2.Server2:
+    settings = echo2.Server2Settings(Endpoint("192.0.2.1", 9000), 9001, 9010)
+    return echo2.Server2(Any, settings, seen.append, clock=lambda: now[0])  # type: ignore[arg-type]
 
 
 def test_finding_c16_a_newcomer_is_answered_at_once_beside_a_flood_and_the_flood_waits(opened: Opened) -> None:
@@ -220,7 +219,7 @@ def test_finding_c16_a_newcomer_is_answered_at_once_beside_a_flood_and_the_flood
     for _ in range(100):  # nothing is taken: all that may wait does
         now[0] += 0.001
         server.poll()
-    opened.listening.all.append(Image(99, "198.51.100.7:4000", [wording.hello_2(0xABC)]))
+    opened.listening.all.append(Image(99, "198.51.100.7:4000", [texts.hello_2(0xABC)]))
     opened.publication.room = 3
     server.poll()
     session_id, verb, *_ = opened.publication.taken[0].split()
@@ -235,12 +234,12 @@ def test_finding_c16_the_servers_channels_ask_for_the_guard_and_a_duologue_is_fo
 ) -> None:
     seen: list[Event] = []
     server = a_server(seen, [0.0])
-    opened.listening.all = [Image(1, "198.51.100.7:4000", [wording.hello_2(7)])]
+    opened.listening.all = [Image(1, "198.51.100.7:4000", [texts.hello_2(7)])]
     server.poll()
-    (place,) = [event for event in seen if isinstance(event, events.Opened)]
+    (place,) = [event for event in seen if isinstance(event, reports.Opened)]
     server.close()
-    server1.Server1(Any, server1.Server1Settings(Endpoint("192.0.2.1", 9100)), seen.append).close()  # type: ignore[arg-type]
-    watched = [channel for channel in opened.channels if f"|guard=true|guard-streams={wording.STREAM_ID}|" in channel]
+    echo1.Server1(Any, echo1.Server1Settings(Endpoint("192.0.2.1", 9100)), seen.append).close()  # type: ignore[arg-type]
+    watched = [channel for channel in opened.channels if f"|guard=true|guard-streams={texts.STREAM_ID}|" in channel]
     # two of all clients, two of the duologue, one of Echo 1.0
     assert (len(opened.channels), len(watched)) == (5, 5)
     # a client joins what all clients hear before it knows a session
@@ -253,9 +252,9 @@ def test_finding_c16_the_servers_channels_ask_for_the_guard_and_a_duologue_is_fo
 
 
 def test_finding_c16_a_client_reads_past_the_answers_of_a_flood_in_one_look() -> None:
-    place = wording.Place(9010, 9011, 4711)
-    client = client2.Client2(Any, Endpoint("192.0.2.1", 9000), 9001, entropy=bytes)  # type: ignore[arg-type]
+    place = texts.Place(9010, 9011, 4711)
+    client = echo2.Client2(Any, Endpoint("192.0.2.1", 9000), 9001, entropy=bytes)  # type: ignore[arg-type]
     listening = Listening()
-    others = [wording.refuse(number, wording.BAD_MESSAGE) for number in range(100)]
-    listening.all = [Image(1, "192.0.2.1:9001", [*others, wording.connect(4_000, 0, place)])]
+    others = [texts.refuse(number, texts.BAD_MESSAGE) for number in range(100)]
+    listening.all = [Image(1, "192.0.2.1:9001", [*others, texts.connect(4_000, 0, place)])]
     assert client._answer(listening, 4_000) == place  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aeron_spark.echo.outbox import MOST, Outbox
-from aeron_spark.transport.offer import OfferResult
+from aeron_spark.transport.api import OfferResult
 
 
 class Taker:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.echo.server1 import Server1Settings
-from aeron_spark.echo.server2 import Server2Settings
+from aeron_spark.echo.echo1 import Server1Settings
+from aeron_spark.echo.echo2 import Server2Settings
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import Endpoint
 

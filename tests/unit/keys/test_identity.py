@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.endpoint.keypair import keypair_from, public_text
 from aeron_spark.errors import AeronSparkError, DataFormatError, SetupError, UsageError
 from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, seal_identity
+from aeron_spark.protocol.keypair import keypair_from, public_text
 
 PRIVATE = bytes(range(1, 33))
 PAIR = keypair_from(PRIVATE)

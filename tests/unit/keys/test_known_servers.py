@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.endpoint.keypair import new_keypair, public_text
-from aeron_spark.endpoint.peers import ServerName
 from aeron_spark.errors import DataFormatError, OptionError, ServerKeyChanged, SetupError
 from aeron_spark.keys.known_servers import KnownServer, KnownServers, ipc_server, network_server, parse_server
+from aeron_spark.protocol.access import ServerName
+from aeron_spark.protocol.keypair import new_keypair, public_text
 
 CONNECTOR = Path(__file__).resolve().parents[3] / "connector"
 
@@ -200,7 +200,7 @@ def test_a_comment_is_one_line(known: KnownServers, path: Path) -> None:
 WRITER = f"""
 import sys
 from pathlib import Path
-from aeron_spark.endpoint.keypair import parse_public
+from aeron_spark.protocol.keypair import parse_public
 from aeron_spark.keys import KnownServers, network_server
 for number in range(int(sys.argv[2]), int(sys.argv[2]) + 10):
     KnownServers(Path(sys.argv[1])).trust(network_server("host", number), parse_public("{text(1)}"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.log.compaction import Finished, pack, unpack
+from aeron_spark.log.offsets import Finished, pack, unpack
 
 FINISHED = st.builds(
     Finished,

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.compaction import Finished
 from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, compare, settle
-from aeron_spark.log.offsets import Offset
+from aeron_spark.log.offsets import Finished, Offset
 from aeron_spark.log.source_stream import ServerStream
 
 PRINT = "0a0b0c0d"

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.compaction import Finished
-from aeron_spark.log.offsets import Offset, advance, begin, finish
+from aeron_spark.log.offsets import Finished, Offset, advance, begin, finish
 
 PRINT = "0a0b0c0d"
 OTHER = "ffffffff"

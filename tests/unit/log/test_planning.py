@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.compaction import Finished
 from aeron_spark.log.losses import settle
-from aeron_spark.log.offsets import Offset, advance, begin
+from aeron_spark.log.offsets import Finished, Offset, advance, begin
 from aeron_spark.log.planning import Plan, backlogs, cap, due, plan_end, share
 from tests.unit.log.fake_log import FakeLog
 

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Range, RecordingState
-from aeron_spark.log.compaction import Finished
 from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated
-from aeron_spark.log.offsets import Offset
-from aeron_spark.log.ranges import Batch, in_place, partition, ranges_between
+from aeron_spark.log.offsets import Finished, Offset
+from aeron_spark.log.planning import Batch, in_place, partition, ranges_between
 
 PRINT = "00000000"
 OTHER = "ffffffff"

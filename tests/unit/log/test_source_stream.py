@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.log.api import Log, RecordingState
 from aeron_spark.log.offsets import Offset, begin
+from aeron_spark.log.query import StreamLog
 from aeron_spark.log.source_stream import (
     DirectStream,
     ServerStream,
@@ -23,7 +24,6 @@ from aeron_spark.log.source_stream import (
     joined_stream,
     parse_stream,
 )
-from aeron_spark.log.stream import StreamLog
 from aeron_spark.options import ReadOptions
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from tests.unit.log.fake_log import FakeLog

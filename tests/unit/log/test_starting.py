@@ -6,7 +6,7 @@ import pytest
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.starting import resolve
+from aeron_spark.log.planning import resolve
 from aeron_spark.options import WantedOffsets
 
 STATES = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.node.places import config_home, node_name, node_places
+from aeron_spark.node.paths import config_home, node_name, node_places
 
 HOME = {"HOME": "/home/ada"}
 

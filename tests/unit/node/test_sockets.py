@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from aeron_spark.node.sockets import granted_buffer
+from aeron_spark.node.settings import granted_buffer
 
 BOTH = pytest.mark.parametrize("which", [socket.SO_RCVBUF, socket.SO_SNDBUF])
 

@@ -14,7 +14,7 @@ from aeron_spark.options.endpoint_values import identity, public_key, public_key
 from aeron_spark.options.given import Given, example
 from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, SERVER, WRITING, Kind, Option, Where
 from aeron_spark.options.table import TABLE, rows, rows_of_endpoint
-from aeron_spark.transport.places import client_ports, server_addresses
+from aeron_spark.transport.endpoint_channels import client_ports, server_addresses
 
 ROOT = Path(__file__).parents[3]
 

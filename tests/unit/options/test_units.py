@@ -12,7 +12,7 @@ from aeron_spark.node.settings import parse_asked
 from aeron_spark.options import values
 from aeron_spark.options.row import Kind
 from aeron_spark.options.table import TABLE
-from aeron_spark.remote.directory import Retention, parse_retention
+from aeron_spark.stream_client.admin import Retention, parse_retention
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 AMBIGUOUS = re.compile(r"-?\d+(?:\.\d+)?\s*m")

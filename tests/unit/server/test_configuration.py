@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.server.configuration import read_configuration
 from aeron_spark.server.options import server_options
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
 
 WHOLE = """
 # a comment

@@ -14,8 +14,8 @@ from aeron_spark.errors import UsageError
 from aeron_spark.server.keeping import StreamKeeper
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from tests.unit.remote import joined
-from tests.unit.remote.recorded import ADDRESS
+from tests.unit.stream_client import joined
+from tests.unit.stream_client.recorded import ADDRESS
 
 NAMES = ("a", "b", "c")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import InUseError, TransportError, UsageError
-from aeron_spark.transport.port import Place
-from tests.unit.duologue.ends import World
+from aeron_spark.transport.api import Place
+from tests.unit.connection.ends import World
 
 FIRST = Place("udp", "198.51.100.1", 20121, 20122)
 SECOND = Place("udp", "198.51.100.1", 20131, 20132)

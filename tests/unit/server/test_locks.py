@@ -18,11 +18,11 @@ from aeron_spark import node
 from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
 from aeron_spark.streams.store import holds_streams, lock_store
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
 
 PATIENCE = 30.0  # seconds for what a child does at once on an idle machine
 PLACE = Place("udp", "127.0.0.1", 20121, 20122)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.endpoint.filters import Candidate, Filters
-from aeron_spark.endpoint.limits import Limits
 from aeron_spark.errors import OptionError
+from aeron_spark.protocol.access import Candidate, Filters
+from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.options import server_options, server_settings
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.port import Place
+from aeron_spark.transport.api import Place
 
 
 def refused(*given: str, **options: object) -> str:

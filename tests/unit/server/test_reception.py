@@ -10,22 +10,21 @@ import pytest
 
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.duologue.connection import Connection
-from aeron_spark.endpoint.filters import Filters
-from aeron_spark.endpoint.handshake_server import ServerTiming
-from aeron_spark.endpoint.hints import RefusalHint, RetryHint, decode_hint
-from aeron_spark.endpoint.keypair import keypair_from
-from aeron_spark.endpoint.limits import Limits
-from aeron_spark.endpoint.peers import Grant
+from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import InUseError, OptionError, RefusedError, RemoteError
-from aeron_spark.keys.store import MemoryPeerStore
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import Filters, Grant
+from aeron_spark.protocol.keypair import keypair_from
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
+from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.api import Pair, Rejected
 from aeron_spark.transport.memory import MemoryDialing
-from aeron_spark.transport.port import Pair, Rejected
 from tests.ending import FOR_EVER, ends
-from tests.unit.duologue.ends import FREE, LINK, PATIENCE, PLACE, World, link, wait_for
-from tests.unit.endpoint.handshakes import make_client, one
+from tests.unit.connection.ends import FREE, LINK, PATIENCE, PLACE, World, link, wait_for
+from tests.unit.protocol.handshakes import make_client, one
 
 
 class Raw:
@@ -72,7 +71,7 @@ class Raw:
 
 
 def sending() -> type:
-    from aeron_spark.endpoint.client_actions import Send
+    from aeron_spark.protocol.client_handshake import Send
 
     return Send
 

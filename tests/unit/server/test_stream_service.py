@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from aeron_spark.endpoint.peers import Grant
 from aeron_spark.errors import RefusedError
-from aeron_spark.remote.service import METHODS
+from aeron_spark.protocol.access import Grant
 from aeron_spark.server.streaming import StreamService
+from aeron_spark.stream_client.service import METHODS
 from aeron_spark.streams.store import Condition
 
 READ, WRITE, MANAGE = "read", "write", "manage"

@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
 from aeron_spark.server import keeping
 from aeron_spark.server.keeping import StreamKeeper
-from tests.unit.duologue.ends import wait_for
+from tests.unit.connection.ends import wait_for
 
 GONE = TransportError("the archive does not answer")
 

@@ -7,8 +7,8 @@ import pytest
 
 from aeron_spark.errors import RefusedError
 from aeron_spark.streams import ledger as ledger_module
+from aeron_spark.streams.journal_records import Committed, decode_record, encode_record
 from aeron_spark.streams.ledger import NO_TRANSACTION, AlreadyCommitted, Ledger
-from aeron_spark.streams.records import Committed, decode_record, encode_record
 from tests.unit.streams.test_ledger import NOW, commit
 
 

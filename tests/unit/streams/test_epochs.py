@@ -18,8 +18,8 @@ from aeron_spark.log.epochs import (
     stamp_text,
 )
 from aeron_spark.streams import ledger as ledger_module
+from aeron_spark.streams.journal_records import Committed, Entered, Epoch, Snapshot, decode_record, encode_record
 from aeron_spark.streams.ledger import FORGET_ONCE_NS, Ledger
-from aeron_spark.streams.records import Committed, Entered, Epoch, Snapshot, decode_record, encode_record
 
 MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aeron_spark import disk
 from aeron_spark.errors import DataFormatError, DataLossError, TransportError, UsageError
-from aeron_spark.streams import durable, journal
+from aeron_spark.streams import journal
 from aeron_spark.streams.journal import FILE_HEAD, RECORD_END, Journal, encode_entry, read_entries
 
 # A file with two records, in full, so that nothing stands between it and this test.
@@ -240,4 +241,4 @@ def test_where_nothing_can_be_written(path: Path) -> None:
     with pytest.raises(TransportError, match="cannot be read"):
         Journal.open(path)
     assert RECORD_END[-1]
-    assert durable.write_failed(path, OSError(errno.EMFILE, "Too many open files")).remedy.startswith("Raise")
+    assert disk.write_failed(path, OSError(errno.EMFILE, "Too many open files")).remedy.startswith("Raise")

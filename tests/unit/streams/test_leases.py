@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import RefusedError
-from aeron_spark.streams.leases import Leases
+from aeron_spark.streams.retention import Leases
 
 
 def test_the_lowest_live_position_counts() -> None:

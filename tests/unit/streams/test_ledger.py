@@ -11,8 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams import ledger as ledger_module
-from aeron_spark.streams.ledger import FORGET_ONCE_NS, NO_TRANSACTION, AlreadyCommitted, Ledger
-from aeron_spark.streams.records import (
+from aeron_spark.streams.journal_records import (
     Committed,
     Entered,
     Record,
@@ -22,7 +21,8 @@ from aeron_spark.streams.records import (
     decode_record,
     encode_record,
 )
-from aeron_spark.streams.times import SECOND_NS
+from aeron_spark.streams.ledger import FORGET_ONCE_NS, NO_TRANSACTION, AlreadyCommitted, Ledger
+from aeron_spark.streams.time_index import SECOND_NS
 
 NOW = 1_700_000_000 * SECOND_NS
 

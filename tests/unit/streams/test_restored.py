@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState
 from aeron_spark.log.epochs import DIVERGED, Epochs
-from aeron_spark.remote.positions import Positions, check_epochs
+from aeron_spark.stream_client.positions import Positions, check_epochs
+from aeron_spark.streams.journal_records import Recorded, decode_record, encode_record
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.records import Recorded, decode_record, encode_record
 
 MS = 1_000_000  # ns
 START = 1_700_000_000_000 * MS

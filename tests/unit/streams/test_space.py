@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from aeron_spark.errors import RefusedError, UsageError
-from aeron_spark.streams.space import Space
+from aeron_spark.streams.stage_files import Space
 
 
 def test_the_last_byte_fits_and_no_more() -> None:

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from aeron_spark.streams import spares as module
-from aeron_spark.streams.space import Space
-from aeron_spark.streams.spares import LEAST_BYTES, MOST_BYTES, SECONDS, Spares
+from aeron_spark.streams import stage_files as module
+from aeron_spark.streams.stage_files import LEAST_BYTES, MOST_BYTES, SECONDS, Space, Spares
 from aeron_spark.streams.stages import Stage, Stages
-from aeron_spark.wire.stages import encode_values_item
+from aeron_spark.wire.staged_items import encode_values_item
 
 
 class Clock:

@@ -18,10 +18,10 @@ import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.streams import stages as stages_module
-from aeron_spark.streams.space import Space
+from aeron_spark.streams.stage_files import Space
 from aeron_spark.streams.stages import FILE_BYTES, Stage, StageRef, Stages, by_partition
-from aeron_spark.wire.frame import Content, Header
-from aeron_spark.wire.stages import StagedGroup, StagedValues, encode_group_item, encode_values_item
+from aeron_spark.wire.chunk import Content, Header
+from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
 
 CONNECTOR = Path(stages_module.__file__).resolve().parents[2]
 VALUES = [b"one", b"", b"three"]
@@ -294,7 +294,7 @@ CHILD = """
 import resource, sys
 from pathlib import Path
 from aeron_spark.errors import TransportError
-from aeron_spark.streams.space import Space
+from aeron_spark.streams.stage_files import Space
 from aeron_spark.streams.stages import Stages
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
 space = Space(0)

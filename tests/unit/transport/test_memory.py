@@ -7,9 +7,8 @@ import itertools
 import pytest
 
 from aeron_spark.errors import InUseError, TransportError
+from aeron_spark.transport.api import Dialing, Failed, Listening, Lost, OfferResult, Place, Wishes
 from aeron_spark.transport.memory import MemoryDialing, MemoryListening, MemoryNetwork
-from aeron_spark.transport.offer import OfferResult
-from aeron_spark.transport.port import Dialing, Failed, Listening, Lost, Place, Wishes
 from tests.transport_contract import Open, Reading, TransportContract, send, until
 
 

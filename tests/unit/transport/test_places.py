@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.places import Address, client_ports, port_pair, server_address, server_addresses
-from aeron_spark.transport.port import Place
-from aeron_spark.transport.wiring import ClientPorts
+from aeron_spark.transport.api import Place
+from aeron_spark.transport.endpoint_channels import (
+    Address,
+    ClientPorts,
+    client_ports,
+    port_pair,
+    server_address,
+    server_addresses,
+)
 
 
 def places(text: str, ports: tuple[int, int] | None = None) -> list[Place]:

@@ -12,7 +12,7 @@ import pytest
 
 import aeron_spark
 from aeron_spark.errors import UsageError, WaitTimeout
-from aeron_spark.transport.waiting import result_within
+from aeron_spark.waiting import result_within
 
 
 def ended(value: object = None, error: Exception | None = None) -> Future[Any]:
@@ -68,7 +68,7 @@ def test_finding_c10_no_module_waits_for_a_future_in_another_way() -> None:
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef) and any(map(_waits, ast.walk(function))):
                 found.add(f"{path.relative_to(package).as_posix()} {function.name}")
-    assert found == {"transport/waiting.py result_within"}
+    assert found == {"waiting.py result_within"}
 
 
 def _waits(node: ast.AST) -> bool:

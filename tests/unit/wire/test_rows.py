@@ -6,7 +6,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from aeron_spark.wire.rows import repeated
+from aeron_spark.wire.values import repeated
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_value_is_repeated_as_pyarrow_would(value: int | str, kind: pa.DataTyp
 
 def test_repeating_a_value_does_not_load_pandas() -> None:
     program = (
-        "import sys, pyarrow as pa; from aeron_spark.wire.rows import repeated;"
+        "import sys, pyarrow as pa; from aeron_spark.wire.values import repeated;"
         "repeated('x', pa.string(), 3); repeated(1, pa.int64(), 3); assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

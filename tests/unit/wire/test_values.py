@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire import values as values_module
-from aeron_spark.wire.chunks import Group, Reassembler, split
-from aeron_spark.wire.frame import Content, Header, decode, encode
+from aeron_spark.wire.chunk import Content, Header, decode, encode
+from aeron_spark.wire.groups import Group, Reassembler, split
 from aeron_spark.wire.values import Run, Values, decode_values, encode_values, read_groups, runs, value_at
-from tests.unit.wire.test_frame import LITERAL, LITERAL_HEADER, changed
+from tests.unit.wire.test_chunk import LITERAL, LITERAL_HEADER, changed
 
 HEADER = Header(Content.BYTES, 0, published_ns=77, batch=4, partition=2, writer="writer-1")
 

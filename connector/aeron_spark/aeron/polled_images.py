@@ -1,0 +1,150 @@
+"""Single messages as bytes, polled from Python: for protocols of a few messages a second, and image by image.
+
+Fragments are put together here and not by Aeron's assembler, because the sender chooses the length of a message (up to
+16 MiB) and a limit is wanted before the memory is taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import jpype
+
+from aeron_spark.aeron.client import Client, require_open
+from aeron_spark.aeron.exceptions import java_errors
+from aeron_spark.aeron.jvm import jclass
+from aeron_spark.errors import TransportError
+from aeron_spark.transport.api import OfferResult
+
+BEGIN: Final = 0x80  # flags of a fragment
+END: Final = 0x40
+CHANNEL_ERRORED: Final = -1
+LONGEST_REASON: Final = 1_000  # bytes; Aeron takes 1023
+
+
+class Incoming:
+    """One image. ``id`` is never used again by its driver, as a session id may be."""
+
+    def __init__(self, image: Any, limit: int) -> None:
+        self.id = int(image.correlationId())
+        self.session_id = int(image.sessionId())
+        self.source = _bracketed(str(image.sourceIdentity()))
+        self._image = image
+        self._limit = limit
+        self._messages: deque[bytes | None] = deque()
+        self._parts: list[bytes] = []
+        self._length = 0
+        self._begun = False
+        self._handler = jpype.JProxy("io.aeron.logbuffer.FragmentHandler", dict={"onFragment": self._on_fragment})
+
+    def poll(self, fragments: int) -> list[bytes | None]:
+        """Return the messages that ``fragments`` fragments finished; None stands for one longer than the limit."""
+        self._image.poll(self._handler, fragments)
+        found = list(self._messages)
+        self._messages.clear()
+        return found
+
+    def reject(self, reason: str) -> None:
+        """Have the driver end this image and tell its sender why; asked again, it does nothing."""
+        if not self._image.isClosed():
+            with java_errors(f"rejecting the image from {self.source}"):
+                self._image.reject(reason[:LONGEST_REASON])
+
+    def _on_fragment(self, buffer: Any, offset: int, length: int, header: Any) -> None:
+        flags = int(header.flags()) & 0xFF
+        if flags & BEGIN:
+            self._begun, self._parts, self._length = True, [], 0
+        elif not self._begun:
+            return  # joined in the middle of a message
+        self._length += length
+        if self._length <= self._limit:
+            copy = jpype.JArray(jpype.JByte)(int(length))
+            buffer.getBytes(offset, copy)
+            self._parts.append(bytes(memoryview(copy)))
+        else:
+            self._parts = []
+        if flags & END:
+            self._messages.append(b"".join(self._parts) if self._length <= self._limit else None)
+            self._begun, self._parts, self._length = False, [], 0
+
+
+class Listening:
+    """A subscription, its images one by one. ``limit`` bounds a message, in bytes."""
+
+    def __init__(self, client: Client, channel: str, stream_id: int, limit: int) -> None:
+        self.client = client
+        self.channel = channel
+        self._limit = limit
+        self._subscription = client.subscription(channel, stream_id)
+        self._images: dict[int, Incoming] = {}
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it listens, once the driver has bound it; else an empty text."""
+        if int(self._subscription.channelStatus()) == CHANNEL_ERRORED:
+            raise TransportError(f"{self.channel} cannot be listened to", remedy="See 'aeron-spark errors'.")
+        addresses = self._subscription.localSocketAddresses()
+        return str(addresses.get(0)) if addresses.size() else ""
+
+    def images(self) -> list[Incoming]:
+        """Return the images from which something may come. Raises TransportError once the subscription is closed.
+
+        An image whose sender closed it, and of which all was polled, is left out.
+        """
+        if self._subscription.isClosed():
+            require_open(self.client, "receiving")
+            raise TransportError("the subscription is closed", remedy="Try again: a new one is made.")
+        found = {}
+        for image in self._subscription.images():
+            if image.isEndOfStream():
+                continue
+            number = int(image.correlationId())
+            found[number] = self._images.get(number) or Incoming(image, self._limit)
+        self._images = found
+        return list(found.values())
+
+    def close(self) -> None:
+        """Close the subscription."""
+        with java_errors(f"closing the subscription to {self.channel}"):
+            self._subscription.close()
+
+
+class Talking:
+    """An exclusive publication that takes bytes."""
+
+    def __init__(self, client: Client, channel: str, stream_id: int) -> None:
+        self.client = client
+        self.channel = channel
+        self._publication = client.exclusive_publication(channel, stream_id)
+        self.session_id = int(self._publication.sessionId())
+        self.max_message_bytes = int(self._publication.maxMessageLength())
+
+    @property
+    def connected(self) -> bool:
+        """Whether a subscriber is connected."""
+        return bool(self._publication.isConnected())
+
+    def offer(self, message: bytes) -> OfferResult | None:
+        """Offer one message, once; return None where it was taken, else why not. CLOSED raises TransportError."""
+        buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(jpype.JArray(jpype.JByte)(message))
+        with java_errors(f"publishing on {self.channel}"):
+            position = int(self._publication.offer(buffer, 0, len(message)))
+        if position >= 0:
+            return None
+        result = OfferResult(position)
+        if result is OfferResult.CLOSED:
+            require_open(self.client, "publishing")
+            raise TransportError("the publication is closed", remedy="Try again: a new one is made.")
+        return result
+
+    def close(self) -> None:
+        """Close the publication; its channel lingers in the driver for as long as the channel says."""
+        with java_errors(f"closing the publication on {self.channel}"):
+            self._publication.close()
+
+
+def _bracketed(identity: str) -> str:
+    """``0:0:0:0:0:0:0:1:57806``, as Aeron writes an IPv6 source, with its address in brackets; others as they are."""
+    host, _, port = identity.rpartition(":")
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else identity

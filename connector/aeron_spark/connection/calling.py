@@ -1,0 +1,207 @@
+"""Remote calls of one connection: what we call waits for an answer, what the peer calls runs in the pool."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+from aeron_spark.connection.carrier import Carrier
+from aeron_spark.connection.home import Home
+from aeron_spark.connection.listeners import LOG
+from aeron_spark.errors import AeronSparkError, OptionError
+from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.message_types import Buffer, Reference
+from aeron_spark.protocol.rpc_calls import Calls, Ended
+from aeron_spark.protocol.rpc_dispatch import Dispatcher, Invocation
+from aeron_spark.protocol.rpc_messages import (
+    Call,
+    Create,
+    Delete,
+    Gone,
+    Request,
+    Target,
+    call_name,
+    encode_object,
+    named,
+)
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
+from aeron_spark.waiting import result_within
+
+Send = Callable[[int, bytes, float | None], None]  # kind, payload, until when to wait for room; None: do not wait
+Permit = Callable[[Target, str], bool]
+STUCK: Final = (
+    "This process has too much to do, or its connection has failed: connect again. It may still be done there"
+)
+GRACE: Final = 5.0  # seconds beyond its deadline until a call that nobody ended gives up by itself
+
+
+class Calling:
+    """``send`` sends a record, whatever its size."""
+
+    def __init__(
+        self, carrier: Carrier, home: Home, permit: Permit, send: Send, report: Callable[[BaseException], None],
+        number: int, label: Callable[[], str],
+    ) -> None:  # fmt: skip
+        settings = home.settings
+        self._carrier = carrier
+        self._home = home
+        self._send = send
+        self._report = report
+        self._number = number
+        self._label = label
+        self.objects = ConnectionObjects(home.objects, self._invoke, max_objects=settings.max_objects)
+        self.references = LockedReferences(self.objects, carrier)
+        self.calls = Calls(home.types, self.objects, max_in_flight=settings.max_calls, connection=number)
+        self.dispatcher = Dispatcher(
+            home.types, self.objects, home.errors, permit=permit, max_running=settings.max_running
+        )
+
+    def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
+        """Have the peer's factory make an object, and return its stand-in."""
+        proxy = self._request(Kind.OBJECT, Create(factory, args, kwargs), CALL_TIMEOUT if timeout is None else timeout)
+        assert isinstance(proxy, Proxy)  # the dispatcher answers a creation by a reference, whatever was made
+        return proxy
+
+    def delete(self, proxy: Proxy, timeout: float | None) -> None:
+        """End the peer's object that was made for us."""
+        target = remote_of(proxy).target
+        if not isinstance(target, int):
+            raise OptionError(f"{proxy!r} is a global object, which its own side ends", remedy="Leave it")
+        self._request(Kind.OBJECT, Delete(target), CALL_TIMEOUT if timeout is None else timeout)
+        with self._carrier.lock:
+            self.objects.ended_there(target)
+
+    def end(self, value: object) -> bool:
+        """End our own object for the peer; whether it was one."""
+        with self._carrier.lock:
+            number = self.objects.end(value)
+            if number is None:
+                return False
+            record = encode_object(0, Gone(number), self._home.types, self.objects)
+        self._send(Kind.OBJECT, record, None)
+        return True
+
+    def asked(self, kind: int, payload: Buffer) -> None:
+        """The peer calls, or asks for an object."""
+        with self._carrier.lock:
+            taken = self.dispatcher.call(payload) if kind == Kind.CALL else self.dispatcher.object_request(payload)
+        if isinstance(taken, Invocation):
+            try:
+                self._home.working.submit(self._run, taken)
+            except RuntimeError:  # the endpoint is closing
+                return
+        elif taken is not None:
+            self._send(Kind.RETURN, taken, None)
+
+    def answered(self, payload: Buffer) -> None:
+        """The peer answers."""
+        with self._carrier.lock:
+            ended = self.calls.answer(payload)
+        if ended is not None:
+            _finish(ended)
+
+    def tick(self, now: float) -> None:
+        """End the calls whose time is over."""
+        deadline = self.calls.deadline()
+        if deadline is not None and deadline <= now:
+            with self._carrier.lock:
+                over = self.calls.expired(now)
+            for ended in over:
+                _finish(ended)
+
+    def close(self, reason: str) -> None:
+        """End every call and every object."""
+        with self._carrier.lock:
+            over = self.calls.close(reason)
+            self.objects.close()
+        for ended in over:
+            _finish(ended)
+
+    def _invoke(
+        self, target: Target, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Mode,
+        timeout: float | None,
+    ) -> Any:  # fmt: skip
+        call = Call(target, method, args, kwargs)
+        if mode is Mode.ONE_WAY:
+            with self._carrier.lock:
+                record = self.calls.one_way(call)
+            self._send(Kind.CALL, record, self._until(None))
+            return None
+        return self._request(Kind.CALL, call, timeout)
+
+    def _request(self, kind: int, request: Request, timeout: float | None) -> Any:
+        waiter: Future[Any] = Future()
+        with self._carrier.lock:
+            record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
+        try:
+            self._send(kind, record, self._until(timeout))
+            # the event loop ends it at its deadline; a grace, should it be held up, or have ended
+            within = timeout + GRACE if timeout else None
+            return result_within(waiter, within, f"the answer to {named(request)}", remedy=STUCK)
+        except BaseException:
+            with self._carrier.lock:
+                self.calls.withdraw(waiter)
+            raise
+
+    def _until(self, timeout: float | None) -> float:
+        return time.monotonic() + (timeout or self._home.settings.send_seconds)
+
+    def _run(self, invocation: Invocation) -> None:
+        outcome = invocation.run()
+        with self._carrier.lock:
+            answer = self.dispatcher.finish(invocation, outcome)
+        if outcome.error is not None:
+            self._failed(invocation, outcome.error)
+        if answer is not None:
+            try:
+                self._send(Kind.RETURN, answer, None)
+            except AeronSparkError as error:
+                self._report(error)
+
+    def _failed(self, invocation: Invocation, error: BaseException) -> None:
+        if invocation.one_way:
+            self._report(error)
+            return
+        name = call_name(self._number, invocation.call_id)
+        if isinstance(error, AeronSparkError):  # its caller gets the whole of it, with its remedy
+            LOG.info("call %s of %s failed: %s: %r", name, self._label(), invocation.what, str(error))
+        else:
+            LOG.warning("call %s of %s failed: %s\n%s", name, self._label(), invocation.what, _stack(error))
+
+
+class LockedReferences:
+    """The objects of a connection for whoever encodes and decodes without its lock."""
+
+    def __init__(self, objects: ConnectionObjects, carrier: Carrier) -> None:
+        self._objects = objects
+        self._lock = carrier.lock
+
+    def refer(self, value: object) -> Reference | None:
+        """As ``ConnectionObjects``."""
+        with self._lock:
+            return self._objects.refer(value)
+
+    def resolve(self, reference: Reference) -> object:
+        """As ``ConnectionObjects``."""
+        with self._lock:
+            return self._objects.resolve(reference)
+
+
+def _stack(error: BaseException) -> str:
+    """Return the stack and the error's text, which its caller may have chosen, so that no line looks like the log's."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    return "\n".join("    | " + "".join(one if one.isprintable() else "?" for one in line) for line in lines)
+
+
+def _finish(ended: Ended) -> None:
+    waiter = ended.token
+    assert isinstance(waiter, Future)
+    if waiter.done():
+        return
+    if ended.error is not None:
+        waiter.set_exception(ended.error)
+    else:
+        waiter.set_result(ended.value)

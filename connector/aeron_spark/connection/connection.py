@@ -1,0 +1,396 @@
+"""A connection as a program uses it: send, listen, call, ping, close. It outlives its duologues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark.connection.calling import GRACE, STUCK, Calling
+from aeron_spark.connection.carrier import NUMBER_BYTES, Carrier
+from aeron_spark.connection.deliveries import Deliveries
+from aeron_spark.connection.home import Home, Who
+from aeron_spark.connection.lanes import Lane
+from aeron_spark.connection.link import Link
+from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.streaming import Streaming, content_of
+from aeron_spark.connection.waiters import Waiters
+from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
+from aeron_spark.protocol.frames import Kind, Record
+from aeron_spark.protocol.liveness import Liveness, Pings
+from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
+from aeron_spark.protocol.rpc_objects import Origin, Proxy
+from aeron_spark.protocol.session import Session
+from aeron_spark.protocol.transfers import Purpose, Received
+from aeron_spark.transport.api import OfferResult
+from aeron_spark.waiting import result_within
+
+BATCH: Final = 2_000  # small messages encoded at a time by send_many
+BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
+MESSAGES_ALONE: Final = frozenset((Kind.MESSAGE,))
+MESSAGES: Final = frozenset((Kind.MESSAGE, Kind.MESSAGE_ACK_WANTED))
+PURPOSES: Final = {Purpose.CALL: Kind.CALL, Purpose.RETURN: Kind.RETURN, Purpose.OBJECT: Kind.OBJECT}
+
+
+class Connection:
+    """One peer. Thread-safe; what its own endpoint calls stands below ``close``.
+
+    ``id`` is the same number at both ends; ``data`` is the program's own. A subclass of a program's own is given to its
+    endpoint as ``connection_class``.
+    """
+
+    def __init__(self, home: Home, who: Who, number: int) -> None:
+        settings = home.settings
+        self.id = number
+        self.who = who
+        self.data: dict[str, Any] = {}
+        self.home = home
+        self.tampered: list[float] = []  # when frames failed their authentication, of late
+        self.carrier = Carrier(
+            Session(settings.session, time.monotonic()), lambda: self.label, lambda: home.attend(self)
+        )
+        self._pings = Pings(settings.times.ping_seconds)
+        self._round_trips = Waiters()
+        self._listeners: Listeners[Callable[[Any], object]] = Listeners()
+        self._goodbyes: list[Callable[[Connection], object]] = []
+        self._lane = Lane(home.listening, settings.queue_bytes, self._has_room)
+        self._assembling = Lane(home.listening, settings.queue_bytes, self._has_room)
+        self._calling = Calling(
+            self.carrier, home, lambda target, method: home.permitted(self, target, method), self._send_record,
+            self._report, number, lambda: self.label,
+        )  # fmt: skip
+        self._streaming = Streaming(self.carrier, home, self._assembling, self._stream_came, self._report)
+        types, objects = home.types, self._calling.references
+        self._deliveries = Deliveries(
+            self.carrier, self._lane, lambda data: types.decode(data, objects),
+            lambda type_id, body: types.decode_body(type_id, body, objects), self._hand, self._report,
+        )  # fmt: skip
+
+    @property
+    def key(self) -> bytes:
+        """The peer's public key, 32 bytes; it has proved to own it."""
+        return self.who.key
+
+    @property
+    def tag(self) -> str:
+        """What the client calls itself."""
+        return self.who.tag
+
+    @property
+    def remote_address(self) -> str:
+        """The peer's IP address as it is seen here; an empty text over IPC."""
+        return self.who.address
+
+    @property
+    def remote_port(self) -> int:
+        """The peer's UDP port as it is seen here; 0 over IPC."""
+        return self.who.port
+
+    @property
+    def is_ipc(self) -> bool:
+        """Whether the peer shares this endpoint's media driver."""
+        return self.who.is_ipc
+
+    @property
+    def remote_key_changed(self) -> bool:
+        """Whether the peer is known by another key, and was let in because validation is off."""
+        return self.who.key_changed
+
+    @property
+    def max_message(self) -> int:
+        """Bytes of the longest message that is sent in one piece; longer ones are streamed in chunks."""
+        return self.carrier.session.limits.max_record_bytes - TYPE_ID.size
+
+    @property
+    def connected(self) -> bool:
+        """Whether a duologue carries the connection now."""
+        return self.carrier.attached
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over for good."""
+        return self.carrier.ended is not None
+
+    @property
+    def last_result(self) -> OfferResult | None:
+        """Why Aeron did not take the last frame that was offered; None if it did."""
+        return self.carrier.last_result
+
+    @property
+    def label(self) -> str:
+        """How both ends name the connection in their logs."""
+        return f"connection {self.id:08x} {self.tag}".rstrip()
+
+    def __repr__(self) -> str:
+        return f"<{self.label}, {'closed' if self.closed else 'connected' if self.connected else 'away'}>"
+
+    def send(self, message: object, *, timeout: float | None = None, acknowledge: bool = False) -> None:
+        """Send a message; it arrives once, in order, or the session is lost.
+
+        Returns once it is accepted, with ``acknowledge`` once the peer's listeners have returned. ``timeout`` is how
+        long to wait for that, in seconds (default: the endpoint's); 0 tries once. Raises WaitTimeout with the result
+        that Aeron gave last, OptionError for what cannot be sent, SessionLost or EndedError once it is over.
+        """
+        seconds = self._seconds(timeout)
+        if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
+            self.carrier.push(Kind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
+            return
+        encoded = self.home.types.encode(message, self._calling.references)
+        if encoded.size + NUMBER_BYTES <= self.carrier.session.limits.max_record_bytes:
+            data = b"".join(encoded.parts())
+            if acknowledge:
+                self._deliveries.send(data, seconds, self.label)
+            else:
+                self.carrier.push(Kind.MESSAGE, data, time.monotonic() + seconds)
+            return
+        acknowledged = (lambda: self._deliveries.send(b"", seconds, self.label)) if acknowledge else None
+        self._streaming.send_message(encoded, seconds, acknowledged)
+
+    def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
+        """Send many messages, many to a frame: the fast way for small ones. Raises as ``send`` does."""
+        seconds = self._seconds(timeout)
+        most = self.carrier.session.limits.max_record_bytes
+        encode, objects = self.home.types.encode, self._calling.references
+        for first in range(0, len(messages), BATCH):
+            some = messages[first : first + BATCH]
+            payloads = [
+                BYTES_HEAD + one if type(one) is bytes else b"".join(encode(one, objects).parts()) for one in some
+            ]
+            if max(map(len, payloads)) > most:
+                for one in some:
+                    self.send(one, timeout=timeout)
+            else:
+                self.carrier.push_many(Kind.MESSAGE, payloads, time.monotonic() + seconds)
+
+    def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
+        """Send a file, read as it goes; the peer's listeners for ReceivedFile get it. Raises as ``send`` does."""
+        self._streaming.send_file(Path(path), name, self._seconds(timeout))
+
+    def on_message(self, kind: type, listener: Callable[[Any], object]) -> None:
+        """Have ``listener(message)`` called for each message of this class or a subclass; ``object`` for all."""
+        with self.carrier.lock:
+            self._listeners.add(kind, listener)
+
+    def on_disconnect(self, listener: Callable[[Connection], object]) -> Callable[[Connection], object]:
+        """Have ``listener(connection)`` called once when the connection has gone."""
+        self._goodbyes.append(listener)
+        return listener
+
+    def register(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
+        """Let this peer call the listed methods of ``value``; return the number by which it does."""
+        with self.carrier.lock:
+            return self._calling.objects.register(value, methods, number)
+
+    def serve(self, value: object, methods: Iterable[str], number: int) -> None:
+        """As ``register``, for what the endpoint itself offers on every connection; it counts as no object."""
+        with self.carrier.lock:
+            self._calling.objects.register(value, methods, number, origin=Origin.SERVICE)
+
+    def unregister(self, value: object) -> bool:
+        """End an object of ours for this peer, who is told; whether it was one."""
+        return self._calling.end(value)
+
+    def remote(self, target: str | int) -> Proxy:
+        """A stand-in for the peer's object of this name or number. Nobody is asked: a wrong one fails when called."""
+        with self.carrier.lock:
+            return self._calling.objects.proxy(target)
+
+    def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
+        """Have the peer's factory of this name make an object for us, and return a stand-in for it."""
+        return self._calling.create(factory, args, kwargs, timeout)
+
+    def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
+        """End an object that was made for us, on both sides."""
+        self._calling.delete(proxy, timeout)
+
+    def ping(self, timeout: float | None = None) -> float:
+        """Return the round trip to the peer's endpoint and back, in seconds.
+
+        Raises WaitTimeout without an answer in time, ConnectError while no duologue is there.
+        """
+        seconds = self.home.settings.times.ping_seconds if timeout is None else timeout
+        with self.carrier.lock:
+            self.carrier.check()
+            if not self.connected:
+                raise ConnectError(f"{self.label} is away", remedy="It is being made anew; try again")
+            number = self._pings.start(time.monotonic(), seconds)
+            if number is None:
+                raise UsageError("too many pings wait for their answer", remedy="Wait for some of them")
+            waiter = self._round_trips.add(number)
+        self.carrier.say(Kind.PING, number.to_bytes(NUMBER_BYTES, "big"))
+        # the event loop ends it at its deadline, and ``end`` where there is no event loop any more
+        return float(result_within(waiter, seconds + GRACE, f"the answer of {self.label} to a ping", remedy=STUCK))
+
+    def close(self, *, keep_session: bool = False) -> None:
+        """Close: what was sent goes out first, for some seconds at most. The peer is told at once.
+
+        With ``keep_session`` both sides keep what was not acknowledged, and the client can come back to it.
+        """
+        self.home.leave(self, keep_session)
+
+    # What follows is for the endpoint it belongs to.
+
+    def arrived(self, link: Link, payload: memoryview, now: float) -> list[Record]:
+        """Take a frame; return OPEN and CLOSE records, which are the endpoint's. Raises as ``Carrier.arrived``."""
+        records = self.carrier.arrived(link, payload, now)
+        if not records:
+            return []
+        if {kind for kind, _, _ in records} == MESSAGES_ALONE:
+            self._messages(link, records)
+            return []
+        return self._sort(link, records, now)
+
+    def tick(self, now: float) -> Liveness | None:
+        """Look after the time. Raises the session's error once it has waited for too long."""
+        self._calling.tick(now)
+        for number in self._pings.expire(now):
+            self._round_trips.fail(
+                number, WaitTimeout(f"no answer to a ping of {self.label} in time", remedy="Look at the network")
+            )
+        return self.carrier.tick(now)
+
+    def in_order(self, work: Callable[[], None]) -> None:
+        """Run ``work`` after all listeners of what came before."""
+        self._lane.add(work)
+
+    def say_goodbye(self) -> None:
+        """Call those who listen for the end."""
+        for listener in self._goodbyes:
+            try:
+                listener(self)
+            except Exception as error:
+                self.home.report(self, error)
+
+    def end(self, error: AeronSparkError) -> None:
+        """It is over for good: whoever waits hears ``error``, and what had arrived in parts is removed."""
+        self.carrier.end(error)
+        self._calling.close(error.what)
+        self._streaming.close()
+        with self.carrier.lock:
+            self._pings.cancel()
+        for waiters in (self._round_trips, self._deliveries.waiters):
+            waiters.fail_all(error)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a ping or a call waits for its answer, or its deadline."""
+        return bool(self._pings.pending or len(self._calling.calls))
+
+    @property
+    def held(self) -> dict[str, int]:
+        """What is in use: for statistics, and for a look that nothing leaks."""
+        return {
+            "calls": len(self._calling.calls),
+            "running": self._calling.dispatcher.running,
+            "objects": len(self._calling.objects),
+            "pings": self._pings.pending,
+            "streams": len(self._streaming.assembly),
+            "stream_bytes": self._streaming.assembly.held_bytes,
+            "buffered_bytes": self.carrier.session.buffered_bytes,
+            "acknowledgements": len(self._deliveries.waiters),
+        }
+
+    def _sort(self, link: Link, records: list[Record], now: float) -> list[Record]:
+        for_endpoint: list[Record] = []
+        messages: list[Record] = []
+        for record in records:
+            kind, _, payload = record
+            if kind in MESSAGES:
+                messages.append(record)
+                continue
+            if messages and kind == Kind.STREAM_FINISHED:
+                self._messages(link, messages)
+                messages = []
+            if kind == Kind.OPEN or kind == Kind.CLOSE:
+                for_endpoint.append(record)
+                continue
+            try:
+                self._take(kind, payload, now)
+            except AeronSparkError as error:  # of one record: the others are as good as before
+                self._report(error)
+        if messages:
+            self._messages(link, messages)
+        self._hold_up(link)
+        return for_endpoint
+
+    def _take(self, kind: int, payload: memoryview, now: float) -> None:
+        match kind:
+            case Kind.CALL | Kind.OBJECT:
+                self._calling.asked(kind, payload)
+            case Kind.RETURN:
+                self._calling.answered(payload)
+            case Kind.DELIVERED:
+                self._deliveries.delivered(payload)
+            case Kind.PING:
+                self.carrier.say(Kind.PONG, bytes(payload[:NUMBER_BYTES]))
+            case Kind.PONG:
+                self._pong(int.from_bytes(payload[:NUMBER_BYTES], "big"), now)
+            case Kind.STREAM_FINISHED:
+                self._deliveries.in_turn(self._streaming.finished(payload))
+            case Kind.STREAM_START | Kind.STREAM_DATA | Kind.STREAM_FAILED:
+                self._streaming.arrived(kind, payload)
+
+    def _messages(self, link: Link, records: Sequence[Record]) -> None:
+        self._deliveries.messages(records)
+        self._hold_up(link)
+
+    def _hold_up(self, link: Link) -> None:
+        """Have the peer wait where listeners do not keep up: first by its own buffer's bound, which it may ignore."""
+        for lane in (self._lane, self._assembling):
+            if lane.full:
+                self.carrier.hold_up(True)
+                if lane.beyond(self.home.settings.session.buffer_bytes):
+                    self.home.pause(link.token)
+                self._has_room()  # listeners may have made some in between
+
+    def _has_room(self) -> None:
+        if self._lane.full or self._assembling.full:
+            return
+        self.carrier.hold_up(False)
+        link = self.carrier.link
+        if link is not None:
+            self.home.resume(link.token)
+
+    def _report(self, error: BaseException) -> None:
+        self.home.report(self, error)
+
+    def _pong(self, number: int, now: float) -> None:
+        with self.carrier.lock:
+            seconds = self._pings.pong(number, now)
+        if seconds is not None:
+            self._round_trips.answer(number, seconds)
+
+    def _stream_came(self, received: Received) -> Callable[[], None] | None:
+        kind = PURPOSES.get(received.start.purpose)
+        if kind is None:
+            return self._deliveries.stream(received, self.home.settings.spill_folder)
+        if kind is Kind.RETURN:
+            self._calling.answered(content_of(received))
+        else:
+            self._calling.asked(kind, content_of(received))
+        return None
+
+    def _hand(self, message: object) -> None:
+        heard = self.home.deliver(self, message)
+        for listener in self._listeners.matching(type(message)):
+            heard = True
+            try:
+                listener(message)
+            except Exception as error:
+                self.home.report(self, error)
+        if not heard:
+            self.home.report(
+                self, UsageError(f"nobody listens for a {type(message).__name__}", remedy="Add a listener for it")
+            )
+
+    def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
+        if len(payload) > self.carrier.session.limits.max_record_bytes:
+            self._streaming.send_record(kind, payload, self.home.settings.send_seconds)
+        elif end is None:
+            self.carrier.answer(kind, payload)
+        else:
+            self.carrier.push(kind, payload, end)
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self.home.settings.send_seconds if timeout is None else timeout

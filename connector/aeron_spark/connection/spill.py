@@ -1,0 +1,67 @@
+"""Files for streams that are too large for memory, and for files that were sent as such."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aeron_spark.protocol.message_types import Buffer
+from aeron_spark.protocol.transfers import Start
+
+PREFIX = "aeron-spark-"
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedFile:
+    """A file that the peer sent. It is removed when the listeners have returned; :meth:`keep` saves it.
+
+    ``name`` is what the peer calls it, without folders; do not trust it as a path.
+    """
+
+    path: Path
+    name: str
+    size: int
+
+    def keep(self, to: str | Path) -> Path:
+        """Move it to ``to``, a path or an existing folder, where ``name`` is then used."""
+        target = Path(to)
+        if target.is_dir():
+            target = target / (os.path.basename(self.name) or "unnamed")
+        return Path(shutil.move(self.path, target))
+
+
+class SpillFile:
+    """A sink of ``endpoint.assembly``: a file with a name of its own, 0600, removed unless it was closed."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+        self.path = Path(name)
+        self._file = os.fdopen(number, "wb", buffering=0)
+
+    def write(self, data: Buffer) -> None:
+        """Append ``data``."""
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def close(self) -> Path:
+        """Make it whole, and return where it is."""
+        self._file.close()
+        return self.path
+
+    def discard(self) -> None:
+        """Remove it."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+def spilling_to(folder: Path) -> Callable[[Start], SpillFile]:
+    """Return what opens a file in ``folder`` for each stream."""
+    return lambda _: SpillFile(folder)

@@ -1,0 +1,215 @@
+"""Streams of one connection: what is larger than a record, and files, in chunks that wait for room one by one."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from aeron_spark.connection.carrier import Carrier
+from aeron_spark.connection.home import Home
+from aeron_spark.connection.lanes import Lane
+from aeron_spark.connection.spill import ReceivedFile, spilling_to
+from aeron_spark.errors import AeronSparkError, RefusedError, SetupError
+from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.message_types import Buffer, Encoded
+from aeron_spark.protocol.session import RECORD_COST
+from aeron_spark.protocol.transfers import (
+    CHUNK_BYTES,
+    DATA,
+    Assembly,
+    Purpose,
+    Received,
+    Record,
+    Start,
+    decode_failed,
+    encode_failed,
+    send_buffer,
+    send_from,
+)
+from aeron_spark.protocol.transfers import Kind as StreamKind
+
+KINDS = {
+    StreamKind.START: Kind.STREAM_START,
+    StreamKind.DATA: Kind.STREAM_DATA,
+    StreamKind.FINISHED: Kind.STREAM_FINISHED,
+    StreamKind.FAILED: Kind.STREAM_FAILED,
+}
+PURPOSES = {int(Kind.CALL): Purpose.CALL, int(Kind.RETURN): Purpose.RETURN, int(Kind.OBJECT): Purpose.OBJECT}
+
+Then = Callable[[], None] | None  # what to do with a whole stream when its turn comes
+
+
+class Streaming:
+    """Sending is for any thread, receiving for the polling thread.
+
+    What arrives is put together on ``lane``, for it may be written to a file. There ``whole`` is called with each
+    stream that came, and returns what is to be done in its turn among the messages.
+    """
+
+    def __init__(
+        self, carrier: Carrier, home: Home, lane: Lane, whole: Callable[[Received], Then],
+        report: Callable[[BaseException], None],
+    ) -> None:  # fmt: skip
+        settings = home.settings
+        self._carrier = carrier
+        self._lane = lane
+        self._whole = whole
+        self._report = report
+        self._ids = itertools.count(1)
+        self._refused: dict[int, str] = {}  # why the peer refused, of streams that somebody is sending
+        self._sending: set[int] = set()
+        self._refusing = threading.Lock()
+        self.assembly = Assembly(
+            spilling_to(settings.spill_folder),
+            memory_limit=settings.stream_memory_bytes,
+            max_open=settings.max_streams,
+            max_held_bytes=settings.stream_held_bytes,
+            max_spilled_bytes=settings.stream_spilled_bytes,
+        )
+
+    def send_message(self, encoded: Encoded, seconds: float, acknowledged: Callable[[], None] | None = None) -> None:
+        """Send a message's body as a stream; every chunk may wait ``seconds`` for room.
+
+        ``acknowledged`` waits until the peer's listeners had it. Raises RefusedError if the peer does not take it.
+        """
+        start = Start(next(self._ids), Purpose.MESSAGE, len(encoded.body), type_id=encoded.type_id)
+        self._send(
+            start.stream_id, send_buffer(start, encoded.body, chunk_bytes=self._chunk_bytes), seconds, acknowledged
+        )
+
+    def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
+        """Send a record of a remote call that is too large to be one."""
+        start = Start(next(self._ids), PURPOSES[kind], len(payload))
+        self._send(start.stream_id, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), seconds)
+
+    def send_file(self, path: Path, name: str | None, seconds: float) -> None:
+        """Send a file."""
+        try:
+            size = path.stat().st_size
+            file = path.open("rb", buffering=0)
+        except OSError as error:
+            raise SetupError(f"{path} cannot be sent: {error.strerror}", remedy="Check the path") from error
+        with file:
+            start = Start(next(self._ids), Purpose.FILE, size, name=path.name if name is None else name)
+            self._send(start.stream_id, send_from(start, file.read, chunk_bytes=self._chunk_bytes), seconds)
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return min(CHUNK_BYTES, self._carrier.session.limits.max_record_bytes - DATA.size)
+
+    def arrived(self, kind: int, payload: Buffer) -> None:
+        """Take a record of a stream that does not end it. Errors end the stream, and its sender is told."""
+        if kind == Kind.STREAM_FAILED and decode_failed(payload).by_receiver:
+            self._was_refused(payload)
+        else:
+            self._lane.add(lambda: self._take(kind, payload), len(payload) + RECORD_COST)
+
+    def finished(self, payload: Buffer) -> Future[Then]:
+        """Take the record that ends a stream: what is to be done with the whole, once it is known."""
+        then: Future[Then] = Future()
+
+        def take() -> None:
+            done: Then = None
+            try:
+                done = self._take(Kind.STREAM_FINISHED, payload)
+            finally:
+                then.set_result(done)
+
+        if not self._lane.add(take):
+            then.set_result(None)
+        return then
+
+    def _take(self, kind: int, payload: Buffer) -> Then:
+        number = int.from_bytes(payload[:8], "big", signed=True)
+        try:
+            match kind:
+                case Kind.STREAM_START:
+                    self.assembly.start(payload)
+                case Kind.STREAM_DATA:
+                    self.assembly.data(payload)
+                case Kind.STREAM_FINISHED:
+                    received = self.assembly.finished(payload)
+                    if received is not None:
+                        return self._whole(received)
+                case _:
+                    given_up = self.assembly.failed(payload)
+                    if given_up is not None:
+                        self._report(RefusedError(f"the peer gave up a stream: {given_up.text}"))
+        except AeronSparkError as error:
+            self._carrier.answer(Kind.STREAM_FAILED, encode_failed(number, error.what, by_receiver=True))
+            self._report(error)
+        return None
+
+    def close(self) -> None:
+        """Remove what had arrived of streams that did not end."""
+        if not self._lane.add(self.assembly.close):
+            self.assembly.close()
+
+    def _was_refused(self, payload: Buffer) -> None:
+        given_up = decode_failed(payload)
+        with self._refusing:
+            sending = given_up.stream_id in self._sending
+            if sending:
+                self._refused[given_up.stream_id] = given_up.text
+        if not sending:
+            self._report(_refusal(given_up.text))
+
+    def _send(
+        self, number: int, records: Iterator[Record], seconds: float, acknowledged: Callable[[], None] | None = None
+    ) -> None:
+        with self._refusing:
+            self._sending.add(number)
+        try:
+            for kind, payload in records:
+                self._check(number)
+                self._carrier.push(KINDS[kind], payload, time.monotonic() + seconds)
+            if acknowledged is not None:
+                acknowledged()
+            self._check(number)
+        finally:
+            with self._refusing:
+                self._sending.discard(number)
+                self._refused.pop(number, None)
+
+    def _check(self, number: int) -> None:
+        with self._refusing:
+            text = self._refused.get(number)
+        if text is not None:
+            raise _refusal(text)
+
+
+def _refusal(text: str) -> RefusedError:
+    return RefusedError(f"the peer refused the stream: {text}", remedy="Send less, or in parts")
+
+
+def content_of(received: Received) -> Any:
+    """Return a stream's content as a buffer; what was spilled is mapped, and its file gone once it is let go."""
+    if not received.spilled:
+        return memoryview(received.content)
+    path = received.content
+    try:
+        if not received.start.total:
+            return memoryview(b"")
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def file_of(received: Received, folder: Path) -> ReceivedFile:
+    """Return the file that came; a small one was kept in memory, and is written now."""
+    if received.spilled:
+        return ReceivedFile(received.content, received.start.name, received.start.total)
+    sink = spilling_to(folder)(received.start)
+    try:
+        sink.write(received.content)
+    except OSError as error:
+        sink.discard()
+        raise SetupError(f"the file {received.start.name} cannot be written: {error.strerror}") from error
+    return ReceivedFile(sink.close(), received.start.name, received.start.total)

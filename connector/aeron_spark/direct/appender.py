@@ -1,0 +1,188 @@
+"""Appending to a stream directly: raw values, framed values, Arrow batches; at least once, acknowledged as asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aeron_spark.aeron.archive import ArchiveAddress
+from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archives import Reach, reach
+from aeron_spark.direct.publisher import PublishAddress, Publisher
+from aeron_spark.direct.recordings import check_audible
+from aeron_spark.errors import ConnectError, DataFormatError, OptionError
+from aeron_spark.log.writing import Source
+from aeron_spark.options import WriteOptions, direct_way
+from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
+from aeron_spark.wire.arrow import BatchEncoder, encode_parts, split_rows
+from aeron_spark.wire.chunk import Content, Header, payload_limit
+from aeron_spark.wire.groups import split
+from aeron_spark.wire.values import encode_values, runs, value_at
+
+
+class Appender:
+    """Appends to the stream of ``options`` for one task. Rows count up from 0 over everything appended.
+
+    ``connected`` is called each time a publication has its subscriber, and its recording, before it publishes.
+    """
+
+    def __init__(
+        self, options: WriteOptions, source: Source, *, clock: Callable[[], int] = time.time_ns,
+        connected: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.options = options
+        self._connected = connected
+        self.source = source
+        self.rows = 0
+        self._clock = clock
+        self.way = direct_way(options.way)
+        self._reach = reach(self.way)
+        self._publishers: dict[tuple[str, int], Publisher] = {}
+        self._encoding: BatchEncoder | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped because nobody was connected (``whenUnconnected=drop``)."""
+        return sum(publisher.dropped for publisher in self._publishers.values())
+
+    def raw(
+        self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
+    ) -> None:
+        """Append each value as one message, its bytes untouched. ``at``: another stream than the options'."""
+        publisher = self._publisher(at)
+        self._check_values(values, publisher.max_message_bytes)
+        publisher.publish_values(values, reserved)
+        self.rows += len(values)
+
+    def framed(
+        self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
+    ) -> None:
+        """Append each value in the wire format, in chunks where it is larger than a message."""
+        publisher = self._publisher(at)
+        limit = self._limit(publisher)
+        header = self._header(Content.BYTES)
+        for run in runs(values, max_message_bytes=limit, writer=self.source.writer):
+            part = values.slice(run.begin, run.length)
+            extra = None if reserved is None else reserved.slice(run.begin, run.length)
+            if run.small:
+                publisher.publish_values(encode_values(part, header, self.rows), extra)
+            else:
+                one = replace(header, row=self.rows)
+                chunks = partial(split, value_at(part, 0), one, max_message_bytes=limit)
+                publisher.publish_group(chunks, 0 if extra is None else int(extra[0].as_py()))
+            self.rows += run.length
+
+    def arrow(self, batch: pa.RecordBatch, at: tuple[str, int] | None = None) -> None:
+        """Append the rows of a batch as Arrow, split by rows to fit a message, one larger row in chunks."""
+        publisher = self._publisher(at)
+        limit = self._limit(publisher)
+        header = self._header(Content.ARROW)
+        most = payload_limit(limit, self.source.writer)
+        for first, piece in split_rows(batch, most):
+            if piece.num_rows:
+                one = replace(header, row=self.rows + first, rows=piece.num_rows)
+                # One row may be larger than a message, and than memory has room for a second time.
+                payload = self._encoder(most).encode(piece) if piece.num_rows > 1 else encode_parts(piece)
+                publisher.publish_group(partial(split, payload, one, max_message_bytes=limit))
+        self.rows += batch.num_rows
+
+    def finish(self) -> None:
+        """Return once everything appended is acknowledged."""
+        for publisher in self._publishers.values():
+            publisher.wait_acknowledged()
+
+    def _header(self, content: Content) -> Header:
+        source = self.source
+        return Header(
+            content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
+        )
+
+    def _encoder(self, most: int) -> BatchEncoder:
+        if self._encoding is None or self._encoding.most != most:
+            self._encoding = BatchEncoder(most)
+        return self._encoding
+
+    def _limit(self, publisher: Publisher) -> int:
+        asked, most = self.options.max_message_bytes, publisher.max_message_bytes
+        if asked is not None and asked > most:
+            raise OptionError(
+                f"option 'maxMessageBytes' is {asked}, and this channel's longest message has {most} bytes",
+                remedy="Lower it, or raise the channel's term-length, of which a message may be an eighth.",
+            )
+        return most if asked is None else asked
+
+    def _check_values(self, values: pa.Array[Any], most: int) -> None:
+        if values.null_count:
+            raise DataFormatError(
+                f"{values.null_count} of {len(values)} values are null, which a message cannot be",
+                remedy="Filter the nulls out before writing, or write all columns with payload=arrow.",
+            )
+        if self.options.max_message_bytes is not None:
+            most = min(most, self.options.max_message_bytes)
+        lengths: Any = pc.binary_length(values)  # type: ignore[call-overload]  # stubs know no Array[Any]
+        longest = pc.max(lengths).as_py() or 0
+        if longest > most:
+            raise DataFormatError(
+                f"a value has {longest} bytes, and the longest message of this channel has {most}",
+                remedy="Write with payload=framed, which sends it in chunks, or raise the channel's term-length, "
+                "of which a message may be an eighth (16 MiB at most).",
+            )
+
+    def _publisher(self, at: tuple[str, int] | None) -> Publisher:
+        way = self.way
+        channel, stream_id = (way.channel, way.stream_id) if at is None else at
+        publisher = self._publishers.get((channel, stream_id))
+        if publisher is None:
+            if at is not None:  # a row's own stream was not seen when the query was built
+                refuse_archive_streams(ChannelUri.parse(channel), stream_id)
+            options = self.options
+            address = PublishAddress(
+                self._reach.aeron_dir,
+                channel,
+                stream_id,
+                acknowledging_archive(options, self._reach, channel, stream_id, self.source.writer),
+                options.offer_timeout_s,
+                way.connect_timeout_s,
+                options.when_unconnected == "drop",
+            )
+            publisher = self._publishers[channel, stream_id] = Publisher(address, self._connected)
+        return publisher
+
+
+def acknowledging_archive(
+    options: WriteOptions, found: Reach, channel: str, stream_id: int, writer: str = ""
+) -> ArchiveAddress | None:
+    """Return the archive whose recording acknowledges, or None where the driver's word is enough.
+
+    Has the stream recorded first where ``record`` says so, for ``writer``. With ``ack=auto`` an archive that is not
+    there acknowledges nothing.
+    """
+    if options.ack == "driver" and options.record == "never":
+        return None
+    if options.ack == "auto" and options.when_unconnected == "drop":
+        return None
+    log = ArchiveLog(StreamAddress(channel, stream_id, found.archives[:1]))
+    try:
+        recorded = log.recorded()
+    except ConnectError:
+        if options.ack == "archive" or options.record != "never":
+            raise
+        return None
+    if not recorded and options.record != "never":
+        check_audible(log, channel)
+        log.start_recording(writer)
+        recorded = True
+    if options.ack == "driver" or (options.ack == "auto" and not recorded):
+        return None
+    if not recorded:
+        raise OptionError(
+            f"option 'ack' is 'archive', and stream {stream_id} of {channel} is not recorded",
+            remedy="Set option 'record' to 'auto', which has it recorded, or 'ack' to 'driver'.",
+        )
+    return found.archives[0]

@@ -1,0 +1,388 @@
+"""Recordings of the direct route: started once, where the archive can hear the stream; listed, stopped, deleted."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shlex
+import socket
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, RecordingSubscription, archive_of
+from aeron_spark.errors import OptionError, RefusedError
+from aeron_spark.log.api import EMBEDDED, RecordingState
+from aeron_spark.node import aeron_dir_argument
+from aeron_spark.transport.channel import ChannelUri, same_stream
+from aeron_spark.transport.recording_start import (
+    RecordingStart,
+    server_stream,
+    start_of,
+    without_start,
+)
+from aeron_spark.waiting import wait_for
+
+if TYPE_CHECKING:
+    from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+
+NEAR: Final = 5  # recordings that an error names
+STOP_TIMEOUT: Final = 10.0  # seconds for the recordings of a subscription that was ended to stop
+SESSION_ID: Final = "session-id"
+SERVER_STOPS: Final = "Leave it: the server records it while the server runs. To end that, stop the server."
+SERVER_DELETES: Final = (
+    "Leave it, or delete the whole stream through the server: 'aeron-spark streams delete {} --server HOST:PORT'."
+)
+
+
+class RecordingWarning(UserWarning):
+    """A recording was started: earlier messages of the stream were not recorded, and it goes on after this process."""
+
+
+def ask_to_record(log: ArchiveLog, states: list[RecordingState], record: str, query: str = "") -> None:
+    """Have the stream recorded unless it is, as ``record`` says; OptionError where that cannot or must not be done.
+
+    ``query`` names the query that wants it, for ``aeron-spark recordings list``.
+    """
+    if any(state.active for state in states) or log.recorded():
+        return
+    channel, stream_id = log.address.channel, log.address.stream_id
+    if record == "never":
+        if states:
+            return
+        raise OptionError(
+            f"stream {stream_id} of {channel} has no recording, and option 'record' is 'never'",
+            remedy="Let its publisher be recorded, or set option 'record' to 'auto', which records it from now on.",
+        )
+    check_audible(log, channel)
+    log.start_recording(query)
+    before = "was not recorded" if not states else "was no longer recorded"
+    lost = "earlier messages" if not states else "messages since its last recording"
+    warnings.warn(
+        f"stream {stream_id} of {channel} {before}; {lost}, if any, are lost. The archive "
+        f"{log.address.archives[0].name} records it from now on, until '{stop_command(log.address)}' ends that"
+        f"{_ending_with_node(log.address)}",
+        RecordingWarning,
+        stacklevel=2,
+    )
+
+
+def stop_command(address: StreamAddress) -> str:
+    """Return the command line that ends the recording of a stream."""
+    stream = f"--channel {shlex.quote(address.channel)} --stream-id {address.stream_id}"
+    return f"aeron-spark recordings stop {stream}{_reaching(address.archives[0])}"
+
+
+def _ending_with_node(address: StreamAddress) -> str:
+    """Say where a standing request ends with this machine's node: only one for a network channel keeps the node."""
+    if address.archives[0].name != EMBEDDED or ChannelUri.parse(address.channel).media != "ipc":
+        return ""
+    return ", or this machine's node stops, as it does when neither a program nor a publisher uses it"
+
+
+def _reaching(archive: ArchiveAddress) -> str:
+    """Return what a printed command line ends with, so that it reaches the archive."""
+    named = "" if archive.name == EMBEDDED else f" --archive {shlex.quote(archive.control_channel)}"
+    return f"{named}{aeron_dir_argument(archive.aeron_dir)}"
+
+
+def start_now(query: str = "") -> RecordingStart:
+    """Return what is noted of a recording that this process starts now."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    return RecordingStart(int(time.time() * 1000), f"{user}@{socket.gethostname()} {_program()}".strip(), query)
+
+
+def check_audible(log: ArchiveLog, channel: str) -> None:
+    """Raise OptionError where the archive's host cannot hear the channel: unicast goes to its own host only."""
+    archive = log.address.archives[0]
+    parsed = ChannelUri.parse(channel)
+    if archive.local:
+        elsewhere = parsed.is_unicast_elsewhere([], _resolve) and not _is_this_host(parsed)
+    else:
+        host = ChannelUri.parse(archive.control_channel).get("endpoint") or ""
+        elsewhere = parsed.is_unicast_elsewhere(_resolve(host.rpartition(":")[0].strip("[]")), _resolve)
+    if elsewhere:
+        raise OptionError(
+            f"the archive {archive.name} cannot hear {channel}: it is a unicast stream to another host",
+            remedy="Use the archive of that host (option 'archive'), or let the publisher use multicast or "
+            "multi-destination-cast (control-mode=dynamic), which several hosts can hear.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecording:
+    """A recording of an archive's catalog, or a standing subscription that has met no publisher yet (``id`` is None).
+
+    ``standing``: the archive records each publisher of the stream until it is told to stop. ``start`` and ``end`` are
+    positions in bytes; times are in milliseconds since the epoch.
+    """
+
+    archive: str
+    id: int | None
+    channel: str
+    stream_id: int
+    session_id: int | None
+    start: int | None
+    end: int | None
+    active: bool
+    standing: bool
+    began_ms: int | None
+    ended_ms: int | None
+    started: RecordingStart | None
+
+    @property
+    def label(self) -> str:
+        """What it is called in errors and answers."""
+        what = "the standing subscription to" if self.id is None else f"recording {self.id} of"
+        return f"{what} stream {self.stream_id} of {self.channel}"
+
+
+def list_recordings(
+    archives: Iterable[ArchiveAddress], channel: str | None = None, stream_id: int | None = None
+) -> list[ListedRecording]:
+    """Return the recordings of the direct route, of one channel or stream id where given, by archive and id.
+
+    The recordings of a server's named streams are not among them: ``aeron-spark streams`` manages those.
+    """
+    return [entry for address in archives for entry in _entries(address, channel, stream_id)]
+
+
+def stop_recordings(
+    archives: Sequence[ArchiveAddress],
+    recording_ids: Sequence[int] = (),
+    *,
+    channel: str | None = None,
+    stream_id: int | None = None,
+    timeout: float = STOP_TIMEOUT,
+) -> list[ListedRecording]:
+    """Stop recordings by id, or the stream of ``channel`` and ``stream_id``; return what was ended, as it is then.
+
+    The standing subscription of each stream is ended, too, and with it every recording that it feeds: else the next
+    publisher would be recorded again. Nothing is returned for what had ended before. Raises OptionError where there is
+    no such recording, RefusedError for one of a server's stream, WaitTimeout where one goes on after ``timeout``
+    seconds.
+    """
+    if (channel is None) != (stream_id is None):
+        raise OptionError(
+            "a stream is named by its channel and its stream id, and only one of them is given", remedy="Give both."
+        )
+    ended = []
+    for address in archives:
+        archive = archive_of(address)
+        known = [one for one in archive.recordings() if server_stream(one.original_channel) is None]
+        standing = archive.subscriptions()
+        if channel is None:
+            chosen = [_recording(archive, address, number, SERVER_STOPS) for number in recording_ids]
+            streams = [(one.channel, one.stream_id) for one in chosen]
+        else:
+            streams = [(channel, stream_id or 0)]
+        for text, number in streams:
+            ended += _stop_stream(archive, address, known, standing, text, number, timeout)
+    if channel is not None and not ended and not list_recordings(archives, channel, stream_id):
+        raise OptionError(
+            no_recording(archives, channel, stream_id or 0).what,
+            remedy="There is nothing to stop. If another stream is meant, correct 'channel' and 'streamId' "
+            "('aeron-spark recordings list' shows what is recorded).",
+        )
+    return list(dict.fromkeys(ended))
+
+
+def delete_recordings(archives: Sequence[ArchiveAddress], recording_ids: Sequence[int]) -> list[ListedRecording]:
+    """Delete stopped recordings with their files; return them as they were.
+
+    All are checked first. Raises OptionError where there is no such recording, RefusedError where one is still being
+    recorded or belongs to a server's stream.
+    """
+    deleted = []
+    for address in archives:
+        archive = archive_of(address)
+        standing = archive.subscriptions()
+        chosen = [_recording(archive, address, number, SERVER_DELETES) for number in dict.fromkeys(recording_ids)]
+        for one in chosen:
+            if one.stop_position is None:
+                raise RefusedError(
+                    f"recording {one.id} of stream {one.stream_id} of {without_start(one.original_channel)} is still "
+                    "being recorded",
+                    remedy=f"Stop it first: 'aeron-spark recordings stop {one.id}{_reaching(address)}'.",
+                )
+        for one in chosen:
+            deleted.append(_entry(archive, address, one, standing))
+            archive.delete(one.id)
+    return deleted
+
+
+def no_recording(archives: Sequence[ArchiveAddress], channel: str, stream_id: int) -> OptionError:
+    """Return the error for a stream that no archive has recorded; it names recordings of similar streams."""
+    wanted = ChannelUri.parse(channel)
+    listed = list_recordings(archives)
+    near = [one for one in listed if one.stream_id == stream_id]  # on another port, which is the likeliest mistake
+    near += [one for one in listed if one.stream_id != stream_id and _same(wanted, one.channel)]
+    names = list(dict.fromkeys(f"stream {one.stream_id} of {one.channel}" for one in near if one.id is not None))
+    more = f" and {len(names) - NEAR} more" if len(names) > NEAR else ""
+    beside = f"; it has {', '.join(names[:NEAR])}{more}" if names else ""
+    return OptionError(
+        f"the archive {', '.join(address.name for address in archives)} has no recording of stream {stream_id} of "
+        f"{channel}{beside}",
+        remedy="Correct 'channel' and 'streamId' ('aeron-spark recordings list' shows what is recorded), or have the "
+        "stream recorded first: 'aeron-spark send --record', or a streaming query with record=auto.",
+    )
+
+
+def _stop_stream(
+    archive: Archive,
+    address: ArchiveAddress,
+    known: Sequence[Recording],
+    standing: Sequence[RecordingSubscription],
+    channel: str,
+    stream_id: int,
+    timeout: float,
+) -> list[ListedRecording]:
+    """End the subscriptions of one stream, and its recordings; return those that were active, as they are then."""
+    wanted = ChannelUri.parse(channel, foreign=True)
+    mine = [one for one in standing if one.stream_id == stream_id and _same(wanted, one.channel)]
+    active = [
+        one for one in known if one.stop_position is None and one.stream_id == stream_id and _same(wanted, one.channel)
+    ]
+    for subscription in mine:
+        archive.stop_subscription(subscription)
+    stopped = []
+    for one in active:
+        # An archive may record one session for itself, without a subscription that its list shows.
+        archive.stop_recording_by_id(one.id, timeout)
+        now = wait_for(lambda one=one: _stopped(archive, one.id), timeout, f"recording {one.id} to stop")  # type: ignore[misc]
+        stopped.append(_entry(archive, address, now, ()))
+    return stopped or [_waiting(address, one) for one in mine if SESSION_ID not in one.channel]
+
+
+def _stopped(archive: Archive, recording_id: int) -> Recording | None:
+    found = archive.recording(recording_id)
+    return None if found is None or found.stop_position is None else found
+
+
+def _recording(archive: Archive, address: ArchiveAddress, recording_id: int, of_server: str) -> Recording:
+    """Return a recording of the direct route; raise OptionError where there is none, RefusedError for a server's.
+
+    ``of_server`` is the remedy for a server's, in which ``{}`` stands for the stream.
+    """
+    found = archive.recording(recording_id)
+    if found is None:
+        listed = [one.id for one in archive.recordings() if server_stream(one.original_channel) is None]
+        has = ", ".join(str(one) for one in listed[-20:]) or "none"
+        raise OptionError(
+            f"the archive {address.name} has no recording {recording_id}",
+            remedy=f"'aeron-spark recordings list' shows them. It has {has}.",
+        )
+    stream = server_stream(found.original_channel)
+    if stream is not None:
+        raise RefusedError(
+            f"recording {recording_id} holds a partition of the server's stream {stream!r}",
+            remedy=of_server.format(stream),
+        )
+    return found
+
+
+def _entries(address: ArchiveAddress, channel: str | None, stream_id: int | None) -> list[ListedRecording]:
+    archive = archive_of(address)
+    wanted = None if channel is None else ChannelUri.parse(channel)
+    standing = [
+        one
+        for one in archive.subscriptions(stream_id)
+        if server_stream(one.channel) is None and (wanted is None or _same(wanted, one.channel))
+    ]
+    entries = [
+        _entry(archive, address, one, standing)
+        for one in archive.recordings(stream_id)
+        if server_stream(one.original_channel) is None and (wanted is None or _same(wanted, one.channel))
+    ]
+    for one in standing:
+        # A subscription to a single session ends with that session, whose recording is in the catalog.
+        fed = any(
+            entry.active and entry.stream_id == one.stream_id and _same_text(entry.channel, one.channel)
+            for entry in entries
+        )
+        if not fed and SESSION_ID not in one.channel:
+            entries.append(_waiting(address, one))
+    return entries
+
+
+def _entry(
+    archive: Archive, address: ArchiveAddress, one: Recording, standing: Sequence[RecordingSubscription]
+) -> ListedRecording:
+    stop = one.stop_position
+    return ListedRecording(
+        archive=address.name,
+        id=one.id,
+        channel=without_start(one.original_channel),
+        stream_id=one.stream_id,
+        session_id=one.session_id,
+        start=one.start_position,
+        end=archive.position(one.id) if stop is None else stop,
+        active=stop is None,
+        standing=any(
+            each.stream_id == one.stream_id and SESSION_ID not in each.channel and _same_text(one.channel, each.channel)
+            for each in standing
+        ),
+        began_ms=one.start_timestamp,
+        ended_ms=one.stop_timestamp,
+        started=start_of(one.original_channel),
+    )
+
+
+def _waiting(address: ArchiveAddress, one: RecordingSubscription) -> ListedRecording:
+    return ListedRecording(
+        archive=address.name, id=None, channel=without_start(one.channel), stream_id=one.stream_id, session_id=None,
+        start=None, end=None, active=False, standing=True, began_ms=None, ended_ms=None, started=start_of(one.channel),
+    )  # fmt: skip
+
+
+def _same_text(one: str, other: str) -> bool:
+    return _same(ChannelUri.parse(one, foreign=True), other)
+
+
+def _same(wanted: ChannelUri, channel: str) -> bool:
+    return same_stream(wanted, ChannelUri.parse(channel, foreign=True))
+
+
+def _program() -> str:
+    """Name the program that this process works for; Spark's Python workers and its JVM work for another one."""
+    pid = os.getpid()
+    for _ in range(6):
+        try:
+            words = [word.decode(errors="replace") for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+            parent = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            return ""
+        scripts = [Path(word).name for word in words[1:] if word.endswith((".py", "aeron-spark"))]
+        if scripts and not any("pyspark" in word for word in words[1:3]):
+            return scripts[-1]
+        pid = parent
+    return ""
+
+
+def _is_this_host(channel: ChannelUri) -> bool:
+    endpoint = channel.get("endpoint")
+    if endpoint is None:
+        return True
+    host = endpoint.rpartition(":")[0].strip("[]")
+    for address in _resolve(host):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, 0))
+            except OSError:
+                continue
+            return True
+    return False
+
+
+def _resolve(host: str) -> list[str]:
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)]
+    except OSError:
+        return []

@@ -1,0 +1,160 @@
+"""What a stream says it holds: the first message of its newest recording, looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from aeron_spark.errors import OptionError
+from aeron_spark.log.api import Log, Range, RecordingState
+from aeron_spark.log.decoding import Placed, of_recording, read_range
+from aeron_spark.wire.arrow import decode_batches
+from aeron_spark.wire.chunk import Content, decode, is_framed
+from aeron_spark.wire.values import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContent:
+    """``payload`` is ``raw``, ``framed`` or ``arrow``; ``schema`` that of the first Arrow batch."""
+
+    payload: str
+    schema: pa.Schema | None = None
+
+
+def content_of(log: Log, states: list[RecordingState]) -> StreamContent | None:
+    """Return what the newest recording with a message begins with, or None where no recording has one."""
+    for state in sorted(states, key=lambda state: (state.start_timestamp, state.key), reverse=True):
+        found = _content(log, state)
+        if found is not None:
+            return found
+    return None
+
+
+def _content(log: Log, state: RecordingState) -> StreamContent | None:
+    single = log.counting(framed=False)
+    end = single.boundary(state.key, state.start, state.start, state.end, None).position
+    first = next(iter(single.read(_recorded_range(state, end))), None) if end > state.start else None
+    if first is None:
+        return None
+    message = first.values[0].as_py()
+    if not is_framed(message):
+        return StreamContent("raw")
+    with of_recording(state.key, first.positions[0].as_py()):
+        content = decode(message).header.content
+    if content is Content.BYTES:
+        return StreamContent("framed")
+    whole = log.counting(framed=True)
+    end = whole.boundary(state.key, state.start, state.start, state.end, None).position
+    with of_recording(state.key):
+        for found in read_range(whole, _recorded_range(state, end)) if end > state.start else ():
+            if isinstance(found, Placed):
+                for batch in decode_batches(found.group.payload):
+                    return StreamContent("arrow", batch.schema)
+    return StreamContent("arrow")
+
+
+def _recorded_range(state: RecordingState, end: int) -> Range:
+    return Range(state.key, state.fingerprint, state.start, end, end, state.term_length)
+
+
+def at_message(log: Log, state: RecordingState, position: int) -> int:
+    """Return the first position at or after ``position`` where a message begins (or the last one ends)."""
+    if position <= state.start:
+        return state.start
+    limit = min(position, state.end)
+    before = log.boundary(state.key, state.start, limit, state.end, None).position
+    # Where the first message is beyond the limit, its own end is what was given.
+    if before >= limit:
+        return before
+    return log.boundary(state.key, before, before, state.end, None).position
+
+
+def last_message(log: Log, state: RecordingState) -> int:
+    """Return where the last complete message of a recording ends."""
+    if state.end <= state.start:
+        return state.start
+    return log.boundary(state.key, state.start, state.end, state.end, None).position
+
+
+def within(one: Range, state: RecordingState, log: Log, start: int | None, end: int | None) -> Range | None:
+    """Return the part of ``one`` whose messages begin in ``[start, end)``, or None where there is nothing."""
+    begin = one.start if start is None else max(one.start, at_message(log, state, start))
+    stop = one.end if end is None else min(one.end, at_message(log, state, end))
+    if begin >= stop:
+        return None
+    return replace(one, start=begin, end=stop, overrun=stop, epoch=state.epoch_at(stop))
+
+
+Times = Callable[[Rows], "pa.Array[Any]"]
+
+
+def position_at(log: Log, state: RecordingState, time_ns: int, times: Times) -> int:
+    """Return where the first message published at or after ``time_ns`` begins; the last one's end where there is none.
+
+    ``times`` gives the publish time of each message, ns since the epoch. They are taken to rise within a recording.
+    """
+    single = log.counting(framed=False)
+    end = last_message(log, state)
+    terms = _terms(state, end)
+    low, high = 0, len(terms)  # the first term that begins at or after the time is in [low, high]
+    while low < high:
+        middle = (low + high) // 2
+        first = _first_time(single, state, terms[middle], end, times)
+        if first is None or first >= time_ns:
+            high = middle
+        else:
+            low = middle + 1
+    # What is wanted lies in the term before it, if not at its beginning.
+    begin = terms[max(0, low - 1)] if terms else state.start
+    for position, time in _beginnings(single, _range(state, begin, end), times, framed=log.framed):
+        if time is not None and time >= time_ns:
+            return position
+    return end
+
+
+def framed_times(rows: Rows) -> pa.Array[Any]:
+    """Return the publish times that stand in the headers of a framed stream; null for a message without one."""
+    return pa.array(
+        [decode(value).header.published_ns if is_framed(value) else None for value in _values(rows)], pa.int64()
+    )
+
+
+def _values(rows: Rows) -> list[bytes]:
+    return cast("list[bytes]", rows.values.to_pylist())
+
+
+def no_times(state: RecordingState) -> OptionError:
+    """Return the error for a stream of which nobody said where its times are."""
+    return OptionError(
+        f"option 'startingTimestamp' needs publish times, and none are known of the messages of recording {state.key}",
+        remedy="Say where they are with 'timestampFrom': 'reserved-ns', 'reserved-ms' or a byte offset.",
+    )
+
+
+def _terms(state: RecordingState, end: int) -> list[int]:
+    first = state.start - state.start % state.term_length + state.term_length
+    return [state.start, *range(first, end, state.term_length)] if end > state.start else []
+
+
+def _first_time(log: Log, state: RecordingState, start: int, end: int, times: Times) -> int | None:
+    stop = log.boundary(state.key, start, start, end, None).position
+    if stop <= start:
+        return None
+    rows = next(iter(log.read(_range(state, start, stop))), None)
+    return None if rows is None else times(rows)[0].as_py()
+
+
+def _beginnings(log: Log, wanted: Range, times: Times, *, framed: bool) -> Iterator[tuple[int, int | None]]:
+    for rows in log.read(wanted):
+        found = times(rows)
+        for index, (position, time) in enumerate(zip(rows.positions.to_pylist(), found.to_pylist(), strict=True)):
+            # A chunk inside a group is no place to begin.
+            if not framed or decode(cast("bytes", rows.values[index].as_py())).header.first:
+                yield cast("int", position), cast("int | None", time)
+
+
+def _range(state: RecordingState, start: int, end: int) -> Range:
+    return Range(state.key, state.fingerprint, start, end, end, state.term_length)

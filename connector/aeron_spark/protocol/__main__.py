@@ -1,0 +1,13 @@
+"""Make the generated parts of the protocol's page anew: ``python -m aeron_spark.protocol < page > page.new``.
+
+The page is ``docs/endpoint-protocol.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from aeron_spark.protocol.document import filled
+
+if __name__ == "__main__":
+    sys.stdout.write(filled(sys.stdin.read()))

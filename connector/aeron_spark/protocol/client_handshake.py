@@ -1,0 +1,418 @@
+"""The words of the client's handshake: its states, its events, and the actions that the runtime carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    DataFormatError,
+    RefusedError,
+    Retry,
+    TamperedError,
+    WaitTimeout,
+)
+from aeron_spark.protocol.frame_cipher import KeyLimits, Opening, Sealing
+from aeron_spark.protocol.handshake_packets import (
+    CONNECT_KEY_BYTES,
+    DoneAckPacket,
+    DonePacket,
+    FailedPacket,
+    HelloAckPacket,
+    HelloPacket,
+    OtherVersion,
+    decode,
+    encode,
+    encode_client_done,
+    key_hash,
+    prologue,
+)
+from aeron_spark.protocol.handshake_payloads import (
+    ClientDone,
+    DoneAck,
+    Failed,
+    ServerHello,
+    check_tag,
+    decode_payload,
+)
+from aeron_spark.protocol.keypair import KeyPair
+from aeron_spark.protocol.noise import Entropy, HandshakeState
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
+from aeron_spark.protocol.transitions import Row, out_of_turn, step
+
+
+class State(Enum):
+    """Where an attempt is."""
+
+    NEW = "nothing was sent"
+    AWAIT_HELLO_ACK = "HELLO was sent"
+    AWAIT_DONE_ACK = "the server's key is verified, DONE was sent"
+    CONNECTED = "the server accepted; the duologue can be opened"
+    ENDED = "the attempt is over"
+
+
+class Event(Enum):
+    """What can happen to an attempt."""
+
+    START = "the way to the server is open"
+    RETRY = "hint: send HELLO again, with a cookie"
+    REFUSAL = "hint: the server refuses"
+    HELLO_ACK = "a HELLO_ACK for our connect key arrives"
+    DONE_ACK = "a DONE_ACK for our connect key arrives"
+    FAILED = "a FAILED for our connect key arrives"
+    DEADLINE = "the step took too long"
+    WAY_LOST = "the publication or the image is gone"
+    CLOSE = "the user wants no more of it"
+
+
+OURS: Final = frozenset({Event.START})
+"""What only our own program does; everything else may come at any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Offer this packet until it is taken."""
+
+    packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Leave the publication that the server rejected, and open one with another session id for what follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The server accepted. Now its key may be stored, and the duologue opened; the first frames prove the keys."""
+
+    sealing: Sealing
+    opening: Opening
+    server_key: bytes
+    hello: ServerHello
+    ack: DoneAck
+    handshake_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The attempt has failed; the error says why, and whether another one can help.
+
+    ``put_off``: the server seems to refuse for a while only. ``proved``: the refusal is authenticated as the server's.
+    """
+
+    error: AeronSparkError
+    put_off: bool = False
+    proved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Something came that changes nothing. For the log and the counters."""
+
+    why: str
+
+
+Action = Send | Reopen | Connected | Abandoned | Ignored
+
+Actions = tuple[Action, ...]
+
+MAX_RETRIES: Final = (
+    4  # RETRYs followed in one attempt; one is normal, two when the server changed its secret meanwhile
+)
+
+Verify = Callable[[bytes], None]
+"""Raises IdentityError (or another error of ours) if this is not the key the server should have."""
+
+_Step = tuple[State, Actions]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTiming:
+    """How long each step may take, in seconds."""
+
+    hello_ack: float = 10.0
+    """From HELLO to HELLO_ACK, with all RETRYs between: a round trip, or two, and the server's publication."""
+    done_ack: float = 10.0
+    """From DONE to DONE_ACK: a round trip, and functions of the server's that look at the client."""
+    put_off: float = 1.0
+    """From the hint that the server refuses for a while, or the loss of the way, to the end of the attempt: a round
+    trip, and what the server needs to answer, for the hint may be forged and the answer on its way."""
+
+
+class ClientHandshake:
+    """One attempt to connect. See the module's text."""
+
+    def __init__(
+        self,
+        *,
+        identity: KeyPair,
+        entropy: Entropy,
+        verify: Verify,
+        done: ClientDone,
+        server: str,
+        psk: bytes | None = None,
+        timing: ClientTiming | None = None,
+        limits: KeyLimits | None = None,
+    ) -> None:
+        """Prepare an attempt; ``server`` is what errors call it. Raises OptionError if ``done`` cannot be sent."""
+        check_tag(done.tag)
+        self._done: Final = encode_client_done(done)
+        self._verify: Final = verify
+        self._server: Final = server
+        self._timing: Final = timing or ClientTiming()
+        self._limits: Final = limits or KeyLimits()
+        connect_key = b""
+        while not any(connect_key):
+            connect_key = entropy(CONNECT_KEY_BYTES)
+        self._connect_key: Final = connect_key
+        self.key_hash: Final = key_hash(connect_key)
+        """What answers to this attempt begin with."""
+        self._noise: Final = HandshakeState(
+            initiator=True, static=identity, entropy=entropy, prologue=prologue(connect_key), psk=psk
+        )
+        self._message = b""
+        self._cookie = b""
+        self._retries = 0
+        self._refusal: Refusal | None = None
+        self._way_lost = False
+        self._hello: ServerHello | None = None
+        self.state = State.NEW
+        self._step_ends: float | None = None
+        self.deadline: float | None = None
+        """When ``tick`` has something to say; None for never."""
+
+    def start(self, now: float) -> Actions:
+        """Begin: the way to the server is open. Raises UsageError the second time."""
+        return self._take(Event.START, None, now)
+
+    def packet(self, data: bytes | memoryview, now: float) -> Actions:
+        """Take one message that arrived on the handshake's stream. Never raises for what it holds."""
+        try:
+            packet = decode(data)
+        except DataFormatError as error:
+            return (Ignored(error.what),)
+        match packet:
+            case OtherVersion(version):
+                return (Ignored(f"a packet of version {version}"),)
+            case HelloPacket() | DonePacket():
+                return (Ignored("a packet that only clients send"),)
+            case _ if packet.key_hash != self.key_hash:
+                return (Ignored("a packet for another connect key"),)
+            case HelloAckPacket(message=body):
+                return self._take(Event.HELLO_ACK, body, now)
+            case DoneAckPacket(frame=body):
+                return self._take(Event.DONE_ACK, body, now)
+            case FailedPacket(frame=body):
+                return self._take(Event.FAILED, body, now)
+
+    def hint(self, reason: str, now: float) -> Actions:
+        """Take the reason with which the server's driver rejected our publication. Never raises for what it says."""
+        try:
+            hint = decode_hint(reason)
+        except DataFormatError as error:
+            return (Ignored(error.what),)
+        match hint:
+            case RetryHint(cookie):
+                return self._take(Event.RETRY, cookie, now)
+            case RefusalHint(refusal):
+                return self._take(Event.REFUSAL, refusal, now)
+
+    def way_lost(self, now: float) -> Actions:
+        """Our publication is not connected any more, or the server's image is gone.
+
+        A hint may follow, so the attempt ends a moment later, unless a RETRY opens another way.
+        """
+        return self._take(Event.WAY_LOST, None, now)
+
+    def tick(self, now: float) -> Actions:
+        """End the step that has reached its deadline, if it has."""
+        if self.deadline is None or now < self.deadline:
+            return ()
+        return self._take(Event.DEADLINE, None, now)
+
+    @property
+    def hinted(self) -> RefusedError | None:
+        """What a hint said that the server objects to; None without one, or once the server has accepted."""
+        if self._refusal is None or self.state is State.CONNECTED:
+            return None
+        return refused(self._refusal, self._server, proved=False)
+
+    def close(self, now: float) -> Actions:
+        """Give up the attempt, whatever its state; what was connected stays connected."""
+        return self._take(Event.CLOSE, None, now)
+
+    def _take(self, event: Event, given: object, now: float) -> Actions:
+        taken = step(TRANSITIONS, self, self.state, event, given, now)
+        if taken is None:
+            if event in OURS:
+                raise out_of_turn("client", self.state, event)
+            return (Ignored(f"{event.name} in {self.state.name}"),)
+        before, (self.state, actions) = self.state, taken
+        if self.state is not before:
+            self.deadline = self._step_ends = self._deadline(now)
+        return actions
+
+    def _deadline(self, now: float) -> float | None:
+        match self.state:
+            case State.AWAIT_HELLO_ACK:
+                return now + self._timing.hello_ack
+            case State.AWAIT_DONE_ACK:
+                return now + self._timing.done_ack
+            case _:
+                return None
+
+    def _on_start(self, _given: None, _now: float) -> _Step:
+        self._message = self._noise.write()
+        return State.AWAIT_HELLO_ACK, (Send(self._hello_packet()),)
+
+    def _on_retry(self, cookie: bytes, _now: float) -> _Step:
+        if cookie == self._cookie or self._retries >= MAX_RETRIES:
+            return State.AWAIT_HELLO_ACK, (Ignored("one RETRY too many"),)
+        self._cookie = cookie
+        self._retries += 1
+        self._way_lost = False
+        self.deadline = self._step_ends  # not that of the way before
+        return State.AWAIT_HELLO_ACK, (Reopen(), Send(self._hello_packet()))
+
+    def _on_refusal(self, refusal: Refusal, now: float) -> _Step:
+        self._refusal = self._refusal or refusal
+        if self._refusal.advice.retry is Retry.SOON:
+            self._end_soon(now)
+        return self.state, ()
+
+    def _on_hello_ack(self, message: bytes, _now: float) -> _Step:
+        try:
+            self._hello = decode_payload(self._noise.read(message), ServerHello)
+            # before DONE, so that nothing of our identity goes to a stranger
+            self._verify(self._noise.remote_static)
+            body = self._noise.write(self._done)
+        except TamperedError as error:
+            return self._fail(_unproved("HELLO_ACK", self._server, error))
+        except AeronSparkError as error:
+            return self._fail(error)
+        self._refusal = None  # who said it was not this server, or it has passed
+        return State.AWAIT_DONE_ACK, (Send(encode(DonePacket(self.key_hash, body))),)
+
+    def _on_done_ack(self, frame: bytes, _now: float) -> _Step:
+        sending, receiving = self._noise.split()
+        opening = Opening(receiving, self._limits)
+        try:
+            ack = decode_payload(bytes(opening.open(frame)), DoneAck)
+        except TamperedError as error:
+            return self._fail(_unproved("DONE_ACK", self._server, error))
+        except DataFormatError as error:
+            return self._fail(error)
+        assert self._hello is not None  # the table leads here by HELLO_ACK alone
+        return State.CONNECTED, (
+            Connected(
+                Sealing(sending, self._limits),
+                opening,
+                self._noise.remote_static,
+                self._hello,
+                ack,
+                self._noise.handshake_hash,
+            ),
+        )
+
+    def _on_failed(self, frame: bytes, _now: float) -> _Step:
+        opening = Opening(self._noise.split()[1], self._limits)
+        try:
+            failed = decode_payload(bytes(opening.open(frame)), Failed)
+        except TamperedError as error:
+            return self._fail(_unproved("FAILED", self._server, error))
+        except DataFormatError as error:
+            return self._fail(error)
+        return self._fail(refused(Refusal(failed.code, failed.text), self._server, proved=True), proved=True)
+
+    def _on_deadline(self, _given: None, _now: float) -> _Step:
+        packet, seconds = (
+            ("HELLO_ACK", self._timing.hello_ack)
+            if self.state is State.AWAIT_HELLO_ACK
+            else ("DONE_ACK", self._timing.done_ack)
+        )
+        if self._refusal is not None:
+            return self._fail(refused(self._refusal, self._server, proved=False))
+        waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
+        if self._way_lost:
+            return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
+        return self._fail(WaitTimeout(waited, remedy=_REACH))
+
+    def _on_way_lost(self, _given: None, now: float) -> _Step:
+        self._way_lost = True
+        self._end_soon(now)
+        return self.state, ()
+
+    def _end_soon(self, now: float) -> None:
+        """The time that is left is better spent on another attempt."""
+        assert self.deadline is not None  # the table leads here from steps alone, which have one
+        self.deadline = min(self.deadline, now + self._timing.put_off)
+
+    def _on_close(self, _given: None, _now: float) -> _Step:
+        return State.ENDED, ()
+
+    def _hello_packet(self) -> bytes:
+        return encode(HelloPacket(self._connect_key, self._message, self._cookie))
+
+    def _fail(self, error: AeronSparkError, *, proved: bool = False) -> _Step:
+        put_off = isinstance(error, RefusedError) and error.retry is Retry.SOON
+        return State.ENDED, (Abandoned(error, put_off, proved),)
+
+
+_REACH: Final = (
+    "See that the server runs, that its data and control ports are open for UDP on the way, and that nobody else sends"
+    " in its name"
+)
+
+
+def refused(refusal: Refusal, server: str, *, proved: bool) -> RefusedError:
+    """The error that a refusal is for the user; its text carries the server's own, ``proved`` to be that or not."""
+    how = "" if proved else " by an answer that is not authenticated"
+    return RefusedError(
+        f"the server {server} refused the connection{how}: {refusal.text} ({refusal.code})",
+        remedy=refusal.advice.remedy,
+        reason=refusal.code,
+    )
+
+
+def _unproved(packet: str, server: str, error: TamperedError) -> TamperedError:
+    return TamperedError(
+        f"the {packet} of the server {server} failed its authentication: {error.what}",
+        remedy="It was changed on its way, or only one side has a shared secret, or they have different ones",
+    )
+
+
+TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]]] = {
+    (State.NEW, Event.START): Row(
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_start, "send HELLO"),
+    (State.NEW, Event.CLOSE): Row(
+        (State.ENDED,), ClientHandshake._on_close, "nothing"),
+    (State.AWAIT_HELLO_ACK, Event.RETRY): Row(
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_retry, "send HELLO with the cookie, on a new way"),
+    (State.AWAIT_HELLO_ACK, Event.REFUSAL): Row(
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "remember it for the deadline; sooner if it may pass"),
+    (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): Row(
+        (State.AWAIT_DONE_ACK, State.ENDED), ClientHandshake._on_hello_ack, "verify the server's key, then send DONE"),
+    (State.AWAIT_HELLO_ACK, Event.WAY_LOST): Row(
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
+    (State.AWAIT_HELLO_ACK, Event.DEADLINE): Row(
+        (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
+    (State.AWAIT_HELLO_ACK, Event.CLOSE): Row(
+        (State.ENDED,), ClientHandshake._on_close, "nothing"),
+    (State.AWAIT_DONE_ACK, Event.REFUSAL): Row(
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_refusal, "remember it for the deadline; sooner if it may pass"),
+    (State.AWAIT_DONE_ACK, Event.DONE_ACK): Row(
+        (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail for good"),
+    (State.AWAIT_DONE_ACK, Event.FAILED): Row(
+        (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code says when to try again"),
+    (State.AWAIT_DONE_ACK, Event.WAY_LOST): Row(
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
+    (State.AWAIT_DONE_ACK, Event.DEADLINE): Row(
+        (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
+    (State.AWAIT_DONE_ACK, Event.CLOSE): Row(
+        (State.ENDED,), ClientHandshake._on_close, "nothing"),
+}  # fmt: skip

@@ -1,0 +1,125 @@
+"""The generated parts of ``docs/endpoint-protocol.md``, made from the tables, so that they say what the code does.
+
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; everything else of the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, get_args
+
+from aeron_spark.errors import REFUSALS, DataFormatError
+from aeron_spark.protocol import client_handshake, server_handshake
+from aeron_spark.protocol.frames import Kind, is_sequenced
+from aeron_spark.protocol.handshake_payloads import Code
+from aeron_spark.protocol.transitions import Row
+
+_Table = Mapping[tuple[Any, Any], Row[Any, Any, Any]]
+_PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+MEANINGS: Final[dict[str, str]] = {
+    "full": "the server has as many connections as it takes",
+    "address-limit": "this address has as many connections as it may have",
+    "not-permitted": "a filter refuses the address, the tag or the key",
+    "version": "the server speaks another version of the protocol",
+    "tag": "the tag is too long, unprintable, or not allowed to this key",
+    "message": "a packet is malformed, or is not a client's",
+    "key": "the client's key is not authorised",
+    "proof": "a proof failed: the shared secrets differ, or one side has none, or a packet was changed on its way",
+    "ids": "there are no free session or stream ids",
+    "shutdown": "the server is shutting down",
+    "rate": "too many handshakes from this address in a time",
+    "pending": "too many handshakes are pending",
+    "schema": "a message type differs on the two sides",
+    "session-lost": "the session to come back to is not there any more",
+    "timeout": "a step of the handshake took too long, or what came before it is forgotten",
+    "server-error": "an error of the server's own came before its decision, such as in a filter or a file of clients",
+}
+
+RECORDS: Final[dict[Kind, str]] = {
+    Kind.MESSAGE: "a message: u16 type id, body",
+    Kind.MESSAGE_ACK_WANTED: "u64 number, then a message; without one it asks whether all before it was delivered",
+    Kind.DELIVERED: "u64 number: listeners have had that message, and all before it",
+    Kind.CALL: "a remote call, see below",
+    Kind.RETURN: "its result, or its error",
+    Kind.OBJECT: "a remote object is wanted, or ends",
+    Kind.STREAM_START: "a stream begins, see below",
+    Kind.STREAM_DATA: "a piece of it",
+    Kind.STREAM_FINISHED: "it is whole",
+    Kind.STREAM_FAILED: "it was given up, by either side",
+    Kind.BATCH: "many records of one sequenced kind, see below",
+    Kind.OPEN: "the first frame of a duologue: u64 received, u32 bytes of the longest message that is taken",
+    Kind.ACK: "empty: the frame's head says it",
+    Kind.PING: "u64 number",
+    Kind.PONG: "the number of the ping",
+    Kind.CLOSE: "u8: 0 everything ends, 1 the session is kept",
+}
+
+
+def diagram(table: _Table, first: Enum) -> str:
+    """Draw a table as a mermaid state diagram; what leads nowhere else is left to the list."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.name}"]
+    for (state, event), row in table.items():
+        lines += [f"    {state.name} --> {after.name}: {event.name}" for after in row.to if after is not state]
+    ends = sorted({after.name for row in table.values() for after in row.to} - {state.name for state, _ in table})
+    lines += [f"    {name} --> [*]" for name in ends]
+    return "\n".join([*lines, "```", ""])
+
+
+def listing(table: _Table) -> str:
+    """List every row of a table."""
+    lines = ["| state | event | what is done | next state |", "|---|---|---|---|"]
+    for (state, event), row in table.items():
+        after = " or ".join(name.name for name in row.to)
+        lines.append(f"| {state.name} | {event.name} | {row.meaning} | {after} |")
+    return "\n".join([*lines, ""])
+
+
+def glossary(words: type[Enum], title: str) -> str:
+    """List the states or events of a machine with what they mean."""
+    lines = [f"| {title} | meaning |", "|---|---|", *(f"| {word.name} | {word.value} |" for word in words)]
+    return "\n".join([*lines, ""])
+
+
+def codes() -> str:
+    """List the codes of refusals."""
+    lines = ["| code | meaning | try again |", "|---|---|---|"]
+    lines += [f"| `{code}` | {MEANINGS[code]} | {REFUSALS[code].retry.value} |" for code in get_args(Code)]
+    return "\n".join([*lines, ""])
+
+
+def records() -> str:
+    """List the kinds of records."""
+    lines = ["| kind | name | sequenced | payload |", "|---|---|---|---|"]
+    for kind in Kind:
+        sequenced = "yes" if is_sequenced(kind) else "no"
+        lines.append(f"| {int(kind)} | {kind.name} | {sequenced} | {RECORDS[kind]} |")
+    return "\n".join([*lines, ""])
+
+
+PARTS: Final[dict[str, Callable[[], str]]] = {
+    "client-diagram": lambda: diagram(client_handshake.TRANSITIONS, client_handshake.State.NEW),
+    "client-table": lambda: listing(client_handshake.TRANSITIONS),
+    "client-states": lambda: glossary(client_handshake.State, "state"),
+    "client-events": lambda: glossary(client_handshake.Event, "event"),
+    "server-diagram": lambda: diagram(server_handshake.TRANSITIONS, server_handshake.State.AWAIT_HELLO),
+    "server-table": lambda: listing(server_handshake.TRANSITIONS),
+    "server-states": lambda: glossary(server_handshake.State, "state"),
+    "server-events": lambda: glossary(server_handshake.Event, "event"),
+    "codes": codes,
+    "records": records,
+}
+"""Name -> what stands in the page at that name."""
+
+
+def filled(page: str) -> str:
+    """Return the page with every generated part made anew. Raises DataFormatError if one is missing or unknown."""
+    named = [part["name"] for part in _PART.finditer(page)]
+    if sorted(named) != sorted(PARTS):
+        raise DataFormatError(
+            f"the page has the generated parts {', '.join(sorted(named))}, not {', '.join(sorted(PARTS))}",
+            remedy="Put each between its marks, once",
+        )
+    return _PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", page)

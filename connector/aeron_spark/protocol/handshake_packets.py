@@ -1,0 +1,230 @@
+"""The packets of the handshake, version 1. docs/endpoint-protocol.md is normative. All numbers are big-endian.
+
+    offset width name       every packet begins with
+    0      2     magic      b"AS"
+    2      1     version    1
+    3      1     type       1 HELLO, 2 HELLO_ACK, 3 DONE, 4 DONE_ACK, 5 FAILED
+
+    HELLO     4      16    connect key    128 random bits, never all 0
+              20     1     length         of the Noise message: 32, or 48 with a shared secret
+              21           message        Noise message 1
+                     1     length         of the cookie: 0 or 17
+                           cookie
+                           padding        zeros up to 1100 bytes
+    HELLO_ACK 4      16    key hash       SHA-256(connect key)[:16]
+              20           message        Noise message 2 (ServerHello)
+    DONE      4      16    key hash
+              20           message        Noise message 3 (u16 length, ClientDone, zeros); 1100 bytes in all
+    DONE_ACK  4      16    key hash
+              20           frame          the first frame of the server's direction (DoneAck)
+    FAILED    4      16    key hash
+              20           frame          the first frame of the server's direction (Failed)
+
+HELLO and DONE have the largest size a packet may have, so that no answer is larger than what it answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.protocol.handshake_payloads import ClientDone, decode_payload, encode_payload
+from aeron_spark.protocol.keypair import KEY_BYTES
+from aeron_spark.protocol.noise import TAG_BYTES
+from aeron_spark.protocol.retry_cookies import COOKIE_BYTES
+
+MAGIC: Final = b"AS"
+VERSION: Final = 1
+PREFIX: Final = struct.Struct(
+    ">"
+    "2s"  # magic
+    "B"  # version
+    "B"  # type
+)
+CONNECT_KEY_BYTES: Final = 16
+HASH_BYTES: Final = 16
+PACKET_BYTES: Final = 1100  # fits a fragment of the MTU 1184 with its header of 32, and leaves room for tunnels
+
+HELLO, HELLO_ACK, DONE, DONE_ACK, FAILED = range(1, 6)
+
+_BODY: Final = PREFIX.size
+_AFTER_KEY: Final = _BODY + CONNECT_KEY_BYTES
+_HELLO_MESSAGES: Final = {KEY_BYTES, KEY_BYTES + TAG_BYTES}
+_DONE_MESSAGE_BYTES: Final = PACKET_BYTES - _AFTER_KEY
+DONE_PAYLOAD_BYTES: Final = _DONE_MESSAGE_BYTES - KEY_BYTES - 2 * TAG_BYTES
+_MIN_HELLO_ACK_MESSAGE: Final = 2 * KEY_BYTES + 2 * TAG_BYTES
+_MIN_FRAME: Final = 2 * TAG_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class HelloPacket:
+    """HELLO; the ``cookie`` is empty or one of ``cookies.Cookies``."""
+
+    connect_key: bytes
+    message: bytes
+    cookie: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HelloAckPacket:
+    """HELLO_ACK."""
+
+    key_hash: bytes
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DonePacket:
+    """DONE."""
+
+    key_hash: bytes
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DoneAckPacket:
+    """DONE_ACK."""
+
+    key_hash: bytes
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FailedPacket:
+    """FAILED, which is authenticated: not the hint of the same name."""
+
+    key_hash: bytes
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OtherVersion:
+    """A packet of a version that this release does not speak; nothing more is known about it."""
+
+    version: int
+
+
+Packet = HelloPacket | HelloAckPacket | DonePacket | DoneAckPacket | FailedPacket
+
+
+def key_hash(connect_key: bytes) -> bytes:
+    """What stands for the connect key after HELLO, where others can see it."""
+    return hashlib.sha256(connect_key).digest()[:HASH_BYTES]
+
+
+def prologue(connect_key: bytes) -> bytes:
+    """What both sides hash before the first Noise message: protocol, version, connect key.
+
+    The Noise message is not in it: it is hashed by Noise itself, and depends on this when there is a shared secret.
+    """
+    hello = PREFIX.pack(MAGIC, VERSION, HELLO) + connect_key
+    return b"aeron-spark endpoint 1" + hashlib.sha256(hello).digest()
+
+
+def hello_core(packet: HelloPacket) -> bytes:
+    """The part of HELLO that a cookie is good for: all but the cookie and the padding."""
+    return PREFIX.pack(MAGIC, VERSION, HELLO) + packet.connect_key + bytes([len(packet.message)]) + packet.message
+
+
+def encode(packet: Packet) -> bytes:
+    """Encode a packet. Raises OptionError for one that ``decode`` would refuse."""
+    match packet:
+        case HelloPacket(cookie=cookie):
+            data = (hello_core(packet) + bytes([len(cookie)]) + cookie).ljust(PACKET_BYTES, b"\0")
+        case HelloAckPacket(key_hash=name, message=body):
+            data = _encode(HELLO_ACK, name, body)
+        case DonePacket(key_hash=name, message=body):
+            data = _encode(DONE, name, body)
+        case DoneAckPacket(key_hash=name, frame=body):
+            data = _encode(DONE_ACK, name, body)
+        case FailedPacket(key_hash=name, frame=body):
+            data = _encode(FAILED, name, body)
+    try:
+        decode(data)
+    except DataFormatError as error:
+        raise OptionError(
+            f"a {type(packet).__name__} of {len(data)} bytes cannot be sent: {error.what}",
+            remedy="Register fewer message types",
+        ) from None
+    return data
+
+
+def decode(data: bytes | bytearray | memoryview) -> Packet | OtherVersion:
+    """Decode a packet. Raises DataFormatError that names what is wrong with it; an ``OtherVersion`` is for the caller.
+
+    Whatever the bytes are, the work and the memory are bounded by PACKET_BYTES.
+    """
+    if len(data) > PACKET_BYTES:
+        raise _broken(f"it has {len(data)} bytes, more than {PACKET_BYTES}")
+    packet = bytes(data)
+    if len(packet) < PREFIX.size:
+        raise _broken(f"it has {len(packet)} bytes")
+    magic, version, kind = PREFIX.unpack_from(packet)
+    if magic != MAGIC:
+        raise _broken(f"it begins with {magic.hex()}")
+    if version != VERSION:
+        return OtherVersion(version)
+    if kind == HELLO:
+        return _hello(packet)
+    name, body = packet[_BODY:_AFTER_KEY], packet[_AFTER_KEY:]
+    if kind == HELLO_ACK and len(body) >= _MIN_HELLO_ACK_MESSAGE:
+        return HelloAckPacket(name, body)
+    if kind == DONE and len(body) == _DONE_MESSAGE_BYTES:
+        return DonePacket(name, body)
+    if kind == DONE_ACK and len(body) >= _MIN_FRAME:
+        return DoneAckPacket(name, body)
+    if kind == FAILED and len(body) >= _MIN_FRAME:
+        return FailedPacket(name, body)
+    raise _broken(f"it says type {kind}, with {len(packet)} bytes")
+
+
+def encode_client_done(done: ClientDone) -> bytes:
+    """The payload of Noise message 3, which hides how much the client says. Raises OptionError if that is too much."""
+    data = encode_payload(done)
+    if len(data) + 2 > DONE_PAYLOAD_BYTES:
+        raise OptionError(
+            f"what the client has to say takes {len(data)} bytes, more than {DONE_PAYLOAD_BYTES - 2}",
+            remedy="Register fewer message types",
+        )
+    return (len(data).to_bytes(2, "big") + data).ljust(DONE_PAYLOAD_BYTES, b"\0")
+
+
+def decode_client_done(data: bytes) -> ClientDone:
+    """The reverse of ``encode_client_done``. Raises DataFormatError."""
+    length = int.from_bytes(data[:2], "big")
+    if len(data) != DONE_PAYLOAD_BYTES or 2 + length > len(data) or any(data[2 + length :]):
+        raise _broken(f"its payload of {len(data)} bytes says that it has {length}")
+    return decode_payload(data[2 : 2 + length], ClientDone)
+
+
+def _encode(kind: int, name: bytes, body: bytes) -> bytes:
+    return PREFIX.pack(MAGIC, VERSION, kind) + name + body
+
+
+def _hello(packet: bytes) -> HelloPacket:
+    if len(packet) != PACKET_BYTES:
+        raise _broken(f"a HELLO has {PACKET_BYTES} bytes, this one {len(packet)}")
+    connect_key = packet[_BODY:_AFTER_KEY]
+    if not any(connect_key):
+        raise _broken("a HELLO without a connect key")
+    message_bytes = packet[_AFTER_KEY]
+    if message_bytes not in _HELLO_MESSAGES:
+        raise _broken(f"a HELLO with {message_bytes} bytes of Noise message")
+    begin = _AFTER_KEY + 1
+    end = begin + message_bytes
+    cookie_bytes = packet[end]
+    if cookie_bytes not in {0, COOKIE_BYTES}:
+        raise _broken(f"a HELLO with a cookie of {cookie_bytes} bytes")
+    cookie_end = end + 1 + cookie_bytes
+    if any(packet[cookie_end:]):
+        raise _broken("a HELLO with padding that is not all 0")
+    return HelloPacket(connect_key, packet[begin:end], packet[end + 1 : cookie_end])
+
+
+def _broken(why: str) -> DataFormatError:
+    return DataFormatError(
+        f"a packet is not of aeron-spark's handshake: {why}", remedy="See what else sends to the server's port"
+    )

@@ -1,0 +1,152 @@
+"""X25519 key pairs, and how a public key is written and recognised by people.
+
+A public key in text is ``aeron-spark:`` and the base64url of its 32 bytes, without padding; its fingerprint is
+``SHA256:`` and the base64 of their SHA-256, without padding, as ssh prints them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from aeron_spark.errors import DataFormatError
+
+KEY_BYTES: Final = 32
+
+PREFIX: Final = "aeron-spark:"
+
+TEXT_LENGTH: Final = len(PREFIX) + 43
+
+_FIELD_PRIME: Final = 2**255 - 19
+
+_PROBE: Final = X25519PrivateKey.from_private_bytes(bytes([64] * KEY_BYTES))  # any scalar shows a point of low order
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """Both halves, 32 bytes each as in RFC 7748. Its ``repr`` names the fingerprint and nothing else."""
+
+    private: bytes = field(repr=False)
+    public: bytes
+    _key: X25519PrivateKey = field(repr=False, compare=False)
+
+    def exchange(self, public: bytes) -> bytes:
+        """The 32 bytes of X25519 with somebody's public key. Raises ValueError for a key of low order."""
+        return self._key.exchange(X25519PublicKey.from_public_bytes(public))
+
+    def __repr__(self) -> str:
+        return f"KeyPair({fingerprint(self.public)})"
+
+
+def new_keypair(entropy: Callable[[int], bytes]) -> KeyPair:
+    """Make a key pair of 32 bytes of ``entropy``."""
+    return keypair_from(entropy(KEY_BYTES))
+
+
+def keypair_from(private: bytes) -> KeyPair:
+    """Return the pair of a private key. Raises DataFormatError where it is not 32 bytes long."""
+    if len(private) != KEY_BYTES:
+        raise DataFormatError(
+            f"a private key has {KEY_BYTES} bytes, and this one {len(private)}",
+            remedy="Make one with 'aeron-spark keys new'.",
+        )
+    key = X25519PrivateKey.from_private_bytes(private)
+    return KeyPair(bytes(private), key.public_key().public_bytes_raw(), key)
+
+
+def public_text(public: bytes) -> str:
+    """Return a public key as text."""
+    return PREFIX + base64.urlsafe_b64encode(public).rstrip(b"=").decode()
+
+
+def parse_public(text: str) -> bytes:
+    """Return the public key of a text; raise DataFormatError where it is none, or one that no private key has."""
+    try:
+        if len(text) != TEXT_LENGTH or not text.startswith(PREFIX):
+            raise ValueError
+        public = base64.b64decode(text[len(PREFIX) :] + "=", altchars=b"-_", validate=True)
+        if public_text(public) != text:  # the last letter carries two bits that must be 0
+            raise ValueError
+    except (ValueError, binascii.Error):
+        raise DataFormatError(
+            f"{text[:TEXT_LENGTH]!r} is not a public key",
+            remedy=f"It is {PREFIX!r} and 43 letters, as 'aeron-spark keys show' prints it.",
+        ) from None
+    _refuse_nobodys(public)
+    return public
+
+
+def _refuse_nobodys(public: bytes) -> None:
+    """Raise DataFormatError for points of low order, and for second spellings of a point: no pair has such a half."""
+    try:
+        if int.from_bytes(public, "little") >= _FIELD_PRIME:
+            raise ValueError
+        _PROBE.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise DataFormatError(
+            f"the public key {public_text(public)} belongs to no private key", remedy="Ask its owner for the right one."
+        ) from None
+
+
+def fingerprint(public: bytes) -> str:
+    """Return what people compare."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).rstrip(b"=").decode()
+
+
+KDF: Final = "scrypt"
+
+COST: Final = (15, 8, 1)  # log2(N), r, p: RFC 7914's advice for interactive use, doubled
+
+HIGHEST: Final = (18, 8, 1)
+
+SALT_BYTES: Final = 16
+
+NONCE_BYTES: Final = 12
+
+AES_KEY_BYTES: Final = 32
+
+TAG_BYTES: Final = 16
+
+
+def seal(secret: bytes, passphrase: str, bound: bytes, entropy: Callable[[int], bytes]) -> str:
+    """Return the text of ``secret`` under ``passphrase``; ``bound`` is authenticated with it and stands elsewhere."""
+    salt, nonce = entropy(SALT_BYTES), entropy(NONCE_BYTES)
+    sealed = nonce + AESGCM(_key(passphrase, salt, COST)).encrypt(nonce, secret, bound)
+    return " ".join([KDF, *map(str, COST), base64.b64encode(salt).decode(), base64.b64encode(sealed).decode()])
+
+
+def unseal(text: str, passphrase: str, bound: bytes) -> bytes | None:
+    """Return what was sealed; None where the passphrase is another, or the text or ``bound`` was changed.
+
+    Raises ValueError where ``text`` is not one that :func:`seal` makes.
+    """
+    words = text.split(" ")
+    if len(words) != 6 or words[0] != KDF:
+        raise ValueError("not sealed by this version")
+    try:
+        log_n, r, p = map(int, words[1:4])
+        salt, sealed = (base64.b64decode(word, validate=True) for word in words[4:])
+    except (ValueError, binascii.Error):
+        raise ValueError("not sealed by this version") from None
+    if any(not 1 <= given <= most for given, most in zip((log_n, r, p), HIGHEST, strict=True)):
+        raise ValueError("sealed with more work than this version takes upon itself")
+    if len(sealed) < NONCE_BYTES + TAG_BYTES:
+        raise ValueError("not sealed by this version")
+    try:
+        return AESGCM(_key(passphrase, salt, (log_n, r, p))).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], bound)
+    except InvalidTag:
+        return None
+
+
+def _key(passphrase: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:
+    log_n, r, p = cost
+    return Scrypt(salt=salt, length=AES_KEY_BYTES, n=1 << log_n, r=r, p=p).derive(passphrase.encode())

@@ -1,0 +1,451 @@
+"""The words of the server's handshake: its states, its events, and the actions that the runtime carries out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from aeron_spark.errors import DataFormatError, OptionError, TamperedError
+from aeron_spark.protocol.frame_cipher import KeyLimits, Opening, Sealing
+from aeron_spark.protocol.handshake_packets import (
+    DoneAckPacket,
+    DonePacket,
+    FailedPacket,
+    HelloAckPacket,
+    HelloPacket,
+    OtherVersion,
+    decode,
+    decode_client_done,
+    encode,
+    hello_core,
+    key_hash,
+    prologue,
+)
+from aeron_spark.protocol.handshake_payloads import (
+    MAX_TAG,
+    ClientDone,
+    Code,
+    DoneAck,
+    Failed,
+    ServerHello,
+    check_tag,
+    encode_payload,
+    known_code,
+    printable,
+)
+from aeron_spark.protocol.keypair import KeyPair
+from aeron_spark.protocol.noise import Entropy, HandshakeState
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.retry_cookies import Cookies, RefusalHint, RetryHint, encode_hint
+from aeron_spark.protocol.transitions import Row, out_of_turn, step
+
+
+class State(Enum):
+    """Where the handshake of an image is."""
+
+    AWAIT_HELLO = "an image appeared"
+    ADMITTING = "HELLO came with a good cookie; limits are asked"
+    OPENING = "counted as pending; the way back is being opened"
+    AWAIT_DONE = "HELLO_ACK was sent"
+    AUTHENTICATING = "the client has proved its key; limits, filters and ids are asked"
+    CONNECTED = "DONE_ACK was sent"
+    ENDED = "the handshake is over"
+
+
+class Event(Enum):
+    """What can happen to the handshake of an image."""
+
+    MISSED = "the image begins behind what its sender has said already"
+    HELLO = "a HELLO arrives"
+    DONE = "a DONE for our connect key arrives"
+    STRANGE = "something that is no packet of a client"
+    OTHER_VERSION = "a packet of another version"
+    ADMITTED = "the runtime counts it as pending"
+    REPLY_OPENED = "the way back is connected"
+    ACCEPTED = "the runtime has made a duologue"
+    REFUSED = "the runtime refuses"
+    DEADLINE = "the step took too long"
+    WAY_LOST = "the image or the way back is gone"
+    CLOSE = "the server shuts down"
+
+
+OURS: Final = frozenset({Event.ADMITTED, Event.REPLY_OPENED, Event.ACCEPTED, Event.REFUSED})
+"""What only our own program does; everything else may come at any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Reject the image with this reason (``Image.reject``): it reaches the sender alone, as a hint."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Count a pending handshake from ``address`` (None: IPC), or refuse it."""
+
+    address: str | None
+    key_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReply:
+    """Open a small response publication to the sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Offer this packet on the response publication until it is taken."""
+
+    packet: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticate:
+    """The client has proved to own this key: look at limits, filters, keys and tickets; accept or refuse."""
+
+    client_key: bytes
+    done: ClientDone
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """DONE_ACK is on its way. The keys are the duologue's; the client's first frame proves that it has them, too."""
+
+    sealing: Sealing
+    opening: Opening
+    client_key: bytes
+    done: ClientDone
+    handshake_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give back whatever this handshake holds, once what was sent is gone. ``refusal`` is what the client was told."""
+
+    why: str
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Something came that changes nothing. For the log and the counters."""
+
+    why: str
+
+
+Action = Reject | Admit | OpenReply | Send | Authenticate | Connected | Release | Ignored
+
+Actions = tuple[Action, ...]
+
+BAD_MESSAGE: Final = Refusal("message", "Bad message")
+
+# An outage or a restart came between HELLO and DONE, or it took longer than we wait: it may try again.
+NO_PENDING: Final = Refusal("timeout", "No pending handshake")
+
+OTHER_VERSION: Final = Refusal("version", "This server speaks version 1")
+
+UNPROVED: Final = Refusal("proof", "The handshake failed its authentication")
+
+SECRET_WANTED: Final = Refusal("proof", "This server asks for a shared secret")
+
+SECRET_UNKNOWN: Final = Refusal("proof", "This server has no shared secret")
+
+TAG_TOO_LONG: Final = Refusal("tag", f"The tag is longer than {MAX_TAG} characters, or cannot be printed")
+
+SHUTTING_DOWN: Final = Refusal("shutdown", "The server is shutting down")
+
+_Step = tuple[State, Actions]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTiming:
+    """How long each step may take, in seconds."""
+
+    hello: float = 5.0
+    """From the image to HELLO, which clients send as soon as they are connected."""
+    admitting: float = 5.0
+    opening: float = 10.0
+    """For the way back: a client that listens nowhere costs this much time of a small publication."""
+    done: float = 10.0
+    """From HELLO_ACK to DONE: a round trip."""
+    authenticating: float = 10.0
+    """For the runtime, and functions of the user's that look at the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What all handshakes of a server have in common."""
+
+    keys: KeyPair
+    hello: ServerHello
+    cookies: Cookies
+    entropy: Entropy
+    psk: bytes | None = field(default=None, repr=False)
+    timing: ServerTiming = field(default_factory=ServerTiming)
+    limits: KeyLimits = field(default_factory=KeyLimits)
+
+
+class ServerHandshake:
+    """The handshake of one image. See the module's text."""
+
+    def __init__(self, server: ServerIdentity, address: str | None, now: float) -> None:
+        """Wait for the HELLO of an image from a canonical IP ``address`` without its port; None over IPC."""
+        self._server: Final = server
+        self._address: Final = address
+        self._key_hash = b""
+        self._noise: HandshakeState | None = None
+        self._done: ClientDone | None = None
+        self.state = State.AWAIT_HELLO
+        self.deadline: float | None = now + server.timing.hello
+        """When ``tick`` has something to say; None for never."""
+
+    def missed(self, now: float) -> Actions:
+        """The image begins behind what its sender has said: its HELLO, at least. Call it before anything else."""
+        return self._take(Event.MISSED, None, now)
+
+    def packet(self, data: bytes | memoryview, now: float) -> Actions:
+        """Take one message of the image. Never raises for what it holds."""
+        try:
+            packet = decode(data)
+        except DataFormatError as error:
+            return self._take(Event.STRANGE, error.what, now)
+        match packet:
+            case OtherVersion(version):
+                return self._take(Event.OTHER_VERSION, version, now)
+            case HelloPacket():
+                return self._take(Event.HELLO, packet, now)
+            case DonePacket(key_hash=name) if self._key_hash and name != self._key_hash:
+                return (Ignored("a DONE for another connect key"),)
+            case DonePacket(message=body):
+                return self._take(Event.DONE, body, now)
+            case _:
+                return self._take(Event.STRANGE, "a packet that only servers send", now)
+
+    def admitted(self, now: float) -> Actions:
+        """Answer ``Admit``: it is counted. Raises UsageError if nobody asked."""
+        return self._take(Event.ADMITTED, None, now)
+
+    def reply_opened(self, now: float) -> Actions:
+        """Answer ``OpenReply``: the publication is connected. Raises UsageError if nobody asked."""
+        return self._take(Event.REPLY_OPENED, None, now)
+
+    def accept(self, ack: DoneAck, now: float) -> Actions:
+        """Answer ``Authenticate``: the duologue is there.
+
+        Raises UsageError if nobody asked, OptionError for an ``ack`` that cannot be sent; then nothing has changed.
+        """
+        return self._take(Event.ACCEPTED, ack, now)
+
+    def refuse(self, refusal: Refusal, now: float) -> Actions:
+        """Answer any of the three by no. Raises UsageError if nobody asked, OptionError for an unknown code."""
+        return self._take(Event.REFUSED, refusal, now)
+
+    def way_lost(self, now: float) -> Actions:
+        """The image or the response publication is gone."""
+        return self._take(Event.WAY_LOST, None, now)
+
+    def tick(self, now: float) -> Actions:
+        """End the step that has reached its deadline, if it has."""
+        if self.deadline is None or now < self.deadline:
+            return ()
+        return self._take(Event.DEADLINE, None, now)
+
+    def close(self, now: float) -> Actions:
+        """The server shuts down; what is connected stays connected."""
+        return self._take(Event.CLOSE, None, now)
+
+    def _take(self, event: Event, given: object, now: float) -> Actions:
+        taken = step(TRANSITIONS, self, self.state, event, given, now)
+        if taken is None:
+            if event in OURS:
+                raise out_of_turn("server", self.state, event)
+            return (Ignored(f"{event.name} in {self.state.name}"),)
+        before, (self.state, actions) = self.state, taken
+        if self.state is not before:
+            self.deadline = self._deadline(now)
+        return actions
+
+    def _deadline(self, now: float) -> float | None:
+        seconds = self._seconds()
+        return None if seconds is None else now + seconds
+
+    def _seconds(self) -> float | None:
+        timing = self._server.timing
+        match self.state:
+            case State.AWAIT_HELLO:
+                return timing.hello
+            case State.ADMITTING:
+                return timing.admitting
+            case State.OPENING:
+                return timing.opening
+            case State.AWAIT_DONE:
+                return timing.done
+            case State.AUTHENTICATING:
+                return timing.authenticating
+            case State.CONNECTED | State.ENDED:
+                return None
+
+    @property
+    def _begun(self) -> HandshakeState:
+        assert self._noise is not None  # the table leads to every user of this by HELLO alone
+        return self._noise
+
+    def _on_hello(self, packet: HelloPacket, now: float) -> _Step:
+        if self._address is not None:
+            core = hello_core(packet)
+            if not self._server.cookies.accept(now, self._address, core, packet.cookie):
+                cookie = self._server.cookies.mint(now, self._address, core)
+                return State.ENDED, (Reject(encode_hint(RetryHint(cookie))), Release("HELLO without a good cookie"))
+        elif packet.cookie:
+            return self._reject(BAD_MESSAGE, "HELLO with a cookie over IPC")
+        noise = HandshakeState(
+            initiator=False,
+            static=self._server.keys,
+            entropy=self._server.entropy,
+            prologue=prologue(packet.connect_key),
+            psk=self._server.psk,
+        )
+        if len(packet.message) != noise.first_message_bytes:
+            return self._reject(SECRET_UNKNOWN if self._server.psk is None else SECRET_WANTED)
+        try:
+            noise.read(packet.message)
+        except TamperedError as error:
+            return self._reject(UNPROVED, error.what)
+        self._noise = noise
+        self._key_hash = key_hash(packet.connect_key)
+        return State.ADMITTING, (Admit(self._address, self._key_hash),)
+
+    def _on_unknown(self, _given: object, _now: float) -> _Step:
+        return self._reject(NO_PENDING)
+
+    def _on_strange(self, why: str, _now: float) -> _Step:
+        return self._reject(BAD_MESSAGE, why)
+
+    def _on_other_version(self, version: int, _now: float) -> _Step:
+        return self._reject(OTHER_VERSION, f"a packet of version {version}")
+
+    def _on_admitted(self, _given: None, _now: float) -> _Step:
+        return State.OPENING, (OpenReply(),)
+
+    def _on_reply_opened(self, _given: None, _now: float) -> _Step:
+        try:
+            message = self._begun.write(encode_payload(self._server.hello))
+        except TamperedError as error:
+            return self._reject(UNPROVED, error.what)
+        return State.AWAIT_DONE, (Send(encode(HelloAckPacket(self._key_hash, message))),)
+
+    def _on_done(self, body: bytes, _now: float) -> _Step:
+        try:
+            payload = self._begun.read(body)
+        except TamperedError as error:
+            return self._reject(UNPROVED, error.what)
+        # from here on the client is who it says, and hears the truth for certain
+        try:
+            done = decode_client_done(payload)
+        except DataFormatError as error:
+            return self._fail(BAD_MESSAGE, error.what)
+        try:
+            check_tag(done.tag)
+        except OptionError as error:
+            return self._fail(TAG_TOO_LONG, error.what)
+        self._done = done
+        return State.AUTHENTICATING, (Authenticate(self._begun.remote_static, done),)
+
+    def _on_accepted(self, ack: DoneAck, _now: float) -> _Step:
+        assert self._done is not None  # the table leads here by DONE alone
+        payload = encode_payload(ack)
+        sending, receiving = self._begun.split()
+        sealing = Sealing(sending, self._server.limits)
+        packet = encode(DoneAckPacket(self._key_hash, bytes(sealing.seal(payload))))
+        opening = Opening(receiving, self._server.limits)
+        noise = self._begun
+        return State.CONNECTED, (
+            Send(packet),
+            Connected(sealing, opening, noise.remote_static, self._done, noise.handshake_hash),
+        )
+
+    def _on_refused(self, refusal: Refusal, _now: float) -> _Step:
+        return self._reject(refusal)
+
+    def _on_refused_for_certain(self, refusal: Refusal, _now: float) -> _Step:
+        return self._fail(refusal)
+
+    def _on_deadline(self, _given: None, _now: float) -> _Step:
+        return self._reject(self._timeout())
+
+    def _on_deadline_for_certain(self, _given: None, _now: float) -> _Step:
+        return self._fail(self._timeout())
+
+    def _on_way_lost(self, _given: None, _now: float) -> _Step:
+        return State.ENDED, (Release(f"the way to the client was lost in {self.state.name}"),)
+
+    def _on_close(self, _given: None, _now: float) -> _Step:
+        return self._reject(SHUTTING_DOWN)
+
+    def _on_close_for_certain(self, _given: None, _now: float) -> _Step:
+        return self._fail(SHUTTING_DOWN)
+
+    def _timeout(self) -> Refusal:
+        awaited = {
+            State.AWAIT_HELLO: "the client's HELLO",
+            State.ADMITTING: "its own limits",
+            State.OPENING: "the way back to the client",
+            State.AWAIT_DONE: "the client's DONE",
+            State.AUTHENTICATING: "its own decision",
+        }[self.state]
+        return Refusal("timeout", f"The server waited {self._seconds():g} s for {awaited}")
+
+    def _reject(self, refusal: Refusal, why: str = "") -> _Step:
+        """Refuse somebody who has not proved anything: by a hint."""
+        return State.ENDED, (Reject(encode_hint(RefusalHint(refusal))), Release(why or refusal.text, refusal))
+
+    def _fail(self, refusal: Refusal, why: str = "") -> _Step:
+        """Refuse somebody who has proved a key: by a packet that only this server can have sealed."""
+        code: Code = known_code(refusal.code)
+        payload = encode_payload(Failed(code=code, text=printable(refusal.text)))
+        sealing = Sealing(self._begun.split()[0], self._server.limits)
+        packet = encode(FailedPacket(self._key_hash, bytes(sealing.seal(payload))))
+        return State.ENDED, (Send(packet), Release(why or refusal.text, refusal))
+
+
+_H = ServerHandshake
+
+_END: Final = (State.ENDED,)
+
+_PENDING_ENDS: Final = "reject with the reason, give everything back"
+
+TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]]] = {
+    (State.AWAIT_HELLO, Event.HELLO): Row(
+        (State.ADMITTING, State.ENDED), _H._on_hello, "RETRY, refuse, or ask to admit it"),
+    (State.AWAIT_HELLO, Event.MISSED): Row(_END, _H._on_unknown, "reject: no pending handshake"),
+    (State.AWAIT_HELLO, Event.DONE): Row(_END, _H._on_unknown, "reject: no pending handshake"),
+    (State.AWAIT_HELLO, Event.STRANGE): Row(_END, _H._on_strange, "reject: bad message"),
+    (State.AWAIT_HELLO, Event.OTHER_VERSION): Row(_END, _H._on_other_version, "reject: version"),
+    (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: time-out"),
+    (State.AWAIT_HELLO, Event.WAY_LOST): Row(_END, _H._on_way_lost, "nothing to give back"),
+    (State.AWAIT_HELLO, Event.CLOSE): Row(_END, _H._on_close, "reject: shutting down"),
+    (State.ADMITTING, Event.ADMITTED): Row((State.OPENING,), _H._on_admitted, "open the way back"),
+    (State.ADMITTING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
+    (State.ADMITTING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
+    (State.ADMITTING, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.ADMITTING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
+    (State.OPENING, Event.REPLY_OPENED): Row(
+        (State.AWAIT_DONE, State.ENDED), _H._on_reply_opened, "send HELLO_ACK; reject a key of low order"),
+    (State.OPENING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
+    (State.OPENING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
+    (State.OPENING, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.OPENING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
+    (State.AWAIT_DONE, Event.DONE): Row(
+        (State.AUTHENTICATING, State.ENDED), _H._on_done, "ask to authenticate; reject or fail a bad one"),
+    (State.AWAIT_DONE, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
+    (State.AWAIT_DONE, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.AWAIT_DONE, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
+    (State.AUTHENTICATING, Event.ACCEPTED): Row(
+        (State.CONNECTED,), _H._on_accepted, "send DONE_ACK, hand over the keys"),
+    (State.AUTHENTICATING, Event.REFUSED): Row(_END, _H._on_refused_for_certain, "send FAILED, give everything back"),
+    (State.AUTHENTICATING, Event.DEADLINE): Row(_END, _H._on_deadline_for_certain, "send FAILED, give everything back"),
+    (State.AUTHENTICATING, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.AUTHENTICATING, Event.CLOSE): Row(_END, _H._on_close_for_certain, "send FAILED, give everything back"),
+}  # fmt: skip

@@ -1,0 +1,478 @@
+"""Appending to a server's stream: a task stages its rows over a branch, a commit makes the stages visible at once."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aeron_spark.aeron.checksum import crc32
+from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    DataFormatError,
+    OptionError,
+    SessionLost,
+    StillWorking,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+)
+from aeron_spark.log.writing import Source
+from aeron_spark.stream_client.asking import PAUSE, SHORTEST_SECONDS, Asking
+from aeron_spark.waiting import Deadline
+from aeron_spark.wire.arrow import encode_batch, encode_parts, split_rows
+from aeron_spark.wire.chunk import Content, Header, payload_limit
+from aeron_spark.wire.staged_items import MOST_DATA, encode_group_item, encode_values_item
+from aeron_spark.wire.transfer import HEAD, Kind, encode_head
+from aeron_spark.wire.values import encode_values, runs, value_at
+
+SEND_SECONDS: Final = 60.0  # without a byte being taken the server is stuck
+LONGEST_MESSAGE: Final = 16 << 20  # Aeron's own limit, whatever the term length
+COMMIT_SECONDS: Final = 600.0  # of a large transaction: it is copied into the stream
+REPEAT_SECONDS: Final = 20.0  # a request that takes longer is repeated, so that the server says whether it is at work
+ATTEMPTS: Final = 3  # of one request within a deadline, at least
+ANSWER_SHARE: Final = 0.6  # of a request's time the server may wait itself; the rest is for its response to come back
+# The request had no response: the server may have done it, or may do it later.
+UNANSWERED: Final = (ConnectError, SessionLost, WaitTimeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Whose, of which run, and which one: ids rise from one to the next. ``once``: the writer never comes again.
+
+    ``author`` is who writes under the writer's id, the same over all of its runs; without it each run is one.
+    ``acknowledged`` is the last transaction of the writer that the server acknowledged before this one, -1 for none,
+    and ``stamp`` the one that came with it; "" where none was kept. A server whose store does not have it refuses this
+    one. ``replaced`` is the run with which the same program entered before, "" where it did not: a server that no
+    longer knows it, or knows a later one, refuses this one, too.
+    """
+
+    writer: str
+    run: str
+    id: int
+    once: bool = False
+    author: str = ""
+    acknowledged: int = -1
+    stamp: str = ""
+    replaced: str = ""
+
+    @property
+    def by(self) -> str:
+        """Who may repeat this transaction: its author."""
+        return self.author or self.run
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """One stage as a commit names it; see ``streams.stagefile.StageRef``."""
+
+    id: str
+    rows: int
+    bytes: int
+    crc: int
+
+
+class State(Enum):
+    """What a staged appender can still do."""
+
+    OPEN = "open"  # it takes rows
+    CLOSING = "closing"  # it takes no more; the server has not said yet that it has them all
+    FINISHED = "finished"  # its parts are known, for good
+    FAILED = "failed"  # its rows have to be staged again by another one
+
+
+class StagedAppender:
+    """Stages the rows of one task, all in one partition of ``stream``. Rows count up from 0 over everything appended.
+
+    Methods are those of :class:`aeron_spark.direct.appender.Appender`. Nothing is visible before :func:`commit`.
+    ``deadline`` bounds every wait in here; rows that Aeron takes, and responses, renew it. A caller that shares it
+    renews it at the start of each of its own operations; without one each operation has ``SEND_SECONDS``.
+    """
+
+    def __init__(
+        self, asking: Asking, stream: str, transaction: Transaction, *, task: int, partition: int, source: Source,
+        payload: str, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
+        deadline: Deadline | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.rows = 0
+        self.committed = False  # whether the server has all of the transaction already: rows are dropped then
+        self._asking = asking
+        self._stream = stream
+        self._transaction = transaction
+        self._task = task
+        self._partition = partition
+        self._payload = payload
+        self._asked = max_message_bytes
+        self._clock = clock
+        self._shares_deadline = deadline is not None
+        self._deadline = deadline or asking.deadline(SEND_SECONDS, f"the server of stream {stream!r}")
+        self._limit = 0
+        self._state = State.OPEN
+        self._stage: _Stage | None = None
+        self._parts: list[Staged] = []
+        self._error: AeronSparkError | None = None
+
+    @property
+    def state(self) -> State:
+        """What it can still do."""
+        return self._state
+
+    def raw(self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> None:
+        """Stage each value as one message, its bytes untouched."""
+        with self._appending(None) as stage:
+            if stage is not None:
+                self._check_values(values)
+                self._put_values(stage, values, reserved)
+            self.rows += len(values)
+
+    def framed(self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> None:
+        """Stage each value in the wire format, any size."""
+        with self._appending(None) as stage:
+            if stage is None:
+                self.rows += len(values)
+                return
+            header = self._header(Content.BYTES)
+            for run in runs(values, max_message_bytes=self._limit, writer=self.source.writer):
+                part = values.slice(run.begin, run.length)
+                if run.small:
+                    extra = None if reserved is None else reserved.slice(run.begin, run.length)
+                    self._put_values(stage, encode_values(part, header, self.rows), extra)
+                else:
+                    stage.put(encode_group_item(replace(header, row=self.rows), value_at(part, 0)))
+                self.rows += run.length
+
+    def arrow(self, batch: pa.RecordBatch) -> None:
+        """Stage the rows of a batch as Arrow, split by rows to fit a message, one larger row as a whole."""
+        with self._appending(batch.schema) as stage:
+            if stage is not None:
+                header = self._header(Content.ARROW)
+                for first, piece in split_rows(batch, payload_limit(self._limit, self.source.writer)):
+                    if piece.num_rows:
+                        one = replace(header, row=self.rows + first, rows=piece.num_rows)
+                        stage.put(
+                            encode_group_item(one, encode_batch(piece) if piece.num_rows > 1 else encode_parts(piece))
+                        )
+            self.rows += batch.num_rows
+
+    def finish(self) -> list[Staged]:
+        """Return what a commit has to name, once the server has it all; nothing where there is nothing to commit.
+
+        May be called again. Once it has returned it returns the same parts. Once it has failed for good it raises the
+        same error, and the rows have to be staged again. Where only the response did not come (ConnectError,
+        SessionLost, WaitTimeout) the next call asks for it again.
+        """
+        self._renew()
+        if self._state is State.FAILED:
+            raise self._failure()
+        if self._state is State.FINISHED:
+            return list(self._parts)
+        self._state = State.CLOSING
+        try:
+            parts = [] if self._stage is None else [self._stage.finish(self.rows, self._deadline)]
+        except _Unanswered as unanswered:
+            raise unanswered.error from None
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._state, self._parts = State.FINISHED, parts
+        self._deadline.progress()
+        return list(parts)
+
+    def discard(self) -> None:
+        """Throw away what was staged, as far as it is not finished."""
+        if self._state in (State.OPEN, State.CLOSING):
+            self._fail(UsageError("what was staged was thrown away", remedy="Stage the rows again."))
+
+    @contextmanager
+    def _appending(self, schema: pa.Schema | None) -> Iterator[_Stage | None]:
+        """Give the stage for more rows, None where the transaction is committed; it is over where this fails half-way.
+
+        An error before the first byte leaves the appender as it was.
+        """
+        self._renew()
+        if self._state is State.FAILED:
+            raise self._failure()
+        if self._state is not State.OPEN:
+            raise UsageError("a stage that is finished takes no more rows", remedy="Open another one.")
+        stage = self._open(schema)
+        before = 0 if stage is None else stage.bytes
+        try:
+            yield stage
+        except BaseException as error:
+            if stage is not None and (stage.broken or stage.bytes != before):
+                self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        stage, self._stage, self._state = self._stage, None, State.FAILED
+        self._error = (
+            error
+            if isinstance(error, AeronSparkError)
+            else TransportError(f"staging rows was interrupted: {error!r}", remedy="Stage the rows again.")
+        )
+        if stage is not None:
+            stage.discard()
+
+    def _failure(self) -> AeronSparkError:
+        assert self._error is not None
+        return copy.copy(self._error)
+
+    def _renew(self) -> None:
+        if not self._shares_deadline:
+            self._deadline.progress()
+
+    def _open(self, schema: pa.Schema | None) -> _Stage | None:
+        if self._stage is None and not self.committed:
+            described = self._asking.ask("describe", self._stream, seconds=self._deadline.remaining())
+            limit = min(described["term_bytes"] // 8, LONGEST_MESSAGE)
+            if self._asked is not None and self._asked > limit:
+                raise OptionError(
+                    f"option 'maxMessageBytes' is {self._asked}, and the longest message of stream {self._stream!r} "
+                    f"has {limit} bytes",
+                    remedy="Lower it.",
+                )
+            self._limit = limit if self._asked is None else self._asked
+            encoded = b"" if schema is None else bytes(schema.serialize())
+            self._stage = _Stage.open(
+                self._asking, self._stream, self._transaction, self._partition, self._task, self._payload, encoded,
+                self._deadline,
+            )  # fmt: skip
+            self.committed = self._stage is None
+            self._deadline.progress()
+        return self._stage
+
+    def _header(self, content: Content) -> Header:
+        source = self.source
+        return Header(
+            content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
+        )
+
+    def _check_values(self, values: pa.Array[Any]) -> None:
+        lengths: Any = pc.binary_length(values)  # type: ignore[call-overload]  # stubs know no Array[Any]
+        longest = pc.max(lengths).as_py() or 0
+        if longest > self._limit:
+            raise DataFormatError(
+                f"a value has {longest} bytes, and the longest message of stream {self._stream!r} has {self._limit}",
+                remedy="Write with payload=framed, which sends it in chunks.",
+            )
+
+    def _put_values(self, stage: _Stage, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
+        rows = len(values)
+        size: Any = values.nbytes
+        slices = max(1, -(-size // (MOST_DATA // 2)))  # an item takes so much and no more
+        step = max(1, rows // slices)
+        for first in range(0, rows, step):
+            part = values.slice(first, step)
+            stage.put(encode_values_item(part, None if reserved is None else reserved.slice(first, step)))
+
+
+class _Unanswered(Exception):
+    """A request that can be repeated had no response; ``error`` says why."""
+
+    def __init__(self, error: AeronSparkError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Stage:
+    """A stage of the server's that this side fills over a branch."""
+
+    def __init__(
+        self, asking: Asking, stream: str, stage_id: str, request: int, lending: AbstractContextManager[Branch],
+        branch: Branch, deadline: Deadline,
+    ) -> None:  # fmt: skip
+        self.bytes = 0  # of all items so far
+        self.broken = False  # whether it is not known what of it Aeron has taken
+        self._asking = asking
+        self._stream = stream
+        self._id = stage_id
+        self._request = request
+        self._lending = lending
+        self._branch = branch
+        self._deadline = deadline
+        self._sent = 0
+        self._crc = 0
+        self._room = branch.room - HEAD.size
+        self._waiting: list[memoryview] = []
+        self._size = 0
+
+    @classmethod
+    def open(
+        cls, asking: Asking, stream: str, transaction: Transaction, partition: int, task: int, payload: str,
+        schema: bytes, deadline: Deadline,
+    ) -> _Stage | None:  # fmt: skip
+        """Open one; None where the transaction is committed already."""
+        lending = asking.branch((stream, partition), deadline.remaining())
+        branch = lending.__enter__()
+        try:
+            request = asking.request()
+            stage_id = asking.ask(
+                "open_stage", stream, transaction.writer, transaction.run, transaction.id, partition, task, payload,
+                schema, transaction.once, transaction.by, branch.number, request, transaction.acknowledged,
+                transaction.stamp, transaction.replaced, seconds=deadline.remaining(),
+            )  # fmt: skip
+        except BaseException:
+            branch.close()
+            lending.__exit__(None, None, None)
+            raise
+        if not stage_id:
+            lending.__exit__(None, None, None)
+            return None
+        return cls(asking, stream, stage_id, request, lending, branch, deadline)
+
+    def put(self, buffers: Iterable[pa.Buffer]) -> None:
+        """Send an item: small ones together, large ones in pieces."""
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            self._crc = crc32(view, self._crc)
+            self.bytes += view.nbytes
+            while view.nbytes:
+                part = view[: self._room - self._size]
+                self._waiting.append(part)
+                self._size += part.nbytes
+                view = view[part.nbytes :]
+                if self._size == self._room:
+                    self._send()
+
+    def finish(self, rows: int, deadline: Deadline) -> Staged:
+        """Send the rest and have the server close it. Raises TransportError where it has something else.
+
+        Raises _Unanswered where only the server's word is missing; the next call asks for it again.
+        """
+        if self._size:
+            self._send()
+        found = self._await_closed(deadline)
+        if tuple(found) != (rows, self._sent, self._crc):
+            raise TransportError(
+                f"the server staged {found[0]} rows in {found[1]} bytes, and {rows} rows in {self._sent} bytes were "
+                "sent",
+                remedy="Stage the rows again.",
+            )
+        self._lending.__exit__(None, None, None)
+        return Staged(self._id, rows, self._sent, self._crc)
+
+    def discard(self) -> None:
+        """End the branch, upon which the server throws away what is not finished."""
+        self._branch.close()
+        self._lending.__exit__(None, None, None)
+
+    def _await_closed(self, deadline: Deadline) -> Any:
+        while True:
+            seconds = _share_of(deadline)
+            try:
+                return self._asking.ask(
+                    "finish_stage", self._stream, self._id, self._sent, seconds * ANSWER_SHARE, seconds=seconds
+                )
+            except UNANSWERED as error:
+                if self._asking.host.closed or not deadline.remaining():
+                    raise _Unanswered(error) from error
+                self._asking.sleep(min(PAUSE, deadline.remaining()))
+
+    def _send(self) -> None:
+        # Where this raises, Aeron may have taken the message, or may take it later: it cannot be sent again.
+        self.broken = True
+        seconds = max(SHORTEST_SECONDS, self._deadline.remaining())
+        self._branch.send(encode_head(self._request, Kind.STAGE, self._sent), *self._waiting, timeout=seconds)
+        self._sent += self._size
+        self._waiting, self._size = [], 0
+        self.broken = False
+        self._deadline.progress()
+
+
+def commit(
+    asking: Asking, stream: str, transaction: Transaction, staged: Sequence[Staged], rows: int,
+    deadline: Deadline | None = None, token: str = "",
+) -> tuple[bool, str]:  # fmt: skip
+    """Make what was staged visible, all of it at once; return whether that had been done before, and its stamp.
+
+    ``rows`` is how many rows the transaction has, as whoever produced them counted: the server refuses a commit whose
+    parts have another number, or that names no part. ``deadline`` is how long the server may be silent; while it says
+    that it is at work this waits for ``COMMIT_SECONDS``. May be called again after any failure: what is committed stays
+    so, once. The server keeps ``token`` with the author's last transaction, see :func:`last_with_token`. A writer keeps
+    the stamp of its last transaction for :func:`enter`.
+    """
+    parts = [(one.id, one.rows, one.bytes, one.crc) for one in staged]
+    one = transaction
+    return _commit(asking, deadline, token, "commit", stream, one.writer, one.run, one.id, parts, one.by, rows)
+
+
+def commit_empty(
+    asking: Asking, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
+) -> tuple[bool, str]:
+    """Commit a transaction that has no row at all; see :func:`commit`."""
+    one = transaction
+    return _commit(asking, deadline, token, "commit_empty", stream, one.writer, one.run, one.id, one.by)
+
+
+def _commit(asking: Asking, deadline: Deadline | None, token: str, method: str, *given: Any) -> tuple[bool, str]:
+    longest = asking.deadline(COMMIT_SECONDS, "the commit to end")
+    silent = longest if deadline is None else deadline
+    while True:
+        seconds = _share_of(silent)
+        try:
+            response = asking.ask(method, *given, seconds * ANSWER_SHARE, token, seconds=seconds)
+        except StillWorking:
+            if asking.host.closed or not longest.remaining():
+                raise
+            if silent is not longest:
+                silent.progress()
+        except UNANSWERED:
+            if asking.host.closed or not silent.remaining():
+                raise
+            asking.sleep(min(PAUSE, silent.remaining()))
+        else:
+            already, _, stamp = response
+            return bool(already), str(stamp)
+
+
+def _share_of(deadline: Deadline) -> float:
+    """How long one attempt of a request may take, so that several fit into the deadline."""
+    share = min(REPEAT_SECONDS, deadline.seconds / ATTEMPTS)
+    return max(SHORTEST_SECONDS, min(share, deadline.remaining()))
+
+
+def enter(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> tuple[int, str]:
+    """Begin a transaction, and fence earlier runs; return the writer's last committed one, or -1, and its stamp.
+
+    With the id -1 it is whichever comes next. Raises RefusedError where a later run has fenced this one, where another
+    author has committed in this transaction's place, and, with the reason "diverged", where the server was restored
+    from a copy without what it acknowledged.
+    """
+    one = transaction
+    last, found = asking.ask(
+        "enter", stream, one.writer, one.run, one.id, one.once, one.by, one.acknowledged, one.stamp, one.replaced,
+        seconds=seconds,
+    )  # fmt: skip
+    return int(last), str(found)
+
+
+def first_lost(asking: Asking, stream: str, writer: str, acknowledged: int, stamp: str) -> int | None:
+    """Return the writer's first acknowledged transaction that is no longer in the stream; None where all are there."""
+    lost = int(asking.ask("first_lost", stream, writer, acknowledged, stamp))
+    return None if lost < 0 else lost
+
+
+def last_of(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> int:
+    """Return the last transaction that the author of this one has committed under its writer id, or -1."""
+    return int(asking.ask("last", stream, transaction.writer, transaction.by, seconds=seconds))
+
+
+def last_with_token(asking: Asking, stream: str, transaction: Transaction) -> tuple[int, str]:
+    """Return the last transaction that the author of this one has committed, or -1, and its token, or ""."""
+    last, token = asking.ask("last_with_token", stream, transaction.writer, transaction.by)
+    return int(last), str(token)
+
+
+def abort(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> None:
+    """Drop what was staged; a transaction that is committed stays."""
+    asking.ask("abort", stream, transaction.writer, transaction.run, transaction.id, seconds=seconds)

@@ -1,0 +1,278 @@
+"""A server's stream as a log: what :class:`ArchiveLog` is for a trusted network, seen from afar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import pyarrow as pa
+
+from aeron_spark.aeron.archive import Recording
+from aeron_spark.aeron.row_sources import ReceivedRange, drain
+from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.errors import (
+    AeronSparkError,
+    DataFormatError,
+    DataLossError,
+    EndedError,
+    TransportError,
+    WaitTimeout,
+    decode_error,
+)
+from aeron_spark.log.api import Boundary, Range, RecordingState, recording_key, split_key
+from aeron_spark.log.epochs import Epochs
+from aeron_spark.log.inspection import StreamContent, Times
+from aeron_spark.log.source_stream import ServerStream
+from aeron_spark.stream_client.asking import Asking
+from aeron_spark.wire.transfer import Kind, decode
+from aeron_spark.wire.values import Rows
+
+BROKEN: Final = (EndedError, TransportError)  # of a branch: what is missing is asked for on another one
+
+
+class EndpointLog:
+    """The stream ``name`` of the servers in ``hosts``, by name; partition p of a server is its recording p.
+
+    ``idle_timeout`` is how long a reader waits for its next bytes, in seconds. ``keys`` are the servers' public keys,
+    as text, by name; offsets name the stream with them.
+    """
+
+    def __init__(
+        self, hosts: dict[str, Asking], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
+        keys: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.hosts = hosts
+        self.keys = {host: (keys or {}).get(host, "") for host in hosts}
+        self.name = name
+        self.framed = framed
+        self.idle_timeout = idle_timeout
+        self._known: dict[str, RecordingState] = {}
+        self._recorded: dict[str, int] = {}  # by key: the recording of the server's archive that holds the partition
+
+    @property
+    def archives(self) -> tuple[str, ...]:
+        """The servers' names."""
+        return tuple(self.hosts)
+
+    @property
+    def stream(self) -> ServerStream:
+        """The stream, as offsets name it."""
+        return ServerStream(self.name, self.keys)
+
+    def counting(self, *, framed: bool) -> EndpointLog:
+        """Return the same log, counting groups or single messages."""
+        if framed == self.framed:
+            return self
+        return EndpointLog(self.hosts, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
+
+    def __eq__(self, other: object) -> bool:
+        mine = (self.hosts, self.keys, self.name, self.framed)
+        return isinstance(other, EndpointLog) and mine == (other.hosts, other.keys, other.name, other.framed)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.hosts), self.name, self.framed))
+
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
+        """Do nothing: a server's streams are always recorded."""
+
+    def check_recorded(self, states: list[RecordingState]) -> None:
+        """Do nothing: a server says itself where it has no such stream."""
+
+    def states(self) -> list[RecordingState]:
+        """Return every partition, with how far it is committed; those of one server at one moment."""
+        said = [
+            (_state(server, self.name, fields), fields["recording_id"])
+            for server, asking in self.hosts.items()
+            for fields in asking.ask("states", self.name)
+        ]
+        found = [state for state, _ in said]
+        self._known = {state.key: state for state in found}
+        self._recorded = {state.key: recording for state, recording in said}
+        return found
+
+    def state(self, key: str) -> RecordingState:
+        """Return one partition. Raises DataLossError where the stream has none of that key."""
+        if key not in self._known:
+            self.states()
+        state = self._known.get(key)
+        if state is None:
+            raise DataLossError(
+                f"stream {self.name!r} has no partition {key}",
+                remedy="Set failOnDataLoss=false to go on with what there is.",
+            )
+        return state
+
+    def content(self, states: list[RecordingState]) -> StreamContent | None:
+        """Return what the stream holds, as its servers know it; None before the first rows."""
+        found = [asking.ask("describe", self.name) for asking in self.hosts.values()]
+        for one in found:
+            if one["content"]:
+                schema = pa.ipc.read_schema(pa.py_buffer(one["schema"])) if one["schema"] else None
+                return StreamContent(one["content"], schema)
+        return None
+
+    def position_at(self, state: RecordingState, time_ns: int, times: Times | None) -> int:
+        """Return where what was committed at or after a time begins; the server's own index says it."""
+        server, partition = split_key(state.key)
+        return int(self._asking(server).ask("position_at", self.name, time_ns)[partition])
+
+    def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
+        """Return where a range of ``key`` from ``start`` may end; see :class:`aeron_spark.log.api.Boundaries`."""
+        server, partition = split_key(key)
+        most = -1 if max_rows is None else max_rows
+        position, rows = self._asking(server).ask(
+            "boundary", self.name, partition, start, limit, end, most, self.framed
+        )
+        return Boundary(position, rows)
+
+    def read(self, wanted: Range) -> Iterator[Rows]:
+        """Yield the messages of ``[start, end)``, of a framed log those up to ``overrun``."""
+        state = self.state(wanted.key)
+        if state.fingerprint != wanted.fingerprint:
+            raise DataLossError(
+                f"partition {wanted.key} of stream {self.name!r} was made anew since the batch was planned",
+                remedy="Start a new query, or set failOnDataLoss=false to go on with what there is.",
+            )
+        server, partition = split_key(wanted.key)
+        end = wanted.overrun if self.framed else wanted.end
+        if wanted.start >= end:
+            return
+        seen = (-1, -1) if wanted.epoch is None else (wanted.epoch, wanted.overrun)
+        reading = _Reading(self._asking(server), self.name, partition, wanted.start, end, self.idle_timeout, seen)
+        name = f"partition {partition} of stream {self.name!r} (recording {self._recorded[wanted.key]})"
+        source = ReceivedRange(name, wanted.start, end, reading.next_piece)
+        try:
+            yield from drain(source, _recording(state))
+        finally:
+            reading.close()
+
+    def _asking(self, server: str) -> Asking:
+        asking = self.hosts.get(server)
+        if asking is None:
+            raise DataLossError(
+                f"an offset names the server {server}, and the query has {', '.join(self.hosts)}",
+                remedy="Name it in option 'server' as before.",
+            )
+        return asking
+
+
+class _Reading:
+    """One range on its way; asks for the rest on another branch where one breaks.
+
+    ``seen`` is an epoch and a position in it, which the server has to know, whenever it is asked; -1 for none.
+    """
+
+    def __init__(
+        self, asking: Asking, stream: str, partition: int, start: int, end: int, timeout: float, seen: tuple[int, int]
+    ) -> None:
+        self._seen = seen
+        self._asking = asking
+        self._stream = stream
+        self._partition = partition
+        self._at = start
+        self._end = end
+        self._timeout = timeout
+        self._lending: AbstractContextManager[Branch] | None = None
+        self._branch: Branch | None = None
+        self._request = 0
+        self._whole = False
+
+    def next_piece(self) -> memoryview:
+        """Wait for the next bytes."""
+        broken: AeronSparkError | None = None
+        for _ in range(3):  # without a byte in between: then the way is not just broken
+            try:
+                found = self._piece()
+            except BROKEN as error:
+                broken = error
+                self._give_back(failed=True)
+                continue
+            if isinstance(found, AeronSparkError):
+                raise found
+            return found
+        assert broken is not None
+        raise TransportError(
+            f"reading {self._stream!r} broke off at position {self._at} again and again: {broken.what}",
+            remedy=broken.remedy,
+        )
+
+    def close(self) -> None:
+        """Give the branch back; what is still coming on it is left over."""
+        if self._branch is not None and not self._whole:
+            # not waited for: a generator may be closed anywhere, by the garbage collector, too
+            self._asking.tell("stop", self._branch.number, self._request)
+        self._give_back(failed=False)
+
+    def _piece(self) -> memoryview | AeronSparkError:
+        """The next bytes, or what the server says instead."""
+        branch = self._branch or self._begin()
+        while True:
+            message = branch.receive(self._timeout)
+            if message is None:
+                raise WaitTimeout(
+                    f"waited {self._timeout:g} s for more of partition {self._partition} of stream {self._stream!r} "
+                    f"(at position {self._at} of {self._end})",
+                    remedy="Raise idleTimeout, or look at the server.",
+                )
+            piece = decode(message)
+            if piece.request != self._request & 0xFFFFFFFF:
+                continue
+            if piece.kind is Kind.FAILED:
+                self._whole = True
+                return decode_error(piece.payload)
+            if piece.kind is Kind.END or piece.position != self._at:
+                raise DataFormatError(
+                    f"the server ends partition {self._partition} of stream {self._stream!r} at position "
+                    f"{piece.position}, and it was to go from {self._at} to {self._end}",
+                    remedy="Read again. If this repeats, use the same release of aeron-spark on both sides.",
+                )
+            self._at += piece.payload.nbytes
+            self._whole = self._at >= self._end
+            return piece.payload
+
+    def _begin(self) -> Branch:
+        lending = self._asking.branch((self._stream, self._partition))
+        self._branch = branch = lending.__enter__()
+        self._lending = lending
+        self._request = self._asking.request()
+        self._asking.ask(
+            "read", self._stream, self._partition, self._at, self._end, branch.number, self._request, *self._seen
+        )
+        return branch
+
+    def _give_back(self, *, failed: bool) -> None:
+        lending, self._lending, branch, self._branch = self._lending, None, self._branch, None
+        if lending is None:
+            return
+        if failed and branch is not None:
+            branch.close()
+        lending.__exit__(None, None, None)
+
+
+def _state(server: str, stream: str, fields: dict[str, Any]) -> RecordingState:
+    return RecordingState(
+        key=recording_key(server, fields["partition"]),
+        fingerprint=fields["fingerprint"],
+        start=fields["start"],
+        end=fields["end"],
+        active=True,
+        term_length=fields["term_length"],
+        initial_term_id=fields["initial_term_id"],
+        mtu=fields["mtu"],
+        stream_id=fields["stream_id"],
+        session_id=fields["session_id"],
+        channel=stream,
+        source_identity=server,
+        epochs=Epochs.from_bytes(fields["epochs"]),
+    )
+
+
+def _recording(state: RecordingState) -> Recording:
+    """What the drain needs of a recording: where its terms begin."""
+    return Recording(
+        id=state.recording_id, start_timestamp=0, stop_timestamp=None, start_position=state.start, stop_position=None,
+        initial_term_id=state.initial_term_id, segment_length=state.term_length, term_length=state.term_length,
+        mtu=state.mtu, session_id=state.session_id, stream_id=state.stream_id, channel=state.channel,
+        original_channel=state.channel, source=state.source_identity,
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""A server with named streams on a node, and a client of it, for all tests of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import aeron_spark
+from aeron_spark.client.opening import Client
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.program import Server
+from aeron_spark.stream_client.asking import Asking
+from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.streams import own_node
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def node(run_name: str) -> Iterator[NodeHandle]:
+    with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
+        yield handle
+
+
+@pytest.fixture(scope="module")
+def server(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    data, control = free_ports()
+    with Server(
+        f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"), ipc=True,
+        handshakes_per_second=0,
+    ) as one:  # fmt: skip
+        _ = one.streams  # opened here: the thread that looks after them is this fixture's, and no test's
+        yield one
+
+
+@pytest.fixture(scope="module")
+def connect(server: Server, node: NodeHandle) -> Iterator[Connect]:
+    """Connect to the server; over UDP unless ``ipc`` says otherwise."""
+    opened: list[Client] = []
+
+    def one(**options: Any) -> Client:
+        given = {
+            "aeron_dir": node.aeron_dir, "ipc": "never", "store": MemoryPeerStore(),
+            **options,
+        }  # fmt: skip
+        client = aeron_spark.connect(server.addresses[0], **given)
+        opened.append(client)
+        return client
+
+    yield one
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def asking(connect: Connect) -> Iterator[Asking]:
+    made = Asking(connect(), 20.0)
+    yield made
+    made.close()

@@ -1,0 +1,124 @@
+"""A buffered producer that is killed with -9 between its commit and the server's: each transaction is there once.
+
+``test_client_restarts`` kills producers and servers at points of chance; here the point is fixed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.program import Server
+from aeron_spark.streams.stream import Stream
+from aeron_spark.waiting import wait_for
+from tests.aeron.stream_client.conftest import Connect
+from tests.aeron.stream_client.serving import ENVIRON
+
+PATIENCE = 120.0
+WRITER = "edge-7"
+TRANSACTIONS = 3
+ROWS = 20
+
+# Commits transactions to a buffer, prints how many, and waits to be killed.
+PRODUCER = f"""
+import sys
+import pyarrow as pa
+import aeron_spark
+from aeron_spark.keys.stores import MemoryPeerStore
+
+address, aeron_dir, stream, folder = sys.argv[1:]
+client = aeron_spark.connect(address, aeron_dir=aeron_dir, ipc="never", store=MemoryPeerStore(), wait=False)
+out = client.writer(stream, writer_id="{WRITER}", buffer=folder)
+for number in range({TRANSACTIONS}):
+    out.write(pa.record_batch({{"n": [number] * {ROWS}, "row": list(range({ROWS}))}}))
+    out.commit()
+print(out.last + 1, flush=True)
+sys.stdin.read()
+"""
+
+
+class Held:
+    """A stream's commit, for the test: it waits at its beginning until ``go`` is set, and says that it has begun."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._commit = stream.commit
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        self.begun.set()
+        assert self.go.wait(PATIENCE)
+        return self._commit(*given, **more)
+
+
+@pytest.fixture
+def stream(server: Server) -> Stream:
+    return server.streams.create(f"s-{secrets.token_hex(4)}", 1)
+
+
+@pytest.fixture
+def held(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    one = Held(stream)
+    monkeypatch.setattr(stream, "commit", one)
+    yield one
+    one.go.set()
+
+
+def files(folder: Path) -> list[str]:
+    """The transactions in a folder, each with its state, in their order."""
+    found = (path.name.split(".") for path in sorted(folder.glob("0*")))
+    return [f"{int(number)}.{state}" for number, state in found]
+
+
+def rows_of(batch: pa.RecordBatch) -> list[tuple[int, int]]:
+    return list(zip(batch.column("n").to_pylist(), batch.column("row").to_pylist(), strict=True))
+
+
+def test_a_buffered_producer_killed_after_its_commits_and_before_the_servers_has_each_transaction_in_the_stream_once(
+    server: Server, node: NodeHandle, connect: Connect, stream: Stream, held: Held, tmp_path: Path
+) -> None:
+    """The server holds the first of three transactions when the producer is killed, and then commits that one.
+
+    The folder does not know of it: the next process sends all three, and the server takes two of them.
+    """
+    name, folder = stream.definition.name, tmp_path / "unsent"
+    arguments = [server.addresses[0], node.aeron_dir, name, str(folder)]
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PRODUCER, *arguments],
+        env=ENVIRON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == f"{TRANSACTIONS}\n"
+            assert held.begun.wait(PATIENCE)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert files(folder) == ["0.sending", "1.unsent", "2.unsent"]
+    assert stream.last(WRITER) == -1, "the server has a transaction already"
+    held.go.set()
+    wait_for(lambda: stream.last(WRITER) == 0, PATIENCE, "the server to commit what it has of the killed producer")
+
+    client = connect()
+    out = client.writer(name, buffer=folder)
+    assert out.writer_id == WRITER
+    assert out.unsent == TRANSACTIONS
+    out.flush(PATIENCE)
+    out.write(pa.record_batch({"n": [TRANSACTIONS] * ROWS, "row": list(range(ROWS))}))
+    out.commit()
+    out.flush(PATIENCE)
+    assert out.unsent == 0
+    out.close()
+    found = [row for batch in client.reader(name) for row in rows_of(batch)]
+    assert found == [(number, row) for number in range(TRANSACTIONS + 1) for row in range(ROWS)]
+    client.close()

@@ -1,0 +1,102 @@
+"""Epochs over the wire: what a server says of them, and that the reason of an error arrives as it was raised."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.errors import DataLossError, RefusedError
+from aeron_spark.log.api import Range
+from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
+from aeron_spark.log.writing import Source
+from aeron_spark.server.program import Server
+from aeron_spark.stream_client.appending import StagedAppender, Transaction, commit, enter, first_lost
+from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.reader import StreamReader
+from aeron_spark.stream_client.server_log import EndpointLog
+from aeron_spark.wire.values import Rows
+
+_names = itertools.count()
+UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
+
+
+def written(server: Server, asking: Asking, writer: str = "desk-7") -> tuple[str, str]:
+    """A new stream with three transactions of one row; its name, and the stamp of the last commit."""
+    name = f"epochs-{next(_names)}"
+    server.streams.create(name, 1)
+    stamp = ""
+    for number in range(3):
+        one = Transaction(writer, "run", number)
+        appender = StagedAppender(asking, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
+        appender.raw(pa.array([b"%d" % number], pa.binary()))
+        already, stamp = commit(asking, name, one, appender.finish(), rows=1)
+        assert not already
+    return name, stamp
+
+
+def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(server: Server, asking: Asking) -> None:
+    """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
+    name, stamp = written(server, asking)
+    again = Transaction("desk-7", "run", -1)
+    assert enter(asking, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
+    assert first_lost(asking, name, "desk-7", 2, stamp) is None
+    lost = stamp_text(UNKNOWN, 58)
+    with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
+        enter(asking, name, replace(again, acknowledged=57, stamp=lost))
+    assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
+    assert "write them again" in caught.value.remedy.lower()
+    assert first_lost(asking, name, "desk-7", 57, lost) == 3
+
+
+def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_history(
+    server: Server, asking: Asking
+) -> None:
+    """Finding C3: the server looks at a reader's epoch itself, before it sends the first byte."""
+    name, _ = written(server, asking)
+    (state,) = server.streams.get(name).states()
+    (fields,) = asking.ask("states", name)
+    assert fields["epochs"] == state.epochs.to_bytes()
+    assert [begin for _, begin in state.epochs.pairs] == [0, 0]
+    assert state.epochs.at(state.end) not in (FIRST, UNKNOWN)
+    with (
+        pytest.raises(DataLossError, match=r"partition 0 of stream '\S+' diverged: the reader is at 999") as caught,
+        asking.branch("x") as branch,
+    ):
+        asking.ask("read", name, 0, 0, state.end, branch.number, asking.request(), UNKNOWN, 999)
+    assert caught.value.reason == DIVERGED
+
+
+def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, asking: Asking) -> None:
+    """Finding C3: the server was replaced between the planning of a range and its reading."""
+    name, _ = written(server, asking)
+    log = EndpointLog({"s": asking}, name)
+    (state,) = log.states()
+    planned = Range(
+        state.key, state.fingerprint, 0, state.end, state.end, state.term_length, state.epoch_at(state.end)
+    )  # fmt: skip
+    assert sum(len(rows.positions) for rows in log.read(planned)) == 3
+    with pytest.raises(DataLossError, match=f"diverged: the reader is at {state.end}") as caught:
+        list(log.read(replace(planned, epoch=UNKNOWN)))
+    assert caught.value.reason == DIVERGED
+
+
+def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
+    server: Server, asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding C3: so that the range is refused where the server was replaced since the reader looked."""
+    name, _ = written(server, asking)
+    planned: list[Range] = []
+    real = EndpointLog.read
+
+    def read(log: EndpointLog, wanted: Range) -> Iterator[Rows]:
+        planned.append(wanted)
+        return real(log, wanted)
+
+    monkeypatch.setattr(EndpointLog, "read", read)
+    assert sum(len(batch) for batch in StreamReader(asking, name)) == 3
+    (state,) = server.streams.get(name).states()
+    assert [(one.end, one.epoch) for one in planned] == [(state.end, state.epochs.at(state.end))]

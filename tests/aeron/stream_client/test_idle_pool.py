@@ -1,0 +1,66 @@
+"""Finding C7: what is left in a process whose connections with servers are no longer used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from aeron_spark.node import NodeHandle
+from aeron_spark.protocol.keypair import public_text
+from aeron_spark.server.program import Server
+
+ROOT = Path(__file__).parents[3]
+
+# A worker's pool that is idle sooner. With an argument "kept" the process uses the driver on its own account, too.
+WORKER = """
+import sys
+from aeron_spark.aeron import client as clients
+from aeron_spark.options import Through
+from aeron_spark.options.ways import ServerAt
+from aeron_spark.pool import ConnectionPool, _let_go
+from aeron_spark.waiting import wait_for
+from tests.java_threads import java_threads
+
+address, key, aeron_dir, kept = sys.argv[1:]
+clients.LINGER = 0.2
+pool = ConnectionPool(idle_seconds=0.2, let_go=_let_go)
+way = Through(
+    servers=(ServerAt(address, address, key),), stream="s", identity=None, handshake="worker", aeron_dir=aeron_dir,
+    client=(("ipc", "never"),),
+)
+before = clients.client_of(aeron_dir) if kept == "kept" else None
+for turn in range(2):
+    with pool.borrow(way) as sessions:
+        assert sessions[address].ask("list_all") == []
+        assert "aeron-client" in java_threads()
+    wait_for(lambda: not pool._watching, 30, "the pool to end its thread")
+    wait_for(lambda: "aeron-spark-loo" not in java_threads(), 30, "the lookout of the inboxes to end")
+    if before is None:
+        wait_for(lambda: "aeron-client" not in java_threads(), 30, "the thread of Aeron's client to end")
+        assert not clients.CLIENTS.kept_keys()
+    else:
+        assert clients.client_of(aeron_dir) is before and not before.closed
+assert not java_threads() - {"aeron-client"}, java_threads()
+"""
+
+
+def run(server: Server, node: NodeHandle, kept: str) -> None:
+    address = ":".join(server.addresses[0].split(":")[:2])
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, address, public_text(server.public_key), node.aeron_dir, kept],
+        cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_finding_c7_the_last_idle_connection_takes_the_aeron_client_and_javas_threads_with_it(
+    server: Server, node: NodeHandle
+) -> None:
+    """Finding C7: a worker kept an Aeron client and two threads of Java's after its last connection was closed."""
+    run(server, node, "alone")
+
+
+def test_an_aeron_client_that_something_else_of_the_process_has_is_not_closed(server: Server, node: NodeHandle) -> None:
+    run(server, node, "kept")

@@ -1,0 +1,43 @@
+"""A server does by itself what time brings to its store."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.program import Server
+from aeron_spark.waiting import wait_for
+from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.named.rows import write
+from tests.aeron.streams import PATIENCE
+
+SEGMENT = 64 << 10
+
+
+def test_retention_deletes_segments_of_a_server_that_nobody_asks(node_of_64k: NodeHandle, tmp_path: Path) -> None:
+    """Finding: no test noticed a server that never ticks its store, as each test called `tick` itself."""
+    data, control = free_ports()
+    with Server(
+        f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
+        streams_dir=str(tmp_path / "streams"),
+    ) as server:  # fmt: skip
+        stream = server.streams.create("kept-short", 1, retention_bytes=SEGMENT, term_bytes=SEGMENT)
+        for transaction in range(4):
+            write(stream, transaction, {0: [bytes(8_000)] * 8})
+        end = stream.states()[0].end
+        wait_for(lambda: stream.states()[0].start > end - 2 * SEGMENT, PATIENCE, "the first segments to be deleted")
+        assert stream.states()[0].start <= end - SEGMENT
+        server.streams.delete("kept-short")
+
+
+def test_a_closed_server_leaves_no_thread_of_its_transfers(node_of_64k: NodeHandle, tmp_path: Path) -> None:
+    """Finding: a closed server kept its threads for transfers as long as anything referred to it."""
+    data, control = free_ports()
+    with Server(
+        f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
+        streams_dir=str(tmp_path / "streams"),
+    ) as server:  # fmt: skip
+        thread = server._stream_desk.pool.submit(threading.current_thread).result(PATIENCE)
+        assert thread.is_alive()
+    wait_for(lambda: not thread.is_alive(), PATIENCE, "the thread to end")

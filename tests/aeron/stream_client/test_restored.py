@@ -1,0 +1,270 @@
+"""A server that is restored from an older copy, with real parts: readers and writers of the lost future are told."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pytest
+
+import aeron_spark
+from aeron_spark import node as nodes
+from aeron_spark.client.opening import Client
+from aeron_spark.errors import AeronSparkError, DataLossError, RefusedError
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.log.epochs import DIVERGED
+from aeron_spark.log.writing import Source
+from aeron_spark.node import NodeHandle
+from aeron_spark.server.program import Server
+from aeron_spark.stream_client.appending import StagedAppender, Transaction, commit, enter
+from aeron_spark.stream_client.writer import StreamWriter, Writer
+from aeron_spark.waiting import wait_for
+from tests.aeron.endpoint.drivers import free_ports
+from tests.aeron.named.rows import forget_marks
+from tests.aeron.stream_client.serving import ServerProcess
+from tests.aeron.streams import own_node
+
+PATIENCE = 120.0
+SETTINGS = {"term_length": "16m", "ipc_term_length": "16m", "segment_length": "16m"}
+
+
+class Machine(Protocol):
+    """A server that is stopped, copied by hand, and restored."""
+
+    address: str
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def copy(self) -> None: ...
+
+    def restore(self) -> None: ...
+
+
+class StoreAlone:
+    """A server in this process, on the module's node: its store is copied, and its archive is cut back to the copy."""
+
+    def __init__(self, node: NodeHandle, folder: Path) -> None:
+        data, control = free_ports()
+        self.address = f"127.0.0.1:{data}:{control}"
+        self._folder = folder
+        self._archive_dir = node.archive_dir
+        self._options = {
+            "aeron_dir": node.aeron_dir, "identity": str(folder / "server.key"), "handshakes_per_second": 0,
+            "streams_dir": str(folder / "streams"),
+        }  # fmt: skip
+        self._server: Server | None = None
+
+    def start(self) -> None:
+        self._server = Server(self.address, **self._options)
+        self._server.start()
+
+    def stop(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def copy(self) -> None:
+        shutil.copytree(self._folder / "streams", self._folder / "copy")
+
+    def restore(self) -> None:
+        shutil.rmtree(self._folder / "streams")
+        shutil.copytree(self._folder / "copy", self._folder / "streams")
+        forget_marks(self._archive_dir)
+
+
+class WholeServer:
+    """A server and a node of their own, in processes; the store and the archive are copied together."""
+
+    def __init__(self, node: NodeHandle, folder: Path) -> None:
+        self._process = ServerProcess(node, folder)
+        self.address = self._process.address
+        self._node = node
+        archive = Path(node.archive_dir)
+        self._folders = {archive: folder / "archive", Path(f"{archive}.streams"): folder / "streams"}
+
+    def start(self) -> None:
+        self._node = nodes.ensure(Path(self._node.aeron_dir), **SETTINGS)
+        self._process.start()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._node.close()
+        nodes.stop(Path(self._node.aeron_dir), force=True, timeout=30)
+
+    def copy(self) -> None:
+        for folder, kept in self._folders.items():
+            shutil.copytree(folder, kept)
+
+    def restore(self) -> None:
+        for folder, kept in self._folders.items():
+            shutil.rmtree(folder)
+            shutil.copytree(kept, folder)
+
+
+@contextmanager
+def connected(machine: Machine, node: NodeHandle) -> Iterator[Client]:
+    """A client on the module's media driver, which runs while the server is stopped."""
+    machine.start()
+    try:
+        with aeron_spark.connect(
+            machine.address, aeron_dir=node.aeron_dir, ipc="never", store=MemoryPeerStore()
+        ) as client:
+            yield client
+    finally:
+        machine.stop()
+
+
+def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
+    """Commit one transaction for each number, to partition 0; return the last one's number and stamp."""
+    asking = client._asks()
+    last, stamp = enter(asking, "flights", Transaction(writer, "run", -1))
+    for number in numbers:
+        last += 1
+        one = Transaction(writer, "run", last)
+        appender = StagedAppender(
+            asking, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
+        )
+        appender.arrow(pa.record_batch({"n": [number]}))
+        already, stamp = commit(asking, "flights", one, appender.finish(), rows=1)
+        assert not already
+    return last, stamp
+
+
+def numbers_of(batch: pa.RecordBatch) -> list[int]:
+    return list(batch.column("n").to_pylist())
+
+
+def read(client: Client, start: str) -> list[int]:
+    return [number for batch in client.reader("flights", start=start) for number in numbers_of(batch)]
+
+
+class Following:
+    """A reader in a thread, with what it was given and how it ended."""
+
+    def __init__(self, client: Client) -> None:
+        self.reader = client.reader("flights", follow=True)
+        self.given: list[int] = []
+        self.error: AeronSparkError | None = None
+        self.thread = threading.Thread(target=self._follow)
+        self.thread.start()
+
+    def _follow(self) -> None:
+        try:
+            for batch in self.reader:
+                self.given += numbers_of(batch)
+        except AeronSparkError as error:
+            self.error = error
+
+    def await_rows(self, count: int) -> None:
+        wait_for(lambda: len(self.given) >= count, PATIENCE, f"{count} rows", state=lambda: str(self.given))
+
+    def await_end(self) -> None:
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), f"it still follows, after {self.given}"
+
+
+@pytest.mark.parametrize("grown", [4, 20], ids=["shorter than it was", "grown past the old end"])
+def test_a_restored_store_is_noticed_by_readers_and_writers(node: NodeHandle, tmp_path: Path, grown: int) -> None:
+    """Finding C3: kept positions and acknowledgements of the lost future are refused; others go on unharmed."""
+    machine = StoreAlone(node, tmp_path)
+    with connected(machine, node) as client:
+        restore_and_read_on(machine, client, grown)
+        client.delete_stream("flights")
+
+
+@pytest.mark.full("a node of its own is started three times, 20 CPU seconds; the store alone is restored in make test")
+def test_a_restored_server_with_its_archive_is_noticed(run_name: str, node: NodeHandle, tmp_path: Path) -> None:
+    """Finding C3: the same with the archive's folder, in processes that are killed, as an operator does it."""
+    with own_node(run_name, **SETTINGS) as handle:
+        machine = WholeServer(handle, tmp_path)
+        with connected(machine, node) as client:
+            restore_and_read_on(machine, client, 20)
+
+
+def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
+    """Read, copy, write and read more, restore the copy, let it grow, and go on with what was kept."""
+    client.create_stream("flights", 2)
+    commit_rows(client, "desk-7", range(0, 6))
+    partial = client.reader("flights")
+    rows = iter(partial)
+    assert [number for _ in range(3) for number in numbers_of(next(rows))] == [0, 1, 2]
+    early = partial.positions.to_json()
+    partial.stop()
+    assert list(rows) == []  # which ends the reader's lease
+    whole = client.reader("flights")
+    assert [number for batch in whole for number in numbers_of(batch)] == list(range(6))
+    at_copy = whole.positions
+    client.create_stream("prices", 1)
+    writer = client.writer("prices", writer_id="desk-9")
+    assert commit_with(writer, b"kept") == 0
+    machine.stop()
+    machine.copy()
+    machine.start()
+    assert [commit_with(writer, value) for value in (b"lost 1", b"lost 2")] == [1, 2]
+    last, stamp = commit_rows(client, "desk-7", range(6, 16))
+    late_reader = client.reader("flights")
+    assert [number for batch in late_reader for number in numbers_of(batch)] == list(range(16))
+    late = late_reader.positions.to_json()
+    following = Following(client)
+    following.await_rows(16)
+    machine.stop()
+    machine.restore()
+    machine.start()
+    commit_rows(client, "desk-8", range(100, 100 + grown))
+
+    go_on_writing(client, writer)
+    following.await_end()
+    assert following.given == list(range(16))
+    assert isinstance(following.error, DataLossError)
+    for error in (following.error, _refused(client, late)):
+        assert error.reason == DIVERGED
+        assert error.positions == at_copy
+        assert "partition 0 of stream 'flights' diverged: the reader is at" in error.what
+        assert read(client, error.positions.to_json()) == list(range(100, 100 + grown))  # type: ignore[union-attr]
+    assert read(client, early) == [3, 4, 5, *range(100, 100 + grown)]
+    assert read(client, at_copy.to_json()) == list(range(100, 100 + grown))
+
+    asking = client._asks()
+    text = "transactions 6 to 15 of writer 'desk-7' were acknowledged and are no longer in the stream"
+    kept = Transaction("desk-7", "run", -1, acknowledged=last, stamp=stamp)
+    with pytest.raises(RefusedError, match=text) as caught:
+        enter(asking, "flights", kept)
+    assert caught.value.reason == DIVERGED
+    commit_rows(client, "desk-7", range(200, 220))  # by another run of the program, which kept nothing
+    with pytest.raises(RefusedError, match=text):
+        enter(asking, "flights", kept)
+
+
+def commit_with(writer: Writer, value: bytes) -> int:
+    writer.write(value)
+    return writer.commit()
+
+
+def go_on_writing(client: Client, writer: Writer) -> None:
+    """A writer is refused until its program accepts that acknowledged transactions are lost."""
+    assert isinstance(writer, StreamWriter)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="transactions 1 to 2 of writer 'desk-9' were acknowledged") as caught:
+            writer.write(b"refused")
+        assert (caught.value.reason, writer.last) == (DIVERGED, 2)
+        assert "accept_loss()" in caught.value.remedy
+    assert writer.accept_loss() == 0
+    assert commit_with(writer, b"next") == 3  # no number is used again
+    assert commit_with(writer, b"last") == 4
+    writer.close()
+    values = [value for batch in client.reader("prices") for value in batch.column("value").to_pylist()]
+    assert values == [b"kept", b"next", b"last"]
+    client.delete_stream("prices")
+
+
+def _refused(client: Client, start: str) -> DataLossError:
+    with pytest.raises(DataLossError) as caught:
+        client.reader("flights", start=start)
+    return caught.value

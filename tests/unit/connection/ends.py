@@ -1,0 +1,176 @@
+"""A server and clients in one process, joined by the in-memory network: what these tests start from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
+from aeron_spark.keys.stores import MemoryPeerStore
+from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.protocol.limits import Limits
+from aeron_spark.protocol.liveness import Times
+from aeron_spark.protocol.session import SessionLimits
+from aeron_spark.server.server import ServerCore
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.api import Place
+from aeron_spark.transport.memory import MemoryDialing, MemoryListening, MemoryNetwork
+
+PATIENCE: Final = 20.0  # seconds for what must happen; it takes milliseconds on an idle machine
+PLACE: Final = Place("udp", "10.0.0.1", 20121, 20122)
+SHORT: Final = Times(
+    expiry_seconds=0.3, setup_seconds=2.0, linger_seconds=0.1, ping_seconds=5.0, retention_seconds=60.0
+)
+FREE: Final = Limits(handshakes_per_second=0, pending_per_address=0)
+KEPT: Final = SessionLimits(max_record_bytes=RECORD_BYTES, buffer_seconds=60.0, retention_seconds=60.0)
+LINK: Final = LinkSettings(times=SHORT, session=KEPT, close_seconds=1.0, send_seconds=10.0)
+
+
+def link(**changes: Any) -> LinkSettings:
+    """Settings for tests, with changes."""
+    return replace(LINK, **changes)
+
+
+def kept_for(seconds: float) -> LinkSettings:
+    """Sessions that are kept for a short time."""
+    times = replace(SHORT, retention_seconds=seconds, min_retention_seconds=0.1, expiry_seconds=0.1, linger_seconds=0.0)
+    return link(times=times, session=replace(LINK.session, retention_seconds=seconds, buffer_seconds=seconds))
+
+
+def flood(client: ClientProgram, size: int, timeout: float) -> None:
+    """Send until the client takes no more: raises its WaitTimeout."""
+    for _ in range(5000):
+        client.send(bytes(size), timeout=timeout)
+
+
+def wait_for(condition: Callable[[], object], what: str = "", seconds: float = PATIENCE) -> None:
+    """Wait until it holds, or fail."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for {what or condition}"
+        time.sleep(0.001)
+
+
+class Heard:
+    """What the listeners of an endpoint were told, in order."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.events: list[tuple[str, Connection]] = []
+        self.errors: list[BaseException] = []
+        self.threads: set[str] = set()
+        for name in ("init", "connect", "resume", "disconnect"):
+            getattr(endpoint, f"on_{name}")(lambda connection, name=name: self._hear(name, connection))
+        endpoint.on_error(lambda _, error: self.errors.append(error))
+
+    def _hear(self, name: str, connection: Connection) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.events.append((name, connection))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+    def count(self, name: str) -> int:
+        return self.names.count(name)
+
+    def errors_of(self, kind: type[BaseException]) -> list[BaseException]:
+        return [error for error in list(self.errors) if isinstance(error, kind)]
+
+
+class World:
+    """A network, and what was started in it; ``close`` ends it all and looks that nothing is left."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork(window=1 << 20)
+        self.ends: list[Endpoint] = []
+        self.heard: dict[Endpoint, Heard] = {}
+        self._threads_before = frozenset(threading.enumerate())  # those of wider fixtures
+
+    def threads(self) -> list[str]:
+        """Name the endpoints' threads that there are, and that were not there before this world."""
+        fresh = set(threading.enumerate()) - self._threads_before
+        return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-"))
+
+    def server(
+        self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
+        places: Iterable[Place] = (PLACE,), connection_class: type[Connection] = Connection, start: bool = True,
+    ) -> ServerCore:  # fmt: skip
+        server = ServerCore(
+            lambda: MemoryListening(self.network), store or MemoryPeerStore(),
+            settings or ServerSettings(link=LINK, limits=FREE), connection_class,
+        )  # fmt: skip
+        self._add(server)
+        if start:
+            server.start(list(places))
+        return server
+
+    def client(
+        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: Place = PLACE,
+        source: str = "192.0.2.7:4000", connection_class: type[Connection] = Connection, connect: bool = True,
+        dial: Callable[[], MemoryDialing] | None = None,
+    ) -> ClientProgram:  # fmt: skip
+        is_ipc = place.media == "ipc"
+        client = ClientProgram(
+            dial or (lambda: MemoryDialing(self.network, place, source=source)),
+            ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(place.host, place.data_port),
+            store or MemoryPeerStore(),
+            settings or ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05),
+            connection_class,
+            is_ipc=is_ipc,
+        )
+        self._add(client)
+        if connect:
+            client.connect(PATIENCE)
+        return client
+
+    def pair(self, **link_changes: Any) -> tuple[ServerCore, ClientProgram]:
+        """A server and a client that are connected, with the same settings."""
+        both = link(**link_changes)
+        server = self.server(ServerSettings(link=both, limits=FREE))
+        client = self.client(ClientSettings(link=both, tag="desk-7", first_pause=0.01, longest_pause=0.05))
+        wait_for(lambda: server.connections, "the server's connection")
+        return server, client
+
+    def _add(self, endpoint: Endpoint) -> None:
+        self.ends.append(endpoint)
+        self.heard[endpoint] = Heard(endpoint)
+
+    def close(self) -> None:
+        self.network.change = None
+        self.network.heal()
+        for endpoint in [one for one in self.ends if isinstance(one, ClientProgram)]:
+            endpoint.close()
+        for endpoint in self.ends:
+            endpoint.close()
+            assert endpoint._agent.failed is None, f"the agent met {endpoint._agent.failed!r}"
+            if isinstance(endpoint, ServerCore):
+                in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
+                assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
+        wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
+        assert not self.network.ways
+        assert not self.network.outgoing
+
+
+COUNTERS: Final = frozenset({"dropped", "tampered"})
+
+
+__all__ = [
+    "FREE",
+    "LINK",
+    "PATIENCE",
+    "PLACE",
+    "Heard",
+    "SessionLimits",
+    "World",
+    "flood",
+    "kept_for",
+    "link",
+    "wait_for",
+]

@@ -1,0 +1,47 @@
+"""Listeners: who is called for which class, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.connection.listeners import Listeners
+from aeron_spark.errors import OptionError
+
+
+class Animal: ...
+
+
+class Dog(Animal): ...
+
+
+def test_row_73_the_exact_class_comes_first_then_superclasses_and_object_hears_all() -> None:
+    listeners = Listeners[str]()
+    for cls, name in ((object, "all"), (Animal, "animal 1"), (Dog, "dog"), (Animal, "animal 2"), (str, "text")):
+        listeners.add(cls, name)
+    assert listeners.matching(Dog) == ("dog", "animal 1", "animal 2", "all")
+    assert listeners.matching(Animal) == ("animal 1", "animal 2", "all")
+    assert listeners.matching(bool) == ("all",)
+
+
+def test_what_is_added_and_removed_later_counts() -> None:
+    listeners = Listeners[str]()
+    assert listeners.matching(Dog) == ()
+    listeners.add(Animal, "a")
+    assert listeners.matching(Dog) == ("a",)
+    assert listeners.remove(Animal, "a")
+    assert not listeners.remove(Animal, "a")
+    assert listeners.matching(Dog) == ()
+
+
+def test_one_listener_registered_twice_is_called_twice() -> None:
+    listeners = Listeners[str]()
+    listeners.add(Dog, "a")
+    listeners.add(Dog, "a")
+    assert listeners.matching(Dog) == ("a", "a")
+    listeners.remove(Dog, "a")
+    assert listeners.matching(Dog) == ("a",)
+
+
+def test_what_is_no_class_is_refused() -> None:
+    with pytest.raises(OptionError, match="told apart by class"):
+        Listeners[str]().add("Dog", "a")  # type: ignore[arg-type]

@@ -1,0 +1,338 @@
+"""Messages between two real ends: order, acknowledgement, sizes, back-pressure, listeners."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from aeron_spark.connection.connection import Connection
+from aeron_spark.errors import OptionError, UsageError, WaitTimeout
+from aeron_spark.transport.api import Wishes
+from tests.ending import FOR_EVER, ends
+from tests.unit.connection.ends import LINK, World, flood, link, wait_for
+
+
+def test_row_39_no_payload_that_crosses_the_network_shows_what_is_sent(world: World) -> None:
+    seen: list[bytes] = []
+
+    def look(_: object, message: bytes) -> tuple[bytes]:
+        seen.append(message)
+        return (message,)
+
+    world.network.change = look
+    server, client = world.pair()
+    server.register("vault", Vault(), ["echo"])
+    server.on_message(object, lambda c, m: c.send(m))
+    got: list[object] = []
+    client.on_message(object, got.append)
+    client.send("SECRETMARK")
+    client.send({"long": b"SECRETMARK" * 20_000})
+    assert client.remote("vault").echo("SECRETMARK") == "SECRETMARK"
+    wait_for(lambda: len(got) == 2)
+    assert seen
+    assert not [message for message in seen if b"SECRETMARK" in message]
+
+
+class Vault:
+    def echo(self, value: object) -> object:
+        return value
+
+
+def test_row_47_a_hundred_pings_come_back(world: World) -> None:
+    _, client = world.pair()
+    trips = [client.ping() for _ in range(100)]
+    assert all(0 <= trip < 5 for trip in trips)
+    assert client.connection.held["pings"] == 0
+
+
+def test_row_48_a_ping_without_answer_ends_at_its_time_and_holds_up_nobody(world: World) -> None:
+    server, client = world.pair()
+    world.network.cut()
+    wait_for(lambda: not client.connected)
+    world.network.heal()
+    wait_for(lambda: client.connected)
+    (outgoing,) = [one for one in world.network.outgoing if one.inbox is server._transport.inbox]
+    outgoing.held = True
+    begun = time.monotonic()
+    with pytest.raises(WaitTimeout, match="ping"):
+        client.ping(0.1)
+    assert client.connection.held["pings"] == 0
+    client.close()
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("size", [0, 1, 1_375, 1_376, 1_377, 65_536, 98_000, 100_000, 32 << 20])
+def test_row_61_messages_of_every_size_arrive_as_they_were(world: World, size: int) -> None:
+    server, client = world.pair()
+    got: list[bytes] = []
+    server.on_message(bytes, lambda c, m: got.append(m))
+    message = (bytes(range(256)) * (size // 256 + 1))[:size]
+    client.send(message, acknowledge=True)
+    assert [len(one) for one in got] == [size]
+    assert got == [message]
+
+
+def test_row_49_each_acknowledged_send_returns_after_its_delivery(world: World) -> None:
+    server, client = world.pair()
+    got: list[object] = []
+    server.on_message(int, lambda c, m: got.append(m))
+    for number in range(100):
+        client.send(number, acknowledge=True)
+        assert got[-1] == number
+    assert client.connection.held["acknowledgements"] == 0
+
+
+def test_row_59_a_hundred_thousand_messages_arrive_in_order(world: World) -> None:
+    server, client = world.pair()
+    got: list[object] = []
+    server.on_message(int, lambda c, m: got.append(m))
+    client.send_many(range(100_000))
+    wait_for(lambda: len(got) == 100_000)
+    assert got == list(range(100_000))
+
+
+def test_row_60_a_slow_listener_loses_nothing_and_a_bounded_wait_says_so(world: World) -> None:
+    server, client = world.pair(session=replace(LINK.session, buffer_bytes=200_000), queue_bytes=50_000)
+    go, got = threading.Event(), list[object]()
+
+    def slow(_: Connection, message: object) -> None:
+        go.wait(10)
+        got.append(message)
+
+    server.on_message(bytes, slow)
+    sent = 0
+    refused: list[WaitTimeout] = []
+    while not refused and sent < 5_000:
+        try:
+            client.send(b"%08d" % sent + bytes(1000), timeout=0.05)
+            sent += 1
+        except WaitTimeout as error:
+            refused.append(error)
+    assert "took no more" in str(refused)
+    assert 100 < sent < 5_000
+    go.set()
+    for _ in range(200):
+        client.send(b"%08d" % sent + bytes(1000))
+        sent += 1
+    wait_for(lambda: len(got) >= sent)
+    assert [message[:8] for message in got] == [b"%08d" % n for n in range(sent)]  # type: ignore[index]
+
+
+def test_timeout_0_tries_once(world: World) -> None:
+    _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000), send_seconds=FOR_EVER)
+    for one in list(world.network.outgoing):
+        one.held = True
+    with pytest.raises(WaitTimeout):
+        ends(lambda: flood(client, 10_000, 0), "sending without waiting")
+    for one in list(world.network.outgoing):
+        one.held = False
+
+
+def test_an_echo_that_is_flooded_does_not_block_itself(world: World) -> None:
+    """The echo waits for room while its own reading is held up: the acknowledgements are behind what holds it up."""
+    server, client = world.pair(session=replace(LINK.session, buffer_bytes=150_000), queue_bytes=40_000)
+    server.on_message(bytes, lambda c, m: c.send(m * 40))
+    got: list[object] = []
+    client.on_message(bytes, got.append)
+    for _ in range(20):
+        client.send_many([b"x" * 100] * 100)
+    wait_for(lambda: len(got) == 2000)
+    assert not world.heard[server].errors
+
+
+def test_a_listener_that_calls_the_peer_while_much_waits_gets_its_answer(world: World) -> None:
+    server, client = world.pair(session=replace(LINK.session, buffer_bytes=300_000), queue_bytes=20_000)
+    results: list[object] = []
+    started = threading.Event()
+
+    class Back:
+        def twice(self, number: int) -> int:
+            return 2 * number
+
+    def ask(connection: Connection, message: bytes) -> None:
+        started.wait(10)
+        if message == b"ask":
+            results.append(connection.remote(23).with_timeout(10).twice(21))
+
+    client.offer(Back(), ["twice"], 23)
+    server.on_message(bytes, ask)
+    client.send(b"ask")
+    for _ in range(100):
+        client.send(bytes(1000))
+    started.set()
+    wait_for(lambda: results)
+    assert results == [42]
+
+
+def test_row_73_exceptions_of_listeners_go_to_on_error_alone(world: World) -> None:
+    server, client = world.pair()
+    fired: list[str] = []
+
+    def broken(_: Connection, __: object) -> None:
+        raise ValueError("mine")
+
+    server.on_message(int, broken)
+    server.on_message(object, lambda c, m: fired.append("super"))
+    (connection,) = server.connections
+    connection.on_message(int, lambda m: fired.append("own"))
+    for number in range(7):
+        client.send(number, acknowledge=True)
+    assert fired == ["super", "own"] * 7
+    errors = world.heard[server].errors
+    assert [str(error) for error in errors] == ["mine"] * 7
+    assert client.connected
+
+
+def test_a_listener_that_ends_its_thread_stops_nobody(world: World) -> None:
+    server, client = world.pair()
+    got: list[object] = []
+
+    def leave(_: Connection, message: object) -> None:
+        got.append(message)
+        raise SystemExit
+
+    server.on_message(int, leave)
+    client.send(1)
+    client.send(2)
+    wait_for(lambda: got == [1, 2])
+
+
+def test_listeners_and_errors_are_never_heard_on_the_polling_thread(world: World) -> None:
+    server, client = world.pair()
+    where: list[str] = []
+    server.on_error(lambda c, e: where.append(threading.current_thread().name))
+    world.network.change = lambda outgoing, message: (message[:-1] + bytes([message[-1] ^ 1]),)
+    client.connection.carrier.say(66, bytes(8))
+    wait_for(lambda: where)
+    world.network.change = None
+    assert not [name for name in where if "listener" not in name]
+    assert not [name for name in world.heard[server].threads if "listener" not in name]
+
+
+def test_a_frozen_listener_holds_up_its_own_connection_alone(world: World) -> None:
+    server, client = world.pair(queue_bytes=20_000, session=replace(LINK.session, buffer_bytes=200_000))
+    other = world.client(source="192.0.2.8:4000")
+    go = threading.Event()
+    got: list[object] = []
+
+    def listen(connection: Connection, message: object) -> None:
+        if message == "other":
+            got.append(message)
+        else:
+            go.wait(20)
+
+    server.on_message(object, listen)
+    with pytest.raises(WaitTimeout):
+        flood(client, 1000, 0.02)
+    begun = time.monotonic()
+    for _ in range(10):
+        other.send("other", acknowledge=True)
+    assert time.monotonic() - begun < 5
+    assert len(got) == 10
+    go.set()
+
+
+def test_what_nobody_listens_for_is_an_error(world: World) -> None:
+    server, client = world.pair()
+    client.send("hello", acknowledge=True)
+    (error,) = world.heard[server].errors
+    assert isinstance(error, UsageError)
+    assert "nobody listens for a str" in str(error)
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, 1375, 1376, 1377, 65_536, 98_293, 98_294, 98_295, 98_302, 98_304, 98_305, 3 << 20]
+)
+def test_every_size_around_a_limit_arrives(world: World, size: int) -> None:
+    server, client = world.pair()
+    got: list[bytes] = []
+    server.on_message(bytes, lambda c, m: got.append(m))
+    message = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    client.send(message)
+    client.send(message, acknowledge=True)
+    client.send_many([message, b"x"])
+    wait_for(lambda: len(got) == 4)
+    assert got == [message, message, message, b"x"]
+
+
+def test_a_smaller_max_message_on_one_side_is_kept_to_by_both(world: World) -> None:
+    small = link(
+        wishes=Wishes(max_message=16 * 1024),
+        session=replace(LINK.session, max_record_bytes=8 * 1024),
+    )
+    from aeron_spark.client.settings import ClientSettings
+    from aeron_spark.server.settings import ServerSettings
+    from tests.unit.connection.ends import FREE
+
+    server = world.server(ServerSettings(link=LINK, limits=FREE))
+    client = world.client(ClientSettings(link=small, first_pause=0.01))
+    wait_for(lambda: server.connections)
+    got: list[bytes] = []
+    client.on_message(bytes, got.append)
+    server.on_message(bytes, lambda c, m: c.send(m))
+    sizes = [1000, 8 * 1024, 20_000, 64 * 1024, 200_000]
+    for size in sizes:
+        client.send(bytes(size), acknowledge=True)
+    wait_for(lambda: len(got) == len(sizes))
+    assert [len(one) for one in got] == sizes
+    (connection,) = server.connections
+    assert connection.max_message < 16 * 1024
+    assert server.statistics["tampered"] == 0
+
+
+def test_a_stream_that_the_peer_refuses_is_an_error_of_its_acknowledged_send(world: World) -> None:
+    from aeron_spark.client.settings import ClientSettings
+    from aeron_spark.errors import RefusedError
+    from aeron_spark.server.settings import ServerSettings
+    from tests.unit.connection.ends import FREE
+
+    server = world.server(ServerSettings(link=link(stream_memory_bytes=1000, stream_spilled_bytes=1000), limits=FREE))
+    client = world.client(ClientSettings(link=LINK, first_pause=0.01))
+    server.on_message(bytes, lambda c, m: None)
+    with pytest.raises(RefusedError, match="refused the stream"):
+        client.send(bytes(200_000), acknowledge=True)
+    client.send(b"small", acknowledge=True)
+    wait_for(lambda: server.statistics["streams"] == 0)
+
+
+def test_what_cannot_be_sent_is_named_and_nothing_is_sent(world: World) -> None:
+    server, client = world.pair()
+    with pytest.raises(OptionError, match="object"):
+        client.send(object())
+    client.ping()
+    assert not world.heard[server].errors
+
+
+def test_row_64_streams_are_freed_when_their_connection_ends(world: World, tmp_path: object) -> None:
+    from pathlib import Path
+
+    folder = Path(str(tmp_path))
+    server, client = world.pair(stream_memory_bytes=100_000, spill_folder=folder, send_seconds=0.5)
+    sent = threading.Thread(target=lambda: _send_quietly(client, bytes(8_000_000)))
+    cut = threading.Event()
+
+    def stop(outgoing: object, message: bytes) -> tuple[bytes, ...]:
+        if len(message) > 60_000:
+            cut.set()
+        return (message,)
+
+    world.network.change = stop
+    sent.start()
+    cut.wait(10)
+    wait_for(lambda: server.statistics["streams"] or not sent.is_alive())
+    (connection,) = server.connections
+    connection.close()
+    sent.join(20)
+    wait_for(lambda: not server.statistics.get("streams") and not list(folder.iterdir()))
+
+
+def _send_quietly(client: object, message: bytes) -> None:
+    import contextlib
+
+    from aeron_spark.errors import AeronSparkError
+
+    with contextlib.suppress(AeronSparkError):
+        client.send(message)  # type: ignore[attr-defined]

@@ -1,0 +1,91 @@
+"""docs/endpoint-protocol.md: the numbers in its hand-written text are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.connection.carrier import CLOSE_ALL, KEEP_SESSION
+from aeron_spark.connection.link import LEAST_MESSAGE, OPEN
+from aeron_spark.connection.settings import LinkSettings
+from aeron_spark.protocol.client_handshake import MAX_RETRIES
+from aeron_spark.protocol.document import RECORDS
+from aeron_spark.protocol.frames import BATCH_FROM, MAX_RECORDS, Kind
+from aeron_spark.protocol.handshake_payloads import MAX_TYPES
+from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REST
+from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS
+from aeron_spark.protocol.msgpack_shape import MAX_DEPTH, MAX_ITEMS
+from aeron_spark.protocol.rpc_messages import MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, MAX_OBJECTS
+from aeron_spark.protocol.session import RECORD_COST, SessionLimits
+from aeron_spark.protocol.tickets import MAX_OFFERS, MAX_SESSIONS, MAX_SESSIONS_PER_KEY
+from aeron_spark.protocol.transfers import (
+    MAX_HELD_BYTES,
+    MAX_NAME_BYTES,
+    MAX_OPEN,
+    MAX_SPILLED_BYTES,
+    MAX_TEXT_BYTES,
+    MEMORY_LIMIT,
+)
+
+ROOT = Path(__file__).parents[3]
+PAGE = " ".join((ROOT / "docs" / "endpoint-protocol.md").read_text().split())
+LINK, LIMITS = LinkSettings(), SessionLimits()
+SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"at least one and at most {MAX_RECORDS:,}, up to the end of the frame",
+        f"one of {BATCH_FROM} or more neighbours of equal kind and flags",
+        f"at least {LEAST_MESSAGE} bytes; neither side sends a longer one",
+        f"an ACK is sent {LIMITS.ack_seconds * 1000:g} ms after the first unacknowledged record, or at once after "
+        f"{LIMITS.ack_bytes >> 10} KiB",
+        f"| bytes kept, {RECORD_COST} a record beside its payload | {LIMITS.buffer_bytes >> 20} MiB |",
+        f"| age of what waits while nobody is connected | {LIMITS.buffer_seconds:g} s |",
+        f"| a session nobody is connected to | {LINK.times.retention_seconds:g} s, at least "
+        f"{LINK.times.min_retention_seconds:g} s |",
+        f"| payload of one record | {LINK.session.max_record_bytes >> 10} KiB, or",
+        f"| sessions of a server, of one client key | {MAX_SESSIONS:,}, {MAX_SESSIONS_PER_KEY} |",
+        f"the last {SMALL[MAX_OFFERS]} are good",
+        f"Silence of {LINK.times.expiry_seconds:g} s *after* Aeron first said no",
+        f"has its whole set-up time, {LINK.times.setup_seconds:g} s",
+        f"After {LINK.times.keep_alive_seconds:g} s without a frame",
+        f"and a deadline ({LINK.times.ping_seconds:g} s)",
+        f"costs one more HELLO, {SMALL[MAX_RETRIES]} at most in an attempt",
+        f"({FIRST_SESSION_ID:#x} to {LAST_SESSION_ID:#x} unless set)",
+        f"its stream ids are from {FIRST_STREAM_ID:,} to 2^31 - 1",
+        f"an id rests for {REST:g} s",
+        f"those of the first {MAX_TYPES} registered types",
+        f"at most {MAX_DEPTH} levels, {MAX_ITEMS:,} entries",
+        f"a Decimal of at most {MAX_DECIMAL_CHARACTERS} characters",
+        f"A call has {CALL_TIMEOUT:g} seconds unless",
+        f"At most {MAX_ARGUMENTS} arguments",
+        f"a text of at most {MAX_TEXT_CHARACTERS} characters",
+        f"A connection has at most {MAX_OBJECTS:,} objects",
+        f"in memory if its total is at most {MEMORY_LIMIT >> 20} MiB",
+        f"connection are at most {MAX_HELD_BYTES >> 20} MiB",
+        f"At most {MAX_OPEN} streams are open on a connection, and {MAX_SPILLED_BYTES >> 30} GiB announced",
+        f"(FILE only, at most {MAX_NAME_BYTES} bytes)",
+        f"a text in UTF-8 (at most {MAX_TEXT_BYTES} bytes)",
+    ],
+)
+def test_a_number_on_the_page_is_that_of_the_code(said: str) -> None:
+    assert said in PAGE
+
+
+def test_every_kind_of_record_is_explained() -> None:
+    assert set(RECORDS) == set(Kind)
+
+
+def test_what_open_and_close_hold_is_on_the_page() -> None:
+    assert (OPEN.format, OPEN.size) == (">QI", 12)
+    assert "u64 received, u32 bytes of the longest message that is taken" in PAGE
+    assert (CLOSE_ALL, KEEP_SESSION) == (0, 1)
+    assert "u8: 0 everything ends, 1 the session is kept" in PAGE
+
+
+def test_the_parts_that_were_pages_of_their_own_are_gone() -> None:
+    assert not list((ROOT / "docs").glob("*.part.md"))

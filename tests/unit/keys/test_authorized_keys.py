@@ -1,0 +1,100 @@
+"""The clients a server lets in, and what each may do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import DataFormatError, SetupError
+from aeron_spark.keys.authorized_keys import parse_authorized, read_authorized
+from aeron_spark.protocol.access import Grant
+from aeron_spark.protocol.keypair import new_keypair, public_text
+
+
+def key(number: int) -> bytes:
+    return new_keypair(random.Random(number).randbytes).public
+
+
+KEY = public_text(key(1))
+ALL = frozenset({"read", "write", "manage"})
+
+
+@pytest.mark.parametrize(
+    ("line", "grant", "comment"),
+    [
+        (KEY, Grant(), ""),
+        (f"  {KEY}  Alice's   desk = 7\r", Grant(), "Alice's   desk = 7"),
+        (f"{KEY} streams=prices", Grant(), "streams=prices"),
+        (f"streams=prices {KEY}", Grant(streams=(("prices", ALL),)), ""),
+        (
+            f"streams=a,b.*:read,write streams=c:read\tcalls=catalog.* tag=desk-7 {KEY} comment",
+            Grant(
+                (
+                    ("a", frozenset({"read", "write"})),
+                    ("b.*", frozenset({"read", "write"})),
+                    ("c", frozenset({"read"})),
+                ),
+                ("catalog.*",),
+                ("desk-7",),
+            ),
+            "comment",
+        ),
+        (f"calls=a.b,c.d calls=e.f {KEY}", Grant(calls=("a.b", "c.d", "e.f")), ""),
+        (f"streams= calls= tag= {KEY}", Grant((), (), ()), ""),
+    ],
+)
+def test_a_line_says_what_a_client_may(line: str, grant: Grant, comment: str) -> None:
+    parsed = parse_authorized(f"# people\n\n{line}\n", "file")
+    assert parsed == {key(1): grant}
+    assert parsed[key(1)].comment == comment
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("prices", "'prices' is neither an option nor a key. Options: streams, calls, tag"),
+        (f"stream=prices {KEY}", "Did you mean 'streams'"),
+        (f"calls {KEY}", "Did you mean 'calls'"),
+        (f"color=red {KEY}", "Options: streams, calls, tag"),
+        ("streams=prices", "it has no key"),
+        (f"streams=prices:reed {KEY}", "no action 'reed' of streams. Did you mean 'read'"),
+        (f"streams=prices: {KEY}", "no action '' of streams. Known: manage, read, write"),
+        (f"streams=a,,b {KEY}", "a comma without a name"),
+        (f"calls=a, {KEY}", "a comma without a name"),
+        (f"{KEY}x", "is not a public key"),
+        ("aeron-spark:AAAA", "is not a public key"),
+        (public_text(bytes(32)), "belongs to no private key"),
+        (public_text(key(2)), "it has the key of line 1"),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_file(line: str, says: str) -> None:
+    first = public_text(key(2))
+    assert parse_authorized(first, "file")
+    with pytest.raises(DataFormatError) as raised:
+        parse_authorized(f"{first}\n\n{line}\n", "/etc/keys")
+    assert str(raised.value).startswith("line 3 of /etc/keys is wrong: ")
+    assert says in str(raised.value)
+
+
+def test_a_comment_ends_with_its_line_only() -> None:
+    """What other programs take for a line end must not hide a line from whoever looks at the file."""
+    parsed = parse_authorized(f"{KEY} mine\u2028{public_text(key(2))}\x0b{public_text(key(3))}", "file")
+    assert set(parsed) == {key(1)}
+
+
+def test_the_file_is_read_if_only_its_owner_can_change_it(tmp_path: Path) -> None:
+    path = tmp_path / "authorized_keys"
+    with pytest.raises(SetupError, match="there is no file"):
+        read_authorized(path)
+    path.write_text(f"{KEY}\n")
+    path.chmod(0o644)
+    assert read_authorized(path) == {key(1): Grant()}
+    path.chmod(0o664)
+    with pytest.raises(SetupError, match="can be changed by others"):
+        read_authorized(path)
+    path.chmod(0o600)
+    path.write_bytes(b"\xff")
+    with pytest.raises(DataFormatError, match="is not UTF-8"):
+        read_authorized(path)

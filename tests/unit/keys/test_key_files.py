@@ -1,0 +1,156 @@
+"""Files of keys: what others could read or change is refused, and no reader ever sees half a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aeron_spark.errors import SetupError, WaitTimeout
+from aeron_spark.keys import key_files
+
+Reader = Callable[[Path], bytes | None]
+
+
+def write(path: Path, content: bytes = b"x", mode: int = 0o600) -> Path:
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("reader", [key_files.read_secret, key_files.read_public])
+def test_a_file_of_ones_own_is_read_and_a_missing_one_is_none(reader: Reader, tmp_path: Path) -> None:
+    assert reader(write(tmp_path / "a", b"content")) == b"content"
+    assert reader(tmp_path / "b") is None
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o700])
+def test_a_secret_of_ones_own_is_read(mode: int, tmp_path: Path) -> None:
+    assert key_files.read_secret(write(tmp_path / "a", mode=mode)) == b"x"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o666])
+def test_row_44_a_secret_that_others_may_touch_is_refused_with_the_remedy(mode: int, tmp_path: Path) -> None:
+    path = write(tmp_path / "a", mode=mode)
+    with pytest.raises(SetupError, match=f"mode {mode:04o}.*chmod 600 {path}"):
+        key_files.read_secret(path)
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o644, False), (0o444, False), (0o620, True), (0o602, True)])
+def test_what_is_public_may_be_read_by_others_and_not_changed(mode: int, refused: bool, tmp_path: Path) -> None:
+    path = write(tmp_path / "a", mode=mode)
+    if refused:
+        with pytest.raises(SetupError, match="can be changed by others"):
+            key_files.read_public(path)
+    else:
+        assert key_files.read_public(path) == b"x"
+
+
+def test_a_secret_behind_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(write(tmp_path / "a"))
+    with pytest.raises(SetupError, match="is a symbolic link"):
+        key_files.read_secret(tmp_path / "link")
+    assert key_files.read_public(tmp_path / "link") == b"x"
+
+
+@pytest.mark.parametrize("reader", [key_files.read_secret, key_files.read_public])
+def test_what_is_no_file_is_refused_and_never_waited_for(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for name in ("folder", "pipe"):
+        with pytest.raises(SetupError, match="is not a file"):
+            reader(tmp_path / name)
+    with pytest.raises(SetupError, match="cannot be used"):
+        reader(write(tmp_path / "a") / "below")
+
+
+@pytest.mark.parametrize("reader", [key_files.read_secret, key_files.read_public])
+def test_a_refusal_leaves_no_file_open(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(mode=0o700)
+    paths = [tmp_path / "folder", write(tmp_path / "open", mode=0o666)]
+    before = len(os.listdir("/proc/self/fd"))
+    for path in paths * 5:
+        with pytest.raises(SetupError):
+            reader(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_secret_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a")
+    os.chown(path, 12345, 12345)
+    for reader in (key_files.read_secret, key_files.read_public):
+        with pytest.raises(SetupError, match="belongs to user 12345"):
+            reader(path)
+
+
+def test_a_file_too_large_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", b"x" * key_files.LARGEST)
+    assert key_files.read_secret(path)
+    write(path, b"x" * (key_files.LARGEST + 1))
+    with pytest.raises(SetupError, match="larger than"):
+        key_files.read_secret(path)
+
+
+def test_a_file_is_made_once_for_this_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "a"
+    before = os.umask(0)
+    try:
+        assert key_files.create(path, b"first")
+    finally:
+        os.umask(before)
+    assert not key_files.create(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert os.listdir(path.parent) == ["a"], "a draft was left"
+
+
+def test_a_replacement_takes_the_links_place_and_not_its_targets(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", b"theirs")
+    (tmp_path / "link").symlink_to(target)
+    key_files.replace(tmp_path / "link", b"mine")
+    assert target.read_bytes() == b"theirs"
+    assert key_files.read_secret(tmp_path / "link") == b"mine"
+
+
+def test_a_failed_replacement_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(SetupError, match="cannot be used"):
+        key_files.replace(tmp_path / "a", b"x")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_readers_see_the_old_or_the_new(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    wholes = {bytes([letter]) * 100_000 for letter in b"abc"}
+    key_files.replace(path, next(iter(wholes)))
+    done = threading.Event()
+
+    def write_on() -> None:
+        for _ in range(30):
+            for whole in wholes:
+                key_files.replace(path, whole)
+        done.set()
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    seen = 0
+    while not done.is_set():
+        assert key_files.read_secret(path) in wholes
+        seen += 1
+    writer.join()
+    assert seen > 10
+
+
+def test_the_second_writer_waits_and_says_for_what(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    waited = pytest.raises(WaitTimeout, match=r"another process that writes keys \(lock .*a\.lock")
+    with key_files.only_writer(path), waited, key_files.only_writer(path, 0.05):
+        pytest.fail("two writers")
+    with key_files.only_writer(path, 0.0):
+        assert (tmp_path / "a.lock").exists()

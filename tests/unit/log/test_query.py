@@ -1,0 +1,92 @@
+"""A query's view of a stream: what it remembers between batches, which no offset says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import pytest
+
+from aeron_spark.errors import DataLossError, OptionError
+from aeron_spark.log.api import Log, RecordingState
+from aeron_spark.log.inspection import StreamContent
+from aeron_spark.log.query import StreamLog
+from aeron_spark.options import ReadOptions
+from tests.unit.log.fake_log import FakeLog
+
+OPTIONS = {"channel": "aeron:ipc", "streamId": "1001", "startingOffsets": "earliest"}
+
+
+class Recorded(FakeLog):
+    """A log that is recorded already, and knows by itself where a time is."""
+
+    archives = ("embedded",)
+
+    def content(self, states: list[RecordingState]) -> StreamContent:
+        return StreamContent(f"{len(states)} recordings")
+
+    def position_at(self, state: RecordingState, time_ns: int, times: object) -> int:
+        assert times is None
+        return time_ns if state.key == "embedded/1" else state.end
+
+    def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
+        assert record == "auto"
+
+
+def stream_of(log: FakeLog, **options: str) -> StreamLog:
+    parsed = ReadOptions.parse(OPTIONS | options, streaming=True)
+    return StreamLog(parsed, lambda options, framed: cast("Log", log), framed=False)
+
+
+def two_recordings() -> Mapping[str, Sequence[tuple[int, int]]]:
+    return {"embedded/0": [(64, 1)], "embedded/1": [(64, 1)]}
+
+
+def test_a_recording_that_ended_while_nothing_moved_may_be_deleted() -> None:
+    log = Recorded(two_recordings())
+    stream = stream_of(log)
+    read = stream.latest(stream.initial(), limited=True)
+    assert read.recordings == {"embedded/0": 64, "embedded/1": 64}
+    log.stopped = frozenset({"embedded/0"})
+    assert stream.latest(read, limited=True) is read  # nothing moved, so no offset says that it ended
+    log.messages = {"embedded/1": [(64, 1)]}
+    for _ in range(3):
+        assert stream.latest(read, limited=True) is read
+
+
+def test_a_recording_that_still_grew_when_it_was_last_seen_may_not() -> None:
+    log = Recorded(two_recordings())
+    stream = stream_of(log)
+    read = stream.latest(stream.initial(), limited=True)
+    log.messages = {"embedded/1": [(64, 1)]}
+    with pytest.raises(DataLossError, match="recording 0 of archive embedded"):
+        stream.latest(read, limited=True)
+
+
+def test_available_now_reads_nothing_that_came_after_it_began() -> None:
+    log = Recorded({"embedded/0": [(64, 1)]})
+    stream = stream_of(log)
+    start = stream.initial()
+    stream.prepare_available_now()
+    log.messages = {"embedded/0": [(64, 1), (96, 1)], "embedded/1": [(64, 1)]}
+    end = stream.latest(start, limited=True)
+    assert end.position("embedded/0") == 64
+    assert stream.latest(end, limited=True) is end
+
+
+def test_the_log_itself_says_what_it_holds_and_where_a_time_is() -> None:
+    stream = stream_of(Recorded(two_recordings()))
+    assert stream.content() == StreamContent("2 recordings")
+    at = {name: value for name, value in OPTIONS.items() if name != "startingOffsets"} | {
+        "startingTimestamp": "1970-01-01T00:00:00.000000Z"
+    }
+    options = ReadOptions.parse(at, streaming=True)
+    stream = StreamLog(options, lambda *_: cast("Log", Recorded(two_recordings())), framed=False)
+    assert stream.initial().recordings == {"embedded/0": 64, "embedded/1": 0}
+
+
+def test_a_time_in_a_stream_without_recordings_needs_to_know_where_times_are() -> None:
+    at = {"channel": "aeron:ipc", "streamId": "1001", "startingTimestamp": "-10m"}
+    stream = StreamLog(ReadOptions.parse(at, streaming=True), lambda *_: cast("Log", Recorded({})), framed=False)
+    with pytest.raises(OptionError, match="needs 'timestampFrom' for a stream that has nothing recorded yet"):
+        stream.initial()

@@ -1,0 +1,48 @@
+"""Two sessions joined by a for-loop."""
+
+from __future__ import annotations
+
+from aeron_spark.protocol.frames import Frame, Outgoing, Record, decode
+from aeron_spark.protocol.session import Session, SessionLimits
+
+LIMITS = SessionLimits(
+    buffer_bytes=100_000, buffer_seconds=60.0, retention_seconds=120.0, ack_bytes=5_000, max_record_bytes=10_000
+)
+FRAME = 12_000  # bytes
+
+
+def joined(limits: SessionLimits = LIMITS) -> tuple[Session, Session]:
+    one, other = Session(limits, 0.0), Session(limits, 0.0)
+    one.attach(0, 0.0)
+    other.attach(0, 0.0)
+    return one, other
+
+
+def rejoined(one: Session, other: Session, now: float) -> None:
+    one.detach(now)
+    other.detach(now)
+    there, here = other.received, one.received
+    one.attach(there, now)
+    other.attach(here, now)
+
+
+def frame_of(
+    session: Session, now: float = 0.0, max_bytes: int = FRAME, unsequenced: list[Outgoing] | None = None
+) -> Frame:
+    buffers = session.take(max_bytes, now, unsequenced or [])
+    assert buffers is not None
+    plaintext = b"".join(buffers)
+    assert len(plaintext) <= max_bytes
+    return decode(plaintext)
+
+
+def carried(source: Session, target: Session, now: float = 0.0) -> list[bytes]:
+    """Send all there is; the payloads that arrived."""
+    arrived: list[Record] = []
+    while (buffers := source.take(FRAME, now)) is not None:
+        arrived += target.receive(decode(b"".join(buffers)), now)
+    return [bytes(payload) for kind, _, payload in arrived if kind < 64]
+
+
+def numbered(count: int, begin: int = 0) -> list[bytes]:
+    return [n.to_bytes(4, "big") for n in range(begin, begin + count)]

@@ -1,0 +1,78 @@
+"""Sinks that are looked into, and the records of a stream written by hand."""
+
+from __future__ import annotations
+
+import hashlib
+
+from aeron_spark.protocol.transfers import (
+    DATA,
+    FINISHED,
+    Assembly,
+    Buffer,
+    GivenUp,
+    Kind,
+    Purpose,
+    Received,
+    Record,
+    Start,
+    encode_start,
+)
+
+
+class Disk:
+    """Sinks, and what became of them."""
+
+    def __init__(self, fails_at: int = -1) -> None:
+        self.open: dict[int, bytearray] = {}
+        self.closed: list[bytes] = []
+        self.discarded = 0
+        self.room = fails_at
+
+    def spill(self, start: Start) -> DiskSink:
+        return DiskSink(self, start.stream_id)
+
+
+class DiskSink:
+    def __init__(self, disk: Disk, stream_id: int) -> None:
+        self.disk, self.stream_id = disk, stream_id
+        disk.open[stream_id] = bytearray()
+
+    def write(self, data: Buffer) -> None:
+        if 0 <= self.disk.room < len(self.disk.open[self.stream_id]) + len(data):
+            raise OSError(28, "No space left on device")
+        self.disk.open[self.stream_id] += data
+
+    def close(self) -> str:
+        self.disk.closed.append(bytes(self.disk.open.pop(self.stream_id)))
+        return "the file"
+
+    def discard(self) -> None:
+        del self.disk.open[self.stream_id]
+        self.disk.discarded += 1
+
+
+def take(assembly: Assembly, record: Record) -> Received | GivenUp | None:
+    kind, payload = record
+    if kind is Kind.START:
+        assembly.start(payload)
+        return None
+    if kind is Kind.DATA:
+        assembly.data(payload)
+        return None
+    return assembly.finished(payload) if kind is Kind.FINISHED else assembly.failed(payload)
+
+
+def begin(assembly: Assembly, stream_id: int, total: int) -> None:
+    assembly.start(encode_start(Start(stream_id, Purpose.MESSAGE, total, 64)))
+
+
+def data(stream_id: int, offset: int, content: bytes) -> bytes:
+    return DATA.pack(stream_id, offset) + content
+
+
+def finish(stream_id: int, content: bytes) -> bytes:
+    return FINISHED.pack(stream_id, hashlib.sha256(content).digest())
+
+
+def is_empty(assembly: Assembly, disk: Disk) -> bool:
+    return len(assembly) == 0 and assembly.held_bytes == 0 and not disk.open

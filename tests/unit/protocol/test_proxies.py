@@ -1,0 +1,96 @@
+"""Proxies: what a program writes, and the call that comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import OptionError, UsageError
+from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, Mode, Proxy, Remote
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(
+        self,
+        target: Target,
+        method: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mode: Mode,
+        timeout: float | None,
+    ) -> Any:
+        self.calls.append((target, method, args, kwargs, mode, timeout))
+        return "result" if mode is Mode.SYNC else None
+
+
+def proxy_of(target: Target = "catalog") -> tuple[Proxy, Recorder]:
+    recorder = Recorder()
+    return Proxy(Remote(target, recorder, recorder)), recorder
+
+
+def test_an_attribute_is_a_method_of_the_remote_object() -> None:
+    proxy, recorder = proxy_of()
+    assert proxy.describe("flights", deep=True) == "result"
+    assert recorder.calls == [("catalog", "describe", ("flights",), {"deep": True}, Mode.SYNC, CALL_TIMEOUT)]
+
+
+def test_row_69_one_way_returns_at_once_and_modes_nest_without_touching_each_other() -> None:
+    proxy, recorder = proxy_of()
+    assert proxy.oneway.describe() is None
+    assert proxy.oneway.with_timeout(7).describe() is None
+    assert proxy.with_timeout(7).oneway.describe() is None
+    assert proxy.with_timeout(9).describe() == "result"
+    assert proxy.with_timeout(0).describe() == "result"
+    assert proxy.with_timeout(None).describe() == "result"
+    assert proxy.describe() == "result"
+    assert [call[4:] for call in recorder.calls] == [
+        (Mode.ONE_WAY, CALL_TIMEOUT),
+        (Mode.ONE_WAY, 7),
+        (Mode.ONE_WAY, 7),
+        (Mode.SYNC, 9),
+        (Mode.SYNC, None),
+        (Mode.SYNC, None),
+        (Mode.SYNC, CALL_TIMEOUT),
+    ]
+
+
+def test_a_method_of_any_name_can_be_called() -> None:
+    proxy, recorder = proxy_of()
+    proxy["oneway"](1)
+    proxy.oneway["with_timeout"](2)
+    assert [call[1] for call in recorder.calls] == ["oneway", "with_timeout"]
+
+
+def test_private_names_do_not_leave() -> None:
+    proxy, recorder = proxy_of()
+    for name in ("_x", "__len__", "__deepcopy__", "_repr_html_"):
+        assert not hasattr(proxy, name)
+    assert recorder.calls == []
+
+
+def test_a_proxy_is_told_apart_by_what_it_stands_for() -> None:
+    proxy, recorder = proxy_of()
+    assert proxy == proxy.oneway == Proxy(Remote("catalog", recorder, recorder))
+    assert hash(proxy) == hash(proxy.oneway)
+    assert proxy != Proxy(Remote("other", recorder, recorder))
+    assert proxy != Proxy(Remote("catalog", recorder, object()))
+    assert proxy != "catalog"
+    assert repr(proxy) == "<remote object 'catalog'>"
+    assert repr(proxy_of(5)[0]) == "<remote object 5>"
+    assert recorder.calls == []
+
+
+def test_what_a_proxy_does_not_do_says_so() -> None:
+    proxy, recorder = proxy_of()
+    with pytest.raises(UsageError, match="name of remote object 'catalog' cannot be set"):
+        proxy.name = 1
+    with pytest.raises(TypeError, match="iterated"):
+        iter(proxy)
+    with pytest.raises(OptionError, match="time-out"):
+        proxy.with_timeout(-1)
+    assert recorder.calls == []

@@ -1,0 +1,255 @@
+"""Calls in flight: each ends once, in time, by its own answer, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RemoteError, UsageError, WaitTimeout
+from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.rpc_calls import Calls, Ended
+from aeron_spark.protocol.rpc_messages import (
+    RETURN,
+    Call,
+    Create,
+    Delete,
+    Failure,
+    call_id_of,
+    decode_call,
+    encode_failure,
+    encode_value,
+)
+from tests.unit.protocol.remote_sides import Side, sides
+
+TYPES = Types()
+CALL = Call("catalog", "describe", ("flights",), {})
+
+
+def value(call_id: int, result: object = None) -> bytes:
+    return encode_value(call_id, result, TYPES, None)
+
+
+def begin(calls: Calls, token: object, *, now: float = 0.0, timeout: float | None = None) -> int:
+    return call_id_of(calls.begin(CALL, now=now, timeout=timeout, token=token))
+
+
+def test_a_call_is_what_was_asked_and_its_answer_ends_it() -> None:
+    calls = Calls(TYPES)
+    record = calls.begin(CALL, now=0, timeout=1, token="mine")
+    assert decode_call(record, TYPES, None) == CALL
+    assert calls.answer(value(call_id_of(record), (1, "a"))) == Ended("mine", (1, "a"))
+    assert len(calls) == 0
+
+
+def test_row_67_a_call_ends_at_its_deadline_and_not_before() -> None:
+    calls = Calls(TYPES)
+    begin(calls, "slow", now=10, timeout=1.0)
+    begin(calls, "patient", now=10, timeout=2.5)
+    begin(calls, "endless", now=10, timeout=0)
+    begin(calls, "endless, too", now=10, timeout=None)
+    assert calls.deadline() == 11
+    assert calls.expired(10.999) == []
+    (ended,) = calls.expired(11.0)
+    assert ended.token == "slow"
+    assert isinstance(ended.error, WaitTimeout)
+    assert "describe() of 'catalog' within 1 seconds" in str(ended.error)
+    assert [one.token for one in calls.expired(1e9)] == ["patient"]
+    assert len(calls) == 2
+    assert calls.deadline() is None
+
+
+class Sleeper:
+    def __init__(self, side: Side) -> None:
+        self.side = side
+
+    def sleep(self, seconds: float) -> str:
+        self.side.now += seconds
+        return "ok"
+
+
+def test_row_67_a_second_for_two_is_late_and_for_a_fifth_is_not_and_zero_waits() -> None:
+    client, server = sides()
+    server.shared.register("sleeper", Sleeper(server), ["sleep"])
+    proxy = client.remote("sleeper")
+    with pytest.raises(WaitTimeout, match=r"sleep\(\) of 'sleeper' within 1 seconds"):
+        proxy.with_timeout(1.0).sleep(2.0)
+    assert proxy.with_timeout(1.0).sleep(0.2) == "ok"
+    assert proxy.with_timeout(0).sleep(3600.0) == "ok"
+    assert (client.calls.late, len(client.calls)) == (1, 0)
+
+
+def test_row_71_late_and_forged_answers_are_ignored_and_counted() -> None:
+    calls, other = Calls(TYPES), Calls(TYPES)
+    late = begin(calls, "late", timeout=1)
+    waiting = begin(calls, "waiting")
+    calls.expired(5)
+    assert calls.answer(value(late, "x")) is None
+    assert (calls.late, calls.forged) == (1, 0)
+    for forged in (waiting + 1, 2**64 - 1, 0):
+        assert calls.answer(value(forged, "x")) is None
+    assert (calls.late, calls.forged) == (1, 3)
+    assert len(calls) == 1
+    # another connection's answer with the very same id reaches that connection's calls, which know no such id
+    assert other.answer(value(waiting, "x")) is None
+    assert other.forged == 1
+    assert calls.answer(value(waiting, "mine")) == Ended("waiting", "mine")
+    assert calls.answer(value(waiting, "again")) is None
+    assert calls.late == 2
+
+
+def test_an_id_is_not_given_again() -> None:
+    calls = Calls(TYPES)
+    seen = set()
+    for number in range(1000):
+        call_id = begin(calls, number, timeout=1)
+        assert call_id not in seen
+        seen.add(call_id)
+        if number % 2:
+            calls.answer(value(call_id))
+    calls.expired(2)
+    assert len(calls) == 0
+
+
+def test_a_remote_failure_carries_code_and_text() -> None:
+    calls = Calls(TYPES)
+    call_id = begin(calls, "t")
+    ended = calls.answer(encode_failure(call_id, Failure("KeyError", "no such stream"), TYPES))
+    assert ended is not None
+    assert isinstance(ended.error, RemoteError)
+    assert ended.error.code == "KeyError"
+    assert "describe() of 'catalog': no such stream" in str(ended.error)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x00\xc1", b"\x00", b"\x02\xc0", b"\x01\xc0", b"\x01\x91\xa1a", b"\x00" + b"\x91" * 9999]
+)
+def test_an_answer_that_cannot_be_read_ends_its_call_with_an_error(body: bytes) -> None:
+    calls = Calls(TYPES)
+    call_id = begin(calls, "t")
+    ended = calls.answer(call_id.to_bytes(8, "big") + body)
+    assert ended is not None
+    assert isinstance(ended.error, DataFormatError)
+    assert len(calls) == 0
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_an_answer_or_a_format_error(payload: bytes) -> None:
+    calls = Calls(TYPES)
+    begin(calls, "t")
+    for candidate in (payload, RETURN.pack(1, 0) + payload):
+        try:
+            ended = calls.answer(candidate)
+        except DataFormatError:
+            assert len(candidate) < 8
+            continue
+        assert ended is None or ended.token == "t"
+
+
+def test_close_ends_every_call_with_the_reason_and_allows_no_more() -> None:
+    calls = Calls(TYPES)
+    begin(calls, 1)
+    begin(calls, 2, timeout=5)
+    calls.begin(Create("maker"), now=0, timeout=None, token=3)
+    calls.begin(Delete(7), now=0, timeout=None, token=4)
+    ended = calls.close("the server was shut down")
+    assert [one.token for one in ended] == [1, 2, 3, 4]
+    for one, name in zip(ended, ("describe()", "describe()", "'maker'", "object 7"), strict=True):
+        assert isinstance(one.error, ConnectError)
+        assert name in str(one.error)
+        assert "the server was shut down" in str(one.error)
+    assert calls.close("again") == []
+    assert calls.expired(1e9) == []
+    with pytest.raises(UsageError, match="the server was shut down"):
+        begin(calls, 3)
+    with pytest.raises(UsageError, match="the server was shut down"):
+        calls.one_way(CALL)
+
+
+def test_calls_in_flight_have_a_limit_and_one_way_calls_do_not_count() -> None:
+    calls = Calls(TYPES, max_in_flight=2)
+    first = begin(calls, 1)
+    begin(calls, 2)
+    with pytest.raises(UsageError, match="2 calls wait"):
+        begin(calls, 3)
+    assert call_id_of(calls.one_way(CALL)) == 0
+    calls.answer(value(first))
+    begin(calls, 3)
+
+
+@pytest.mark.parametrize("timeout", [-1.0, float("nan"), -0.001])
+def test_a_time_out_that_is_none_is_refused(timeout: float) -> None:
+    calls = Calls(TYPES)
+    with pytest.raises(OptionError, match="time-out"):
+        begin(calls, 1, timeout=timeout)
+    assert len(calls) == 0
+
+
+def test_what_cannot_be_sent_leaves_no_call() -> None:
+    calls = Calls(TYPES)
+    with pytest.raises(OptionError, match="a object is none of"):
+        calls.begin(Call("a", "b", (object(),)), now=0, timeout=1, token=1)
+    with pytest.raises(OptionError, match="300 arguments"):
+        calls.begin(Call("a", "b", tuple(range(300))), now=0, timeout=1, token=1)
+    assert len(calls) == 0
+    assert calls.deadline() is None
+
+
+def test_a_withdrawn_call_ends_for_nobody() -> None:
+    calls = Calls(TYPES)
+    call_id = begin(calls, "token")
+    assert calls.withdraw("token")
+    assert not calls.withdraw("token")
+    assert calls.answer(value(call_id)) is None
+    assert calls.late == 1
+
+
+def test_ten_thousand_calls_at_once_are_all_answered_and_all_ids_released() -> None:
+    calls = Calls(TYPES)
+    ids = {begin(calls, number, timeout=60): number for number in range(10_000)}
+    assert len(calls) == len(ids) == 10_000
+    order = list(ids)
+    random.Random(7).shuffle(order)
+    for call_id in order:
+        assert calls.answer(value(call_id, call_id)) == Ended(ids[call_id], call_id)
+    assert len(calls) == 0
+    assert calls.expired(1e9) == []
+    assert (calls.late, calls.forged) == (0, 0)
+
+
+def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
+    calls = Calls(TYPES)
+    begin(calls, "first", now=0, timeout=1000)
+    for number in range(10_000):
+        calls.answer(value(begin(calls, number, now=number * 0.001, timeout=30)))
+        assert len(calls._deadlines) < 100
+    assert [one.token for one in calls.expired(1000)] == ["first"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["begin", "answer", "expire"]), st.integers(0, 20)), max_size=60))
+def test_against_a_model_every_call_ends_exactly_once(steps: list[tuple[str, int]]) -> None:
+    calls, now, waiting, ended = Calls(TYPES), 0.0, dict[int, float](), list[object]()
+    for step, number in steps:
+        if step == "begin":
+            waiting[begin(calls, len(waiting) + len(ended), now=now, timeout=number + 1)] = now + number + 1
+        elif step == "answer" and waiting:
+            call_id = sorted(waiting)[number % len(waiting)]
+            del waiting[call_id]
+            one = calls.answer(value(call_id))
+            assert one is not None
+            ended.append(one.token)
+        else:
+            now += number
+            expired = calls.expired(now)
+            gone = [call_id for call_id, deadline in waiting.items() if deadline <= now]
+            assert len(expired) == len(gone)
+            ended += [one.token for one in expired]
+            for call_id in gone:
+                del waiting[call_id]
+        assert len(calls) == len(waiting)
+        first = calls.deadline()
+        assert not waiting or (first is not None and first <= min(waiting.values()))
+    ended += [one.token for one in calls.close("end")]
+    assert sorted(ended) == list(range(len(ended)))  # type: ignore[type-var]

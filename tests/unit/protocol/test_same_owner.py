@@ -1,0 +1,61 @@
+"""Finding C8: one function decides whether an image comes from the owner's address."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.protocol.access import same_owner
+
+
+@pytest.mark.parametrize(
+    ("source", "owner"),
+    [
+        ("10.0.0.1:4000", "10.0.0.1"),
+        ("10.0.0.1:4001", "10.0.0.1"),
+        ("[2001:db8::1]:4000", "2001:db8::1"),
+        ("[2001:DB8:0:0:0:0:0:1]:9", "2001:db8::1"),
+        ("[fe80::1%eth0]:4000", "fe80::1"),
+        ("[fe80:0:0:0:0:0:0:1%wlp0s20f3]:4000", "fe80::1"),
+        ("[fe80::1%eth0]:4000", "fe80::1%eth0"),
+        ("[fe80::1]:4000", "fe80::1%eth0"),
+        ("[::ffff:10.0.0.1]:4000", "10.0.0.1"),
+        ("10.0.0.1:4000", "::ffff:10.0.0.1"),
+        ("[::1%lo]:4000", "::1"),
+        ("aeron:ipc", ""),
+        ("10.0.0.1:4000", ""),
+        ("anything", ""),
+    ],
+)
+def test_finding_c8_another_spelling_port_or_zone_is_the_same_owner(source: str, owner: str) -> None:
+    assert same_owner(source, owner)
+
+
+@pytest.mark.parametrize(
+    ("source", "owner"),
+    [
+        ("10.0.0.2:4000", "10.0.0.1"),
+        ("10.0.0.1:4000", "10.0.0.11"),
+        ("[fe80::2%eth0]:4000", "fe80::1"),
+        ("[fe80::1%eth0]:4000", "10.0.0.1"),
+        ("[::10.0.0.1]:4000", "10.0.0.1"),  # not a mapped address
+        ("aeron:ipc", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("10.0.0.1:0", "10.0.0.1"),
+        ("fe80::1%eth0:4000", "fe80::1"),
+        ("", "10.0.0.1"),
+        ("10.0.0.1:4000", "localhost"),
+    ],
+)
+def test_another_address_or_what_is_not_an_address_is_another_owner(source: str, owner: str) -> None:
+    assert not same_owner(source, owner)
+
+
+@given(first=st.integers(0, 2**32 - 1), second=st.integers(0, 2**32 - 1), port=st.integers(1, 65535))
+def test_owners_are_the_same_where_their_addresses_are(first: int, second: int, port: int) -> None:
+    one, other = ipaddress.IPv4Address(first), ipaddress.IPv4Address(second)
+    assert same_owner(f"[::ffff:{one}]:{port}", str(one))
+    assert same_owner(f"{one}:{port}", str(other)) is (one == other)

@@ -1,0 +1,298 @@
+"""Sessions by ticket: who gets one back, who does not, and what is left of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from aeron_spark.errors import OptionError, UsageError
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.tickets import FULL, FULL_FOR_KEY, MAX_OFFERS, Offer, TicketStore
+
+ALICE, MALLORY = b"a" * 32, b"m" * 32
+
+
+def store(**limits: int) -> TicketStore[str]:
+    return TicketStore(random.Random(1).randbytes, 120.0, **limits)
+
+
+def opened(tickets: TicketStore[str], key: bytes = ALICE, session: str = "session", now: float = 0.0) -> bytes:
+    answer = tickets.open(key, session, now)
+    assert not isinstance(answer, Refusal)
+    assert answer[0].session == session
+    return answer[0].ticket
+
+
+def presented(tickets: TicketStore[str], ticket: bytes, now: float = 0.0, key: bytes = ALICE) -> bytes:
+    offer = tickets.present(ticket, key, now)
+    assert offer is not None
+    return offer.ticket
+
+
+def test_row_46_a_ticket_with_another_key_is_refused_and_changes_nothing() -> None:
+    tickets = store()
+    ticket = opened(tickets)
+    assert tickets.confirm(ticket)
+    tickets.detach(ticket, 10.0)
+    before = tickets.deadline()
+    for now in (11.0, 100.0, 129.0):
+        assert tickets.present(ticket, MALLORY, now) is None
+        assert tickets.present(ticket, b"", now) is None
+    assert tickets.deadline() == before == 130.0
+    offer = tickets.present(ticket, ALICE, 129.9)
+    assert offer is not None
+    assert offer.session == "session"
+
+
+def test_row_46_another_key_does_not_take_a_session_that_is_connected() -> None:
+    tickets = store()
+    ticket = opened(tickets)
+    tickets.confirm(ticket)
+    assert tickets.present(ticket, MALLORY, 1.0) is None
+    assert tickets.deadline() is None
+    assert len(tickets) == 1
+
+
+def test_the_old_ticket_is_good_until_the_first_message_and_of_no_use_after_it() -> None:
+    tickets = store()
+    old = opened(tickets)
+    tickets.confirm(old)
+    tickets.detach(old, 0.0)
+    presented(tickets, old, 1.0)  # its answer is lost
+    new = presented(tickets, old, 2.0)
+    assert tickets.confirm(new)
+    assert tickets.present(old, ALICE, 3.0) is None
+    assert not tickets.confirm(old)
+    assert tickets.present(new, ALICE, 3.0) is not None
+
+
+def test_an_answer_that_arrived_without_a_first_message_locks_nobody_out() -> None:
+    tickets = store()
+    old = opened(tickets)
+    tickets.confirm(old)
+    tickets.detach(old, 0.0)
+    new = presented(tickets, old, 1.0)
+    for now in range(2, 2 + 3 * MAX_OFFERS):  # the client has the new one by now, and each further answer is lost
+        last = presented(tickets, new, float(now))
+    assert tickets.confirm(last)
+    assert tickets.present(new, ALICE, 30.0) is None
+    assert tickets.present(old, ALICE, 30.0) is None
+
+
+def test_offers_are_bounded_the_oldest_goes_first() -> None:
+    tickets = store()
+    ticket = opened(tickets)
+    tickets.confirm(ticket)
+    offers = [presented(tickets, ticket) for _ in range(MAX_OFFERS + 1)]
+    assert [tickets.present(offer, MALLORY, 0.0) for offer in offers] == [None] * (MAX_OFFERS + 1)
+    assert not tickets.confirm(offers[0])
+    assert tickets.confirm(offers[1])
+
+
+def test_row_56_a_session_expires_after_its_time_and_not_before() -> None:
+    tickets = store()
+    ticket = opened(tickets)
+    tickets.confirm(ticket)
+    assert tickets.expire(1e9) == []  # connected: never
+    tickets.detach(ticket, 10.0)
+    assert tickets.deadline() == 130.0
+    assert tickets.expire(129.9) == []
+    assert tickets.present(ticket, ALICE, 130.0) is None  # though nobody dropped it yet
+    assert tickets.expire(130.0) == ["session"]
+    assert len(tickets) == 0
+    assert not tickets.confirm(ticket)
+
+
+def test_a_session_does_not_expire_between_an_offer_and_its_first_message() -> None:
+    tickets = store()
+    ticket = opened(tickets)
+    tickets.confirm(ticket)
+    tickets.detach(ticket, 0.0)
+    new = presented(tickets, ticket, 119.9)
+    assert tickets.expire(125.0) == []
+    assert tickets.confirm(new)
+    assert tickets.deadline() is None
+
+
+def test_a_session_whose_first_message_never_came_expires() -> None:
+    tickets = store()
+    opened(tickets, now=5.0)
+    assert tickets.expire(124.9) == []
+    assert tickets.expire(125.0) == ["session"]
+
+
+def test_the_end_of_an_older_duologue_does_not_touch_the_session() -> None:
+    tickets = store()
+    old = opened(tickets)
+    tickets.confirm(old)
+    new = presented(tickets, old)
+    tickets.confirm(new)
+    tickets.detach(old, 1.0)
+    tickets.drop(old)
+    assert tickets.deadline() is None
+    assert len(tickets) == 1
+
+
+def test_a_duologue_that_ends_while_its_client_comes_back_leaves_a_session_that_expires() -> None:
+    tickets = store()
+    old = opened(tickets)
+    tickets.confirm(old)
+    presented(tickets, presented(tickets, old))
+    tickets.detach(old, 1.0)
+    assert tickets.deadline() == 121.0
+
+
+def test_a_closed_session_is_gone_with_all_its_tickets() -> None:
+    tickets = store()
+    ticket = opened(tickets)
+    tickets.confirm(ticket)
+    offered = presented(tickets, ticket)
+    tickets.drop(ticket)
+    tickets.drop(ticket)
+    assert len(tickets) == 0
+    assert (tickets.present(ticket, ALICE, 0.0), tickets.confirm(offered)) == (None, False)
+
+
+def test_nobody_makes_room_at_the_cost_of_another_key() -> None:
+    tickets = store(most=2, most_per_key=2)
+    opened(tickets, ALICE)
+    opened(tickets, ALICE)
+    assert tickets.open(MALLORY, "m", 1.0) is FULL
+    assert len(tickets) == 2
+    answer = tickets.open(MALLORY, "m", 120.0)  # the others have expired
+    assert not isinstance(answer, Refusal)
+    assert answer[1] == ["session", "session"]
+
+
+def test_a_key_at_its_limit_loses_its_own_oldest_detached_session() -> None:
+    tickets = store(most_per_key=2)
+    connected = opened(tickets, session="connected")
+    tickets.confirm(connected)
+    opened(tickets, session="detached")
+    answer = tickets.open(ALICE, "third", 1.0)
+    assert not isinstance(answer, Refusal)
+    assert answer[1] == ["detached"]
+    tickets.confirm(answer[0].ticket)
+    assert tickets.open(ALICE, "fourth", 1.0) is FULL_FOR_KEY
+    assert len(tickets) == 2
+
+
+def test_a_new_session_is_found_by_what_its_client_came_with_until_the_first_message() -> None:
+    tickets = store()
+    made_up = b"r" * 32
+    answer = tickets.open(ALICE, "session", 0.0, made_up)
+    assert not isinstance(answer, Refusal)
+    assert tickets.present(made_up, MALLORY, 1.0) is None
+    offer = tickets.present(made_up, ALICE, 1.0)
+    assert offer is not None
+    assert offer.session == "session"
+    assert tickets.confirm(offer.ticket)
+    assert tickets.present(made_up, ALICE, 2.0) is None
+    assert len(tickets) == 1
+
+
+def test_a_new_session_takes_nothing_of_another_keys_by_what_its_client_came_with() -> None:
+    tickets = store()
+    ticket = opened(tickets, session="hers")
+    answer = tickets.open(MALLORY, "his", 0.0, ticket)
+    assert not isinstance(answer, Refusal)
+    assert tickets.present(ticket, MALLORY, 1.0) is None
+    offer = tickets.present(ticket, ALICE, 1.0)
+    assert offer is not None
+    assert offer.session == "hers"
+    tickets.drop(answer[0].ticket)
+    assert tickets.present(ticket, ALICE, 1.0) is not None
+
+
+def test_what_a_client_came_with_goes_with_its_session() -> None:
+    tickets = store()
+    answer = tickets.open(ALICE, "session", 0.0, b"r" * 32)
+    assert not isinstance(answer, Refusal)
+    tickets.drop(answer[0].ticket)
+    assert tickets.present(b"r" * 32, ALICE, 0.0) is None
+    assert len(tickets._by_ticket) == 0
+
+
+def test_a_ticket_is_not_in_what_is_logged() -> None:
+    assert "secret" not in repr(Offer("session", b"secret"))
+
+
+def test_bad_limits_and_bad_entropy_are_refused() -> None:
+    with pytest.raises(OptionError, match="at least 1"):
+        store(most=0)
+    constant: TicketStore[str] = TicketStore(bytes, 120.0)
+    constant.open(ALICE, "a", 0.0)
+    with pytest.raises(UsageError, match="same ticket twice"):
+        constant.open(ALICE, "b", 0.0)
+
+
+class Tickets(RuleBasedStateMachine):
+    """Any order of calls: a key only ever gets its own session, and nothing outgrows its bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.store: TicketStore[tuple[bytes, int]] = TicketStore(
+            random.Random(1).randbytes, 20.0, most=4, most_per_key=3
+        )
+        self.tickets: list[bytes] = []
+        self.count = 0
+
+    @rule(key=st.sampled_from([ALICE, MALLORY]), presented=st.none() | st.integers(0, 30))
+    def open(self, key: bytes, presented: int | None) -> None:
+        self.count += 1
+        made_up = None
+        if presented is not None:
+            known = presented < len(self.tickets)
+            made_up = self.tickets[presented] if known else bytes([presented]) * 32
+        answer = self.store.open(key, (key, self.count), self.now, made_up)
+        if not isinstance(answer, Refusal):
+            self.tickets.append(answer[0].ticket)
+        if made_up is not None:
+            self.tickets.append(made_up)
+
+    @rule(which=st.integers(0, 30), key=st.sampled_from([ALICE, MALLORY]))
+    def present(self, which: int, key: bytes) -> None:
+        if which < len(self.tickets):
+            offer = self.store.present(self.tickets[which], key, self.now)
+            assert offer is None or offer.session[0] == key
+            if offer is not None:
+                self.tickets.append(offer.ticket)
+
+    @rule(which=st.integers(0, 30), what=st.sampled_from(["confirm", "detach", "drop"]))
+    def end(self, which: int, what: str) -> None:
+        if which < len(self.tickets):
+            ticket = self.tickets[which]
+            match what:
+                case "confirm":
+                    self.store.confirm(ticket)
+                case "detach":
+                    self.store.detach(ticket, self.now)
+                case "drop":
+                    self.store.drop(ticket)
+
+    @rule(seconds=st.floats(0.0, 15.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def expire(self) -> None:
+        self.store.expire(self.now)
+        earliest = self.store.deadline()
+        assert earliest is None or earliest > self.now
+
+    @invariant()
+    def bounded(self) -> None:
+        assert len(self.store) <= 4
+        assert len(self.store._by_ticket) <= 4 * (MAX_OFFERS + 1)
+        reachable = {id(entry) for entry in self.store._by_ticket.values()}
+        kept = {id(entry) for entries in self.store._by_key.values() for entry in entries}
+        assert reachable == kept
+
+
+TestTickets = Tickets.TestCase
+TestTickets.settings = settings(stateful_step_count=40)

@@ -1,0 +1,574 @@
+"""Writers and a server's stream service joined in one process, over a connection that loses, repeats and delays.
+
+One thread does everything, and time is the test's own: a wait that nothing can end takes no time. The server is its
+real stream service and store; it can be killed, stopped and started again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    EndedError,
+    RemoteError,
+    StillWorking,
+    TransportError,
+    WaitTimeout,
+    code_of,
+    decode_error,
+    encode_error,
+)
+from aeron_spark.protocol.rpc_objects import Proxy
+from aeron_spark.server.streaming import StreamDesk
+from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.service import METHODS
+from aeron_spark.streams.journal import Journal
+from aeron_spark.streams.model import Settings
+from aeron_spark.streams.store import Streams
+from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
+
+STEP = 0.001  # seconds that a request takes
+ROOM = 64  # bytes of a message of a branch: a stage takes several
+
+
+class Fault(Enum):
+    """What becomes of a request."""
+
+    NONE = auto()
+    LOSE = auto()  # it never arrives
+    LOSE_RESPONSE = auto()
+    REPEAT = auto()  # it arrives twice
+    DELAY = auto()  # it arrives after later ones, and its response never does
+    BREAK = auto()  # the connection and its session end before it arrives
+    BREAK_AFTER = auto()  # and here before its response does
+    KILL = auto()  # the server is killed before it arrives, and comes back some seconds later
+    KILL_AFTER = auto()
+    KILL_AT_JOURNAL = auto()  # the server is killed before it writes to the journal the next time
+    STOP = auto()  # the server does nothing for some seconds, and then everything
+    BUSY = auto()  # the server says that it is at work
+    FULL_DISK = auto()  # the server cannot write the next rows of a stage
+    FULL_JOURNAL = auto()  # nor the next record of the journal
+    NO_RECORDING = auto()  # nor can the archive record the next message
+    CUT_BRANCH = auto()  # the next message of a branch is lost, and the branch with it
+
+
+class Done(Enum):
+    """Whether a request whose response is lost in an outage is done."""
+
+    NOW = auto()
+    LATER = auto()  # after the outage, behind other requests
+    NEVER = auto()
+
+
+@dataclass(frozen=True)
+class Outage:
+    """An outage that begins with the next request of a method, and is longer than a writer waits."""
+
+    method: str
+    done: Done
+
+
+@dataclass
+class Time:
+    """Virtual seconds."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wall(self) -> int:
+        """Return ns since 1970."""
+        return int(self.now * 1e9)
+
+
+class Killed(BaseException):
+    """The server's process ended in the middle of something."""
+
+
+class Parked(BaseException):
+    """A job waits for a message that has not come."""
+
+
+@dataclass
+class Joint:
+    """A branch: what the writer sends waits here for the server. Both ends are this object."""
+
+    number: int
+    session: Session
+    closed: bool = False
+    waiting: deque[bytes] = field(default_factory=deque)
+    room = ROOM
+    label = "a branch of the test"
+
+    def send(self, *parts: bytes, timeout: float) -> None:
+        self.session.world.branch_sends(self, b"".join(bytes(part) for part in parts), timeout)
+
+    def receive(self, timeout: float) -> memoryview:
+        if not self.waiting:
+            raise Parked
+        return memoryview(self.waiting.popleft())
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.session.world.branch_changed(self)
+
+
+class Session:
+    """A connection as both ends know it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.label = "the connection of the test"
+        self.branches: dict[int, Joint] = {}
+        self.service: Any = None
+
+    def serve(self, service: Any, methods: tuple[str, ...], number: int) -> None:
+        assert methods == METHODS
+        self.service = service
+
+    def end(self) -> None:
+        for branch in self.branches.values():
+            branch.closed = True
+            self.world.branch_changed(branch)
+
+
+class Branches:
+    """The server's view of all branches."""
+
+    def of(self, connection: Session, number: int) -> Joint:
+        found = connection.branches.get(number)
+        if found is None or found.closed:
+            raise EndedError(f"{connection.label} has no branch {number}")
+        return found
+
+
+class Jobs:
+    """The server's threads: a job runs at once, and rests where it waits for a message."""
+
+    def __init__(self) -> None:
+        self.parked: dict[int, Callable[[], None]] = {}  # by the number of its branch
+
+    def submit(self, job: Callable[..., None], *given: Any) -> None:
+        if given and isinstance(given[0], Joint):
+            branch = given[0]
+            self.parked[branch.number] = lambda: job(branch)
+            self.resume(branch)
+        else:
+            job(*given)
+
+    def resume(self, branch: Joint) -> None:
+        job = self.parked.pop(branch.number, None)
+        if job is None:
+            return
+        try:
+            job()
+        except Parked:
+            self.parked[branch.number] = job
+
+    def shutdown(self, **_: object) -> None:
+        pass
+
+
+class ServerLife:
+    """A server's process, from its start to its end."""
+
+    def __init__(self, world: World) -> None:
+        self.store = Streams(
+            world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
+        )
+        self.desk = StreamDesk(lambda: self.store, Branches(), lambda _: None)  # type: ignore[arg-type]
+        self.desk.close()
+        self.desk.pool = self.jobs = Jobs()  # type: ignore[assignment]
+        self.desk.condition = lambda: _Condition(world)
+        self.delayed: list[tuple[int, Callable[[], object]]] = []  # after how many requests, what
+
+    def end(self, archive: MemoryArchive) -> None:
+        self.delayed.clear()
+        self.store.close()  # writes nothing: what is on the disk is what a kill leaves
+        archive.end_publications()
+
+
+class _Condition(threading.Condition):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        if not predicate():
+            self._world.time.sleep(timeout or 0.0)
+        return predicate()
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The store's folder and the archive as they were at one moment."""
+
+    folder: Path
+    archive: dict[int, Kept]
+
+
+class World:
+    """The server, its disk and archive, and the way to it. ``faults`` say what becomes of the next requests."""
+
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.time = Time()
+        self.archive = MemoryArchive()
+        self.settings = Settings(patience=1.0, turn=1.0)
+        self.faults: deque[Fault] = deque()
+        self.away = 3.0  # seconds that a killed or stopped server stays away
+        self.requests = 0
+        self.asked: list[tuple[str, float, float]] = []  # each request, when, and for how long it may wait
+        self._drawn = 0
+        self._next: set[Fault] = set()  # what is to fail inside of the server
+        self._patch(patched)
+        self.server: ServerLife | None = ServerLife(self)
+        self._back_at = 0.0  # when a killed server is there again
+        self._awake_at = 0.0  # when a stopped one goes on
+        self._silent_until = 0.0  # when requests arrive again
+        self.outage: Outage | None = None  # what begins one
+        self._sleeping: list[Callable[[], object]] = []
+        self.session: Session | None = None
+        self._numbers = 0
+        self._copies = 0
+
+    def asking(self) -> Asking:
+        """Return what a program's writers use."""
+        return Asking(Host(self), 20.0, clock=self.time, sleep=self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for the program."""
+        self.time.sleep(seconds)
+        self._wake()
+
+    def random(self, bits: int) -> int:
+        """Return other bits each time, the same in each repetition of a test."""
+        self._drawn += 1
+        return self._drawn
+
+    def close(self) -> None:
+        """End it."""
+        if self.server is not None:
+            self.server.end(self.archive)
+        for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def calm(self) -> None:
+        """No more faults: the server is there, and everything that was delayed has come."""
+        self.faults.clear()
+        self._next.clear()
+        self.archive.refuses = 0
+        self.outage = None
+        self.time.now = max(self.time.now, self._back_at, self._awake_at, self._silent_until)
+        self._wake()
+        self._start()
+        assert self.server is not None
+        self._deliver(everything=True)
+
+    def copy(self) -> Copy:
+        """Copy the store and the archive, as an operator does."""
+        self._copies += 1
+        made = Copy(self.folder.with_name(f"{self.folder.name}-{self._copies}"), self.archive.copy())
+        shutil.copytree(self.folder, made.folder)
+        return made
+
+    def restore(self, copied: Copy) -> None:
+        """Stop the server and put a copy in the place of its store and archive; it starts when it is asked again."""
+        self.kill()
+        shutil.rmtree(self.folder)
+        shutil.copytree(copied.folder, self.folder)
+        self.archive.restore(copied.archive)
+
+    def stop(self) -> None:
+        """Have the server do nothing for some seconds from now on."""
+        self._awake_at = self.time.now + self.away
+
+    def fail(self, fault: Fault) -> None:
+        """Let the server's disk, journal or branch fail the next time it is used."""
+        self._next.add(fault)
+
+    def committed(self) -> list[list[bytes]] | None:
+        """Return what is in the stream, by partition; None while there is no server."""
+        if self.server is None:
+            return None
+        states = self.server.store.get("s").states()
+        return [list(messages_of(self.archive, state.recording_id, state.end)) for state in states]
+
+    # The program's side
+
+    def connect(self, timeout: float) -> None:
+        """Be connected, or raise WaitTimeout."""
+        begun = self.time.now
+        if self.server is None:
+            if self._back_at - begun > timeout:
+                self.time.now = begun + timeout
+                raise WaitTimeout(f"waited {timeout:g} s for a connection")
+            self.time.now = max(self.time.now, self._back_at)
+            self._start()
+        if self.session is None:
+            assert self.server is not None
+            self.session = Session(self)
+            self.server.desk.serve(self.session)  # type: ignore[arg-type]
+
+    def call(self, method: str, given: tuple[Any, ...], timeout: float) -> Any:
+        """Carry a request to the server, or not."""
+        self.requests += 1
+        self.asked.append((method, self.time.now, timeout))
+        self.sleep(STEP)
+        session = self.session
+        if session is None:
+            raise ConnectError("there is no connection")
+        self._deliver()
+        given = msgspec.msgpack.decode(msgspec.msgpack.encode(given))
+        fault = self.faults.popleft() if self.faults else Fault.NONE
+
+        def work() -> Any:
+            return self._work(session, method, given)
+
+        if self.time.now < self._awake_at:
+            return self._ask_stopped(work, timeout)
+        if self.time.now < self._silent_until:
+            return self._unanswered(timeout)
+        if self.outage is not None and self.outage.method == method:
+            return self._begin_outage(work, timeout)
+        match fault:
+            case Fault.LOSE:
+                return self._unanswered(timeout)
+            case Fault.LOSE_RESPONSE:
+                self._quietly(work)
+                return self._unanswered(timeout)
+            case Fault.REPEAT:
+                self._quietly(work)
+            case Fault.DELAY:
+                if self.server is None:  # a request that came late has killed it
+                    raise ConnectError("the connection ended before the response")
+                self.server.delayed.append((self.requests + 3, work))
+                return self._unanswered(timeout)
+            case Fault.BREAK | Fault.BREAK_AFTER:
+                if fault is Fault.BREAK_AFTER:
+                    self._quietly(work)
+                self._disconnect()
+                raise ConnectError("the connection ended before the response")
+            case Fault.KILL | Fault.KILL_AFTER:
+                if fault is Fault.KILL_AFTER:
+                    self._quietly(work)
+                self.kill()
+                raise ConnectError("the connection ended before the response")
+            case Fault.STOP:
+                self.stop()
+                return self._ask_stopped(work, timeout)
+            case Fault.BUSY if method == "commit":
+                self.sleep(given[-2])  # the seconds that the server may wait
+                raise _remote(StillWorking("the server is at work"))
+            case Fault.CUT_BRANCH:
+                self._next.add(fault)
+            case Fault.NO_RECORDING:
+                self.archive.refuses = 1
+            case Fault.KILL_AT_JOURNAL | Fault.FULL_DISK | Fault.FULL_JOURNAL:
+                self._next.add(fault)
+            case _:
+                pass
+        return work()
+
+    def _begin_outage(self, work: Callable[[], Any], timeout: float) -> Any:
+        """Do this request, or not, or later, and lose everything from now on for as long as the server is away."""
+        assert self.outage is not None
+        outage, self.outage = self.outage, None
+        if outage.done is Done.NOW:
+            self._quietly(work)
+        elif outage.done is Done.LATER and self.server is not None:
+            self.server.delayed.append((self.requests + 12, work))
+        self._silent_until = self.time.now + self.away
+        return self._unanswered(timeout)
+
+    def branch(self) -> Joint:
+        """Open a branch."""
+        if self.session is None:
+            raise ConnectError("there is no connection")
+        self._numbers += 1
+        made = self.session.branches[self._numbers] = Joint(self._numbers, self.session)
+        return made
+
+    def branch_sends(self, branch: Joint, message: bytes, timeout: float) -> None:
+        """Carry a message of a branch."""
+        self.sleep(STEP)
+        if branch.closed:
+            raise TransportError(f"{branch.label} ended")
+        if Fault.CUT_BRANCH in self._next:
+            self._next.discard(Fault.CUT_BRANCH)
+            branch.close()
+            return
+        branch.waiting.append(message)
+        if self.time.now < self._awake_at and len(branch.waiting) > 3:  # Aeron's window is full
+            left = self._awake_at - self.time.now
+            self.sleep(min(left, timeout))
+            if left >= timeout:
+                raise WaitTimeout(f"{branch.label} took no more in time")
+        self.branch_changed(branch)
+
+    def branch_changed(self, branch: Joint) -> None:
+        """Something came on a branch, or it ended."""
+        server = self.server
+        if server is None:
+            return
+        if self.time.now < self._awake_at:
+            self._sleeping.append(lambda: server.jobs.resume(branch))
+        else:
+            server.jobs.resume(branch)
+
+    # The server's side
+
+    def kill(self) -> None:
+        """End the server's process as it is."""
+        self._sleeping.clear()
+        self._awake_at = 0.0
+        server, self.server = self.server, None
+        if server is not None:
+            server.end(self.archive)
+            self._back_at = self.time.now + self.away
+        self._next.clear()
+        self._disconnect()
+
+    def _start(self) -> None:
+        if self.server is None:
+            self.server = ServerLife(self)
+
+    def _disconnect(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.end()
+
+    def _work(self, session: Session, method: str, given: tuple[Any, ...]) -> Any:
+        if self.server is None or session.service is None:
+            raise ConnectError("the connection ended before the response")
+        try:
+            return getattr(session.service, method)(*given)
+        except AeronSparkError as error:
+            raise _remote(error) from error
+        except Killed:
+            self.kill()
+            raise ConnectError("the connection ended before the response") from None
+
+    def _ask_stopped(self, work: Callable[[], Any], timeout: float) -> Any:
+        left = self._awake_at - self.time.now
+        if left < timeout:
+            self.sleep(left)
+            return work()
+        self._sleeping.append(lambda: self._quietly(work))
+        return self._unanswered(timeout)
+
+    def _unanswered(self, timeout: float) -> Any:
+        self.sleep(timeout)
+        raise WaitTimeout(f"no answer within {timeout:g} seconds")
+
+    def _quietly(self, work: Callable[[], Any]) -> None:
+        with suppress(RemoteError, ConnectError):
+            work()
+
+    def _deliver(self, *, everything: bool = False) -> None:
+        server = self.server
+        if server is None or self.time.now < self._awake_at:
+            return
+        due = [one for one in server.delayed if everything or one[0] <= self.requests]
+        server.delayed = [one for one in server.delayed if one not in due]
+        for _, work in due:
+            self._quietly(work)
+
+    def _wake(self) -> None:
+        if self.time.now >= self._awake_at and self._sleeping:
+            jobs, self._sleeping = self._sleeping, []
+            for job in jobs:
+                job()
+
+    def _patch(self, patched: pytest.MonkeyPatch) -> None:
+        stand_in(self.archive, patched)
+        append = Journal.append
+
+        def journal(this: Journal, payload: bytes) -> None:
+            if Fault.KILL_AT_JOURNAL in self._next:
+                self._next.discard(Fault.KILL_AT_JOURNAL)
+                raise Killed
+            if Fault.FULL_JOURNAL in self._next:
+                self._next.discard(Fault.FULL_JOURNAL)
+                raise TransportError("the journal cannot be written: No space left on device")
+            append(this, payload)
+
+        from aeron_spark.streams import stages
+
+        write_at = stages.write_at
+
+        def stage(descriptor: int, data: memoryview, offset: int) -> None:
+            if Fault.FULL_DISK in self._next and offset:
+                self._next.discard(Fault.FULL_DISK)
+                raise OSError(28, "No space left on device")
+            write_at(descriptor, data, offset)
+
+        patched.setattr(Journal, "append", journal)
+        patched.setattr(stages, "write_at", stage)
+        patched.setattr("os.fsync", lambda descriptor: None)  # no power is cut here, only processes end
+
+
+class Host:
+    """The client, as far as writers need it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.closed = False
+
+    @property
+    def connected(self) -> bool:
+        return self._world.session is not None
+
+    def begin_connecting(self) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(self.connect(1.0))
+        except AeronSparkError as error:
+            done.set_exception(error)
+        return done
+
+    def connect(self, timeout: float | None = None) -> None:
+        self._world.connect(20.0 if timeout is None else timeout)
+
+    def remote(self, target: object) -> Proxy:
+        return _Target(self._world)  # type: ignore[return-value]
+
+    def branch(self, timeout: float | None = None) -> Branch:
+        return self._world.branch()  # type: ignore[return-value]
+
+
+class _Target:
+    def __init__(self, world: World, timeout: float = 3.0) -> None:
+        self._world = world
+        self._timeout = timeout
+
+    def with_timeout(self, seconds: float) -> _Target:
+        return _Target(self._world, seconds)
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *given: self._world.call(method, given, self._timeout)
+
+
+def _remote(error: AeronSparkError) -> RemoteError:
+    raised = decode_error(encode_error(error))
+    return RemoteError(f"the other side could not do it: {raised.what}", code=code_of(raised), raised=raised)

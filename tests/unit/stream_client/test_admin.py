@@ -1,0 +1,44 @@
+"""Retentions and times, as people write them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from aeron_spark.errors import OptionError
+from aeron_spark.stream_client.admin import Retention, parse_retention, time_of
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (None, Retention()),
+        ("10g", Retention(bytes=10 << 30)),
+        ("64mb", Retention(bytes=64 << 20)),
+        (4096, Retention(bytes=4096)),
+        ("7d", Retention(seconds=7 * 86_400)),
+        ("30min", Retention(seconds=1800)),
+        (timedelta(hours=1), Retention(seconds=3600)),
+        ("10G, 7d", Retention(10 << 30, 7 * 86_400)),
+    ],
+)
+def test_a_retention_is_a_size_a_time_or_both(given: str | int | timedelta | None, kept: Retention) -> None:
+    assert parse_retention(given) == kept
+
+
+@pytest.mark.parametrize("given", ["64m", "64", "1.5", "1g,2g", "1d,2h", "10x", "", "-7d", "7d,", 0, -5, timedelta(0)])
+def test_what_may_mean_two_things_or_nothing_is_refused(given: str | int | timedelta) -> None:
+    with pytest.raises(OptionError, match="retention"):
+        parse_retention(given)
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    moment = datetime(2026, 3, 1, 9, 30, tzinfo=timezone.utc)
+    wanted = int(moment.timestamp()) * 10**9
+    plus_one = timezone(timedelta(hours=1))
+    for given in (moment, moment.replace(tzinfo=None), moment.astimezone(plus_one), "2026-03-01T09:30:00Z"):
+        assert time_of(given, 0) == wanted
+    assert time_of("-10m", wanted) == wanted - 600 * 10**9
+    with pytest.raises(OptionError, match="a time must be"):
+        time_of("soon", 0)

@@ -1,0 +1,101 @@
+"""Finding C10: a reader's lease goes on after any error of a renewal, and the error is reported."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import ConnectError, RefusedError, WaitTimeout
+from aeron_spark.stream_client.leases import PATIENCE, Lease
+from tests.unit.connection.ends import wait_for
+
+
+class Server:
+    """Answers calls of ``lease`` by the next of ``answers``, and then by success; it is what ``Lease`` calls."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._answers = iter(answers)
+        self._lock = threading.Lock()
+
+    def ask(self, *given: Any, seconds: float) -> None:
+        with self._lock:
+            self.calls.append(given)
+            error = next(self._answers, None)
+        if error is not None:
+            raise error
+
+
+def reading() -> Generator[object, None, None]:
+    yield
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    wait_for(lambda: "aeron-spark-lease" not in [one.name for one in threading.enumerate()], "the lease's thread")
+
+
+ERRORS = [
+    WaitTimeout("no answer within 5 seconds"),
+    TimeoutError(),
+    ConnectError("the server is away"),
+    RefusedError("too many readers"),
+    RuntimeError("dictionary changed size during iteration"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_finding_c10_a_lease_is_renewed_after_any_error_which_is_logged(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aeron_spark.streams")
+    server = Server(None, error, error, None)
+    lease = Lease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
+    lease.begin()
+    wait_for(lambda: len(server.calls) >= 6 and lease.error is None, "renewals after the error")
+    lease.end()
+    assert server.calls[-1][-1] == 0.0  # given back
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1, warnings
+    assert "reader of stream 'flights' was not renewed" in warnings[0]
+    assert str(error) in warnings[0]
+    assert "holds again" in caplog.text
+
+
+def test_a_lease_whose_begin_fails_is_taken_by_the_next_renewal() -> None:
+    server = Server(WaitTimeout("the server is away"))
+    lease = Lease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
+    lease.begin()
+    wait_for(lambda: len(server.calls) >= 2 and lease.error is None, "the next renewal")
+    lease.end()
+
+
+def test_a_dropped_reader_whose_reading_fails_gives_its_lease_back() -> None:
+    def failing() -> Generator[object, None, None]:
+        try:
+            yield
+        finally:
+            raise OSError("the branch is gone")
+
+    begun = failing()
+    next(begun)
+    server = Server()
+    lease = Lease(server, "flights", lambda: {0: 64}, begun)  # type: ignore[arg-type]
+    lease.begin()
+    lease.abandon()
+    wait_for(lambda: server.calls[-1][-1] == 0.0, "the lease to be given back")
+
+
+def test_a_lease_is_renewed_more_than_twice_while_it_lasts() -> None:
+    """Finding: no test noticed a renewal that came after the lease had expired."""
+    server = Server()
+    lease = Lease(server, "flights", lambda: {0: 64}, reading())  # type: ignore[arg-type]
+    lease.begin()
+    lease.end()
+    held = server.calls[0][-1]
+    assert 0 < lease._interval + PATIENCE < held / 2  # a renewal may fail, and take its time

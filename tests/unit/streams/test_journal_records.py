@@ -1,0 +1,71 @@
+"""The journal's records: the same after being written; what this release does not know is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.streams.journal_records import (
+    Committed,
+    Entered,
+    Record,
+    Recorded,
+    Retained,
+    decode_record,
+    encode_record,
+)
+from aeron_spark.streams.ledger import Ledger
+
+RECORDS: list[Record] = [
+    Recorded(3, 77, "00ff00ff", 1 << 40),
+    Entered("writer", "run", 1_700_000_000_000_000_000, True),
+    Committed("writer", "run", 2**63 - 1, 5, {0: 96, 9_999: 2**62}, {0: 3}, "arrow", b"\xff\0schema", True),
+    Committed("w", "r", 0, 1),
+    Committed("w", "r", 0, 1, author="query"),
+    Retained({0: 4096}),
+    Ledger(2).snapshot(),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+def test_a_literal_record() -> None:
+    text = {"type": "committed", "writer": "w", "run": "r", "transaction": 7, "time_ns": 9, "ends": {0: 64}}
+    assert decode_record(msgspec.msgpack.encode(text)) == Committed("w", "r", 7, 9, {0: 64})
+    assert msgspec.msgpack.decode(encode_record(Committed("w", "r", 7, 9, {0: 64}))) == text
+
+
+def test_a_commit_of_one_partition_is_small_however_many_there_are() -> None:
+    record = Committed("query-7f3a2c", "run-123", 12, 1_700_000_000_000_000_000, {9_999: 1 << 40}, {9_999: 1000})
+    assert len(encode_record(record)) < 128
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"type": "later"}, {"more": 1}, {"transaction": -1}, {"ends": {0: -1}}, {"ends": {-1: 1}}, {"time_ns": "x"}],
+)
+def test_what_is_not_known_is_refused(change: dict[str, object]) -> None:
+    text = {"type": "committed", "writer": "w", "run": "r", "transaction": 7, "time_ns": 9}
+    decode_record(msgspec.msgpack.encode(text))
+    with pytest.raises(DataFormatError, match="not one that this release knows"):
+        decode_record(msgspec.msgpack.encode({**text, **change}))
+
+
+@given(st.binary(max_size=60))
+def test_hostile_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(DataFormatError):
+        decode_record(data)
+
+
+def test_every_cut_length_is_refused() -> None:
+    for record in RECORDS:
+        whole = encode_record(record)
+        for length in range(len(whole)):
+            with pytest.raises(DataFormatError):
+                decode_record(whole[:length])

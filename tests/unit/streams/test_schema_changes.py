@@ -1,0 +1,109 @@
+"""How a stream's schema may change: columns that may be null come and go; all else is refused with both shown."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.streams.schema_changes import merge, read_schema, serialize
+from aeron_spark.wire.arrow import conform
+
+ID = pa.field("id", pa.int64(), nullable=False)
+NAME = pa.field("name", pa.string())
+AT = pa.field("at", pa.timestamp("us", "UTC"))
+KNOWN = serialize(pa.schema([ID, NAME]))
+
+
+def merged(*fields: pa.Field) -> pa.Schema:
+    return read_schema(merge(KNOWN, serialize(pa.schema(fields))))
+
+
+def test_the_first_schema_is_the_streams() -> None:
+    described = pa.schema([ID, NAME], metadata={"pandas": "{}"})
+    assert merge(None, serialize(described)) == KNOWN
+
+
+def test_the_same_schema_changes_nothing() -> None:
+    for same in ([ID, NAME], [NAME, ID], [ID]):
+        assert merge(KNOWN, serialize(pa.schema(same))) is KNOWN
+    assert merge(KNOWN, serialize(pa.schema([ID, NAME], metadata={"a": "b"}))) is KNOWN
+
+
+def test_a_new_nullable_column_comes_last() -> None:
+    assert merged(AT, ID, NAME) == pa.schema([ID, NAME, AT])
+    assert merged(ID, AT) == pa.schema([ID, NAME, AT])
+
+
+def test_what_could_be_null_may_have_no_nulls() -> None:
+    assert merged(ID, pa.field("name", pa.string(), nullable=False)) == pa.schema([ID, NAME])
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=["large_string", "dictionary"]
+)
+def test_a_type_that_makes_no_difference_to_a_row_is_the_same(kind: pa.DataType) -> None:
+    assert merged(ID, pa.field("name", kind)) == pa.schema([ID, NAME])
+
+
+def test_types_of_timestamps() -> None:
+    known = serialize(pa.schema([AT]))
+    assert merge(known, serialize(pa.schema([pa.field("at", pa.timestamp("us", "Europe/Berlin"))]))) is known
+    for other in (pa.timestamp("ns", "UTC"), pa.timestamp("us")):
+        with pytest.raises(DataFormatError, match="'at' is timestamp"):
+            merge(known, serialize(pa.schema([pa.field("at", other)])))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([NAME], "the column 'id' is missing in the data and not nullable"),
+        ([ID, NAME, pa.field("n", pa.int8(), nullable=False)], "the new column 'n' is not nullable"),
+        ([pa.field("id", pa.int32(), nullable=False), NAME], "the column 'id' is int32 and not int64"),
+        ([pa.field("id", pa.int64()), NAME], "the column 'id' was never null in the stream"),
+        ([pa.field("ID", pa.int64()), NAME], "the column 'id' is missing"),
+    ],
+)
+def test_anything_else_is_refused_with_both_schemas(fields: list[pa.Field], why: str) -> None:
+    with pytest.raises(DataFormatError) as raised:
+        merged(*fields)
+    text = str(raised.value)
+    assert why in text
+    for field in (*fields, ID, NAME):
+        assert f"    {field}" in text
+    assert text.index("the data has:") < text.index("the stream has:")
+    assert "Only nullable columns" in raised.value.remedy
+
+
+def test_a_name_twice_is_refused() -> None:
+    twice = serialize(pa.schema([NAME, NAME]))
+    for known in (None, KNOWN):
+        with pytest.raises(DataFormatError, match="names the column 'name' more than once"):
+            merge(known, twice)
+
+
+@pytest.mark.parametrize("data", [b"", b"schema", KNOWN[:-9], KNOWN[:20]])
+def test_bytes_that_are_no_schema(data: bytes) -> None:
+    with pytest.raises(DataFormatError, match=f"{len(data)} bytes are not an Arrow IPC schema"):
+        merge(KNOWN, data)
+
+
+def test_whatever_was_taken_can_be_read_with_the_merged_schema() -> None:
+    schemas = [
+        pa.schema([ID]),
+        pa.schema([ID, NAME]),
+        pa.schema([AT, ID]),
+        pa.schema([ID, pa.field("name", pa.large_string(), nullable=False)]),
+        pa.schema([pa.field("list", pa.list_(pa.struct([("a", pa.int8())]))), ID]),
+    ]
+    known = None
+    for schema in schemas:
+        known = merge(known, serialize(schema))
+    assert known is not None
+    target = read_schema(known)
+    assert target.names == ["id", "name", "at", "list"]
+    for schema in schemas:
+        arrays = [pa.array([1] if field.name == "id" else ["x"] if field.name == "name" else [None], field.type)
+                  for field in schema]  # fmt: skip
+        row = conform(pa.RecordBatch.from_arrays(arrays, schema=schema), target).to_pylist()[0]
+        assert (row["id"], set(row)) == (1, set(target.names))

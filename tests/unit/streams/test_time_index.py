@@ -1,0 +1,110 @@
+"""The time index: found by search and not by scan, thinned without losing anything, the same after being written."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.streams.time_index import SECOND_NS, THINNING, TimeIndex
+
+NOW = 1_700_000_000 * SECOND_NS
+YEAR = 365 * 86_400
+
+
+def index_of(*entries: tuple[int, int]) -> TimeIndex:
+    index = TimeIndex()
+    for entry in entries:
+        index.add(*entry)
+    return index
+
+
+def test_the_first_at_or_after_a_time() -> None:
+    index = index_of((100, 0), (200, 32), (300, 64))
+    assert [index.find(at) for at in (0, 100, 101, 200, 300, 301)] == [0, 0, 32, 32, 64, None]
+    assert TimeIndex().find(0) is None
+
+
+class Counted(array):  # type: ignore[type-arg]
+    """An array that counts how often it is asked for an element."""
+
+    asked = 0
+
+    def __getitem__(self, at: int) -> int:  # type: ignore[override]
+        Counted.asked += 1
+        return int(super().__getitem__(at))
+
+
+def test_a_search_touches_a_few_entries() -> None:
+    index = TimeIndex()
+    index._times = Counted("q", range(100_000))
+    index._begins = array("q", range(0, 3_200_000, 32))
+    assert index.find(77_777) == 77_777 * 32
+    assert 0 < Counted.asked <= 18
+
+
+def test_what_is_gone_is_not_found() -> None:
+    index = index_of((100, 0), (200, 32), (300, 64))
+    index.forget_before(40)
+    assert (len(index), index.find(0), index.find(201)) == (2, 40, 64)
+    index.forget_before(64)
+    assert (len(index), index.find(0)) == (1, 64)
+    index.forget_before(10)
+    assert index.find(0) == 64
+
+
+def test_young_entries_stay_and_old_ones_are_joined() -> None:
+    times = [NOW - age for age in (3_602 * SECOND_NS, 3_602 * SECOND_NS - 1, 3_600 * SECOND_NS, 5, 4, 3)]
+    index = index_of(*((time, 32 * at) for at, time in enumerate(times)))
+    assert index.thin(NOW) == 1
+    assert [index.find(time) for time in times] == [0, 0, 64, 96, 128, 160]
+    assert index.find(times[1] + 1) == 64
+
+
+def test_a_year_of_seconds_is_small() -> None:
+    index = TimeIndex()
+    for at in range(0, YEAR, 20):
+        index.add(NOW + at * SECOND_NS, at)
+    index.thin(NOW + YEAR * SECOND_NS)
+    assert len(index) < 55_000
+    assert all(len(part) == 8 * len(index) for part in index.to_bytes())
+
+
+@given(
+    st.lists(st.integers(1, 3 * 86_400 * SECOND_NS), min_size=1, max_size=60),
+    st.lists(st.integers(0, 40 * 86_400 * SECOND_NS), max_size=3),
+)
+def test_thinned_it_begins_earlier_but_never_later(steps: list[int], passing: list[int]) -> None:
+    index, entries, time = TimeIndex(), [], NOW
+    for at, step in enumerate(steps):
+        time += step
+        entries.append((time, 32 * at))
+        index.add(*entries[-1])
+    now = time
+    for passed in passing:
+        now += passed
+        index.thin(now)
+    coarsest = THINNING[-1][1]
+    for asked, begin in entries:
+        for exactly in (asked, asked - 1):
+            found = index.find(exactly)
+            assert found is not None
+            assert found <= begin
+            (when,) = [time for time, position in entries if position == found]
+            assert asked - when < coarsest or found == begin
+    assert index.find(time + 1) is None
+    again = TimeIndex.from_bytes(*index.to_bytes())
+    assert again.to_bytes() == index.to_bytes()
+
+
+def test_numbers_are_little_endian() -> None:
+    assert index_of((1, 2)).to_bytes() == (b"\1" + bytes(7), b"\2" + bytes(7))
+
+
+@pytest.mark.parametrize(("times", "begins"), [(bytes(8), b""), (bytes(7), bytes(7))])
+def test_bytes_that_are_no_index(times: bytes, begins: bytes) -> None:
+    with pytest.raises(DataFormatError, match="a time index has"):
+        TimeIndex.from_bytes(times, begins)

@@ -1,0 +1,68 @@
+"""Waits end: with what was waited for, or at their deadline with an error that names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark import waiting
+from aeron_spark.errors import WaitTimeout
+from aeron_spark.waiting import Deadline, wait_for
+
+
+class Clock:
+    """A clock that moves only when its owner sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_deadline_names_what_it_waited_for_and_the_state_it_died_in(clock: Clock) -> None:
+    deadline = Deadline(0.25, "a subscriber", remedy="Start one.", clock=clock, sleep=clock.sleep)
+    while deadline.remaining() > 0:
+        deadline.idle("0 images")
+    with pytest.raises(WaitTimeout) as error:
+        deadline.idle("0 images")
+    assert str(error.value) == "waited 0.25 s for a subscriber (0 images). Start one."
+    assert clock.now - 100.0 == pytest.approx(0.25, abs=2 * waiting.LONGEST_SLEEP)
+
+
+def test_sleeps_grow_to_a_longest_one_and_begin_small_again_after_progress(clock: Clock) -> None:
+    deadline = Deadline(1.0, "more", clock=clock, sleep=clock.sleep)
+    for _ in range(10):
+        deadline.idle()
+    assert clock.slept[0] == waiting.SHORTEST_SLEEP
+    assert clock.slept == sorted(clock.slept)
+    assert clock.slept[-1] == waiting.LONGEST_SLEEP
+    deadline.progress()
+    assert deadline.remaining() == 1.0
+    deadline.idle()
+    assert clock.slept[-1] == waiting.SHORTEST_SLEEP
+
+
+def test_what_is_left_of_a_wait_is_never_negative(clock: Clock) -> None:
+    deadline = Deadline(0.5, "more", clock=clock)
+    clock.now += 2
+    assert deadline.remaining() == 0.0
+
+
+def test_a_wait_returns_the_first_value_that_is_something(clock: Clock) -> None:
+    values = iter([None, False, 0])
+    assert wait_for(lambda: next(values), 1.0, "a value") == 0
+
+
+def test_a_wait_for_nothing_ends_with_its_state(clock: Clock) -> None:
+    with pytest.raises(WaitTimeout, match=r"waited 0\.1 s for the image \(2 images\)"):
+        wait_for(lambda: None, 0.1, "the image", state=lambda: "2 images", clock=clock, sleep=clock.sleep)

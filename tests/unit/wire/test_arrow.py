@@ -1,0 +1,285 @@
+"""Arrow batches as payload: they come back without a copy, fit the limits they are split by, and a wanted schema."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aeron_spark.errors import DataFormatError
+from aeron_spark.wire.arrow import (
+    BatchEncoder,
+    conform,
+    decode_batches,
+    encode_batch,
+    encode_parts,
+    encoded_size,
+    split_rows,
+)
+
+NESTED = pa.struct([("a", pa.list_(pa.int32())), ("b", pa.map_(pa.string(), pa.float64()))])
+ALL = pa.record_batch(
+    {
+        "bool": [True, None, False],
+        "int": pa.array([1, -2, None], pa.int8()),
+        "long": pa.array([2**62, None, -1], pa.int64()),
+        "double": [0.5, None, float("inf")],
+        "decimal": pa.array([Decimal("1.25"), None, Decimal("-9")], pa.decimal128(38, 18)),
+        "string": ["流", "", None],
+        "binary": [b"\0", None, b""],
+        "time": pa.array([datetime(2024, 2, 29, tzinfo=timezone.utc), None, None], pa.timestamp("us", "UTC")),
+        "date": pa.array([1, None, -1], pa.date32()),
+        "nested": pa.array([{"a": [1, None], "b": [("k", 1.5)]}, None, {"a": None, "b": []}], NESTED),
+        "word": pa.array(["x", "y", "x"]).dictionary_encode(),
+        "nothing": pa.nulls(3),
+    }
+)
+
+
+def test_all_types_survive() -> None:
+    encoded = encode_batch(ALL)
+    (batch,) = decode_batches(encoded, rows=3)
+    assert batch.equals(ALL)
+    assert encoded.size == encoded_size(ALL)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [ALL.slice(1, 1), ALL.slice(0, 0), pa.record_batch({"a": pa.array([], pa.int32())})],
+    ids=["slice", "no rows of a slice", "no rows"],
+)
+def test_slices_and_batches_without_rows_survive(batch: pa.RecordBatch) -> None:
+    (found,) = decode_batches(encode_batch(batch), rows=batch.num_rows)
+    assert found.equals(batch)
+
+
+@pytest.mark.parametrize("batch", [ALL, ALL.slice(1, 1), ALL.slice(0, 0)], ids=["all", "slice", "no rows"])
+def test_the_parts_of_an_encoding_are_its_bytes(batch: pa.RecordBatch) -> None:
+    assert b"".join(part.to_pybytes() for part in encode_parts(batch)) == encode_batch(batch).to_pybytes()
+
+
+def test_an_encoder_gives_the_same_bytes_in_memory_it_uses_again() -> None:
+    encoder = BatchEncoder(64 << 10)
+    first = encoder.encode(ALL)
+    assert first == encode_batch(ALL)
+    again = encoder.encode(ALL.slice(1, 1))
+    assert again == encode_batch(ALL.slice(1, 1))
+    assert again.address == first.address
+    with pytest.raises(OSError, match="out of bounds"):
+        BatchEncoder(encoded_size(ALL) - 1).encode(ALL)
+
+
+def test_the_parts_of_an_encoding_hold_no_copy_of_a_large_value() -> None:
+    batch = pa.record_batch({"a": pa.array([b"x" * 100_000], pa.binary())})
+    (large,) = (part for part in encode_parts(batch) if part.size > 1000)
+    assert large.address == batch.column(0).buffers()[2].address
+
+
+def test_a_slice_is_encoded_without_the_rows_around_it() -> None:
+    batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
+    assert encoded_size(batch.slice(7, 10)) < 1000
+
+
+def test_decoding_copies_nothing_that_is_aligned() -> None:
+    encoded = encode_batch(pa.record_batch({"a": pa.array(range(1000), pa.int64())}))
+    (batch,) = decode_batches(encoded)
+    data = batch.column(0).buffers()[1]
+    assert data is not None
+    assert encoded.address <= data.address < encoded.address + encoded.size
+
+
+@pytest.mark.parametrize("offset", range(8))
+def test_a_stream_that_lies_anywhere_in_memory_is_read(offset: int) -> None:
+    encoded = pa.py_buffer(bytes(offset) + encode_batch(ALL).to_pybytes())
+    for source in (encoded.slice(offset), memoryview(encoded)[offset:], encoded.to_pybytes()[offset:]):
+        (batch,) = decode_batches(source)
+        batch.validate(full=True)
+        assert batch.equals(ALL)
+        assert (batch.column("long").buffers()[1] or encoded).address % 8 == 0
+
+
+def test_several_batches_of_one_stream_are_read() -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ALL.schema) as stream:
+        stream.write_batch(ALL)
+        stream.write_batch(ALL.slice(2))
+    assert [batch.num_rows for batch in decode_batches(sink.getvalue(), rows=4)] == [3, 1]
+
+
+@pytest.mark.parametrize("data", [b"", b"no arrow at all", bytes(64), b"\xff" * 64])
+def test_what_is_no_arrow_stream_is_refused(data: bytes) -> None:
+    with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
+        list(decode_batches(data))
+
+
+def test_a_stream_that_was_cut_is_refused_or_shorter() -> None:
+    encoded = encode_batch(pa.record_batch({"a": [1, 2, 3]})).to_pybytes()
+    assert len(list(decode_batches(encoded, rows=3))) == 1
+    for length in range(0, len(encoded) - 8):
+        with pytest.raises(DataFormatError):
+            list(decode_batches(encoded[:length], rows=3))
+
+
+@pytest.mark.parametrize("rows", [0, 2, 4])
+def test_another_number_of_rows_than_promised_is_refused(rows: int) -> None:
+    with pytest.raises(DataFormatError, match=f"holds 3 rows, its header says {rows}"):
+        list(decode_batches(encode_batch(ALL), rows=rows))
+
+
+def test_a_batch_that_fits_is_not_split() -> None:
+    size = encoded_size(ALL)
+    assert list(split_rows(ALL, size)) == [(0, ALL)]
+    assert [row for row, _ in split_rows(ALL, size - 1)] != [0]
+
+
+def test_a_row_that_is_too_large_stays_alone() -> None:
+    batch = pa.record_batch({"a": ["x", "y" * 10_000, "z"]})
+    parts = list(split_rows(batch, 500))
+    assert [(row, part.num_rows) for row, part in parts] == [(0, 1), (1, 1), (2, 1)]
+    assert [encoded_size(part) > 500 for _, part in parts] == [False, True, False]
+
+
+@pytest.mark.parametrize("at", [0, 1, 5_000, 9_999])
+def test_one_huge_row_does_not_split_all_others(at: int) -> None:
+    batch = pa.record_batch({"a": ["x" * (1_000_000 if row == at else 10) for row in range(10_000)]})
+    parts = list(split_rows(batch, 50_000))
+    assert len(parts) < 40
+    assert (at, 1) in [(row, part.num_rows) for row, part in parts]
+    assert sum(part.num_rows for _, part in parts) == 10_000
+
+
+def test_even_rows_fill_their_parts() -> None:
+    batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
+    parts = list(split_rows(batch, 80_000))
+    assert len(parts) <= 13
+
+
+def test_a_limit_below_everything_gives_single_rows() -> None:
+    assert [row for row, _ in split_rows(ALL, 0)] == [0, 1, 2]
+    assert [row for row, _ in split_rows(ALL.slice(0, 0), 0)] == [0]
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=40), st.integers(400, 4000))
+def test_split_batches_fit_and_are_all_there(values: list[bytes], limit: int) -> None:
+    batch = pa.record_batch({"v": pa.array(values, pa.binary()), "n": pa.array(range(len(values)), pa.int64())})
+    parts = list(split_rows(batch, limit))
+    row = 0
+    for first_row, part in parts:
+        assert first_row == row
+        assert encoded_size(part) <= limit or part.num_rows == 1
+        row += part.num_rows
+    assert pa.Table.from_batches([part for _, part in parts]).equals(pa.Table.from_batches([batch]))
+
+
+def field(name: str, kind: Any, *, nullable: bool = True) -> pa.Field[Any]:
+    return pa.field(name, kind, nullable=nullable)
+
+
+A = field("a", pa.int64())
+B = field("b", pa.string())
+ROWS = pa.record_batch({"a": pa.array([1, None], pa.int64()), "b": ["x", None]}, schema=pa.schema([A, B]))
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (pa.schema([A, B]), {"a": [1, None], "b": ["x", None]}),
+        (pa.schema([B, A]), {"b": ["x", None], "a": [1, None]}),
+        (pa.schema([A]), {"a": [1, None]}),
+        (pa.schema([A, field("c", NESTED), B]), {"a": [1, None], "c": [None, None], "b": ["x", None]}),
+        (pa.schema([A, field("b", pa.large_string())]), {"a": [1, None], "b": ["x", None]}),
+    ],
+)
+def test_older_and_newer_data_conform(target: pa.Schema, expected: dict[str, list[Any]]) -> None:
+    found = conform(ROWS, target)
+    assert found.schema == target
+    assert found.to_pydict() == expected
+    found.validate(full=True)
+
+
+def test_no_columns_wanted_still_counts_the_rows() -> None:
+    found = conform(ROWS, pa.schema([]))
+    assert (found.num_rows, found.num_columns) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ([A, field("c", pa.int8(), nullable=False)], "the column 'c' is missing in the data and not nullable"),
+        ([field("a", pa.int32()), B], "the column 'a' is int64 and not int32"),
+        ([field("a", pa.string()), B], "the column 'a' is int64 and not string"),
+        ([field("a", pa.int64(), nullable=False), B], "the column 'a' has nulls and is not nullable"),
+        ([A, A], "the wanted schema names a column twice"),
+    ],
+)
+def test_what_does_not_conform_is_refused_with_both_schemas(target: list[pa.Field[Any]], why: str) -> None:
+    with pytest.raises(DataFormatError) as raised:
+        conform(ROWS, pa.schema(target))
+    text = str(raised.value)
+    assert why in text
+    assert "the data has:\n    pyarrow.Field<a: int64>\n    pyarrow.Field<b: string>" in text
+    assert f"wanted is:\n    {target[0]}\n" in text
+    assert "(no columns)" not in text
+
+
+def test_data_that_names_a_column_twice_is_refused() -> None:
+    with pytest.raises(DataFormatError, match="the data names a column twice"):
+        conform(pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), pa.schema([A]))
+
+
+def test_a_column_that_cannot_be_null_is_not_dropped() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1])], schema=pa.schema([field("a", pa.int64(), nullable=False)]))
+    with pytest.raises(DataFormatError, match="'a' is not nullable and not wanted") as raised:
+        conform(batch, pa.schema([]))
+    assert "(no columns)" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given_type", "wanted", "same"),
+    [
+        (pa.timestamp("us", "UTC"), pa.timestamp("us", "Europe/Berlin"), True),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC"), False),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us"), False),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), False),
+        (pa.timestamp("us"), pa.int64(), False),
+        (pa.string(), pa.binary(), False),
+        (pa.large_binary(), pa.binary(), True),
+        (pa.list_(pa.string()), pa.large_list(pa.large_string()), True),
+        (pa.list_(pa.int32()), pa.list_(pa.int64()), False),
+        (pa.list_(pa.int32()), pa.int32(), False),
+        (pa.list_(field("e", pa.int8(), nullable=False)), pa.list_(field("e", pa.int8())), True),
+        (pa.list_(field("e", pa.int8())), pa.list_(field("e", pa.int8(), nullable=False)), False),
+        (pa.struct([field("a", pa.string())]), pa.struct([field("a", pa.large_string())]), True),
+        (pa.struct([field("a", pa.string())]), pa.struct([field("b", pa.large_string())]), False),
+        (pa.struct([field("a", pa.string())]), pa.struct([A, B]), False),
+        (pa.struct([field("a", pa.string())]), pa.string(), False),
+        (pa.map_(pa.string(), pa.string()), pa.map_(pa.string(), pa.large_string()), True),
+        (pa.map_(pa.string(), pa.string()), pa.map_(pa.int8(), pa.string()), False),
+        (pa.map_(pa.string(), pa.string()), pa.string(), False),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string(), True),
+        (pa.dictionary(pa.int8(), pa.string()), pa.int8(), False),
+    ],
+    ids=str,
+)
+def test_types_that_hold_the_same_rows_conform(given_type: pa.DataType, wanted: pa.DataType, same: bool) -> None:
+    batch = pa.record_batch({"c": pa.array([None, None], given_type)})
+    if same:
+        assert conform(batch, pa.schema([("c", wanted)])).schema.field("c").type == wanted
+    else:
+        with pytest.raises(DataFormatError, match="the column 'c' is"):
+            conform(batch, pa.schema([("c", wanted)]))
+
+
+def test_rows_that_do_not_fit_the_wanted_type_are_refused() -> None:
+    offsets = pa.py_buffer((0).to_bytes(8, "little") + (2**31).to_bytes(8, "little"))
+    # Only claims to be as long: nothing reads the text before its length is seen not to fit.
+    values = pa.foreign_buffer(pa.py_buffer(b"x").address, 2**31)
+    column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, values])
+    batch = pa.RecordBatch.from_arrays([column], ["c"])
+    with pytest.raises(DataFormatError, match="the column 'c' does not fit binary"):
+        conform(batch, pa.schema([("c", pa.binary())]))
