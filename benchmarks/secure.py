@@ -17,7 +17,7 @@ from typing import Any, Final
 import psutil
 
 from aeron_spark.node import NodeHandle
-from aeron_spark.transport.api import DUOLOGUE_TERM_BYTES, MTU_BYTES
+from aeron_spark.transport.api import LINK_TERM_BYTES, MTU_BYTES
 from benchmarks.measure import Figure, ratio, take_turns
 from benchmarks.stage import ROOT, Stage
 
@@ -208,7 +208,7 @@ def _plain(stage: Stage, client: Say, media: str) -> Iterator[Callable[[int, int
     """A plain publication of the client's process with a connection's own parameters, and plain Java at its end."""
     stream = stage.new_stream()
     there = f"aeron:udp?endpoint=127.0.0.1:{PLAIN_PORT}|" if media == "udp" else "aeron:ipc?"
-    tuned = f"term-length={DUOLOGUE_TERM_BYTES}|mtu={MTU_BYTES}|sparse=true"
+    tuned = f"term-length={LINK_TERM_BYTES}|mtu={MTU_BYTES}|sparse=true"
 
     def publish(size: int, count: int) -> float:
         begun = time.perf_counter()

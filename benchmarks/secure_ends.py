@@ -20,8 +20,8 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
-from aeron_spark.aeron.publication import Offering
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
+from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.client import ClientProgram, ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
@@ -30,7 +30,7 @@ from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.noise import TAG_BYTES
 from aeron_spark.server import ServerCore, ServerSettings
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import own_output
 
 BARE: Final = "bare"  # the tag of a client whose frames are copied and not sealed
@@ -85,7 +85,7 @@ class End:
         self.aeron = client_of(aeron_dir)
         self.aeron_dir = aeron_dir
         self.idle = idle
-        self.places = {"udp": Place("udp", HOST, int(port), int(port) + 1), "ipc": Place("ipc")}
+        self.places = {"udp": ServerAddress("udp", HOST, int(port), int(port) + 1), "ipc": ServerAddress("ipc")}
 
     def cpu(self) -> float:
         """Processor seconds that this process has taken, all its threads together."""
@@ -99,7 +99,7 @@ class ServerEnd(End):
         super().__init__(aeron_dir, port, idle)
         self.messages = 0
         self.size = 0
-        self.server = ServerCore(lambda: AeronListening(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
+        self.server = ServerCore(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
         self.server.on_connect(self._came)
         self.server.on_message(str, lambda connection, _: seal_bare(connection))
         self.server.on_message(bytes, self._message)
@@ -130,7 +130,7 @@ class ClientEnd(End):
         super().__init__(aeron_dir, port, idle)
         self.store = MemoryPeerStore()
         self.clients: dict[str, ClientProgram] = {}
-        self.plain: dict[str, Offering] = {}
+        self.plain: dict[str, BatchPublication] = {}
 
     def connect(self, name: str, media: str, bare: bool = False) -> int:
         """Connect, and keep the connection under ``name``; return its number."""
@@ -163,7 +163,7 @@ class ClientEnd(End):
 
     def publish(self, name: str, channel: str, stream: int) -> bool:
         """Open a plain publication, and wait for its subscriber."""
-        self.plain[name] = Offering(self.aeron, channel, stream)
+        self.plain[name] = BatchPublication(self.aeron, channel, stream)
         end = time.monotonic() + TIMEOUT
         while not self.plain[name].connected and time.monotonic() < end:
             time.sleep(0.01)
@@ -241,8 +241,8 @@ class ClientEnd(End):
         name = ServerName(HOST, place.data_port or 1)
         settings = ClientSettings(tag=tag)
 
-        def dial() -> AeronDialing:
-            return AeronDialing(self.aeron, place, idle=self.idle)
+        def dial() -> AeronClientTransport:
+            return AeronClientTransport(self.aeron, place, idle=self.idle)
 
         return ClientProgram(dial, name, store or self.store, settings, is_ipc=media == "ipc")
 

@@ -13,7 +13,7 @@ import time
 
 import pyarrow as pa
 
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from demo.flights import TOTAL, load
@@ -22,7 +22,7 @@ from demo.pacing import first_rows, paced
 BATCHES_PER_SECOND = 20
 
 
-def publish(appender: Appender, flights: pa.Table, seconds: float) -> None:
+def publish(appender: DirectAppender, flights: pa.Table, seconds: float) -> None:
     """Publish ``flights`` evenly over ``seconds``, and return once all of them are recorded."""
     for part in paced(flights, seconds, BATCHES_PER_SECOND):
         for batch in part.to_batches():
@@ -49,7 +49,7 @@ def main() -> None:
         "ack": "archive",
     }
     flights = load(args.rows)
-    appender = Appender(WriteOptions.parse(options, streaming=False), Source("flights"))
+    appender = DirectAppender(WriteOptions.parse(options, streaming=False), Source("flights"))
     first = first_rows(args.rows)
     began = time.time()
     publish(appender, flights.slice(0, first), 0.0)

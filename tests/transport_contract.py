@@ -13,37 +13,37 @@ from aeron_spark.errors import OptionError, TransportError, UsageError
 from aeron_spark.transport.api import (
     HANDSHAKE_MAX_BYTES,
     MAX_MESSAGE_BYTES,
-    Arrived,
-    Dialing,
-    DuologueIds,
-    Event,
-    ImageJoined,
-    ImageLeft,
+    ChannelPair,
+    ChannelSettings,
+    ClientTransport,
+    ImageAvailable,
+    ImageUnavailable,
     Inbox,
-    Listening,
+    LinkIds,
+    MessageArrived,
     OfferResult,
-    Outgoing,
-    Pair,
-    Place,
-    Rejected,
-    Wishes,
+    Publication,
+    PublicationRejected,
+    ServerAddress,
+    ServerTransport,
+    TransportEvent,
 )
 from aeron_spark.waiting import Deadline
 
 PATIENCE: Final = 30.0
-WISHES: Final = Wishes()
+WISHES: Final = ChannelSettings()
 
 
 class World(Protocol):
     """A transport, and a place in it that is free."""
 
-    place: Place
+    place: ServerAddress
     silence: float  # seconds in which what is to come has come; nothing that comes later is heard of
 
-    def listening(self) -> Listening:
+    def listening(self) -> ServerTransport:
         """A server's side."""
 
-    def dialing(self) -> Dialing:
+    def dialing(self) -> ClientTransport:
         """Another client's side, from an address of its own."""
 
 
@@ -52,13 +52,13 @@ class Reading:
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
-        self.events: list[Event] = []
+        self.events: list[TransportEvent] = []
         self.messages: list[tuple[int, bytes]] = []
 
     def poll(self, timeout: float = 0.01) -> None:
         """Take what has come."""
         for event in self.inbox.poll(timeout):
-            if isinstance(event, Arrived):
+            if isinstance(event, MessageArrived):
                 self.messages.append((event.token, bytes(event.payload)))
             else:
                 self.events.append(event)
@@ -67,13 +67,13 @@ class Reading:
         """The messages of one way in."""
         return [message for at, message in self.messages if at == token]
 
-    def joined(self, token: int) -> list[ImageJoined]:
+    def joined(self, token: int) -> list[ImageAvailable]:
         """The images that joined a way in."""
-        return [event for event in self.events if isinstance(event, ImageJoined) and event.token == token]
+        return [event for event in self.events if isinstance(event, ImageAvailable) and event.token == token]
 
-    def left(self, token: int) -> list[ImageLeft]:
+    def left(self, token: int) -> list[ImageUnavailable]:
         """The images that left a way in."""
-        return [event for event in self.events if isinstance(event, ImageLeft) and event.token == token]
+        return [event for event in self.events if isinstance(event, ImageUnavailable) and event.token == token]
 
 
 def until(condition: Callable[[], object], *readings: Reading, what: str = "it") -> None:
@@ -85,26 +85,28 @@ def until(condition: Callable[[], object], *readings: Reading, what: str = "it")
         deadline.idle()
 
 
-def send(outgoing: Outgoing, *parts: bytes, reading: tuple[Reading, ...] = ()) -> None:
+def send(publication: Publication, *parts: bytes, reading: tuple[Reading, ...] = ()) -> None:
     """Offer until it is taken."""
-    until(lambda: outgoing.offer(*parts) is None, *reading, what="the message to be taken")
+    until(lambda: publication.offer(*parts) is None, *reading, what="the message to be taken")
 
 
 class Open:
     """A server and a client between which a duologue is open."""
 
-    def __init__(self, world: World, ids: DuologueIds | None = None, wishes: Wishes = WISHES) -> None:
+    def __init__(self, world: World, ids: LinkIds | None = None, channel_settings: ChannelSettings = WISHES) -> None:
         self.listening, self.dialing = world.listening(), world.dialing()
         self.server, self.client = Reading(self.listening.inbox), Reading(self.dialing.inbox)
         self.handshake = self.listening.listen(world.place, WISHES)
-        self.knock = self.dialing.knock()
+        self.open_path = self.dialing.open_path()
         until(lambda: self.server.joined(self.handshake), self.server, self.client, what="the stranger")
         self.image = self.server.joined(self.handshake)[0]
         self.ids = ids or some_ids()
-        self.at_server = self.listening.open_duologue(self.image.image, self.ids, wishes)
-        until(lambda: self.listening.inbox.ready(self.at_server.token) and self.at_server.outgoing.ready, self.server)
-        self.at_client = self.dialing.open_duologue(self.ids, wishes)
-        both = (self.at_server.outgoing, self.at_client.outgoing)
+        self.at_server = self.listening.open_link(self.image.image, self.ids, channel_settings)
+        until(
+            lambda: self.listening.inbox.ready(self.at_server.token) and self.at_server.publication.ready, self.server
+        )
+        self.at_client = self.dialing.open_link(self.ids, channel_settings)
+        both = (self.at_server.publication, self.at_client.publication)
         until(lambda: all(one.connected for one in both), self.server, self.client, what="the duologue")
 
     def close(self) -> None:
@@ -113,9 +115,9 @@ class Open:
         self.listening.close()
 
 
-def some_ids() -> DuologueIds:
+def some_ids() -> LinkIds:
     """Ids that nothing else in the test run has."""
-    return DuologueIds(*(random.SystemRandom().randrange(1, 2**31 - 1) for _ in range(4)))
+    return LinkIds(*(random.SystemRandom().randrange(1, 2**31 - 1) for _ in range(4)))
 
 
 class TransportContract:
@@ -126,8 +128,8 @@ class TransportContract:
         try:
             listening.listen(world.place, WISHES)
             begun = time.monotonic()
-            outgoing = dialing.knock().outgoing
-            while not outgoing.connected:
+            publication = dialing.open_path().publication
+            while not publication.connected:
                 dialing.inbox.poll(PATIENCE)
             assert time.monotonic() - begun < PATIENCE
         finally:
@@ -138,14 +140,14 @@ class TransportContract:
         listening, dialing = world.listening(), world.dialing()
         server = Reading(listening.inbox)
         token = listening.listen(world.place, WISHES)
-        pair = dialing.knock()
+        pair = dialing.open_path()
         hello = bytes(range(256)) * 4 + b"tail"
-        send(pair.outgoing, hello[:100], hello[100:], reading=(server,))
+        send(pair.publication, hello[:100], hello[100:], reading=(server,))
         until(lambda: server.of(token), server)
         (image,) = server.joined(token)
         assert server.of(token) == [hello]
-        assert image.session_id == pair.outgoing.session_id
-        assert image.source == (pair.outgoing.local_address or "aeron:ipc")
+        assert image.session_id == pair.publication.session_id
+        assert image.source == (pair.publication.local_address or "aeron:ipc")
         dialing.close()
         listening.close()
 
@@ -153,17 +155,19 @@ class TransportContract:
         listening, dialing = world.listening(), world.dialing()
         server, client = Reading(listening.inbox), Reading(dialing.inbox)
         token = listening.listen(world.place, WISHES)
-        pair = dialing.knock()
+        pair = dialing.open_path()
         until(lambda: server.joined(token), server, client)
         listening.inbox.reject(server.joined(token)[0].image, "aeron-spark/1 RETRY cookie")
         until(lambda: client.events, server, client)
-        assert client.events == [Rejected(pair.token, pair.outgoing.session_id, "aeron-spark/1 RETRY cookie")]
-        again = dialing.knock_again(pair)
+        assert client.events == [
+            PublicationRejected(pair.token, pair.publication.session_id, "aeron-spark/1 RETRY cookie")
+        ]
+        again = dialing.reopen_path(pair)
         assert again.token == pair.token
-        assert again.outgoing.session_id != pair.outgoing.session_id
-        send(again.outgoing, b"once more", reading=(server, client))
+        assert again.publication.session_id != pair.publication.session_id
+        send(again.publication, b"once more", reading=(server, client))
         until(lambda: server.of(token) == [b"once more"], server)
-        assert not pair.outgoing.closed
+        assert not pair.publication.closed
         dialing.close()
         listening.close()
 
@@ -171,13 +175,13 @@ class TransportContract:
         listening, dialing = world.listening(), world.dialing()
         server, client = Reading(listening.inbox), Reading(dialing.inbox)
         token = listening.listen(world.place, WISHES)
-        dialing.knock()
+        dialing.open_path()
         until(lambda: server.joined(token), server, client)
         listening.inbox.reject(987_654_321, "nobody")
         listening.inbox.reject(server.joined(token)[0].image, "e\u00e9" * 700)
         until(lambda: client.events, server, client)
         (told,) = client.events
-        assert isinstance(told, Rejected)
+        assert isinstance(told, PublicationRejected)
         assert told.reason == "e?" * 500
         dialing.close()
         listening.close()
@@ -187,11 +191,11 @@ class TransportContract:
         dialings = [world.dialing(), world.dialing()]
         server, readings = Reading(listening.inbox), [Reading(one.inbox) for one in dialings]
         token = listening.listen(world.place, WISHES)
-        pairs = [one.knock() for one in dialings]
+        pairs = [one.open_path() for one in dialings]
         until(lambda: len(server.joined(token)) == 2, server, *readings)
         by_session = {image.session_id: image.image for image in server.joined(token)}
         for pair, text in zip(pairs, (b"for the first", b"for the second"), strict=True):
-            send(listening.respond(by_session[pair.outgoing.session_id]), text, reading=(server, *readings))
+            send(listening.respond(by_session[pair.publication.session_id]), text, reading=(server, *readings))
         until(lambda: all(reading.messages for reading in readings), server, *readings)
         assert [reading.messages for reading in readings] == [
             [(pairs[0].token, b"for the first")],
@@ -205,7 +209,7 @@ class TransportContract:
         listening, dialing = world.listening(), world.dialing()
         server = Reading(listening.inbox)
         token = listening.listen(world.place, WISHES)
-        dialing.knock()
+        dialing.open_path()
         until(lambda: server.joined(token), server)
         image = server.joined(token)[0].image
         dialing.close()
@@ -218,10 +222,10 @@ class TransportContract:
         listening, dialing = world.listening(), world.dialing()
         server = Reading(listening.inbox)
         token = listening.listen(world.place, WISHES)
-        pair = dialing.knock()
-        send(pair.outgoing, bytes(HANDSHAKE_MAX_BYTES + 1), reading=(server,))
-        send(pair.outgoing, bytes(8_000), reading=(server,))
-        send(pair.outgoing, b"x" * HANDSHAKE_MAX_BYTES, reading=(server,))
+        pair = dialing.open_path()
+        send(pair.publication, bytes(HANDSHAKE_MAX_BYTES + 1), reading=(server,))
+        send(pair.publication, bytes(8_000), reading=(server,))
+        send(pair.publication, b"x" * HANDSHAKE_MAX_BYTES, reading=(server,))
         until(lambda: server.of(token), server)
         assert server.of(token) == [b"x" * HANDSHAKE_MAX_BYTES]
         assert listening.inbox.dropped == 2
@@ -231,7 +235,7 @@ class TransportContract:
     def test_a_duologue_carries_messages_of_every_size_both_ways_in_order(self, world: World) -> None:
         opened = Open(world)
         most = min(
-            opened.at_client.outgoing.max_message, MAX_MESSAGE_BYTES
+            opened.at_client.publication.max_message, MAX_MESSAGE_BYTES
         )  # the longest that is taken at the other end
         sizes = [0, 1, 31, 32, 1151, 1152, 1153, 5_000, 65_536, most - 1, most]
         for pair, reading, token in (
@@ -240,7 +244,7 @@ class TransportContract:
         ):
             values = [random.Random(size).randbytes(size) for size in sizes]
             for value in values:
-                send(pair.outgoing, value[:16], value[16:], reading=(reading,))
+                send(pair.publication, value[:16], value[16:], reading=(reading,))
             until(lambda r=reading, t=token: len(r.of(t)) == len(sizes), reading)  # type: ignore[misc]
             assert reading.of(token) == values
         opened.close()
@@ -248,7 +252,7 @@ class TransportContract:
     def test_a_message_longer_than_the_channel_takes_is_refused_before_it_is_sent(self, world: World) -> None:
         opened = Open(world)
         with pytest.raises(UsageError, match="longer than"):
-            opened.at_client.outgoing.offer(bytes(opened.at_client.outgoing.max_message + 1))
+            opened.at_client.publication.offer(bytes(opened.at_client.publication.max_message + 1))
         opened.close()
 
     def test_a_paused_way_in_holds_its_sender_up_and_loses_nothing(self, world: World) -> None:
@@ -256,7 +260,7 @@ class TransportContract:
         opened.listening.inbox.pause(opened.at_server.token)
         taken = 0
         deadline = Deadline(PATIENCE, "back-pressure")
-        while (result := opened.at_client.outgoing.offer(taken.to_bytes(4, "big"), bytes(4_000))) is None:
+        while (result := opened.at_client.publication.offer(taken.to_bytes(4, "big"), bytes(4_000))) is None:
             taken += 1
             opened.server.poll(0)
             deadline.progress()
@@ -271,37 +275,35 @@ class TransportContract:
     def test_a_paused_client_delays_no_other(self, world: World) -> None:
         opened = Open(world)
         other = world.dialing()
-        knock = other.knock()
+        open_path = other.open_path()
         until(lambda: len(opened.server.joined(opened.handshake)) == 2, opened.server)
         opened.listening.inbox.pause(opened.at_server.token)
-        while opened.at_client.outgoing.offer(bytes(4_000)) is None:
+        while opened.at_client.publication.offer(bytes(4_000)) is None:
             pass
-        send(knock.outgoing, b"not held up", reading=(opened.server,))
+        send(open_path.publication, b"not held up", reading=(opened.server,))
         until(lambda: opened.server.of(opened.handshake) == [b"not held up"], opened.server)
         other.close()
         opened.close()
 
     def test_who_closes_is_seen_to_leave(self, world: World) -> None:
         opened = Open(world)
-        send(opened.at_client.outgoing, b"last words", reading=(opened.server,))
-        opened.at_client.outgoing.close()
+        send(opened.at_client.publication, b"last words", reading=(opened.server,))
+        opened.at_client.publication.close()
         until(lambda: opened.server.left(opened.at_server.token), opened.server, what="the image to leave")
         assert opened.server.of(opened.at_server.token) == [b"last words"]
-        assert opened.at_client.outgoing.offer(b"more") is OfferResult.CLOSED
-        opened.at_client.outgoing.close()
+        assert opened.at_client.publication.offer(b"more") is OfferResult.CLOSED
+        opened.at_client.publication.close()
         opened.close()
 
     def test_row_15_another_session_id_than_the_assigned_one_is_never_heard(self, world: World) -> None:
         opened = Open(world)
-        wrong = opened.dialing.open_duologue(
-            DuologueIds(
-                opened.ids.session_in + 1, opened.ids.stream_in, opened.ids.session_out + 1, opened.ids.stream_out
-            ),
+        wrong = opened.dialing.open_link(
+            LinkIds(opened.ids.session_in + 1, opened.ids.stream_in, opened.ids.session_out + 1, opened.ids.stream_out),
             WISHES,
         )
         deadline = Deadline(world.silence, "a time in which nothing connects")
         while deadline.remaining() > 0:
-            assert not wrong.outgoing.connected
+            assert not wrong.publication.connected
             opened.server.poll(0.01)
             opened.client.poll(0.01)
         assert opened.client.joined(wrong.token) == []
@@ -310,11 +312,11 @@ class TransportContract:
 
     def test_nothing_comes_of_a_way_in_that_was_closed(self, world: World) -> None:
         opened = Open(world)
-        send(opened.at_client.outgoing, b"too late", reading=())
-        opened.listening.inbox.close_way(opened.at_server.token)
-        opened.listening.inbox.close_way(opened.at_server.token)
+        send(opened.at_client.publication, b"too late", reading=())
+        opened.listening.inbox.close_subscription(opened.at_server.token)
+        opened.listening.inbox.close_subscription(opened.at_server.token)
         before = len(opened.server.events)
-        until(lambda: not opened.at_client.outgoing.connected, opened.server, what="the client to notice")
+        until(lambda: not opened.at_client.publication.connected, opened.server, what="the client to notice")
         assert opened.server.of(opened.at_server.token) == []
         assert [
             one for one in opened.server.events[before:] if getattr(one, "token", 0) == opened.at_server.token
@@ -332,8 +334,8 @@ class TransportContract:
     def test_row_20_ports_that_cannot_work_are_refused(self, world: World, data: int, control: int) -> None:
         listening = world.listening()
         with pytest.raises(OptionError, match="port"):
-            listening.listen(Place("udp", "127.0.0.1", data, control), WISHES)
+            listening.listen(ServerAddress("udp", "127.0.0.1", data, control), WISHES)
         listening.close()
 
 
-__all__ = ["Open", "Pair", "Reading", "TransportContract", "World", "send", "some_ids", "until"]
+__all__ = ["ChannelPair", "Open", "Reading", "TransportContract", "World", "send", "some_ids", "until"]

@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from aeron_spark.errors import AeronSparkError, RefusedError, Retry, WaitTimeout
-from aeron_spark.options import Direct, Through
+from aeron_spark.options import DirectRoute, ServerRoute
 
 if TYPE_CHECKING:
     from aeron_spark.client.opening import Client
-    from aeron_spark.connection.bulk_links import Branch
+    from aeron_spark.connection.bulk_links import BulkLink
     from aeron_spark.protocol.rpc_objects import Proxy
-    from aeron_spark.stream_client.asking import Asking
+    from aeron_spark.stream_client.asking import StreamSession
 
 ANSWER_SECONDS: Final = 60.0  # longest time for a call, an outage or a restart of the server included
 TURN_SECONDS: Final = 300.0  # longest wait for a place at a server that is full
 TURN_INTERVAL: Final = 0.25  # seconds between two attempts at a server that is full
 SHORTEST_SECONDS: Final = 0.1  # seconds for an attempt to connect, however little of the caller's time is left
-MORE_PLACES: Final = "Raise the server's limit, or run fewer tasks."
+FREED_PLACES: Final = "Raise the server's limit, or run fewer tasks."
 IDLE_SECONDS: Final = 60.0  # an entry that was idle for so long is closed
 THREAD: Final = "aeron-spark-connections"
 LOG: Final = logging.getLogger("aeron_spark.pool")
@@ -64,12 +64,14 @@ class ConnectionPool:
         self._closes = 0  # calls of ``close``
 
     @contextmanager
-    def borrow(self, way: Direct | Through, partition: int | None = None) -> Iterator[dict[str, Asking]]:
+    def borrow(
+        self, way: DirectRoute | ServerRoute, partition: int | None = None
+    ) -> Iterator[dict[str, StreamSession]]:
         """Lend the connections with the servers of ``way``, by name; none where it is direct. Their use connects them.
 
         With ``handshake=partition`` they are those of this ``partition`` alone.
         """
-        if isinstance(way, Direct):
+        if isinstance(way, DirectRoute):
             yield {}
             return
         own = partition if way.handshake == "partition" else None
@@ -85,7 +87,7 @@ class ConnectionPool:
                     entry.borrowers -= 1
                     entry.returned = self.clock()
 
-    def sessions(self, way: Through) -> dict[str, Asking]:
+    def sessions(self, way: ServerRoute) -> dict[str, StreamSession]:
         """Return this process's connections with the servers of ``way``, by name, for as long as the caller likes.
 
         They are closed when they are idle, and each call connects again.
@@ -160,7 +162,9 @@ class ConnectionPool:
             self._watch_ended()
             raise
 
-    def _entry(self, way: Through, name: str, address: str, server_key: str | None, partition: int | None) -> PoolEntry:
+    def _entry(
+        self, way: ServerRoute, name: str, address: str, server_key: str | None, partition: int | None
+    ) -> PoolEntry:
         options: dict[str, Any] = dict(way.client) | {"serverKey": server_key}
         if way.identity is not None:
             options["identity"] = way.identity
@@ -210,7 +214,7 @@ class ConnectionPool:
 
 
 class PoolEntry:
-    """One server as this process reaches it: what an ``Asking`` calls its host. A use connects where that is needed.
+    """One server as this process reaches it: the host of its ``StreamSession``. A use connects where that is needed.
 
     A server that refuses for now is tried again, for ``TURN_SECONDS`` at most, or for the seconds that the caller has.
     The other callers wait meanwhile, within their own seconds.
@@ -219,12 +223,12 @@ class PoolEntry:
     def __init__(
         self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any], seconds: float
     ) -> None:
-        from aeron_spark.stream_client.asking import Asking
+        from aeron_spark.stream_client.asking import StreamSession
 
         self.key = key
         self.name = name
         self.address = address
-        self.asking: Asking = Asking(self, ANSWER_SECONDS, clock=pool.clock, reach=self._connected)
+        self.asking: StreamSession = StreamSession(self, ANSWER_SECONDS, clock=pool.clock, reach=self._connected)
         self.borrowers = 0  # under the pool's lock, as what follows
         self.returned = pool.clock()
         self._pool = pool
@@ -258,9 +262,9 @@ class PoolEntry:
         """Return an object of the server's."""
         return self._connected(None).remote(target)
 
-    def branch(self, timeout: float | None = None) -> Branch:
+    def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a bulk link of the connection."""
-        return self._connected(timeout).branch(timeout)
+        return self._connected(timeout).bulk_link(timeout)
 
     def take_idle(self, since: float) -> Client | None:
         """Take the client away if the entry was idle since then; None otherwise, or while it connects."""
@@ -337,10 +341,10 @@ def _without_a_place(error: RefusedError, address: str, seconds: float) -> Aeron
     """Return the error of a use that waited ``seconds`` for a place at a server."""
     if seconds < TURN_SECONDS:  # the caller had less time: it may repeat the call
         return WaitTimeout(
-            f"waited {seconds:g} s for a place at the server {address}: {error.what}", remedy=MORE_PLACES,
+            f"waited {seconds:g} s for a place at the server {address}: {error.what}", remedy=FREED_PLACES,
             reason=error.reason,
         )  # fmt: skip
-    return RefusedError(f"{error.what}, for {seconds:g} s", remedy=MORE_PLACES, reason=error.reason)
+    return RefusedError(f"{error.what}, for {seconds:g} s", remedy=FREED_PLACES, reason=error.reason)
 
 
 def _connect(address: str, *, timeout: float, within: float | None, **options: Any) -> Client:

@@ -17,8 +17,8 @@ from aeron_spark.aeron import client as clients
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.publication import Offering
-from aeron_spark.direct.appender import Appender
+from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import embedded
 from aeron_spark.direct.publisher import close_all as close_publications
 from aeron_spark.log.writing import Source
@@ -40,7 +40,7 @@ def frame(length: int) -> int:
 class Publishing:
     """One publisher session of a stream, and its recording."""
 
-    def __init__(self, stream: Stream, offering: Offering, recording_id: int) -> None:
+    def __init__(self, stream: Stream, offering: BatchPublication, recording_id: int) -> None:
         self.stream = stream
         self.offering = offering
         self.recording_id = recording_id
@@ -117,7 +117,7 @@ class Stream:
 
     def publisher(self, **parameters: object) -> Publishing:
         """Open a publication with further channel ``parameters``; the stream is recorded, so it becomes a recording."""
-        offering = Offering(client_of(self.handle.aeron_dir), _with(self.channel, parameters), self.id)
+        offering = BatchPublication(client_of(self.handle.aeron_dir), _with(self.channel, parameters), self.id)
         found = wait_for(
             lambda: self.archive.recording_of_session(offering.session_id, self.id), PATIENCE, "a recording"
         )
@@ -148,7 +148,7 @@ class Stream:
     def append(self, payload: str, rows: pa.Array[Any] | pa.RecordBatch, clock: int, **options: str) -> None:
         """Append in the wire format, as the sink does, with ``clock`` as the time of publishing."""
         written = WriteOptions.parse({**self.options, "record": "auto", **options}, streaming=False)
-        appender = Appender(written, Source("test", 1, 0), clock=lambda: clock)
+        appender = DirectAppender(written, Source("test", 1, 0), clock=lambda: clock)
         if payload == "framed":
             appender.framed(rows)
         else:
@@ -201,7 +201,7 @@ def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
     finally:
         nodes.stop(aeron_dir, force=True, timeout=30)
         shutil.rmtree(aeron_dir, ignore_errors=True)
-        shutil.rmtree(nodes.places_here(aeron_dir).folder, ignore_errors=True)
+        shutil.rmtree(nodes.paths_here(aeron_dir).folder, ignore_errors=True)
 
 
 def streams_of(handle: NodeHandle) -> Iterator[Stream]:

@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark import node as nodes
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import WaitTimeout
-from aeron_spark.log.query import StreamLog
+from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.writing import Source
 from aeron_spark.log_factory import log_of
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_held
-from aeron_spark.options import ReadOptions, WriteOptions, direct_way
+from aeron_spark.options import ReadOptions, WriteOptions, direct_route
 from aeron_spark.spark.writer import PublishingTask
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import PATIENCE, Stream, close_everything, own_node
@@ -68,7 +68,7 @@ def recorded_bytes(stream: Stream) -> int:
 
 @pytest.mark.parametrize("ack", ["archive", "auto"])
 def test_an_appender_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream, ack: str) -> None:
-    patient, appender = (Appender(written(stream, ack=ack, **more), Source("test")) for more in ({}, IMPATIENT))
+    patient, appender = (DirectAppender(written(stream, ack=ack, **more), Source("test")) for more in ({}, IMPATIENT))
     appender.raw(values(b"first"))  # it knows its recording by then: a stopped archive could not name it
     patient.raw(values(b"second"))  # both publish with their process's one publication
     patient.finish()
@@ -92,7 +92,7 @@ def test_an_appender_waits_for_the_recording_of_each_stream_that_it_wrote_to(
     """Finding: no test noticed an appender that waits for its first stream only."""
     other = Stream(node)
     streams = {"the options' stream": (stream.channel, stream.id), "a row's own stream": (other.channel, other.id)}
-    appender = Appender(written(stream, ack="archive", **IMPATIENT), Source("test"))
+    appender = DirectAppender(written(stream, ack="archive", **IMPATIENT), Source("test"))
     for at in streams.values():
         appender.raw(values(b"recorded"), at=at)
     appender.finish()
@@ -113,7 +113,7 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
     ending = f"aeron:ipc?term-length=64k|init-term-id=0|term-id={last_term}|term-offset={(64 << 10) - 2 * LENGTH}"
     end = (last_term + 1) * (64 << 10)
     stream.record()
-    appender = Appender(written(stream, channel=ending, ack="archive", **IMPATIENT), Source("test"))
+    appender = DirectAppender(written(stream, channel=ending, ack="archive", **IMPATIENT), Source("test"))
     appender.raw(values(b"recorded"))
     appender.finish()
     with stopped(node):
@@ -128,7 +128,7 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
 
 def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
     options = written(stream, ack="archive", **IMPATIENT)
-    task = PublishingTask(options, direct_way(options.way), "raw", "test", this_host())
+    task = PublishingTask(options, direct_route(options.way), "raw", "test", this_host())
     with ExitStack() as stopping:
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -147,14 +147,14 @@ def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(
     with own_node(run_name) as first:
         stream = Stream(first)
         options = ReadOptions.parse({**stream.options, "startingOffsets": "earliest"}, streaming=True)
-        query = StreamLog(options, log_of, framed=False)
+        query = QueryPlanner(options, log_of, framed=False)
         with pytest.warns(UserWarning, match="records it from now on"):
             assert query.followed() == []
         stream.publisher().send([b"before"])
         assert [state.end for state in query.followed()] == [LENGTH]
         os.kill(first.pid, signal.SIGKILL)
         wait_for(
-            lambda: not is_held(nodes.places_here(first.aeron_dir).alive_lock), PATIENCE, "the killed node to be gone"
+            lambda: not is_held(nodes.paths_here(first.aeron_dir).alive_lock), PATIENCE, "the killed node to be gone"
         )
         close_everything()
         with nodes.ensure(first.aeron_dir) as second:

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import Given
+from aeron_spark.options.given import OptionReader
 from aeron_spark.options.row import Where
 from aeron_spark.options.table import rows
-from aeron_spark.options.ways import way_of
+from aeron_spark.options.ways import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
 
@@ -265,9 +265,9 @@ def test_the_remedy_for_a_server_key_prints_the_key_that_the_server_shows(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
     """Finding U8: the remedy named a command that prints a client's key, and no command printed the server's."""
-    given = Given({"server": address, "stream": "flights"}, Where.READ_STREAM)
+    given = OptionReader({"server": address, "stream": "flights"}, Where.READ_STREAM)
     with pytest.raises(OptionError) as missing:
-        way_of(given, reading=True)
+        route_of(given, reading=True)
     (meaning,) = [row.meaning for row in rows("serverKey") if Where.READ_STREAM in row.where]
     with serving(tmp_path / "server", shared, address) as server:
         server.wait("listening")

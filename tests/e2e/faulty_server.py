@@ -18,7 +18,7 @@ from typing import Any, Final
 from aeron_spark.cli.main import main
 from aeron_spark.server.streaming import StreamService
 from aeron_spark.streams.journal import Journal, encode_entry
-from aeron_spark.streams.model import Outcome
+from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
@@ -59,7 +59,7 @@ def inject(faults: Faults) -> None:
 
     def commit(
         self: Stream, writer: str, run: str, transaction: int, stages: Iterable[StageRef], **more: Any
-    ) -> Outcome:
+    ) -> CommitOutcome:
         faults.die(STAGED, self.definition.name)
         return stream_commit(self, writer, run, transaction, stages, **more)
 

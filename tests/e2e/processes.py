@@ -326,7 +326,7 @@ def kill_node(aeron_dir: Path) -> int:
     """kill -9 of the media driver and archive in ``aeron_dir``; return which process that was."""
     from aeron_spark.node.locks import is_held, owner
 
-    places = node.places_here(aeron_dir)
+    places = node.paths_here(aeron_dir)
     status = node.status(aeron_dir)
     assert status.state == "running", status
     assert status.pid is not None
@@ -340,7 +340,7 @@ def kill_node(aeron_dir: Path) -> int:
 
 def forget(aeron_dir: Path) -> None:
     """Stop the node of a test and remove what it wrote."""
-    places = node.places_here(aeron_dir)
+    places = node.paths_here(aeron_dir)
     node.stop(aeron_dir, force=True, timeout=30)
     shutil.rmtree(aeron_dir, ignore_errors=True)
     shutil.rmtree(places.folder, ignore_errors=True)

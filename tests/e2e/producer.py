@@ -21,7 +21,7 @@ from typing import Final, TextIO
 
 import pyarrow as pa
 
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
@@ -90,7 +90,7 @@ def publish(options: WriteOptions, first: int, count: int, out: TextIO) -> None:
     """Publish rows, and write into a ledger before and after what comes of it."""
     print(f"offered {first} {count}", file=out)
     try:
-        appender = Appender(options, Source("producer"))
+        appender = DirectAppender(options, Source("producer"))
         appender.raw(pa.array([value_of(one) for one in range(first, first + count)], pa.binary()))
         appender.finish()
         print(f"acked {first} {count}", file=out)

@@ -12,7 +12,7 @@ import sys
 import pyarrow as pa
 
 from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.direct.archives import embedded, hold
+from aeron_spark.direct.archives import embedded, hold_node
 from aeron_spark.log.api import Range
 from aeron_spark.log.inspection import last_message
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("recording", pa.int64()), ("position", pa.int64()), ("value
 
 def messages(aeron_dir: str, stream_id: int) -> pa.Table:
     """Read all messages of a stream."""
-    log = ArchiveLog(StreamAddress("aeron:ipc", stream_id, (embedded(hold(aeron_dir)),)))
+    log = ArchiveLog(StreamAddress("aeron:ipc", stream_id, (embedded(hold_node(aeron_dir)),)))
     batches = []
     for state in log.states():
         end = last_message(log, state)

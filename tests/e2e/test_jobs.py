@@ -18,7 +18,7 @@ import pytest
 
 import aeron_spark
 from aeron_spark import node
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
@@ -98,7 +98,7 @@ def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
 def published(aeron_dir: Path) -> None:
     """The flights, on a stream that is recorded."""
     options = {"channel": "aeron:ipc", "streamId": "1001", "aeronDir": str(aeron_dir), "record": "auto"}
-    appender = Appender(WriteOptions.parse({**options, "ack": "archive"}, streaming=False), Source("flights"))
+    appender = DirectAppender(WriteOptions.parse({**options, "ack": "archive"}, streaming=False), Source("flights"))
     for batch in load(ROWS).to_batches(max_chunksize=100):
         appender.arrow(batch)
     appender.finish()

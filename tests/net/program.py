@@ -222,9 +222,9 @@ class Clients:
             case "ping":
                 return {"seconds": [client.ping(order.get("timeout", 10)) for _ in range(order.get("count", 1))]}
             case "branch":  # a further link of the connection
-                branch = client.branch(order.get("timeout", 10))
-                branch.close()
-                return {"number": branch.number}
+                bulk_link = client.bulk_link(order.get("timeout", 10))
+                bulk_link.close()
+                return {"number": bulk_link.number}
             case "begin_pings":
                 self._round_trips, self._stop = [], threading.Event()
                 self._pinging = threading.Thread(target=self._ping, args=(client, order.get("pause", 0.01)))

@@ -8,7 +8,7 @@ from typing import Any
 from aeron_spark.client.opening import Client
 from aeron_spark.client.options import client_options
 from aeron_spark.connection.connection import Connection
-from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 from aeron_spark.server.program import Server
 
 CROWD: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_address": 0, "handshakes_per_second": 0}
@@ -16,7 +16,7 @@ CROWD: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_addr
 
 def server(options: dict[str, Any]) -> Server:
     """A server on the driver in ``dir``, with its key in ``home``."""
-    store = FilePeerStore(KeyPlaces.below(Path(options["home"])))
+    store = FilePeerStore(KeyPaths.below(Path(options["home"])))
     return Server(options["address"], store=store, aeron_dir=options["dir"], **{**CROWD, **options.get("more", {})})
 
 

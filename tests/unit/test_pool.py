@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
-from aeron_spark.options import Through
+from aeron_spark.options import ServerRoute
 from aeron_spark.options.ways import ServerAt
 from aeron_spark.pool import IDLE_SECONDS, POOL, SHORTEST_SECONDS, THREAD, TURN_SECONDS, ConnectionPool
 from tests.unit.connection.ends import wait_for
@@ -46,7 +46,7 @@ class Client:
         self.during()
         return self.address
 
-    def branch(self, timeout: float | None = None) -> SimpleNamespace:
+    def bulk_link(self, timeout: float | None = None) -> SimpleNamespace:
         self.connect()
         link = SimpleNamespace(closed=False)
         link.close = lambda: setattr(link, "closed", True)
@@ -82,12 +82,12 @@ class World:
         return sum(not client.closed for client in self.clients)
 
 
-def way(handshake: str = "worker", *addresses: str) -> Through:
+def way(handshake: str = "worker", *addresses: str) -> ServerRoute:
     servers = tuple(ServerAt(address, address, "key") for address in addresses or ("host:1",))
-    return Through(servers=servers, stream="flights", identity=None, handshake=handshake)
+    return ServerRoute(servers=servers, stream="flights", identity=None, handshake=handshake)
 
 
-def use(world: World, route: Through, partition: int | None = None) -> None:
+def use(world: World, route: ServerRoute, partition: int | None = None) -> None:
     with world.pool.borrow(route, partition) as sessions:
         for session in sessions.values():
             session.ask("list_all")
@@ -134,7 +134,7 @@ def test_an_entry_is_not_idle_while_a_call_runs_or_a_bulk_link_is_lent() -> None
     world.clients[0].during = lambda: world.after(10 * IDLE_SECONDS)
     assert session.ask("list_all") == "host:1"
     assert world.open == 1
-    with session.branch("key"):
+    with session.bulk_link("key"):
         world.after(10 * IDLE_SECONDS)
         assert world.open == 1
     assert world.clients[0].links[0].closed is False
@@ -208,7 +208,7 @@ def test_a_server_that_stays_full_is_waited_for_for_a_time(monkeypatch: pytest.M
 Use = Callable[[Any], object]
 SHORT_USES: dict[str, Use] = {
     "ask": lambda session: session.ask("list_all", seconds=0.2),
-    "branch": lambda session: session.branch("key", 0.2).__enter__(),
+    "branch": lambda session: session.bulk_link("key", 0.2).__enter__(),
     "connect": lambda session: session.host.connect(0.2),
 }
 
@@ -265,7 +265,7 @@ def test_finding_a_short_call_waits_for_a_place_for_its_own_time_only(monkeypatc
 def test_a_bulk_link_that_is_idle_for_60_seconds_is_closed_beside_others_in_use() -> None:
     world = World()
     with world.pool.borrow(way()) as sessions:
-        with sessions["host:1"].branch("key"):
+        with sessions["host:1"].bulk_link("key"):
             world.after(10 * IDLE_SECONDS)
         world.after(IDLE_SECONDS - 1)
         (link,) = world.clients[0].links
@@ -313,7 +313,7 @@ def test_finding_c7_an_error_while_one_entry_is_closed_leaves_no_other_one_open(
     world = World()
     for address in ("host:1", "host:2", "host:3"):
         session = world.pool.sessions(way("worker", address))[address]
-        with session.branch("key"):
+        with session.bulk_link("key"):
             pass
     broken, without_links, _ = world.clients
     broken.close = failing  # type: ignore[method-assign]
@@ -333,7 +333,7 @@ def test_finding_c7_an_error_while_a_bulk_link_is_closed_leaves_no_other_one_ope
     world = World()
     with world.pool.borrow(way("worker", "host:1", "host:2")) as sessions:
         for session in sessions.values():
-            with session.branch("key"):
+            with session.bulk_link("key"):
                 pass
         first, second = (client.links[0] for client in world.clients)
         first.close = second.close = failing

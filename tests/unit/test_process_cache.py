@@ -79,14 +79,14 @@ CASES = {
     "direct.publisher": """
         from aeron_spark.direct import publisher
         publisher.client_of = lambda aeron_dir: CLIENT
-        def prepare(make): publisher.Offering = lambda *given: make()
+        def prepare(make): publisher.BatchPublication = lambda *given: make()
         def use(): return publisher.offering_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
     """,
     "direct.archives": """
         from aeron_spark.direct import archives
         archives._alive = lambda handle: True
         def prepare(make): archives.node.ensure = lambda aeron_dir: make()
-        def use(): return archives.hold("dir")
+        def use(): return archives.hold_node("dir")
     """,
     "aeron.jvm": """
         from aeron_spark.aeron import jvm
@@ -106,7 +106,7 @@ CASES = {
         def use():
             types = type("Types", (), {"register": lambda self, cls, type_id: made[0]()})()
             at = type("At", (), {"_types": types})()
-            return endpoint.Endpoint.register_type(at, int, 1)
+            return endpoint.Runtime.register_type(at, int, 1)
     """,
 }
 

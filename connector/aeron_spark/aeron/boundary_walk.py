@@ -13,7 +13,7 @@ from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 from aeron_spark.waiting import Deadline
 
 NO_LIMIT: Final = 2**63 - 1
-PIECE: Final = 16 << 20  # bytes of a segment mapped at once
+WALK_BYTES: Final = 16 << 20  # bytes of a segment mapped at once
 
 
 def find_boundary(
@@ -101,7 +101,7 @@ def _walk_files(found: Any, folder: Path, recording: Recording, start: int, end:
         if segment is None:
             return at  # purged meanwhile, or not ours to read: the archive's own answer will say which
         path, base = segment
-        to = min(end, base + recording.segment_length, at + PIECE)
+        to = min(end, base + recording.segment_length, at + WALK_BYTES)
         reached = int(found.walk(str(path), base, at, to))
         if reached == at:
             return end  # the range ends inside this frame

@@ -26,14 +26,14 @@ _LABEL: Final = re.compile(
 )
 LONGEST_LABEL: Final = 380  # bytes, Aeron's limit; a path that was cut is a file that is not there
 
-IsHeld = Callable[[Path], bool]
+IsLocked = Callable[[Path], bool]
 
 
-class SoleServer:
+class DriverServer:
     """The place of the one server. Raises InUseError where another one has it."""
 
     def __init__(
-        self, client: Client, ports: Iterable[int] = (), lock: Path | None = None, is_held: IsHeld | None = None
+        self, client: Client, ports: Iterable[int] = (), lock: Path | None = None, is_held: IsLocked | None = None
     ) -> None:
         """``ports`` are the data ports at which the same server is found over UDP.
 
@@ -89,7 +89,7 @@ def process_of(label: str) -> str:
     return match["pid"] if match is not None else "of unknown id"
 
 
-def _is_dead(label: str, own: Path | None, is_held: IsHeld | None) -> bool:
+def _is_dead(label: str, own: Path | None, is_held: IsLocked | None) -> bool:
     """Whether the server with this label is known to be dead: it held a lock that is free, or that is ours now."""
     match = _LABEL.fullmatch(label)
     if match is None or not match["lock"] or is_held is None:

@@ -12,36 +12,36 @@ import jpype
 import pyarrow as pa
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.driver_server import IsHeld, SoleServer
+from aeron_spark.aeron.driver_server import DriverServer, IsLocked
 from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
 from aeron_spark.aeron.inbox import A_CLIENTS, AeronInbox, first_address
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
 from aeron_spark.transport import endpoint_channels
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import (
     BULK_MESSAGE_BYTES,
     HANDSHAKE_MAX_BYTES,
     HANDSHAKE_STREAM_ID,
     HANDSHAKE_TERM_BYTES,
     IPC,
-    DuologueIds,
-    Event,
-    ImageJoined,
-    ImageLeft,
+    ChannelPair,
+    ChannelSettings,
+    ImageAvailable,
+    ImageUnavailable,
+    LinkIds,
     OfferResult,
-    Pair,
     Part,
-    Place,
-    SenderGone,
-    Wishes,
+    SenderUnavailable,
+    ServerAddress,
+    TransportEvent,
 )
 from aeron_spark.transport.endpoint_channels import ClientPorts, address_in_use
 from aeron_spark.waiting import wait_for
 
 
-class AeronOutgoing:
+class AeronPublication:
     """Implements ``transport.port.Outgoing``; it ends with the driver that ``inbox`` uses."""
 
     def __init__(self, inbox: AeronInbox, channel: str, stream_id: int, session_id: int) -> None:
@@ -59,13 +59,13 @@ class AeronOutgoing:
             self._registration = int(self.client.aeron.asyncAddExclusivePublication(channel, stream_id))
             inbox.java.expect(self._registration)
 
-    def await_rejection(self, token: int) -> AeronOutgoing:
+    def await_rejection(self, token: int) -> AeronPublication:
         """Have the first rejection told by the inbox, of its way in ``token``."""
         self._awaited = True
         self.client.rejections.expect(self._registration, self.inbox.java, token)
         return self
 
-    def owned(self, owners: Sequence[Ownership]) -> AeronOutgoing:
+    def owned(self, owners: Sequence[Ownership]) -> AeronPublication:
         """Take these registrations back when it is closed."""
         self._owners = owners
         return self
@@ -169,73 +169,77 @@ def _gathered(parts: tuple[Part, ...]) -> tuple[pa.Buffer, pa.Buffer]:
 _EMPTY = pa.py_buffer(b"")
 
 
-class AeronDialing:
+class AeronClientTransport:
     """Implements ``transport.port.Dialing`` for the server at ``place``, with ``ports`` of its own or the system's."""
 
     def __init__(
         self,
         client: Client,
-        place: Place,
+        place: ServerAddress,
         *,
-        wishes: Wishes | None = None,
+        channel_settings: ChannelSettings | None = None,
         ports: ClientPorts | None = None,
         idle: str = "backoff",
         max_message: int = BULK_MESSAGE_BYTES,
     ) -> None:
         self.client = client
-        self.place = endpoint_channels.check_place(place, own=False)
+        self.place = endpoint_channels.check_address(place, own=False)
         self.inbox = AeronInbox(client, idle=idle, max_message=max_message, beside=A_CLIENTS)
-        self._wishes = Wishes() if wishes is None else wishes
+        self._channel_settings = ChannelSettings() if channel_settings is None else channel_settings
         self._ports = ports
-        self._outgoing: set[AeronOutgoing] = set()
+        self._outgoing: set[AeronPublication] = set()
 
-    def knock(self) -> Pair:
+    def open_path(self) -> ChannelPair:
         """Open the handshake pair, with a session id never used before."""
-        channel = endpoint_channels.response_in(self.place, self._ports, self._wishes)
+        channel = endpoint_channels.response_in(self.place, self._ports, self._channel_settings)
         token = self.inbox.add(
-            channel, endpoint_channels.answers_stream(self.place), HANDSHAKE_MAX_BYTES, whole_only=True
+            channel, endpoint_channels.response_stream(self.place), HANDSHAKE_MAX_BYTES, whole_only=True
         )
-        return Pair(token, self._knocking(token))
+        return ChannelPair(token, self._path(token))
 
-    def knock_again(self, pair: Pair) -> Pair:
+    def reopen_path(self, pair: ChannelPair) -> ChannelPair:
         """Open a new way out beside the same way in."""
-        return Pair(pair.token, self._knocking(pair.token))
+        return ChannelPair(pair.token, self._path(pair.token))
 
-    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
+    def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open both ways of a duologue. The handshake pair stays open until its image has joined."""
-        incoming = endpoint_channels.dialed_in(self.place, self._ports, ids, wishes)
+        incoming = endpoint_channels.client_link_in(self.place, self._ports, ids, channel_settings)
         # Over IPC the driver itself brings the two together: there is nobody to ask.
         asking = self.place.media == "udp"
-        token = self.inbox.add(incoming, ids.stream_out, wishes.max_message, whole_only=False, ask_again=asking)
+        token = self.inbox.add(
+            incoming, ids.stream_out, channel_settings.max_message, whole_only=False, ask_again=asking
+        )
         try:
             subscription = int(self.inbox.java.registrationId(token))
-            channel = endpoint_channels.dialed_out(self.place, self._ports, ids, wishes, subscription)
-            outgoing = self._publish(channel, ids.stream_in, ids.session_in)
+            channel = endpoint_channels.client_link_out(self.place, self._ports, ids, channel_settings, subscription)
+            publication = self._publish(channel, ids.stream_in, ids.session_in)
         except BaseException:
-            self.inbox.close_way(token)
+            self.inbox.close_subscription(token)
             raise
-        return Pair(token, outgoing.await_rejection(token))
+        return ChannelPair(token, publication.await_rejection(token))
 
     def close(self) -> None:
         """Close the inbox and every way out."""
-        for outgoing in list(self._outgoing):
-            outgoing.close()
+        for publication in list(self._outgoing):
+            publication.close()
         self._outgoing.clear()
         self.inbox.close()
 
-    def _knocking(self, token: int) -> AeronOutgoing:
+    def _path(self, token: int) -> AeronPublication:
         # Random, and never twice: a session that was rejected is remembered by the server's driver for some time.
         session_id = secrets.randbelow(2**31 - 1) + 1
         subscription = int(self.inbox.java.registrationId(token))
-        channel = endpoint_channels.handshake_out(self.place, self._ports, subscription, session_id, self._wishes)
+        channel = endpoint_channels.handshake_out(
+            self.place, self._ports, subscription, session_id, self._channel_settings
+        )
         return self._publish(channel, HANDSHAKE_STREAM_ID, session_id).await_rejection(token)
 
-    def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronOutgoing:
+    def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
         for gone in [one for one in self._outgoing if one.closed]:
             self._outgoing.discard(gone)
-        outgoing = AeronOutgoing(self.inbox, channel, stream_id, session_id)
-        self._outgoing.add(outgoing)
-        return outgoing
+        publication = AeronPublication(self.inbox, channel, stream_id, session_id)
+        self._outgoing.add(publication)
+        return publication
 
 
 BIND_TIMEOUT: Final = 10.0  # seconds for the driver to open a listener
@@ -267,32 +271,32 @@ RULES: Final = GuardRules(
 )
 
 
-class AeronListening:
+class AeronServerTransport:
     """Implements ``transport.port.Listening`` on ``client``'s driver."""
 
     def __init__(
         self, client: Client, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES,
-        ipc_lock: Path | None = None, is_held: IsHeld | None = None,
+        ipc_lock: Path | None = None, is_held: IsLocked | None = None,
     ) -> None:  # fmt: skip
-        """``ipc_lock`` and ``is_held``: see :class:`SoleServer`."""
+        """``ipc_lock`` and ``is_held``: see :class:`DriverServer`."""
         self.client = client
         self.inbox = _ServerInbox(client, idle=idle, max_message=max_message)
         self._ipc_lock, self._is_held = ipc_lock, is_held
-        self._wishes: dict[int, Wishes] = {}
-        self._outgoing: set[AeronOutgoing] = set()
-        self._sole: SoleServer | None = None
+        self._channel_settings: dict[int, ChannelSettings] = {}
+        self._outgoing: set[AeronPublication] = set()
+        self._sole: DriverServer | None = None
 
-    def listen(self, place: Place, wishes: Wishes) -> int:
+    def listen(self, place: ServerAddress, channel_settings: ChannelSettings) -> int:
         """Open a handshake subscription and return its token.
 
         Over shared memory there can be one of a media driver, whichever process it is in. Raises InUseError where
         another program has the address, TransportError where it cannot be bound for another reason.
         """
-        place = endpoint_channels.check_place(place, own=True)
+        place = endpoint_channels.check_address(place, own=True)
         if place.media == "ipc":
             ports = [one.data_port for one in self.inbox.places.values() if one.media == "udp"]
-            self._sole = SoleServer(self.client, ports, self._ipc_lock, self._is_held)
-        channel = _watched(place, endpoint_channels.handshake_in(place, wishes))
+            self._sole = DriverServer(self.client, ports, self._ipc_lock, self._is_held)
+        channel = _watched(place, endpoint_channels.handshake_in(place, channel_settings))
         try:
             subscription = self.client.subscription(channel, HANDSHAKE_STREAM_ID)  # binds, or raises
         except TransportError as error:
@@ -300,59 +304,61 @@ class AeronListening:
         try:
             token = self.inbox.add(channel, HANDSHAKE_STREAM_ID, HANDSHAKE_MAX_BYTES, whole_only=True)
             self.inbox.places[token] = place
-            self._wishes[token] = wishes
+            self._channel_settings[token] = channel_settings
             wait_for(lambda: self.inbox.ready(token), BIND_TIMEOUT, f"the driver to listen on {channel}")
         finally:
             subscription.close()
         return token
 
-    def respond(self, image: int) -> AeronOutgoing:
+    def respond(self, image: int) -> AeronPublication:
         """Open a publication that reaches the sender of a handshake image, and nobody else."""
         token, place = self._known(image)
         session_id = secrets.randbelow(2**31 - 1) + 1
-        channel = _watched(place, endpoint_channels.response_out(place, image, session_id, self._wishes[token]))
+        channel = _watched(
+            place, endpoint_channels.response_out(place, image, session_id, self._channel_settings[token])
+        )
         owners = self._owners(image, place, published=(session_id, HANDSHAKE_STREAM_ID))
-        return self._publish(channel, endpoint_channels.answers_stream(place), session_id).owned(owners)
+        return self._publish(channel, endpoint_channels.response_stream(place), session_id).owned(owners)
 
-    def open_duologue(self, image: int, ids: DuologueIds, wishes: Wishes) -> Pair:
+    def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open both ways of a duologue with the sender of an image, of a handshake or a duologue, that still lives."""
         _, place = self._known(image)
         owners = self._owners(
             image, place, received=(ids.session_in, ids.stream_in),
             published=(ids.session_out, ids.stream_out), control_port=ids.mdc_port,
         )  # fmt: skip
-        incoming = _watched(place, endpoint_channels.duologue_in(place, ids, wishes))
-        token = self.inbox.add(incoming, ids.stream_in, wishes.max_message, whole_only=False)
+        incoming = _watched(place, endpoint_channels.link_in(place, ids, channel_settings))
+        token = self.inbox.add(incoming, ids.stream_in, channel_settings.max_message, whole_only=False)
         self.inbox.duologues[token] = place
         try:
-            channel = _watched(place, endpoint_channels.duologue_out(place, ids, image, wishes))
-            outgoing = self._publish(channel, ids.stream_out, ids.session_out)
+            channel = _watched(place, endpoint_channels.link_out(place, ids, image, channel_settings))
+            publication = self._publish(channel, ids.stream_out, ids.session_out)
         except BaseException:
-            self.inbox.close_way(token)
+            self.inbox.close_subscription(token)
             for owner in owners:
                 owner.close()
             raise
-        outgoing.owned(owners)
-        return Pair(token, outgoing)
+        publication.owned(owners)
+        return ChannelPair(token, publication)
 
     def close(self) -> None:
         """Close the inbox and every way out."""
-        for outgoing in list(self._outgoing):
-            outgoing.close()
+        for publication in list(self._outgoing):
+            publication.close()
         self._outgoing.clear()
         self.inbox.close()
         if self._sole is not None and not self.client.closed:
             self._sole.close()
             self._sole = None
 
-    def _known(self, image: int) -> tuple[int, Place]:
+    def _known(self, image: int) -> tuple[int, ServerAddress]:
         token = self.inbox.strangers.get(image)
         if token is None:
-            raise SenderGone("the sender of a handshake has gone", remedy="It may come again.")
+            raise SenderUnavailable("the sender of a handshake has gone", remedy="It may come again.")
         return token, self.inbox.places.get(token) or self.inbox.duologues[token]
 
     def _owners(
-        self, image: int, place: Place, *, received: tuple[int, int] | None = None,
+        self, image: int, place: ServerAddress, *, received: tuple[int, int] | None = None,
         published: tuple[int, int] | None = None, control_port: int | None = None,
     ) -> list[Ownership]:  # fmt: skip
         """Tell the guard, where the driver has one, that these sessions are this stranger's and nobody else's.
@@ -379,19 +385,19 @@ class AeronListening:
             )  # fmt: skip
         return found
 
-    def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronOutgoing:
+    def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
         for gone in [one for one in self._outgoing if one.closed]:
             self._outgoing.discard(gone)
-        outgoing = AeronOutgoing(self.inbox, channel, stream_id, session_id)
-        self._outgoing.add(outgoing)
-        return outgoing
+        publication = AeronPublication(self.inbox, channel, stream_id, session_id)
+        self._outgoing.add(publication)
+        return publication
 
 
 class _ServerInbox(AeronInbox):
     """Remembers through which listener each stranger came."""
 
-    places: dict[int, Place]
-    duologues: dict[int, Place]
+    places: dict[int, ServerAddress]
+    duologues: dict[int, ServerAddress]
     strangers: dict[int, int]
     addresses: dict[int, str]
 
@@ -402,26 +408,26 @@ class _ServerInbox(AeronInbox):
         self.strangers = {}
         self.addresses = {}
 
-    def poll(self, timeout: float) -> list[Event]:
+    def poll(self, timeout: float) -> list[TransportEvent]:
         """Poll, and take note of who came and went."""
         events = super().poll(timeout)
         for event in events:
-            if isinstance(event, ImageJoined) and (event.token in self.places or event.token in self.duologues):
+            if isinstance(event, ImageAvailable) and (event.token in self.places or event.token in self.duologues):
                 self.strangers[event.image] = event.token
                 if event.source != IPC:
-                    self.addresses[event.image] = Endpoint.parse(event.source).host
-            elif isinstance(event, ImageLeft):
+                    self.addresses[event.image] = HostPort.parse(event.source).host
+            elif isinstance(event, ImageUnavailable):
                 self.strangers.pop(event.image, None)
                 self.addresses.pop(event.image, None)
         return events
 
-    def close_way(self, token: int) -> None:
+    def close_subscription(self, token: int) -> None:
         """Close a way in, and forget where it led."""
-        super().close_way(token)
+        super().close_subscription(token)
         self.duologues.pop(token, None)
 
 
-def _cannot_listen(place: Place, error: TransportError) -> AeronSparkError:
+def _cannot_listen(place: ServerAddress, error: TransportError) -> AeronSparkError:
     """Return the error of a listener in its server's words: the driver's are about a channel with all its settings."""
     if place.media == "ipc":
         return error
@@ -430,10 +436,10 @@ def _cannot_listen(place: Place, error: TransportError) -> AeronSparkError:
         return address_in_use(place.host, place.data_port)
     why = bind[1] if bind is not None else "its host is not known" if UNKNOWN_HOST in error.what else error.what
     return TransportError(
-        f"cannot listen on {Endpoint(place.host, place.data_port)}: {why}",
+        f"cannot listen on {HostPort(place.host, place.data_port)}: {why}",
         remedy="Give an address of this machine, such as 0.0.0.0 for all that it has",
     )
 
 
-def _watched(place: Place, channel: str) -> str:
+def _watched(place: ServerAddress, channel: str) -> str:
     return channel if place.media == "ipc" else guarded(channel, RULES)

@@ -13,17 +13,17 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.exceptions import describe, java_errors, plain_message
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import OptionError, TransportError
-from aeron_spark.transport.addresses import Endpoint, canonical_host
+from aeron_spark.transport.addresses import HostPort, canonical_host
 from aeron_spark.transport.api import (
     IPC,
     MAX_MESSAGE_BYTES,
-    Arrived,
-    Event,
-    Failed,
-    ImageJoined,
-    ImageLeft,
-    Lost,
-    Rejected,
+    DriverLost,
+    ImageAvailable,
+    ImageUnavailable,
+    MessageArrived,
+    PublicationRejected,
+    SubscriptionFailed,
+    TransportEvent,
     ascii_reason,
 )
 
@@ -38,9 +38,9 @@ RECORD: Final = struct.Struct(
 )
 ARRIVED, JOINED, LEFT, REJECTED, FAILED, JOINED_LATE = range(1, 7)
 
-BESIDE_MESSAGES: Final = 1 << 20  # bytes for more messages than the longest, and for news
+EVENTS_BESIDE_MESSAGES: Final = 1 << 20  # bytes for more messages than the longest, and for news
 A_CLIENTS: Final = 1 << 18  # the same of a client, of which a process may have hundreds
-LOOK: Final = 1.0  # seconds between two looks at whether the driver is still the same
+POLL_INTERVAL_S: Final = 1.0  # seconds between two looks at whether the driver is still the same
 ENDING: Final = "Aeron client is terminating"  # says ClientConductor from then on, and is closed a moment later
 ASK_AGAIN_NS: Final = 300_000_000  # a question for a set-up that was lost is asked again after this time
 
@@ -53,7 +53,7 @@ IDLE: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
 }
 # After how long without anything an inbox rests, until the one lookout of its process, or `wake`, calls it. What comes
 # then is noticed up to 1 ms later. Those that take a core for the shortest latency never rest.
-PATIENCE_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
+TIMEOUT_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
 
 
 def idle_strategy(name: str) -> Any:
@@ -69,14 +69,14 @@ class AeronInbox:
 
     def __init__(
         self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
-        beside: int = BESIDE_MESSAGES,
+        beside: int = EVENTS_BESIDE_MESSAGES,
     ) -> None:  # fmt: skip
         self.client = client
         self.max_message = max_message
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
             self.java = jclass("io.aeronspark.Inbox")(
-                client.aeron, max_message + beside, strategy, PATIENCE_NS.get(idle, 0)
+                client.aeron, max_message + beside, strategy, TIMEOUT_NS.get(idle, 0)
             )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll
@@ -105,7 +105,7 @@ class AeronInbox:
         with java_errors(f"subscribing to {channel} stream {stream_id}"):
             return int(self.java.add(channel, stream_id, max_message, whole_only, ASK_AGAIN_NS if ask_again else 0))
 
-    def poll(self, timeout: float) -> list[Event]:
+    def poll(self, timeout: float) -> list[TransportEvent]:
         """Return what has come, waiting at most ``timeout`` seconds; see the port."""
         if self._closed or self.lost:
             time.sleep(max(0.0, timeout))
@@ -117,23 +117,23 @@ class AeronInbox:
                 raise
             used = 0
         now = time.monotonic()
-        if now - self._looked_at > LOOK or (not used and bool(self.client.aeron.isClosed())):
+        if now - self._looked_at > POLL_INTERVAL_S or (not used and bool(self.client.aeron.isClosed())):
             self._looked_at = now
             if self.client.closed and not self._closed:
                 self.lost = True
                 reason = self.client.last_error or "its directory is gone or new"
-                return [Lost(f"the media driver in {self.client.aeron_dir} ended ({reason})")]
+                return [DriverLost(f"the media driver in {self.client.aeron_dir} ended ({reason})")]
         return self._events(used) if used else []
 
-    def _events(self, used: int) -> list[Event]:
+    def _events(self, used: int) -> list[TransportEvent]:
         memory, unpack, header = self._memory, RECORD.unpack_from, RECORD.size
-        found: list[Event] = []
+        found: list[TransportEvent] = []
         at = 0
         while at < used:
             kind, token, image, length, session_id = unpack(memory, at)
             begin = at + header
             if kind == ARRIVED:
-                found.append(Arrived(token, image, memory[begin : begin + length]))
+                found.append(MessageArrived(token, image, memory[begin : begin + length]))
             else:
                 found.append(_news(kind, token, image, session_id, str(memory[begin : begin + length], "utf-8")))
             at = begin + (length + 7 & ~7)
@@ -157,7 +157,7 @@ class AeronInbox:
         with java_errors("rejecting an image"):
             self.java.reject(image, text)
 
-    def close_way(self, token: int) -> None:
+    def close_subscription(self, token: int) -> None:
         """Close a way in; an unknown token is ignored."""
         try:
             self.java.remove(token)
@@ -192,14 +192,14 @@ class AeronInbox:
             self.java.close()
 
 
-def _news(kind: int, token: int, image: int, session_id: int, text: str) -> Event:
+def _news(kind: int, token: int, image: int, session_id: int, text: str) -> TransportEvent:
     if kind in {JOINED, JOINED_LATE}:
-        return ImageJoined(token, image, session_id, source_of(text), late=kind == JOINED_LATE)
+        return ImageAvailable(token, image, session_id, source_of(text), late=kind == JOINED_LATE)
     if kind == LEFT:
-        return ImageLeft(token, image)
+        return ImageUnavailable(token, image)
     if kind == REJECTED:
-        return Rejected(token, session_id, text)
-    return Failed(token, plain_message(text))
+        return PublicationRejected(token, session_id, text)
+    return SubscriptionFailed(token, plain_message(text))
 
 
 def source_of(identity: str) -> str:
@@ -207,7 +207,7 @@ def source_of(identity: str) -> str:
     if identity.startswith(IPC):
         return IPC
     host, _, port = identity.rpartition(":")
-    return str(Endpoint(canonical_host(host.strip("[]")), int(port)))
+    return str(HostPort(canonical_host(host.strip("[]")), int(port)))
 
 
 def first_address(opened: Any) -> str:

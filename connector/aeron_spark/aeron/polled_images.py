@@ -23,7 +23,7 @@ CHANNEL_ERRORED: Final = -1
 LONGEST_REASON: Final = 1_000  # bytes; Aeron takes 1023
 
 
-class Incoming:
+class PolledImage:
     """One image. ``id`` is never used again by its driver, as a session id may be."""
 
     def __init__(self, image: Any, limit: int) -> None:
@@ -69,7 +69,7 @@ class Incoming:
             self._begun, self._parts, self._length = False, [], 0
 
 
-class Listening:
+class PolledSubscription:
     """A subscription, its images one by one. ``limit`` bounds a message, in bytes."""
 
     def __init__(self, client: Client, channel: str, stream_id: int, limit: int) -> None:
@@ -77,7 +77,7 @@ class Listening:
         self.channel = channel
         self._limit = limit
         self._subscription = client.subscription(channel, stream_id)
-        self._images: dict[int, Incoming] = {}
+        self._images: dict[int, PolledImage] = {}
 
     @property
     def address(self) -> str:
@@ -87,7 +87,7 @@ class Listening:
         addresses = self._subscription.localSocketAddresses()
         return str(addresses.get(0)) if addresses.size() else ""
 
-    def images(self) -> list[Incoming]:
+    def images(self) -> list[PolledImage]:
         """Return the images from which something may come. Raises TransportError once the subscription is closed.
 
         An image whose sender closed it, and of which all was polled, is left out.
@@ -100,7 +100,7 @@ class Listening:
             if image.isEndOfStream():
                 continue
             number = int(image.correlationId())
-            found[number] = self._images.get(number) or Incoming(image, self._limit)
+            found[number] = self._images.get(number) or PolledImage(image, self._limit)
         self._images = found
         return list(found.values())
 
@@ -110,7 +110,7 @@ class Listening:
             self._subscription.close()
 
 
-class Talking:
+class BytesPublication:
     """An exclusive publication that takes bytes."""
 
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Offering many messages to one exclusive publication, in Java, with back-pressure as a value."""
+"""BatchPublication many messages to one exclusive publication, in Java, with back-pressure as a value."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import OfferResult
 
-PATIENCE_NS: Final = 5_000_000  # how long Java waits out back-pressure before Python looks at its deadline
+TIMEOUT_NS: Final = 5_000_000  # how long Java waits out back-pressure before Python looks at its deadline
 
 
-class Offering:
+class BatchPublication:
     """An exclusive publication of ``client``, and the helper that offers to it. Not thread-safe, as it is not."""
 
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:
@@ -57,7 +57,7 @@ class Offering:
                 0 if reserved is None else _address(reserved.buffers()[1], 8 * reserved.offset),
                 first,
                 len(values),
-                PATIENCE_NS,
+                TIMEOUT_NS,
             )
         )
         return taken, None if first + taken == len(values) else self._result()
@@ -65,9 +65,7 @@ class Offering:
     def offer_gathered(self, header: bytes | pa.Buffer, payload: pa.Buffer, reserved: int = 0) -> OfferResult | None:
         """Offer one message of a header and a payload; return None once it is taken, else why not."""
         head = header if isinstance(header, pa.Buffer) else pa.py_buffer(header)
-        taken = self._helper.offerGathered(
-            head.address, head.size, payload.address, payload.size, reserved, PATIENCE_NS
-        )
+        taken = self._helper.offerGathered(head.address, head.size, payload.address, payload.size, reserved, TIMEOUT_NS)
         return None if taken else self._result()
 
     def close(self) -> None:

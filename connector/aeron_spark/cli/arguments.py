@@ -78,7 +78,7 @@ def refuse_twice(first: dict[str, Any], second: dict[str, Any], where: str) -> N
         raise OptionError(f"{both[0]!r} is given by a flag and in {where}", remedy="Give it once.")
 
 
-PATIENCE: Final = (
+DEFAULT_TIMEOUT_S: Final = (
     1.0  # seconds after being asked to stop; several signals at once (of a terminal, of timeout(1)) are one
 )
 
@@ -121,7 +121,7 @@ more_option = click.option(
 )
 
 
-def way_options(command: _F) -> _F:
+def route_options(command: _F) -> _F:
     """Add the options that say how a stream is reached."""
     for option in (more_option, _archive_option, aeron_dir_option, stream_id_option, channel_option):
         command = option(command)
@@ -153,7 +153,7 @@ def connector_options(more: tuple[str, ...], **named: str | None) -> dict[str, s
     return given
 
 
-def way_given(way: Mapping[str, Any], **named: str | None) -> dict[str, str]:
+def route_given(way: Mapping[str, Any], **named: str | None) -> dict[str, str]:
     """Return the options of the connector that the flags of a way, and further ones, give; see above.
 
     Raises OptionError where the keys of a connection are given, and no server.

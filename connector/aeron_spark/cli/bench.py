@@ -80,12 +80,12 @@ def load(
 def _store(given: ClientOptions) -> PeerStore | None:
     """The user's own known servers, beside a key that nobody had before; None for the usual where a key is named."""
     from aeron_spark import node
-    from aeron_spark.keys.stores import FilePeerStore, KeyPlaces
+    from aeron_spark.keys.stores import FilePeerStore, KeyPaths
     from aeron_spark.protocol.keypair import new_keypair
 
     if given.identity is not None:
         return None
-    places = KeyPlaces.below(node.config_home(os.environ))
+    places = KeyPaths.below(node.config_home(os.environ))
     if given.known_servers:
         places = replace(places, known_servers=Path(given.known_servers))
     return FilePeerStore(places, new_keypair(secrets.token_bytes))

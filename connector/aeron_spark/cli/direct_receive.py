@@ -11,11 +11,11 @@ from aeron_spark.cli.output import progress
 from aeron_spark.cli.outputs import Output
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.log.columns import VALUE
-from aeron_spark.log.follow import RAW, Tail
+from aeron_spark.log.follow import RAW, Follower
 from aeron_spark.log_factory import log_of
 from aeron_spark.options import ReadOptions
 
-POLL: Final = 0.02  # seconds between two looks at a stream where nothing is new
+POLL_INTERVAL_S: Final = 0.02  # seconds between two looks at a stream where nothing is new
 
 
 def receive_directly(
@@ -25,7 +25,7 @@ def receive_directly(
     """Write all batches that are wanted; return how many rows they had, and whether a signal ended it."""
     run = _Run(out, count, timeout, stopped)
     try:
-        run.receive(Tail(options, log_of, run.idle), follow=follow, position=position)
+        run.receive(Follower(options, log_of, run.idle), follow=follow, position=position)
     except KeyboardInterrupt:
         run.interrupted = True
     finally:
@@ -46,7 +46,7 @@ class _Run:
         self._stopped = stopped
         self._last = time.monotonic()
 
-    def receive(self, tail: Tail, *, follow: bool, position: int | None) -> None:
+    def receive(self, tail: Follower, *, follow: bool, position: int | None) -> None:
         """Write all batches that are wanted."""
         with progress("receiving", None) as advance:
             for received in tail.batches(follow=follow, position=position):
@@ -73,5 +73,5 @@ class _Run:
             return False
         if self._timeout is not None and time.monotonic() - self._last >= self._timeout:
             return False
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
         return True

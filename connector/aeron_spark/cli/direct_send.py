@@ -14,7 +14,7 @@ from aeron_spark.cli.formats import format_of, total_size
 from aeron_spark.cli.inputs import Input, are_values, read_input
 from aeron_spark.cli.output import print_json, progress
 from aeron_spark.cli.signals import StopRequest
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.errors import AeronSparkError, DataFormatError
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
@@ -25,7 +25,9 @@ def send_directly(
 ) -> bool:
     """Send all rows of ``sources``, and print how many; False where a signal ended it before it was done."""
     source = Source(options.writer_id or f"send-{uuid.uuid4()}")
-    appender = Appender(options, source, connected=stopped.begin)  # the first rows wait for a subscriber or an archive
+    appender = DirectAppender(
+        options, source, connected=stopped.begin
+    )  # the first rows wait for a subscriber or an archive
     values = {"auto": None, "arrow": False}.get(options.payload, True)
     try:
         with progress("sending", total_size(sources)) as advance:
@@ -45,7 +47,7 @@ def send_directly(
     return True
 
 
-def _append(appender: Appender, piece: Input, payload: str) -> None:
+def _append(appender: DirectAppender, piece: Input, payload: str) -> None:
     rows = piece.rows
     if payload == "auto":
         payload = "raw" if are_values(rows.schema) else "arrow"
@@ -73,7 +75,7 @@ def _append(appender: Appender, piece: Input, payload: str) -> None:
         appender.framed(values, reserved)
 
 
-def _report(appender: Appender, as_json: bool) -> None:
+def _report(appender: DirectAppender, as_json: bool) -> None:
     way = appender.way
     if as_json:
         said = {"channel": way.channel, "stream_id": way.stream_id, "rows": appender.rows, "dropped": appender.dropped}

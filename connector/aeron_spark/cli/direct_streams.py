@@ -14,18 +14,18 @@ from aeron_spark.cli.arguments import connector_options
 from aeron_spark.cli.output import confirm, iso, moment, print_json, print_table, size, spoken_warnings
 from aeron_spark.cli.signals import interruption, operation
 from aeron_spark.direct import catalog
-from aeron_spark.direct.archives import reach
-from aeron_spark.direct.catalog import Cut, HeldStream
+from aeron_spark.direct.archives import archives_of
+from aeron_spark.direct.catalog import CataloguedStream, PurgeRange
 from aeron_spark.errors import OptionError
-from aeron_spark.options import ReadOptions, direct_way
+from aeron_spark.options import ReadOptions, direct_route
 from aeron_spark.transport.recording_start import without_start
 
 NO_STREAM: Final = {"channel": "aeron:ipc", "streamId": "0"}  # a way names a stream; its archives do not depend on it
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    streams: list[HeldStream]
+class _FoundStreams:
+    streams: list[CataloguedStream]
     idle_timeout: float
 
 
@@ -108,14 +108,14 @@ def purge(
 ) -> None:  # fmt: skip
     """Delete the beginnings of a stream's recordings: before a position or a time (ns), or all but ``keep`` bytes."""
 
-    def limit(stream: HeldStream, held: catalog.Held, idle: float) -> int:
+    def limit(stream: CataloguedStream, held: catalog.CataloguedRecording, idle: float) -> int:
         if before_ns is not None:
             return catalog.position_before_time(stream, held, before_ns, idle)
         return before if before is not None else held.end - (keep or 0)
 
     with _one(way, name) as (stream, idle_timeout):
         chosen = catalog.only(stream, recordings)
-        cuts = [catalog.cut_before(held, limit(chosen, held, idle_timeout)) for held in chosen.recordings]
+        cuts = [catalog.purge_range_before(held, limit(chosen, held, idle_timeout)) for held in chosen.recordings]
         going = sum(cut.length for cut in cuts)
         if not dry_run and going:
             confirm(f"Purge {size(going)} of stream {stream.stream_id} of {stream.channel}?", yes)
@@ -140,7 +140,7 @@ def delete(way: dict[str, Any], name: str | None, recordings: tuple[int, ...], y
 
 
 @contextmanager
-def _found(way: dict[str, Any]) -> Iterator[_Found]:
+def _found(way: dict[str, Any]) -> Iterator[_FoundStreams]:
     given = connector_options(
         way["more"],
         channel=way["channel"],
@@ -150,16 +150,16 @@ def _found(way: dict[str, Any]) -> Iterator[_Found]:
     )
     options = ReadOptions.parse(NO_STREAM | given, streaming=False)
     with interruption(), spoken_warnings(), operation():
-        way_there = direct_way(options.way)
-        archives = reach(way_there).archives
-        found = catalog.held_streams(
+        way_there = direct_route(options.way)
+        archives = archives_of(way_there).archives
+        found = catalog.catalogued_streams(
             archives, given.get("channel"), way_there.stream_id if "streamId" in given else None
         )
-        yield _Found(found, options.idle_timeout_s)
+        yield _FoundStreams(found, options.idle_timeout_s)
 
 
 @contextmanager
-def _one(way: dict[str, Any], name: str | None = None) -> Iterator[tuple[HeldStream, float]]:
+def _one(way: dict[str, Any], name: str | None = None) -> Iterator[tuple[CataloguedStream, float]]:
     with _found(way) as found:
         streams = [stream for stream in found.streams if name is None or stream.named(name)]
         if not streams:
@@ -172,7 +172,7 @@ def _one(way: dict[str, Any], name: str | None = None) -> Iterator[tuple[HeldStr
         yield streams[0], found.idle_timeout
 
 
-def _no_such(way: dict[str, Any], name: str | None, streams: list[HeldStream]) -> OptionError:
+def _no_such(way: dict[str, Any], name: str | None, streams: list[CataloguedStream]) -> OptionError:
     if name is None:
         return OptionError(
             f"there is no recording of stream {way['stream_id']} of {way['channel']}",
@@ -188,7 +188,7 @@ def _no_such(way: dict[str, Any], name: str | None, streams: list[HeldStream]) -
     return OptionError(f"no stream has the name {name!r} (the alias of its channel)", remedy=remedy)
 
 
-def _show_cuts(cuts: list[Cut], dry_run: bool, as_json: bool) -> None:
+def _show_cuts(cuts: list[PurgeRange], dry_run: bool, as_json: bool) -> None:
     if as_json:
         for cut in cuts:
             print_json(
@@ -207,7 +207,7 @@ def _show_cuts(cuts: list[Cut], dry_run: bool, as_json: bool) -> None:
     print_table(title, ("recording#", "start#", "new start#", "segments#", "bytes#"), rows, empty="nothing to purge")
 
 
-def _summary(stream: HeldStream) -> dict[str, Any]:
+def _summary(stream: CataloguedStream) -> dict[str, Any]:
     return {
         "archive": stream.archive.name,
         "channel": stream.channel,
@@ -220,7 +220,7 @@ def _summary(stream: HeldStream) -> dict[str, Any]:
     }
 
 
-def _details(stream: HeldStream) -> list[dict[str, Any]]:
+def _details(stream: CataloguedStream) -> list[dict[str, Any]]:
     return [
         {
             "id": held.recording.id,
@@ -241,8 +241,8 @@ def _details(stream: HeldStream) -> list[dict[str, Any]]:
     ]
 
 
-def _content(stream: HeldStream, idle_timeout: float) -> dict[str, Any]:
-    content = catalog.content_held(stream, idle_timeout)
+def _content(stream: CataloguedStream, idle_timeout: float) -> dict[str, Any]:
+    content = catalog.content_of_stream(stream, idle_timeout)
     if content is None:
         return {"payload": None, "schema": None}
     if content.schema is None:

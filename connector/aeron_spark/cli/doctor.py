@@ -16,7 +16,7 @@ from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json, print_table, size
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.node import NodePlaces, paths, places_here, space, status
+from aeron_spark.node import NodePaths, paths, paths_here, space, status
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.paths import SHARED_MEMORY
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_cores, parse_settings
@@ -43,7 +43,7 @@ class Finding:
 @click.pass_context
 def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
     """Check Java, jars, space, limits and leftovers; exits with 1 when something is broken."""
-    findings = list(examine(places_here(aeron_dir)))
+    findings = list(examine(paths_here(aeron_dir)))
     if as_json:
         for finding in findings:
             print_json(finding)
@@ -54,7 +54,7 @@ def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
         ctx.exit(FAILED)
 
 
-def examine(places: NodePlaces) -> Iterator[Finding]:
+def examine(places: NodePaths) -> Iterator[Finding]:
     """Look at everything a node of ``places`` needs; changes nothing and starts nothing."""
     yield _java()
     yield _jars()
@@ -87,7 +87,7 @@ def _jars() -> Finding:
     return Finding("jars", "ok", ", ".join(Path(jar).name for jar in found))
 
 
-def _space(places: NodePlaces) -> Iterator[Finding]:
+def _space(places: NodePaths) -> Iterator[Finding]:
     running = status(places.aeron_dir)
     if running.runs:
         yield Finding("shared memory", "ok", f"{size(running.aeron_space.free)} left in {running.aeron_dir}")
@@ -115,7 +115,7 @@ def _owner(subject: str, folder: Path) -> Finding:
     return Finding(subject, "ok", f"{folder} is this user's, or can be")
 
 
-def _node(places: NodePlaces) -> Finding:
+def _node(places: NodePaths) -> Finding:
     found = status(places.aeron_dir)
     if found.state == "running" and (found.heartbeat_age or 0.0) > 10.0:
         return Finding(
@@ -129,7 +129,7 @@ def _node(places: NodePlaces) -> Finding:
     return Finding("node", "ok", f"{found.state} in {found.aeron_dir}")
 
 
-def _guard(places: NodePlaces) -> Iterator[Finding]:
+def _guard(places: NodePaths) -> Iterator[Finding]:
     """Whether the driver that runs guards a server's channels; one that a node starts from now on does."""
     found = status(places.aeron_dir)
     if not found.runs:

@@ -125,7 +125,7 @@ COLUMNS: Final = ("channel", "stream", "session", "published", "a second", "rece
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Sample:
     """What a driver said at one moment: ``at`` in seconds of the monotonic clock, counters by label.
 
     ``time`` is in seconds since the epoch.
@@ -235,15 +235,15 @@ def _print_lines(seen: View) -> None:
 
 def _views(directory: str, every: float, count: int | None) -> Iterator[View]:
     """Yield what moved, each ``every`` seconds."""
-    before = look(directory)
+    before = sample(directory)
     for _ in range(count) if count else itertools.count():
         time.sleep(every)
-        after = look(directory)
+        after = sample(directory)
         yield view(before, after)
         before = after
 
 
-def look(directory: str) -> Look:
+def sample(directory: str) -> Sample:
     """Ask the driver in ``directory``, live or dead; raise ConnectError where none was ever there."""
     totals = {
         counter.label: counter.value
@@ -251,10 +251,10 @@ def look(directory: str) -> Look:
         if counter.type_id == SYSTEM_TYPE and any(word in counter.label for word in WATCHED)
     }
     driver, streams = counters.read_driver(directory), counters.read_backlog(directory)
-    return Look(time.monotonic(), driver, totals, streams, time.time())
+    return Sample(time.monotonic(), driver, totals, streams, time.time())
 
 
-def view(before: Look, after: Look) -> View:
+def view(before: Sample, after: Sample) -> View:
     """Return what moved from one look to the next; a stream that was not there before has no speed yet."""
     seconds = after.at - before.at
     known = {(x.channel, x.stream_id, x.session_id): x for x in before.streams}

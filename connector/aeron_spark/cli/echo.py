@@ -17,11 +17,11 @@ from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json
 from aeron_spark.cli.signals import stopping
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 
 if TYPE_CHECKING:
     from aeron_spark.aeron.client import Client
-    from aeron_spark.echo.reports import Event, Report
+    from aeron_spark.echo.reports import EchoEvent, Report
 
 WILDCARDS: Final = ("0.0.0.0", "::")
 
@@ -165,9 +165,9 @@ def _payloads(protocol: str, texts: tuple[str, ...], count: int | None) -> Itera
             yield b"%x" % secrets.randbits(64)
 
 
-def _endpoint(text: str, option: str, *, any_port: bool = False) -> Endpoint:
+def _endpoint(text: str, option: str, *, any_port: bool = False) -> HostPort:
     try:
-        found = Endpoint.parse(text)
+        found = HostPort.parse(text)
     except ValueError as error:
         raise OptionError(f"{option} {text!r} {error}", remedy="For example 127.0.0.1:9000, or [::1]:9000.") from None
     if found.port == 0 and not any_port:
@@ -175,7 +175,7 @@ def _endpoint(text: str, option: str, *, any_port: bool = False) -> Endpoint:
     return found
 
 
-def _control(address: Endpoint, port: int | None) -> int:
+def _control(address: HostPort, port: int | None) -> int:
     found = address.port + 1 if port is None else port
     if not 0 < found <= 65535:
         raise OptionError(f"--control {found} is no port", remedy="Name one of 1 to 65535.")
@@ -188,12 +188,12 @@ def _refuse_for_1(**given: int | None) -> None:
             raise OptionError(f"{option} is for Echo 2.0: 1.0 has one port", remedy="Leave it out.")
 
 
-def _own(server: Endpoint, given: str | None) -> Endpoint:
+def _own(server: HostPort, given: str | None) -> HostPort:
     """Where a client of Echo 1.0 listens: on the way to the server, unless it was told."""
     from aeron_spark.direct.archives import facing_address
 
     if given is None:
-        return Endpoint.parse(f"{facing_address(str(server))}:0")
+        return HostPort.parse(f"{facing_address(str(server))}:0")
     own = _endpoint(given, "--own", any_port=True)
     if own.host in WILDCARDS and own.port == 0:
         raise OptionError(f"--own {given} names neither an address nor a port", remedy="Name one of them.")
@@ -201,7 +201,7 @@ def _own(server: Endpoint, given: str | None) -> Endpoint:
 
 
 def _reporter(as_json: bool) -> Report:
-    def report(event: Event) -> None:
+    def report(event: EchoEvent) -> None:
         if as_json:
             print_json({"event": event.name, **asdict(event)})
         else:

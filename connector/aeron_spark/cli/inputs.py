@@ -21,9 +21,9 @@ import pyarrow.parquet
 from aeron_spark.cli.formats import STANDARD_INPUT
 from aeron_spark.errors import DataFormatError
 
-PIECE: Final = 1 << 20  # bytes of lines that make a batch
+PIECE_BYTES: Final = 1 << 20  # bytes of lines that make a batch
 QUIET: Final = 0.05  # seconds without more input after which what is there is sent
-LOOK: Final = 0.2  # seconds between two looks at whether to stop
+POLL_INTERVAL_S: Final = 0.2  # seconds between two looks at whether to stop
 _TEXT: Final[dict[str, pa.DataType]] = {"value": pa.string(), "valueBase64": pa.string(), "reservedValue": pa.int64()}
 TEXT_COLUMNS: Final = pa.schema(_TEXT)
 
@@ -65,12 +65,12 @@ def _pieces(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
     parts: list[bytes] = []
     size = 0
     while not stopped():
-        ready, _, _ = select.select([file], [], [], QUIET if parts else LOOK)
-        data = os.read(file, PIECE) if ready else None
+        ready, _, _ = select.select([file], [], [], QUIET if parts else POLL_INTERVAL_S)
+        data = os.read(file, PIECE_BYTES) if ready else None
         if data:
             parts.append(data)
             size += len(data)
-        if data == b"" or (parts and (data is None or size >= PIECE)):
+        if data == b"" or (parts and (data is None or size >= PIECE_BYTES)):
             whole, newline, rest = b"".join(parts).rpartition(b"\n")
             if data == b"":
                 if whole or newline or rest:
@@ -80,7 +80,7 @@ def _pieces(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
             if newline:
                 yield whole + newline
             elif data is None:
-                select.select([file], [], [], LOOK)  # half a line: the rest decides
+                select.select([file], [], [], POLL_INTERVAL_S)  # half a line: the rest decides
 
 
 def _text(pieces: Iterator[bytes]) -> Iterator[Input]:

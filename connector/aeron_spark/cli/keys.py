@@ -14,7 +14,7 @@ from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.keys import (
-    KeyPlaces,
+    KeyPaths,
     KnownServers,
     create_identity,
     load_identity,
@@ -152,8 +152,8 @@ def list_servers(known_servers: Path | None, as_json: bool) -> None:
     )
 
 
-def _places() -> KeyPlaces:
-    return KeyPlaces.below(config_home(os.environ))
+def _places() -> KeyPaths:
+    return KeyPaths.below(config_home(os.environ))
 
 
 def _known(path: Path | None) -> KnownServers:

@@ -12,10 +12,10 @@ from aeron_spark.cli.arguments import (
     check_client,
     needs_server,
     needs_stream,
+    route_given,
+    route_options,
     server_options,
     stream_option,
-    way_given,
-    way_options,
 )
 from aeron_spark.cli.formats import FORMATS, format_of
 from aeron_spark.cli.output import json_option, spoken_warnings
@@ -27,7 +27,7 @@ EDGES: Final = ("earliest", "latest")
 
 
 @click.command()
-@way_options
+@route_options
 @click.option("--payload", type=click.Choice(["auto", "raw", "framed", "arrow"]), help="What the messages are.")
 @click.option(
     "--start", metavar="WHERE",
@@ -72,7 +72,7 @@ def receive(
     """
     if timeout is not None and not follow and (way["server"] is None or way["stream"] is not None):
         raise OptionError("--timeout is for --follow: without it nothing is waited for", remedy="Leave one out.")
-    given = way_given(way, payload=payload)
+    given = route_given(way, payload=payload)
     if "server" in given and "stream" in given:
         _refuse_with_server("of a server's stream the server says what it holds", payload=payload)
         _from_stream(ctx, given, start, follow, count, timeout, metadata, output, _wanted_format(as_json, output, form))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.arguments import connector_options, way_options, yes_option
+from aeron_spark.cli.arguments import connector_options, route_options, yes_option
 from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import (
     confirm,
@@ -47,7 +47,7 @@ def recordings() -> None:
 
 
 @recordings.command("list")
-@way_options
+@route_options
 @json_option
 def list_all(as_json: bool, **way: Any) -> None:
     """List all recordings, or those of --channel or --stream-id; starts none.
@@ -67,7 +67,7 @@ def list_all(as_json: bool, **way: Any) -> None:
 
 @recordings.command()
 @ids_argument
-@way_options
+@route_options
 @json_option
 def stop(ids: tuple[int, ...], as_json: bool, **way: Any) -> None:
     """Stop the recordings of these IDs, or of --channel and --stream-id, and the standing request that started them.
@@ -101,7 +101,7 @@ def stop(ids: tuple[int, ...], as_json: bool, **way: Any) -> None:
 
 @recordings.command()
 @ids_argument
-@way_options
+@route_options
 @yes_option
 @json_option
 def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **way: Any) -> None:
@@ -131,7 +131,7 @@ def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **way: Any) -> None:
 @contextmanager
 def _archives(way: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddress, ...], str | None, int | None]]:
     """Give the archives, and the channel and stream id where they are named."""
-    from aeron_spark.options import ReadOptions, direct_way
+    from aeron_spark.options import ReadOptions, direct_route
 
     given = connector_options(
         way["more"],
@@ -141,11 +141,11 @@ def _archives(way: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddress, ...],
         aeronDir=way["aeron_dir"],
     )
     no_stream = {"channel": "aeron:ipc", "streamId": "0"}  # options name a stream; its archives do not depend on it
-    parsed = direct_way(ReadOptions.parse(no_stream | given, streaming=False).way)
+    parsed = direct_route(ReadOptions.parse(no_stream | given, streaming=False).way)
     with interruption(), spoken_warnings(), operation():
-        from aeron_spark.direct.archives import reach
+        from aeron_spark.direct.archives import archives_of
 
-        yield reach(parsed).archives, given.get("channel"), parsed.stream_id if "streamId" in given else None
+        yield archives_of(parsed).archives, given.get("channel"), parsed.stream_id if "streamId" in given else None
 
 
 def _one_archive(archives: tuple[ArchiveAddress, ...], ids: tuple[int, ...]) -> tuple[ArchiveAddress, ...]:

@@ -11,10 +11,10 @@ from aeron_spark.cli.arguments import (
     check_client,
     needs_server,
     needs_stream,
+    route_given,
+    route_options,
     server_options,
     stream_option,
-    way_given,
-    way_options,
 )
 from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file
 from aeron_spark.cli.output import json_option, print_json, spoken_warnings
@@ -24,7 +24,7 @@ from aeron_spark.options import WriteOptions
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@way_options
+@route_options
 @click.option("--payload", type=click.Choice(["auto", "raw", "framed", "arrow"]), help="As what rows are sent.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="What the input is.  [default: by a file's ending]")
 @click.option("--ack", type=click.Choice(["auto", "archive", "driver"]), help="When a row counts as sent.")
@@ -56,7 +56,7 @@ def send(
     A line of text is a message. A line of JSON, and a row of a file, is a row (--payload arrow), or a message where it
     holds nothing but 'value' (or 'valueBase64') and 'reservedValue'.
     """
-    given = way_given(way, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None)
+    given = route_given(way, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None)
     if "server" in given and "stream" in given:
         _to_stream(ctx, given, files, form, commit_rows, as_json)
         return

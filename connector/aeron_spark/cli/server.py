@@ -15,7 +15,7 @@ from aeron_spark.cli.signals import stopping
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.options.row import Where
 
-LOOK: Final = 0.1  # seconds between two looks at whether to stop
+POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
 
 
 @click.command()
@@ -48,7 +48,7 @@ def server(
         options |= configured
     with stopping() as stopped:
         serving = Server(address or "", **options)
-        said = _Said(as_json)
+        said = _StatusPrinter(as_json)
         said.listen(serving)
         relay = Relay(serving)
         try:
@@ -56,7 +56,7 @@ def server(
             stopped.begin()
             said.listening(serving)
             while not stopped() and not serving.closed:
-                time.sleep(LOOK)
+                time.sleep(POLL_INTERVAL_S)
         finally:
             serving.close()
         said.event("stopped", passed_on=relay.passed_on, missed=relay.missed)
@@ -72,7 +72,7 @@ def _configuration(path: Path) -> dict[str, Any]:
         raise OptionError(error.what, remedy=error.remedy) from None
 
 
-class _Said:
+class _StatusPrinter:
     """Says what happens, one line each; that it listens before who has come, however soon that was."""
 
     def __init__(self, as_json: bool) -> None:

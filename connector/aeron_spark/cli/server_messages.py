@@ -19,7 +19,7 @@ from aeron_spark.cli.output import print_json, progress
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import AeronSparkError, DataFormatError, WaitTimeout
 
-LOOK: Final = 0.1  # seconds between two looks at whether to stop
+POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
 WAITING_MOST: Final = 10_000  # messages received and not written yet: then the server is held up
 
 
@@ -98,13 +98,13 @@ class _Arrivals:
         """Keep a message, once there is room; drop it where nothing is written any more."""
         while not self._closed:
             with suppress(queue.Full):
-                self._queue.put(message, timeout=LOOK)
+                self._queue.put(message, timeout=POLL_INTERVAL_S)
                 return
 
     def get(self) -> bytes | None:
-        """Return the next message; None where none comes within ``LOOK`` seconds."""
+        """Return the next message; None where none comes within ``POLL_INTERVAL_S`` seconds."""
         try:
-            return self._queue.get(timeout=LOOK)
+            return self._queue.get(timeout=POLL_INTERVAL_S)
         except queue.Empty:
             return None
 

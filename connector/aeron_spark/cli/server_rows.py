@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.reader import StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 
-LOOK: Final = 0.1  # seconds between two looks at whether to stop
+POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class _Sending:
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedRows:
     """What came, and whether a signal ended it."""
 
     rows: int = 0
@@ -151,12 +151,12 @@ class Received:
 def receive_rows(
     given: Mapping[str, str], out: Output, *, start: Any, follow: bool, count: int | None,
     timeout: float | None, metadata: bool, stopped: StopRequest,
-) -> Received:  # fmt: skip
+) -> ReceivedRows:  # fmt: skip
     """Write what is committed, and with ``follow`` what comes, until ``count`` rows came, or ``timeout`` is over."""
     from aeron_spark.client.opening import connect
 
     address, stream, options = stream_arguments(given)
-    came = Received()
+    came = ReceivedRows()
     schema: pa.Schema = RAW
     with connect(address, **options) as client, progress("receiving", None) as advance:
         try:
@@ -183,7 +183,7 @@ def _stopping(reader: StreamReader, stopped: Callable[[], bool]) -> Iterator[Non
     over = threading.Event()
 
     def look() -> None:
-        while not over.wait(LOOK):
+        while not over.wait(POLL_INTERVAL_S):
             if stopped():
                 reader.stop()
                 return

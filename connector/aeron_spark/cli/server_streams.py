@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.arguments import check_client, client_arguments, stream_named, way_given
+from aeron_spark.cli.arguments import check_client, client_arguments, route_given, stream_named
 from aeron_spark.cli.output import iso, print_json, print_table, size
 from aeron_spark.cli.signals import operation, stopping
 from aeron_spark.errors import DataLossError, OptionError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def server_given(way: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the options where ``way`` leads to a server, else None."""
-    given = way_given(way)
+    given = route_given(way)
     return given if "server" in given else None
 
 

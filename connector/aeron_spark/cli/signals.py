@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from aeron_spark.cli.arguments import PATIENCE
+from aeron_spark.cli.arguments import DEFAULT_TIMEOUT_S
 from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
 from aeron_spark.errors import AeronSparkError, OptionError
 
@@ -77,7 +77,7 @@ def stopping() -> Iterator[StopRequest]:
     from aeron_spark.aeron import jvm
 
     jvm.keep_signals()
-    with _handled(StopRequest(PATIENCE), signal.SIGINT, signal.SIGTERM) as request:
+    with _handled(StopRequest(DEFAULT_TIMEOUT_S), signal.SIGINT, signal.SIGTERM) as request:
         yield request
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from aeron_spark.cli import server_streams
-from aeron_spark.cli.arguments import needs_server, needs_stream, server_options, way_options, yes_option
+from aeron_spark.cli.arguments import needs_server, needs_stream, route_options, server_options, yes_option
 from aeron_spark.cli.main import NearestNames
 from aeron_spark.cli.output import confirm, json_option, needs_terminal
 from aeron_spark.cli.server_streams import named, server_given
@@ -28,7 +28,7 @@ def streams() -> None:
 
 
 @streams.command("list")
-@way_options
+@route_options
 @server_options
 @json_option
 def list_streams(as_json: bool, **way: Any) -> None:
@@ -43,7 +43,7 @@ def list_streams(as_json: bool, **way: Any) -> None:
 
 @streams.command()
 @click.argument("name", required=False)
-@way_options
+@route_options
 @server_options
 @json_option
 def describe(name: str | None, as_json: bool, **way: Any) -> None:
@@ -59,7 +59,7 @@ def describe(name: str | None, as_json: bool, **way: Any) -> None:
 
 @streams.command()
 @click.argument("name", required=False)
-@way_options
+@route_options
 @server_options
 @click.option("--before", metavar="POSITION|TIME", help="What lies before: a position, an ISO time, or such as -7d.")
 @click.option("--keep", metavar="SIZE", help="How much of each recording to keep, such as 10GiB.")
@@ -102,7 +102,7 @@ def purge(
 
 @streams.command()
 @click.argument("name", required=False)
-@way_options
+@route_options
 @server_options
 @recording_option
 @yes_option
@@ -123,7 +123,7 @@ def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bo
 
 @streams.command()
 @click.argument("name")
-@way_options
+@route_options
 @server_options
 @click.option("--partitions", type=click.IntRange(min=1), default=1, metavar="N", help="Partitions.  [default: 1]")
 @click.option(

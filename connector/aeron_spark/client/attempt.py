@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 
-from aeron_spark.connection.link import Link
+from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, RefusedError, Retry, WaitTimeout
 from aeron_spark.protocol.client_handshake import (
     Abandoned,
     Actions,
     ClientHandshake,
-    Connected,
+    HandshakeAccepted,
     Ignored,
     Reopen,
     Send,
     State,
 )
-from aeron_spark.transport.api import Arrived, Dialing, DuologueIds, Event, Failed, ImageLeft, Pair, Rejected
+from aeron_spark.transport.api import (
+    ChannelPair,
+    ClientTransport,
+    ImageUnavailable,
+    LinkIds,
+    MessageArrived,
+    PublicationRejected,
+    SubscriptionFailed,
+    TransportEvent,
+)
 
 
 class Attempt:
@@ -29,11 +38,11 @@ class Attempt:
     """
 
     def __init__(
-        self, dialing: Dialing, machine: ClientHandshake, settings: LinkSettings, server: str, now: float, *,
+        self, dialing: ClientTransport, machine: ClientHandshake, settings: LinkSettings, server: str, now: float, *,
         asked_twice: bool,
     ) -> None:  # fmt: skip
-        self.link: Link | None = None
-        self.connected: Connected | None = None
+        self.link: LinkEnds | None = None
+        self.connected: HandshakeAccepted | None = None
         self.error: AeronSparkError | None = None
         self.put_off = self.refused_for_good = False
         self._dialing = dialing
@@ -43,31 +52,33 @@ class Attempt:
         self._unsent: deque[bytes] = deque()
         self._said_open = False
         self._deadline = now + settings.times.setup_seconds
-        self._knocking: Pair | None = dialing.knock()
+        self._path: ChannelPair | None = dialing.open_path()
         self._asked_twice = asked_twice
-        self._spare: Pair | None = None
+        self._spare: ChannelPair | None = None
 
     @property
     def tokens(self) -> frozenset[int]:
         """The ways in that are its own."""
-        ways = (self._knocking, self.link.pair if self.link is not None else None)
+        ways = (self._path, self.link.pair if self.link is not None else None)
         return frozenset(pair.token for pair in ways if pair is not None)
 
-    def event(self, event: Event, now: float) -> None:
+    def event(self, event: TransportEvent, now: float) -> None:
         """Something came for the handshake's way in."""
-        knocking = self._knocking
+        knocking = self._path
         if knocking is None:
             return
         match event:
-            case Arrived():
+            case MessageArrived():
                 self._do(self._machine.packet(event.payload, now), now)
-            case Rejected() if event.session_id == knocking.outgoing.session_id:
+            case PublicationRejected() if event.session_id == knocking.publication.session_id:
                 self._do(self._machine.hint(event.reason, now), now)
-            case Rejected() if self._spare is not None and event.session_id == self._spare.outgoing.session_id:
+            case PublicationRejected() if (
+                self._spare is not None and event.session_id == self._spare.publication.session_id
+            ):
                 self._close_spare()  # the server did not wait for the cookie
-            case ImageLeft() if self._machine.state is not State.CONNECTED:
-                self._do(self._machine.way_lost(now), now)
-            case Failed():
+            case ImageUnavailable() if self._machine.state is not State.CONNECTED:
+                self._do(self._machine.path_lost(now), now)
+            case SubscriptionFailed():
                 self._fail(_not_opened(f"the way to {self._server}", event.reason))
             case _:
                 pass
@@ -76,13 +87,13 @@ class Attempt:
         """Go on where something has become ready; whether something may be soon. ``received`` is for OPEN."""
         if self.error is not None:
             return False
-        knocking = self._knocking
+        knocking = self._path
         if knocking is not None and self.link is None:
-            if knocking.outgoing.failure:
-                self._fail(_not_opened(f"the way to {self._server}", knocking.outgoing.failure))
+            if knocking.publication.failure:
+                self._fail(_not_opened(f"the way to {self._server}", knocking.publication.failure))
                 return False
             if self._machine.state is State.NEW:
-                if knocking.outgoing.connected:
+                if knocking.publication.connected:
                     self._do(self._machine.start(now), now)
                 elif now >= self._deadline:
                     self._fail(
@@ -103,7 +114,7 @@ class Attempt:
         """Whether it awaits what does not end a poll: room. Answers do, and whoever hears us for the first time."""
         if self.link is not None:
             return self.link.blocked
-        return bool(self._unsent) and self._knocking is not None and self._knocking.outgoing.connected
+        return bool(self._unsent) and self._path is not None and self._path.publication.connected
 
     def why_not(self, before: AeronSparkError | None) -> AeronSparkError:
         """Why there is no connection yet, when its time is over before the step's own.
@@ -126,16 +137,16 @@ class Attempt:
 
     def leave_door(self) -> None:
         """Close the handshake's ways."""
-        knocking, self._knocking = self._knocking, None
+        knocking, self._path = self._path, None
         if knocking is not None:
             self._close_spare()
-            knocking.outgoing.close()
-            self._dialing.inbox.close_way(knocking.token)
+            knocking.publication.close()
+            self._dialing.inbox.close_subscription(knocking.token)
 
-    def _open(self, link: Link, received: int, now: float) -> None:
-        outgoing = link.pair.outgoing
-        if outgoing.failure:
-            self._fail(_not_opened(f"the duologue with {self._server}", outgoing.failure))
+    def _open(self, link: LinkEnds, received: int, now: float) -> None:
+        publication = link.pair.publication
+        if publication.failure:
+            self._fail(_not_opened(f"the duologue with {self._server}", publication.failure))
         elif self._said_open and link.blocked:
             link.retry(now)
         elif link.connected and not self._said_open:  # the way in may be opened anew before: see Branch.opening
@@ -156,12 +167,12 @@ class Attempt:
                     self._unsent.append(packet)
                     self._send(now)
                 case Reopen():
-                    assert self._knocking is not None  # the machine speaks of it only while it is there
+                    assert self._path is not None  # the machine speaks of it only while it is there
                     self._unsent.clear()
-                    before, spare = self._knocking, self._spare
-                    self._knocking, self._spare = spare or self._dialing.knock_again(before), None
-                    before.outgoing.close()
-                case Connected():
+                    before, spare = self._path, self._spare
+                    self._path, self._spare = spare or self._dialing.reopen_path(before), None
+                    before.publication.close()
+                case HandshakeAccepted():
                     self._connect(action, now)
                 case Abandoned(error, put_off, proved):
                     self.put_off = put_off
@@ -170,36 +181,36 @@ class Attempt:
                 case Ignored():
                     pass
 
-    def _connect(self, connected: Connected, now: float) -> None:
+    def _connect(self, connected: HandshakeAccepted, now: float) -> None:
         ack = connected.ack
-        ids = DuologueIds(
+        ids = LinkIds(
             ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
             ack.control_port if ack.duologue == "mdc" else None,
         )  # fmt: skip
         try:
-            pair = self._dialing.open_duologue(ids, self._settings.wishes)
+            pair = self._dialing.open_link(ids, self._settings.channel_settings)
         except AeronSparkError as error:
             self._fail(error)
             return
         self._deadline = now + self._settings.times.setup_seconds
-        most = min(self._settings.wishes.max_message, ack.max_message)
+        most = min(self._settings.channel_settings.max_message, ack.max_message)
         self.connected = connected
-        self.link = Link(pair, connected.sealing, connected.opening, self._settings.times, most, now)
+        self.link = LinkEnds(pair, connected.sealing, connected.opening, self._settings.times, most, now)
 
     def _send(self, now: float) -> None:
-        knocking = self._knocking
-        while self._unsent and knocking is not None and knocking.outgoing.connected:
-            if knocking.outgoing.offer(self._unsent[0]) is not None:
+        knocking = self._path
+        while self._unsent and knocking is not None and knocking.publication.connected:
+            if knocking.publication.offer(self._unsent[0]) is not None:
                 return
             self._unsent.popleft()
             if self._asked_twice:  # the way for the cookie opens while the first HELLO is on its way
                 self._asked_twice = False
-                self._spare = self._dialing.knock_again(knocking)
+                self._spare = self._dialing.reopen_path(knocking)
 
     def _close_spare(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
-            spare.outgoing.close()
+            spare.publication.close()
 
     def _fail(self, error: AeronSparkError) -> None:
         if self.error is None:

@@ -8,14 +8,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final, Literal
 
-from aeron_spark.client.branching import open_branch
+from aeron_spark.client.branching import open_bulk_link
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.steering import Steering
-from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.transport.api import Dialing
+from aeron_spark.transport.api import ClientTransport
 from aeron_spark.waiting import result_within
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
@@ -34,7 +34,7 @@ class ClientCore(Steering):
 
     def __init__(
         self,
-        dial: Callable[[], Dialing],
+        dial: Callable[[], ClientTransport],
         server: ServerName,
         store: PeerStore,
         settings: ClientSettings | None = None,
@@ -146,14 +146,14 @@ class ClientCore(Steering):
         finally:
             self._reconnects = False
 
-    def branch(self, timeout: float | None = None) -> Branch:
+    def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a further duologue of the connection, for bulk, without another handshake; ``timeout`` in seconds.
 
         Raises WaitTimeout, RefusedError where the server gives no more, ConnectError while there is no connection.
         """
         seconds = self._client_settings.connect_seconds if timeout is None else timeout
-        return open_branch(
-            self.connection, self.branches, lambda: self._dialing, self._settings, self.on_agent, seconds
+        return open_bulk_link(
+            self.connection, self.bulk_links, lambda: self._dialing, self._settings, self.on_agent, seconds
         )
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from aeron_spark.errors import AeronSparkError, UsageError
 from aeron_spark.protocol.access import PeerStore, ServerName, ServerTrust, judge_server, pinned_key_differs
 
 
-class Judge:
+class ServerKeyVerifier:
     """For the agent alone. The store, which is files or the program's own, is asked in ``pool``."""
 
     def __init__(self, store: PeerStore, server: ServerName, settings: ClientSettings, pool: Executor) -> None:

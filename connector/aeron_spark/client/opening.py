@@ -11,7 +11,7 @@ from typing import Any, Final
 from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver_server import ports_of_server
-from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.options import ClientOptions, client_options
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.streaming import StreamingClient
@@ -19,9 +19,9 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import ConnectError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.known_servers import ipc_server, network_server
-from aeron_spark.keys.stores import FilePeerStore, KeyPlaces
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 
 SHORTEST_SECONDS: Final = 0.1  # for the handshake, however little time the start of the media driver has left
 
@@ -34,7 +34,7 @@ class Client(StreamingClient):
     """
 
     def __init__(
-        self, place: Place, store: PeerStore, settings: ClientSettings, options: ClientOptions,
+        self, place: ServerAddress, store: PeerStore, settings: ClientSettings, options: ClientOptions,
         connection_class: type[Connection], *, by: float | None = None,
     ) -> None:  # fmt: skip
         self._node = node.ensure(options.aeron_dir, timeout=_seconds_to_start(by))
@@ -89,7 +89,7 @@ class Client(StreamingClient):
             lease.close()
         self._node.close()
 
-    def _dial_aeron(self) -> AeronDialing:
+    def _dial_aeron(self) -> AeronClientTransport:
         # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
         fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_to_start(self._by))
         self._node.close()
@@ -97,13 +97,13 @@ class Client(StreamingClient):
         link = self._client_settings.link
         lease = lease_client(self._node.aeron_dir)
         self._leases.append(lease)
-        return AeronDialing(
+        return AeronClientTransport(
             lease.client,
             self._at,
-            wishes=link.wishes,
+            channel_settings=link.channel_settings,
             ports=self._options.ports,
             idle=self._options.idle,
-            max_message=link.wishes.of_branch(is_ipc=self._at.media == "ipc").max_message,
+            max_message=link.channel_settings.for_bulk_link(is_ipc=self._at.media == "ipc").max_message,
         )
 
 
@@ -152,7 +152,7 @@ def _seconds_to_start(by: float | None) -> float:
     return node.START_TIMEOUT if by is None else max(0.0, by - time.monotonic())
 
 
-def _place(given: ClientOptions, aeron_dir: str) -> Place:
+def _place(given: ClientOptions, aeron_dir: str) -> ServerAddress:
     """Where to go: shared memory where the wanted server says that it listens there, else the network."""
     if given.ipc == "never" or not given.may_be_ipc:
         return given.place
@@ -164,16 +164,16 @@ def _place(given: ClientOptions, aeron_dir: str) -> Place:
             remedy="Give host:port, or start the server on the same aeronDir with ipc=true.",
         )
     if given.ipc == "only" or (ports is not None and given.place.data_port in ports):
-        return Place(media="ipc")
+        return ServerAddress(media="ipc")
     return given.place
 
 
 def _store(given: ClientOptions) -> PeerStore:
-    places = KeyPlaces.below(node.config_home(os.environ))
+    places = KeyPaths.below(node.config_home(os.environ))
     if given.known_servers:
         places = replace(places, known_servers=Path(given.known_servers))
     return FilePeerStore(places, None if given.identity is None else load_identity(given.identity))
 
 
-def _name(place: Place, aeron_dir: str) -> ServerName:
+def _name(place: ServerAddress, aeron_dir: str) -> ServerName:
     return ipc_server(Path(aeron_dir)) if place.media == "ipc" else network_server(place.host, place.data_port)

@@ -10,13 +10,13 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.options import link_settings, shared_secret
 from aeron_spark.errors import OptionError
 from aeron_spark.options.endpoint_values import public_key
-from aeron_spark.options.given import Given
+from aeron_spark.options.given import OptionReader
 from aeron_spark.options.row import Where
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.transport.addresses import ip_of
-from aeron_spark.transport.api import Place
-from aeron_spark.transport.endpoint_channels import Address, ClientPorts, client_ports, server_address
+from aeron_spark.transport.api import ServerAddress
+from aeron_spark.transport.endpoint_channels import ClientPorts, EndpointAddress, client_ports, server_address
 
 Ipc = Literal["auto", "only", "never"]
 
@@ -26,7 +26,7 @@ class ClientOptions:
     """Checked; nothing was started. None: the default place, or ports that the system chooses."""
 
     settings: ClientSettings
-    place: Place
+    place: ServerAddress
     ipc: Ipc
     idle: str
     ports: ClientPorts | None = None
@@ -48,8 +48,8 @@ def client_options(address: str = "", options: Mapping[str, object] | None = Non
 
     Raises OptionError, one sentence and a remedy, for the first thing wrong.
     """
-    given = Given(_with_key_as_text(options or {}), Where.CLIENT)
-    found = server_address(address) if address else Address(Place(media="ipc"))
+    given = OptionReader(_with_key_as_text(options or {}), Where.CLIENT)
+    found = server_address(address) if address else EndpointAddress(ServerAddress(media="ipc"))
     return ClientOptions(
         settings=_settings(given),
         place=found.place,
@@ -67,7 +67,7 @@ def client_settings(options: Mapping[str, object]) -> ClientSettings:
     return client_options("", options).settings
 
 
-def _settings(given: Given) -> ClientSettings:
+def _settings(given: OptionReader) -> ClientSettings:
     step = given.seconds("stepTimeout")
     server_key, validate = given.read("serverKey", public_key), given.flag("validate")
     if server_key is not None and not validate:
@@ -97,7 +97,7 @@ def _settings(given: Given) -> ClientSettings:
     )
 
 
-def _ipc(given: Given, address: Address) -> Ipc:
+def _ipc(given: OptionReader, address: EndpointAddress) -> Ipc:
     ipc = cast("Ipc", given.choice("ipc"))
     if address.is_ipc:
         if ipc == "never":
@@ -109,7 +109,7 @@ def _ipc(given: Given, address: Address) -> Ipc:
     return ipc
 
 
-def _aeron_dir(given: Given, address: Address) -> str | None:
+def _aeron_dir(given: OptionReader, address: EndpointAddress) -> str | None:
     chosen = given.text("aeronDir")
     if chosen is not None and address.aeron_dir is not None and chosen != address.aeron_dir:
         raise OptionError(

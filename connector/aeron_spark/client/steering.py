@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from typing import Final
 
 from aeron_spark.client.attempt import Attempt
-from aeron_spark.client.judge import Judge
+from aeron_spark.client.judge import ServerKeyVerifier
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.carrier import closed_here
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.home import Who
-from aeron_spark.connection.link import Link
-from aeron_spark.connection.loop import Reopening
+from aeron_spark.connection.endpoint import Runtime
+from aeron_spark.connection.home import PeerInfo
+from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -32,14 +32,14 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_handshake import ClientHandshake
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
 from aeron_spark.protocol.type_comparison import type_digests
-from aeron_spark.transport.api import Dialing, Event, Inbox, Lost
+from aeron_spark.transport.api import ClientTransport, DriverLost, Inbox, TransportEvent
 
 CLOSED_BY_PEER: Final = "the server closed the connection"
 CONNECT_AGAIN: Final = "client.connect() tries again"
 WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is a media driver again
 
 
-class Steering(Endpoint):
+class Steering(Runtime):
     """Everything here but ``__init__`` runs on the agent, or after its end.
 
     A ``candidate`` is the connection of a new session whose first frame is awaited; it becomes the connection then.
@@ -49,7 +49,7 @@ class Steering(Endpoint):
     """
 
     def __init__(
-        self, dial: Callable[[], Dialing], server: ServerName, store: PeerStore, settings: ClientSettings,
+        self, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore, settings: ClientSettings,
         connection_class: type[Connection], *, is_ipc: bool, data_port: int,
     ) -> None:  # fmt: skip
         self._client_settings = settings
@@ -60,13 +60,13 @@ class Steering(Endpoint):
         self._identity = store.identity()
         self._is_ipc = is_ipc
         self._port = 0 if is_ipc else data_port or server.port
-        self._reopening = Reopening(dial, self._listening)
+        self._reopening = TransportReopening(dial, self._listening)
         self._connection: Connection | None = None
         self._candidate: Connection | None = None
-        self._link: Link | None = None
+        self._link: LinkEnds | None = None
         self._ticket = secrets.token_bytes(TICKET_BYTES)  # the last one, of the candidate if there is one
         self._attempt: Attempt | None = None
-        self._judge = Judge(store, server, settings, self._listening)
+        self._judge = ServerKeyVerifier(store, server, settings, self._listening)
         self._wanted = False  # whether to connect, or to come back
         self._stopped: AeronSparkError | None = None  # why it neither is connected nor tries to be
         self._reconnects = False  # whether a thread of the program leaves the link to resume the session at once
@@ -101,8 +101,8 @@ class Steering(Endpoint):
         connection = self._connection
         return [] if connection is None else [connection]
 
-    def _other_event(self, event: Event, now: float) -> None:
-        if isinstance(event, Lost):
+    def _other_event(self, event: TransportEvent, now: float) -> None:
+        if isinstance(event, DriverLost):
             lost = TransportError(f"the media driver is gone: {event.reason}")
             self._failure = None
             self._reopening.begin(now)
@@ -197,7 +197,7 @@ class Steering(Endpoint):
             self._attempt_failed(attempt.why_not(self._failure if self._put_off else None), now, put_off=True)
         return soon
 
-    def _accepted(self, attempt: Attempt, link: Link, now: float) -> bool:
+    def _accepted(self, attempt: Attempt, link: LinkEnds, now: float) -> bool:
         """The server has accepted: its duologue is being opened. Whether it can be."""
         assert attempt.connected is not None  # the attempt has a link by it alone
         ack, awaited, owner = attempt.connected.ack, self._candidate, self._connection
@@ -217,12 +217,12 @@ class Steering(Endpoint):
 
     def _new_connection(self, server_key: bytes, number: int) -> Connection:
         host = "" if self._is_ipc else self._server.host
-        who = Who(
+        who = PeerInfo(
             server_key, self._client_settings.tag, host, self._port, self._is_ipc, self._judge.trust.remote_key_changed
         )
         return self._connection_class(self, who, number)
 
-    def _opened(self, connection: Connection, link: Link, received: int, now: float) -> None:
+    def _opened(self, connection: Connection, link: LinkEnds, received: int, now: float) -> None:
         if self._judge.trust.remember:
             self._listening.submit(self._remember, connection)
         attempt, self._attempt = self._attempt, None
@@ -262,7 +262,7 @@ class Steering(Endpoint):
         except Exception as error:  # of files, or of a store of the program's own
             self.report(connection, error)
 
-    def _unproved(self, connection: Connection, link: Link, error: AeronSparkError, now: float) -> None:
+    def _unproved(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         # reported already; nobody but the server can have sealed DONE_ACK, so that another attempt may well succeed
         self._drop(link)
         why = f"the duologue with {self._server} began with a frame that is not the server's: {error.what}"
@@ -338,9 +338,9 @@ class Steering(Endpoint):
         if not self._client_settings.reconnect:
             self._over(connection, why)
 
-    def _image_left(self, connection: Connection, link: Link, now: float) -> None:
+    def _image_left(self, connection: Connection, link: LinkEnds, now: float) -> None:
         # its publication was closed, or Aeron gave it up: nothing comes over this duologue any more
-        self._way_lost(connection, link, TransportError(f"{self._server} has left the duologue"), now)
+        self._path_lost(connection, link, TransportError(f"{self._server} has left the duologue"), now)
 
     def _tick(self, now: float) -> None:
         super()._tick(now)

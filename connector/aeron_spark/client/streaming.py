@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
-from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.asking import StreamSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from aeron_spark.stream_client.admin import StreamInfo
     from aeron_spark.stream_client.buffered_writer import BufferedWriter
-    from aeron_spark.stream_client.reader import StreamReader, Where
+    from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 
 ANSWER_SECONDS: Final = 20.0  # for one question, an outage included
@@ -33,7 +33,7 @@ class StreamingClient(ClientProgram):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._streams_lock = threading.Lock()
-        self._asking: Asking | None = None
+        self._asking: StreamSession | None = None
         self._buffered: weakref.WeakSet[BufferedWriter] = weakref.WeakSet()
 
     def streams(self) -> list[StreamInfo]:
@@ -126,7 +126,7 @@ class StreamingClient(ClientProgram):
         return made
 
     def reader(
-        self, stream: str, *, start: Where = "earliest", end: Where | None = None, follow: bool = False,
+        self, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None, follow: bool = False,
         partitions: Sequence[int] | None = None, schema: pa.Schema | None = None, metadata: bool = False,
         timeout: float | None = None,
     ) -> StreamReader:  # fmt: skip
@@ -151,10 +151,10 @@ class StreamingClient(ClientProgram):
         if self._asking is not None:
             self._asking.close()
 
-    def _asks(self) -> Asking:
+    def _asks(self) -> StreamSession:
         with self._streams_lock:
             if self._asking is None:
-                self._asking = Asking(self, ANSWER_SECONDS)
+                self._asking = StreamSession(self, ANSWER_SECONDS)
             return self._asking
 
     def _look_at(self, stream: str) -> None:

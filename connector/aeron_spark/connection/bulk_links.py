@@ -13,35 +13,42 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.link import PATIENCE, Link
+from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
 from aeron_spark.protocol.access import same_owner
-from aeron_spark.protocol.bulk import Piece
+from aeron_spark.protocol.bulk import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
-from aeron_spark.transport.api import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox
+from aeron_spark.transport.api import (
+    ImageAvailable,
+    ImageUnavailable,
+    Inbox,
+    MessageArrived,
+    SubscriptionFailed,
+    TransportEvent,
+)
 
 if TYPE_CHECKING:
     from aeron_spark.connection.connection import Connection
 
 WAITING_BYTES: Final = 4 << 20  # received and not taken yet, before Aeron's window holds the sender up
 
-DATA: Final = bytes([Piece.DATA])
+DATA: Final = bytes([BulkFrameKind.DATA])
 
-ALIVE: Final = bytes([Piece.ALIVE])
+ALIVE: Final = bytes([BulkFrameKind.ALIVE])
 
-CLOSE: Final = bytes([Piece.CLOSE])
+CLOSE: Final = bytes([BulkFrameKind.CLOSE])
 
 
-class Branch:
+class BulkLink:
     """One end. ``number`` is the same at both; :meth:`send` is for one thread, :meth:`receive` for another.
 
     ``begins``: this end says OPEN first, and the other answers.
     """
 
     def __init__(
-        self, home: Branches, connection: Connection, link: Link, number: int, label: str, *, begins: bool
+        self, home: BulkLinks, connection: Connection, link: LinkEnds, number: int, label: str, *, begins: bool
     ) -> None:
         self.connection = connection
         self.number = number
@@ -88,7 +95,7 @@ class Branch:
         end = time.monotonic() + timeout
         with self._sending:
             self._settle(end)
-            if not self.link.send([DATA, *parts], time.monotonic(), PATIENCE):
+            if not self.link.send([DATA, *parts], time.monotonic(), OFFER_TIMEOUT_S):
                 self._settle(end)
 
     def send_from(self, memory: memoryview, *, timeout: float) -> None:
@@ -100,7 +107,7 @@ class Branch:
         memory[:1] = DATA
         with self._sending:
             self._settle(end)
-            if not self.link.send([memory], time.monotonic(), PATIENCE):
+            if not self.link.send([memory], time.monotonic(), OFFER_TIMEOUT_S):
                 self._settle(end)
 
     def receive(self, timeout: float) -> memoryview | None:
@@ -150,7 +157,7 @@ class Branch:
                 finally:
                     self._sending.release()
             return not self._open_taken
-        failure = self.link.pair.outgoing.failure
+        failure = self.link.pair.publication.failure
         if failure:
             self.end(TransportError(f"{self.label} could not be opened: {failure}"))
         elif self._begins and self.link.connected:
@@ -171,11 +178,11 @@ class Branch:
             return
         plain = self.link.opening.open(payload)
         match plain[0] if len(plain) else 0:
-            case Piece.DATA:
+            case BulkFrameKind.DATA:
                 self._keep(plain[1:])
-            case Piece.ALIVE:
+            case BulkFrameKind.ALIVE:
                 pass
-            case Piece.CLOSE:
+            case BulkFrameKind.CLOSE:
                 self.end(EndedError(f"the other side closed {self.label}", remedy="Open another one"))
             case _:
                 raise DataFormatError(f"a frame of {self.label} is of no kind", remedy="Use the same release")
@@ -198,8 +205,8 @@ class Branch:
         """Tell the peer, if there is room."""
         with self._sending:
             now = time.monotonic()
-            if self.open and self.link.retry(now, PATIENCE):
-                self.link.send([CLOSE], now, PATIENCE)
+            if self.open and self.link.retry(now, OFFER_TIMEOUT_S):
+                self.link.send([CLOSE], now, OFFER_TIMEOUT_S)
 
     def end(self, error: AeronSparkError) -> None:
         """It is over: whoever waits hears ``error``; what had arrived can still be taken."""
@@ -209,7 +216,7 @@ class Branch:
                 self._home.ended(self)
             self._changed.notify_all()
 
-    def close_way_out(self) -> None:
+    def close_publication(self) -> None:
         """Close the publication, once nobody offers on it; offers do not wait for long."""
         with self._sending:
             self.link.close()
@@ -233,7 +240,7 @@ class Branch:
         while True:
             self.check()
             now = time.monotonic()
-            if self.link.retry(now, PATIENCE):
+            if self.link.retry(now, OFFER_TIMEOUT_S):
                 return
             if now >= end:
                 result = self.link.last_result
@@ -248,7 +255,7 @@ SERVICE: Final = FIRST_SERVICE  # the number of the object through which a clien
 METHODS: Final = ("open",)
 
 
-class Rooms(Protocol):
+class BulkLinkOwner(Protocol):
     """What branches need of their endpoint."""
 
     def inbox_now(self) -> Inbox:
@@ -258,82 +265,82 @@ class Rooms(Protocol):
         """Run a job on the agent."""
 
 
-class Branches:
+class BulkLinks:
     """``gone`` is called on the agent for each that ended. Methods are the agent's, but for those named thread-safe."""
 
-    gone: Callable[[Branch], object]
+    gone: Callable[[BulkLink], object]
 
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: BulkLinkOwner) -> None:
         self.gone = id  # nothing to do
         self._rooms = rooms
-        self._by_token: dict[int, Branch] = {}
-        self._by_number: dict[tuple[int, int], Branch] = {}
+        self._by_token: dict[int, BulkLink] = {}
+        self._by_number: dict[tuple[int, int], BulkLink] = {}
         self._lock = threading.Lock()
         self.opened = 0  # since the start, for whoever counts them against handshakes
 
     def __len__(self) -> int:
         return len(self._by_token)
 
-    def add(self, branch: Branch) -> None:
+    def add(self, bulk_link: BulkLink) -> None:
         """Take over a branch whose ways are being opened."""
         with self._lock:
-            self._by_token[branch.link.token] = branch
-            self._by_number[id(branch.connection), branch.number] = branch
+            self._by_token[bulk_link.link.token] = bulk_link
+            self._by_number[id(bulk_link.connection), bulk_link.number] = bulk_link
             self.opened += 1
 
-    def of(self, connection: Connection, number: int) -> Branch:
+    def of(self, connection: Connection, number: int) -> BulkLink:
         """Return a connection's branch of this number. Raises EndedError where it has none. Thread-safe."""
         with self._lock:
-            branch = self._by_number.get((id(connection), number))
-        if branch is None:
+            bulk_link = self._by_number.get((id(connection), number))
+        if bulk_link is None:
             raise EndedError(f"{connection.label} has no branch {number}", remedy="Open another one")
-        return branch
+        return bulk_link
 
     def count(self, connection: Connection) -> int:
         """Return how many a connection has. Thread-safe."""
         with self._lock:
-            return sum(1 for branch in self._by_token.values() if branch.connection is connection)
+            return sum(1 for bulk_link in self._by_token.values() if bulk_link.connection is connection)
 
-    def event(self, event: Event, now: float) -> bool:
+    def event(self, event: TransportEvent, now: float) -> bool:
         """Take an event; whether it was of a branch."""
-        branch = self._by_token.get(getattr(event, "token", -1))
-        if branch is None:
+        bulk_link = self._by_token.get(getattr(event, "token", -1))
+        if bulk_link is None:
             return False
-        link = branch.link
+        link = bulk_link.link
         match event:
-            case Arrived() if event.image == link.image:
+            case MessageArrived() if event.image == link.image:
                 try:
-                    branch.arrived(event.payload, now)
+                    bulk_link.arrived(event.payload, now)
                 except (TamperedError, DataFormatError) as error:
-                    branch.end(error)
-            case ImageJoined():
+                    bulk_link.end(error)
+            case ImageAvailable():
                 if link.image is None and same_owner(event.source, link.owner):
                     link.image = event.image
                 else:
                     self._rooms.inbox_now().reject(event.image, "aeron-spark/1 FAILED not-permitted not yours")
-            case ImageLeft() if event.image == link.image:
-                branch.end(TransportError(f"the other side has left {branch.label}", remedy="Open another one"))
-            case Failed():
-                branch.end(TransportError(f"{branch.label} could not be opened: {event.reason}"))
+            case ImageUnavailable() if event.image == link.image:
+                bulk_link.end(TransportError(f"the other side has left {bulk_link.label}", remedy="Open another one"))
+            case SubscriptionFailed():
+                bulk_link.end(TransportError(f"{bulk_link.label} could not be opened: {event.reason}"))
             case _:
                 pass
         return True
 
     def work(self, now: float) -> bool:
         """Go on with those that are being opened; whether something is about to happen."""
-        opening = [branch for branch in self._by_token.values() if not branch.opened]
-        return sum(branch.opening(now) for branch in opening) > 0
+        opening = [bulk_link for bulk_link in self._by_token.values() if not bulk_link.opened]
+        return sum(bulk_link.opening(now) for bulk_link in opening) > 0
 
     def tick(self, now: float) -> None:
         """Look after the time of all."""
-        for branch in list(self._by_token.values()):
-            branch.tick(now)
+        for bulk_link in list(self._by_token.values()):
+            bulk_link.tick(now)
 
     def fail_all(self, error: AeronSparkError) -> None:
         """Everything is over: the driver is gone, or the endpoint is closed."""
-        for branch in list(self._by_token.values()):
-            branch.end(error)
-            self._remove(branch)
+        for bulk_link in list(self._by_token.values()):
+            bulk_link.end(error)
+            self._remove(bulk_link)
 
     # What follows is for the branches, in any thread.
 
@@ -345,23 +352,23 @@ class Branches:
         """Take it again."""
         self._rooms.inbox_now().resume(token)
 
-    def leave(self, branch: Branch) -> None:
+    def leave(self, bulk_link: BulkLink) -> None:
         """Close from our side."""
-        if not branch.closed:
-            branch.say_close()
-            branch.end(EndedError(f"{branch.label} is closed", remedy="Open another one"))
+        if not bulk_link.closed:
+            bulk_link.say_close()
+            bulk_link.end(EndedError(f"{bulk_link.label} is closed", remedy="Open another one"))
 
-    def ended(self, branch: Branch) -> None:
+    def ended(self, bulk_link: BulkLink) -> None:
         """Have the agent give back what it held."""
-        self._rooms.later(lambda: self._remove(branch))
+        self._rooms.later(lambda: self._remove(bulk_link))
 
-    def _remove(self, branch: Branch) -> None:
+    def _remove(self, bulk_link: BulkLink) -> None:
         with self._lock:
-            known = self._by_token.get(branch.link.token) is branch  # a new inbox counts its tokens from 1 again
+            known = self._by_token.get(bulk_link.link.token) is bulk_link  # a new inbox counts its tokens from 1 again
             if known:
-                del self._by_token[branch.link.token]
-                self._by_number.pop((id(branch.connection), branch.number), None)
+                del self._by_token[bulk_link.link.token]
+                self._by_number.pop((id(bulk_link.connection), bulk_link.number), None)
         if known:
-            self._rooms.inbox_now().close_way(branch.link.token)
-            branch.close_way_out()
-            self.gone(branch)
+            self._rooms.inbox_now().close_subscription(bulk_link.link.token)
+            bulk_link.close_publication()
+            self.gone(bulk_link)

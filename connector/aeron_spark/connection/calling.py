@@ -9,18 +9,18 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from aeron_spark.connection.carrier import Carrier
-from aeron_spark.connection.home import Home
+from aeron_spark.connection.home import ConnectionOwner
 from aeron_spark.connection.listeners import LOG
 from aeron_spark.errors import AeronSparkError, OptionError
-from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
-from aeron_spark.protocol.rpc_calls import Calls, Ended
+from aeron_spark.protocol.rpc_calls import Calls, EndedCall
 from aeron_spark.protocol.rpc_dispatch import Dispatcher, Invocation
 from aeron_spark.protocol.rpc_messages import (
     Call,
     Create,
     Delete,
-    Gone,
+    ObjectEnded,
     Request,
     Target,
     call_name,
@@ -42,9 +42,15 @@ class Calling:
     """``send`` sends a record, whatever its size."""
 
     def __init__(
-        self, carrier: Carrier, home: Home, permit: Permit, send: Send, report: Callable[[BaseException], None],
-        number: int, label: Callable[[], str],
-    ) -> None:  # fmt: skip
+        self,
+        carrier: Carrier,
+        home: ConnectionOwner,
+        permit: Permit,
+        send: Send,
+        report: Callable[[BaseException], None],
+        number: int,
+        label: Callable[[], str],
+    ) -> None:
         settings = home.settings
         self._carrier = carrier
         self._home = home
@@ -61,7 +67,9 @@ class Calling:
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory make an object, and return its stand-in."""
-        proxy = self._request(Kind.OBJECT, Create(factory, args, kwargs), CALL_TIMEOUT if timeout is None else timeout)
+        proxy = self._request(
+            RecordKind.OBJECT, Create(factory, args, kwargs), CALL_TIMEOUT if timeout is None else timeout
+        )
         assert isinstance(proxy, Proxy)  # the dispatcher answers a creation by a reference, whatever was made
         return proxy
 
@@ -70,7 +78,7 @@ class Calling:
         target = remote_of(proxy).target
         if not isinstance(target, int):
             raise OptionError(f"{proxy!r} is a global object, which its own side ends", remedy="Leave it")
-        self._request(Kind.OBJECT, Delete(target), CALL_TIMEOUT if timeout is None else timeout)
+        self._request(RecordKind.OBJECT, Delete(target), CALL_TIMEOUT if timeout is None else timeout)
         with self._carrier.lock:
             self.objects.ended_there(target)
 
@@ -80,21 +88,23 @@ class Calling:
             number = self.objects.end(value)
             if number is None:
                 return False
-            record = encode_object(0, Gone(number), self._home.types, self.objects)
-        self._send(Kind.OBJECT, record, None)
+            record = encode_object(0, ObjectEnded(number), self._home.types, self.objects)
+        self._send(RecordKind.OBJECT, record, None)
         return True
 
     def asked(self, kind: int, payload: Buffer) -> None:
         """The peer calls, or asks for an object."""
         with self._carrier.lock:
-            taken = self.dispatcher.call(payload) if kind == Kind.CALL else self.dispatcher.object_request(payload)
+            taken = (
+                self.dispatcher.call(payload) if kind == RecordKind.CALL else self.dispatcher.object_request(payload)
+            )
         if isinstance(taken, Invocation):
             try:
                 self._home.working.submit(self._run, taken)
             except RuntimeError:  # the endpoint is closing
                 return
         elif taken is not None:
-            self._send(Kind.RETURN, taken, None)
+            self._send(RecordKind.RETURN, taken, None)
 
     def answered(self, payload: Buffer) -> None:
         """The peer answers."""
@@ -128,9 +138,9 @@ class Calling:
         if mode is Mode.ONE_WAY:
             with self._carrier.lock:
                 record = self.calls.one_way(call)
-            self._send(Kind.CALL, record, self._until(None))
+            self._send(RecordKind.CALL, record, self._until(None))
             return None
-        return self._request(Kind.CALL, call, timeout)
+        return self._request(RecordKind.CALL, call, timeout)
 
     def _request(self, kind: int, request: Request, timeout: float | None) -> Any:
         waiter: Future[Any] = Future()
@@ -157,7 +167,7 @@ class Calling:
             self._failed(invocation, outcome.error)
         if answer is not None:
             try:
-                self._send(Kind.RETURN, answer, None)
+                self._send(RecordKind.RETURN, answer, None)
             except AeronSparkError as error:
                 self._report(error)
 
@@ -196,7 +206,7 @@ def _stack(error: BaseException) -> str:
     return "\n".join("    | " + "".join(one if one.isprintable() else "?" for one in line) for line in lines)
 
 
-def _finish(ended: Ended) -> None:
+def _finish(ended: EndedCall) -> None:
     waiter = ended.token
     assert isinstance(waiter, Future)
     if waiter.done():

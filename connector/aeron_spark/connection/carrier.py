@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from aeron_spark.connection.link import PATIENCE, Link
+from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
 from aeron_spark.errors import AeronSparkError, EndedError, RefusedError, WaitTimeout
-from aeron_spark.protocol.frames import Buffer, Kind, Outgoing, Record, decode
+from aeron_spark.protocol.frames import Buffer, OutgoingRecord, Record, RecordKind, decode
 from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session
 from aeron_spark.transport.api import OfferResult
@@ -33,17 +33,17 @@ CLOSE_ALL: Final = 0
 class Carrier:
     """One end. Thread-safe; ``attend`` asks the agent to call :meth:`flush` until nothing is blocked."""
 
-    def __init__(self, session: Session, label: Callable[[], str], attend: Callable[[], None]) -> None:
+    def __init__(self, session: Session, label: Callable[[], str], request_flush: Callable[[], None]) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.session = session
-        self.link: Link | None = None
+        self.link: LinkEnds | None = None
         self.ended: AeronSparkError | None = None
         self._refusing: AeronSparkError | None = None
         self._label = label
-        self._attend = attend
+        self._request_flush = request_flush
         self._sending = threading.Lock()
-        self._unsequenced: deque[Outgoing] = deque()
+        self._unsequenced: deque[OutgoingRecord] = deque()
         self._owed: deque[tuple[int, bytes]] = deque()  # answers there was no room for: no reason to stop reading
         self._owed_bytes = 0
 
@@ -64,7 +64,7 @@ class Carrier:
             with self.lock:
                 self.check()
                 pushed = self.session.push(kind, payload, time.monotonic())
-            self.flush(PATIENCE)
+            self.flush(OFFER_TIMEOUT_S)
             if pushed is Pushed.ACCEPTED:
                 return
             self._wait_for_room(end)
@@ -77,7 +77,7 @@ class Carrier:
                 self.check()
                 accepted, pushed = self.session.push_many(kind, payloads[done:], time.monotonic())
             done += accepted
-            self.flush(PATIENCE)
+            self.flush(OFFER_TIMEOUT_S)
             if pushed is not Pushed.ACCEPTED:
                 self._wait_for_room(end)
 
@@ -94,7 +94,7 @@ class Carrier:
     def say(self, kind: int, payload: bytes = b"") -> None:
         """Send an unsequenced record; it is lost with its duologue."""
         with self.lock:
-            if len(self._unsequenced) < UNSEQUENCED_MOST or kind == Kind.CLOSE:
+            if len(self._unsequenced) < UNSEQUENCED_MOST or kind == RecordKind.CLOSE:
                 self._unsequenced.append((kind, 0, payload))
         self.flush()
 
@@ -133,7 +133,7 @@ class Carrier:
             if max_record_bytes < limits.max_record_bytes:
                 self.session.limits = replace(limits, max_record_bytes=max_record_bytes)
 
-    def attach(self, link: Link, peer_received: int, now: float) -> int:
+    def attach(self, link: LinkEnds, peer_received: int, now: float) -> int:
         """Let this duologue carry the session: how many records are sent again. Raises SessionLost if they differ."""
         with self.changed:
             self.session.detach(now)
@@ -145,12 +145,12 @@ class Carrier:
             self.changed.notify_all()
         return again
 
-    def close_link(self, link: Link) -> None:
+    def close_link(self, link: LinkEnds) -> None:
         """Close a way out, once nobody offers on it; offers do not wait for long."""
         with self._sending:
             link.close()
 
-    def detach(self, now: float) -> Link | None:
+    def detach(self, now: float) -> LinkEnds | None:
         """The duologue is gone; return it."""
         with self.changed:
             link, self.link = self.link, None
@@ -158,7 +158,7 @@ class Carrier:
             self.changed.notify_all()
         return link
 
-    def arrived(self, link: Link, payload: memoryview, now: float) -> list[Record]:
+    def arrived(self, link: LinkEnds, payload: memoryview, now: float) -> list[Record]:
         """Open one frame of the current duologue: its new records, in order.
 
         Raises TamperedError or DataFormatError, and changes nothing, for one that the peer cannot have sent.
@@ -192,7 +192,7 @@ class Carrier:
             due = self.session.ack_due(now)
         if link.keep_alive.due(now):
             link.keep_alive.sent(now)
-            self.say(Kind.ACK)
+            self.say(RecordKind.ACK)
         elif due or link.blocked:
             self.flush()
         return link.expiry.observe(link.connected, now)
@@ -267,7 +267,7 @@ class Carrier:
         if link is None:
             return False
         if not link.retry(now, patience):
-            self._attend()
+            self._request_flush()
             return False
         with self.lock:
             if self.link is not link or not self.session.attached:
@@ -278,7 +278,7 @@ class Carrier:
         if plaintext is None:
             return False
         if not link.send(plaintext, now, patience):
-            self._attend()
+            self._request_flush()
             return False
         return True
 

@@ -10,27 +10,27 @@ from typing import Any, Final
 from aeron_spark.connection.calling import GRACE, STUCK, Calling
 from aeron_spark.connection.carrier import NUMBER_BYTES, Carrier
 from aeron_spark.connection.deliveries import Deliveries
-from aeron_spark.connection.home import Home, Who
-from aeron_spark.connection.lanes import Lane
-from aeron_spark.connection.link import Link
+from aeron_spark.connection.home import ConnectionOwner, PeerInfo
+from aeron_spark.connection.lanes import SerialExecutor
+from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.streaming import Streaming, content_of
 from aeron_spark.connection.waiters import Waiters
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
-from aeron_spark.protocol.frames import Kind, Record
+from aeron_spark.protocol.frames import Record, RecordKind
 from aeron_spark.protocol.liveness import Liveness, Pings
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
 from aeron_spark.protocol.session import Session
-from aeron_spark.protocol.transfers import Purpose, Received
+from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.waiting import result_within
 
 BATCH: Final = 2_000  # small messages encoded at a time by send_many
 BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
-MESSAGES_ALONE: Final = frozenset((Kind.MESSAGE,))
-MESSAGES: Final = frozenset((Kind.MESSAGE, Kind.MESSAGE_ACK_WANTED))
-PURPOSES: Final = {Purpose.CALL: Kind.CALL, Purpose.RETURN: Kind.RETURN, Purpose.OBJECT: Kind.OBJECT}
+MESSAGES_ALONE: Final = frozenset((RecordKind.MESSAGE,))
+MESSAGES: Final = frozenset((RecordKind.MESSAGE, RecordKind.MESSAGE_ACK_WANTED))
+PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
 
 
 class Connection:
@@ -40,7 +40,7 @@ class Connection:
     endpoint as ``connection_class``.
     """
 
-    def __init__(self, home: Home, who: Who, number: int) -> None:
+    def __init__(self, home: ConnectionOwner, who: PeerInfo, number: int) -> None:
         settings = home.settings
         self.id = number
         self.who = who
@@ -48,14 +48,14 @@ class Connection:
         self.home = home
         self.tampered: list[float] = []  # when frames failed their authentication, of late
         self.carrier = Carrier(
-            Session(settings.session, time.monotonic()), lambda: self.label, lambda: home.attend(self)
+            Session(settings.session, time.monotonic()), lambda: self.label, lambda: home.request_flush(self)
         )
         self._pings = Pings(settings.times.ping_seconds)
         self._round_trips = Waiters()
         self._listeners: Listeners[Callable[[Any], object]] = Listeners()
         self._goodbyes: list[Callable[[Connection], object]] = []
-        self._lane = Lane(home.listening, settings.queue_bytes, self._has_room)
-        self._assembling = Lane(home.listening, settings.queue_bytes, self._has_room)
+        self._lane = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
+        self._assembling = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
         self._calling = Calling(
             self.carrier, home, lambda target, method: home.permitted(self, target, method), self._send_record,
             self._report, number, lambda: self.label,
@@ -134,7 +134,7 @@ class Connection:
         """
         seconds = self._seconds(timeout)
         if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
-            self.carrier.push(Kind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
+            self.carrier.push(RecordKind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
             return
         encoded = self.home.types.encode(message, self._calling.references)
         if encoded.size + NUMBER_BYTES <= self.carrier.session.limits.max_record_bytes:
@@ -142,7 +142,7 @@ class Connection:
             if acknowledge:
                 self._deliveries.send(data, seconds, self.label)
             else:
-                self.carrier.push(Kind.MESSAGE, data, time.monotonic() + seconds)
+                self.carrier.push(RecordKind.MESSAGE, data, time.monotonic() + seconds)
             return
         acknowledged = (lambda: self._deliveries.send(b"", seconds, self.label)) if acknowledge else None
         self._streaming.send_message(encoded, seconds, acknowledged)
@@ -161,7 +161,7 @@ class Connection:
                 for one in some:
                     self.send(one, timeout=timeout)
             else:
-                self.carrier.push_many(Kind.MESSAGE, payloads, time.monotonic() + seconds)
+                self.carrier.push_many(RecordKind.MESSAGE, payloads, time.monotonic() + seconds)
 
     def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
         """Send a file, read as it goes; the peer's listeners for ReceivedFile get it. Raises as ``send`` does."""
@@ -218,7 +218,7 @@ class Connection:
             if number is None:
                 raise UsageError("too many pings wait for their answer", remedy="Wait for some of them")
             waiter = self._round_trips.add(number)
-        self.carrier.say(Kind.PING, number.to_bytes(NUMBER_BYTES, "big"))
+        self.carrier.say(RecordKind.PING, number.to_bytes(NUMBER_BYTES, "big"))
         # the event loop ends it at its deadline, and ``end`` where there is no event loop any more
         return float(result_within(waiter, seconds + GRACE, f"the answer of {self.label} to a ping", remedy=STUCK))
 
@@ -231,7 +231,7 @@ class Connection:
 
     # What follows is for the endpoint it belongs to.
 
-    def arrived(self, link: Link, payload: memoryview, now: float) -> list[Record]:
+    def arrived(self, link: LinkEnds, payload: memoryview, now: float) -> list[Record]:
         """Take a frame; return OPEN and CLOSE records, which are the endpoint's. Raises as ``Carrier.arrived``."""
         records = self.carrier.arrived(link, payload, now)
         if not records:
@@ -291,7 +291,7 @@ class Connection:
             "acknowledgements": len(self._deliveries.waiters),
         }
 
-    def _sort(self, link: Link, records: list[Record], now: float) -> list[Record]:
+    def _sort(self, link: LinkEnds, records: list[Record], now: float) -> list[Record]:
         for_endpoint: list[Record] = []
         messages: list[Record] = []
         for record in records:
@@ -299,10 +299,10 @@ class Connection:
             if kind in MESSAGES:
                 messages.append(record)
                 continue
-            if messages and kind == Kind.STREAM_FINISHED:
+            if messages and kind == RecordKind.STREAM_FINISHED:
                 self._messages(link, messages)
                 messages = []
-            if kind == Kind.OPEN or kind == Kind.CLOSE:
+            if kind == RecordKind.OPEN or kind == RecordKind.CLOSE:
                 for_endpoint.append(record)
                 continue
             try:
@@ -316,26 +316,26 @@ class Connection:
 
     def _take(self, kind: int, payload: memoryview, now: float) -> None:
         match kind:
-            case Kind.CALL | Kind.OBJECT:
+            case RecordKind.CALL | RecordKind.OBJECT:
                 self._calling.asked(kind, payload)
-            case Kind.RETURN:
+            case RecordKind.RETURN:
                 self._calling.answered(payload)
-            case Kind.DELIVERED:
+            case RecordKind.DELIVERED:
                 self._deliveries.delivered(payload)
-            case Kind.PING:
-                self.carrier.say(Kind.PONG, bytes(payload[:NUMBER_BYTES]))
-            case Kind.PONG:
+            case RecordKind.PING:
+                self.carrier.say(RecordKind.PONG, bytes(payload[:NUMBER_BYTES]))
+            case RecordKind.PONG:
                 self._pong(int.from_bytes(payload[:NUMBER_BYTES], "big"), now)
-            case Kind.STREAM_FINISHED:
+            case RecordKind.STREAM_FINISHED:
                 self._deliveries.in_turn(self._streaming.finished(payload))
-            case Kind.STREAM_START | Kind.STREAM_DATA | Kind.STREAM_FAILED:
+            case RecordKind.STREAM_START | RecordKind.STREAM_DATA | RecordKind.STREAM_FAILED:
                 self._streaming.arrived(kind, payload)
 
-    def _messages(self, link: Link, records: Sequence[Record]) -> None:
+    def _messages(self, link: LinkEnds, records: Sequence[Record]) -> None:
         self._deliveries.messages(records)
         self._hold_up(link)
 
-    def _hold_up(self, link: Link) -> None:
+    def _hold_up(self, link: LinkEnds) -> None:
         """Have the peer wait where listeners do not keep up: first by its own buffer's bound, which it may ignore."""
         for lane in (self._lane, self._assembling):
             if lane.full:
@@ -361,11 +361,11 @@ class Connection:
         if seconds is not None:
             self._round_trips.answer(number, seconds)
 
-    def _stream_came(self, received: Received) -> Callable[[], None] | None:
+    def _stream_came(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
         if kind is None:
             return self._deliveries.stream(received, self.home.settings.spill_folder)
-        if kind is Kind.RETURN:
+        if kind is RecordKind.RETURN:
             self._calling.answered(content_of(received))
         else:
             self._calling.asked(kind, content_of(received))

@@ -9,17 +9,17 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from aeron_spark.connection.carrier import NUMBER_BYTES, Carrier
-from aeron_spark.connection.lanes import Lane
+from aeron_spark.connection.lanes import SerialExecutor
 from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.connection.streaming import content_of, file_of
 from aeron_spark.connection.waiters import Waiters
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.protocol.frames import Kind, Record
+from aeron_spark.protocol.frames import Record, RecordKind
 from aeron_spark.protocol.session import RECORD_COST
-from aeron_spark.protocol.transfers import Purpose, Received
+from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
 from aeron_spark.waiting import result_within
 
-MESSAGE_ACK_WANTED: Final = int(Kind.MESSAGE_ACK_WANTED)  # a number: each message is compared with it
+MESSAGE_ACK_WANTED: Final = int(RecordKind.MESSAGE_ACK_WANTED)  # a number: each message is compared with it
 
 Decode = Callable[[int, Any], object]  # type id, body
 Hand = Callable[[object], None]  # to all listeners; never raises
@@ -29,7 +29,7 @@ class Deliveries:
     """Receiving is for the polling thread, ``send`` for any; listeners run on the lane."""
 
     def __init__(
-        self, carrier: Carrier, lane: Lane, decode: Callable[[Any], object], decode_body: Decode, hand: Hand,
+        self, carrier: Carrier, lane: SerialExecutor, decode: Callable[[Any], object], decode_body: Decode, hand: Hand,
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self._carrier = carrier
@@ -47,7 +47,7 @@ class Deliveries:
         waiter = self.waiters.add(number)
         end = time.monotonic() + seconds
         try:
-            self._carrier.push(Kind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
+            self._carrier.push(RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
             result_within(
                 waiter, end - time.monotonic(), f"{label} to say that its listeners had a message",
                 remedy="It may still be delivered; give it more time",
@@ -60,7 +60,7 @@ class Deliveries:
         weight = sum([len(payload) for _, _, payload in records]) + RECORD_COST * len(records)
         self._lane.add(lambda: self._deliver(records), weight)
 
-    def stream(self, received: Received, folder: Any) -> Callable[[], None]:
+    def stream(self, received: ReceivedTransfer, folder: Any) -> Callable[[], None]:
         """A stream came whole: a message, or a file. Return what delivers it, when its turn comes."""
         weight = 0 if received.spilled else received.start.total
         self._lane.weigh(weight)
@@ -105,7 +105,7 @@ class Deliveries:
                     continue
                 hand(message)
             if acknowledge:
-                self._carrier.answer(Kind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
+                self._carrier.answer(RecordKind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
 
     def _deliver_file(self, file: ReceivedFile) -> None:
         try:

@@ -8,33 +8,41 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Final
 
-from aeron_spark.connection.bulk_links import Branches
+from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.carrier import CLOSE_ALL, KEEP_SESSION, closed_here
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.lanes import Lane
-from aeron_spark.connection.link import Link
-from aeron_spark.connection.listeners import LOG, Events
-from aeron_spark.connection.loop import Agent
+from aeron_spark.connection.lanes import SerialExecutor
+from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.listeners import LOG, EndpointListeners
+from aeron_spark.connection.loop import EventLoop
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
 from aeron_spark.process_cache import ProcessLock
 from aeron_spark.protocol.access import same_owner
-from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import GlobalObjects
-from aeron_spark.transport.api import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox, Lost
+from aeron_spark.transport.api import (
+    DriverLost,
+    ImageAvailable,
+    ImageUnavailable,
+    Inbox,
+    MessageArrived,
+    SubscriptionFailed,
+    TransportEvent,
+)
 
 NOT_YOURS: Final = "aeron-spark/1 FAILED not-permitted This duologue is another client's"
-EVERYBODY: Final = 0.045  # seconds between two looks at connections from which nothing came: some five ticks
+FULL_SCAN_INTERVAL_S: Final = 0.045  # seconds between two looks at connections from which nothing came: some five ticks
 # msgspec builds what it knows of a class at its first use; a second thread in the midst of that crashes the process
 _BUILDING_TYPES: Final = ProcessLock()
 LISTENER_THREADS: Final = 4096  # at most one for each connection that has something to deliver; made when needed
 
 
-class Endpoint(Events):
+class Runtime(EndpointListeners):
     """Base of ``Server`` and ``Client``. A program uses those; everything with ``_`` is theirs."""
 
     def __init__(self, name: str, settings: LinkSettings, connection_class: type[Connection] = Connection) -> None:
@@ -46,15 +54,15 @@ class Endpoint(Events):
         self._errors = ErrorCodes()
         self._listening = ThreadPoolExecutor(LISTENER_THREADS, thread_name_prefix=f"{name}-listener")
         self._working = ThreadPoolExecutor(settings.workers, thread_name_prefix=f"{name}-worker")
-        self._links: dict[int, tuple[Connection, Link]] = {}  # by token; the agent's alone
-        self.branches = Branches(self)
+        self._links: dict[int, tuple[Connection, LinkEnds]] = {}  # by token; the agent's alone
+        self.bulk_links = BulkLinks(self)
         self._attended: set[Connection] = set()
         self._attending = threading.Lock()
         self._jobs: list[Callable[[], None]] = []  # for the agent, from other threads
-        self._agent = Agent(name, self._inbox, self._handle, self._work, self._tick, self._calm)
+        self._agent = EventLoop(name, self._inbox, self._handle, self._work, self._tick, self._calm)
         self._closing_begun = False
         self._closed = threading.Event()
-        self._errors_lane = Lane(self._listening, settings.queue_bytes, lambda: None)  # of no connection
+        self._errors_lane = SerialExecutor(self._listening, settings.queue_bytes, lambda: None)  # of no connection
         self._fresh: set[Connection] = set()  # from which something came since the last tick
         self._everybody_at = 0.0  # when all of them are looked at next
         self.tampered = 0  # frames that nobody can have sent, of all connections
@@ -96,9 +104,9 @@ class Endpoint(Events):
         if not self._agent.here:
             super().report(connection, error)
         elif connection is not None:
-            connection.in_order(lambda: super(Endpoint, self).report(connection, error))
+            connection.in_order(lambda: super(Runtime, self).report(connection, error))
         else:
-            self._errors_lane.add(lambda: super(Endpoint, self).report(None, error))
+            self._errors_lane.add(lambda: super(Runtime, self).report(None, error))
 
     # What follows is ``Home``, for connections.
 
@@ -136,7 +144,7 @@ class Endpoint(Events):
         """Whether this peer may call this."""
         return True
 
-    def attend(self, connection: Connection) -> None:
+    def request_flush(self, connection: Connection) -> None:
         """Offer again, soon, what Aeron did not take."""
         with self._attending:
             self._attended.add(connection)
@@ -166,7 +174,7 @@ class Endpoint(Events):
 
     def _say_close(self, connection: Connection, keep_session: bool) -> None:
         if connection.connected:
-            connection.carrier.say(Kind.CLOSE, bytes([KEEP_SESSION if keep_session else CLOSE_ALL]))
+            connection.carrier.say(RecordKind.CLOSE, bytes([KEEP_SESSION if keep_session else CLOSE_ALL]))
 
     def _begin_closing(self) -> bool:
         """Whether this is the first who closes the endpoint."""
@@ -202,7 +210,7 @@ class Endpoint(Events):
     def _inbox(self) -> Inbox:
         raise NotImplementedError
 
-    def _other_event(self, event: Event, now: float) -> None:
+    def _other_event(self, event: TransportEvent, now: float) -> None:
         raise NotImplementedError
 
     def _other_work(self, now: float) -> bool:
@@ -212,11 +220,11 @@ class Endpoint(Events):
         """Whether nothing is under way but what an event tells of, or what is looked at a few times a second."""
         raise NotImplementedError
 
-    def _opened(self, connection: Connection, link: Link, received: int, now: float) -> None:
+    def _opened(self, connection: Connection, link: LinkEnds, received: int, now: float) -> None:
         """The first frame of a duologue came: the peer has the keys, and ``received`` of our records."""
         raise NotImplementedError
 
-    def _unproved(self, connection: Connection, link: Link, error: AeronSparkError, now: float) -> None:
+    def _unproved(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         """The first frame of a duologue is not the peer's."""
         raise NotImplementedError
 
@@ -245,13 +253,13 @@ class Endpoint(Events):
             self._jobs.append(job)
         self._inbox().wake()
 
-    def _join(self, connection: Connection, link: Link) -> None:
+    def _join(self, connection: Connection, link: LinkEnds) -> None:
         self._links[link.token] = (connection, link)
 
-    def _drop(self, link: Link) -> None:
+    def _drop(self, link: LinkEnds) -> None:
         """Close both ways of a duologue."""
         found = self._links.pop(link.token, None)
-        self._inbox().close_way(link.token)
+        self._inbox().close_subscription(link.token)
         if found is None:
             link.close()
         else:
@@ -264,57 +272,57 @@ class Endpoint(Events):
     def _stop(self) -> None:
         """End the agent, every connection, then the other threads."""
         self._agent.stop()
-        self.branches.fail_all(closed_here())
+        self.bulk_links.fail_all(closed_here())
         self._end_all()
         self._working.shutdown(wait=False, cancel_futures=True)
         self._listening.shutdown(wait=False)
         self._closed.set()
 
-    def _handle(self, event: Event, now: float) -> None:
+    def _handle(self, event: TransportEvent, now: float) -> None:
         found = self._links.get(getattr(event, "token", -1))
         if found is None:
-            if isinstance(event, Lost):
-                self.branches.fail_all(TransportError(f"the media driver is gone: {event.reason}"))
-            if not self.branches.event(event, now):
+            if isinstance(event, DriverLost):
+                self.bulk_links.fail_all(TransportError(f"the media driver is gone: {event.reason}"))
+            if not self.bulk_links.event(event, now):
                 self._other_event(event, now)
             return
         connection, link = found
         match event:
-            case Arrived():
+            case MessageArrived():
                 if event.image == link.image:
                     self._frame(connection, link, event.payload, now)
-            case ImageJoined():
+            case ImageAvailable():
                 # the ids are for one sender: whoever comes later, or from elsewhere, is somebody else
                 if link.image is None and same_owner(event.source, link.owner):
                     link.image = event.image
                 else:
                     self._inbox().reject(event.image, NOT_YOURS)
-            case ImageLeft():
+            case ImageUnavailable():
                 if event.image == link.image:
                     link.image = None
                     self._image_left(connection, link, now)
-            case Failed():
-                self._way_lost(connection, link, TransportError(f"{connection.label}: {event.reason}"), now)
+            case SubscriptionFailed():
+                self._path_lost(connection, link, TransportError(f"{connection.label}: {event.reason}"), now)
             case _:
                 self._other_event(event, now)
 
-    def _way_lost(self, connection: Connection, link: Link, error: AeronSparkError, now: float) -> None:
+    def _path_lost(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         if link.proved:
             self._interrupted(connection, error, now)
         else:
             self._unproved(connection, link, error, now)
 
-    def _image_left(self, connection: Connection, link: Link, now: float) -> None:
+    def _image_left(self, connection: Connection, link: LinkEnds, now: float) -> None:
         """The peer's way to us has gone. The expiry says what that means, unless a subclass knows better."""
 
-    def _frame(self, connection: Connection, link: Link, payload: memoryview, now: float) -> None:
+    def _frame(self, connection: Connection, link: LinkEnds, payload: memoryview, now: float) -> None:
         self._fresh.add(connection)
         try:
             if not link.proved:
                 self._first(connection, link, payload, now)
                 return
             for kind, _, data in connection.arrived(link, payload, now):
-                if kind == Kind.CLOSE:
+                if kind == RecordKind.CLOSE:
                     self._was_left(connection, bytes(data[:1]) == bytes([KEEP_SESSION]), now)
         except (TamperedError, DataFormatError) as error:
             if link.proved:
@@ -324,7 +332,7 @@ class Endpoint(Events):
                 self.report(connection, error)
                 self._unproved(connection, link, error, now)
 
-    def _first(self, connection: Connection, link: Link, payload: memoryview, now: float) -> None:
+    def _first(self, connection: Connection, link: LinkEnds, payload: memoryview, now: float) -> None:
         """Take the frame that proves the keys: an OPEN, and nothing before it."""
         received = link.first(payload)
         connection.carrier.limit(link.max_record_bytes)
@@ -353,7 +361,7 @@ class Endpoint(Events):
             except Exception as error:  # of one connection: the others go on
                 LOG.exception("the endpoint's agent met an error")
                 self._agent.failed = error
-        opening = self.branches.work(now)
+        opening = self.bulk_links.work(now)
         return bool(self._other_work(now)) or bool(self._attended) or opening
 
     def _calm(self) -> bool:
@@ -363,8 +371,8 @@ class Endpoint(Events):
         # acknowledgements are due within two of them, and only where something came; the rest has more time
         everybody = now >= self._everybody_at
         if everybody:
-            self._everybody_at = now + EVERYBODY
-            self.branches.tick(now)
+            self._everybody_at = now + FULL_SCAN_INTERVAL_S
+            self.bulk_links.tick(now)
         fresh, self._fresh = self._fresh, set()
         for connection in self._connections_now() if everybody else fresh:
             try:

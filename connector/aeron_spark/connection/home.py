@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class PeerInfo:
     """The peer, as it proved or as it was seen."""
 
     key: bytes
@@ -28,7 +28,7 @@ class Who:
     key_changed: bool = False
 
 
-class Home(Protocol):
+class ConnectionOwner(Protocol):
     """A client or a server. Everything here may be called from any thread, and none of it blocks."""
 
     @property
@@ -64,7 +64,7 @@ class Home(Protocol):
     def report(self, connection: Connection | None, error: BaseException) -> None:
         """Tell whoever listens for errors."""
 
-    def attend(self, connection: Connection) -> None:
+    def request_flush(self, connection: Connection) -> None:
         """Have the agent look at the connection soon: Aeron did not take a frame."""
 
     def pause(self, token: int) -> None:

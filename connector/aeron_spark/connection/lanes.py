@@ -14,7 +14,7 @@ LOG: Final = logging.getLogger("aeron_spark.endpoint")
 Work = Callable[[], object]  # what it returns is of no interest
 
 
-class Lane:
+class SerialExecutor:
     """Runs what it is given one after the other, in order. Thread-safe. What work raises is logged.
 
     ``weight`` is in bytes. A lane with more than ``most`` of them is ``full``; it takes more all the same, for what has

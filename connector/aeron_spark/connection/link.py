@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from aeron_spark.errors import DataFormatError
-from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, Opening, Sealing
-from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Buffer, Kind, decode, encode
+from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, FrameDecryptor, FrameEncryptor
+from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Buffer, RecordKind, decode, encode
 from aeron_spark.protocol.liveness import Expiry, KeepAlive, Times
-from aeron_spark.transport.api import OfferResult, Pair
+from aeron_spark.transport.api import ChannelPair, OfferResult
 
 OPEN: Final = struct.Struct(
     ">"
@@ -18,17 +18,24 @@ OPEN: Final = struct.Struct(
     "I"  # bytes of the longest message it takes
 )
 LEAST_MESSAGE: Final = 1024
-PATIENCE: Final = 0.001  # seconds a sender waits for room by itself before the agent takes over
+OFFER_TIMEOUT_S: Final = 0.001  # seconds a sender waits for room by itself before the agent takes over
 
 
-class Link:
+class LinkEnds:
     """The transport half of a connection. A connection that is resumed gets another one.
 
     Sending is for one thread at a time, receiving for the polling thread.
     """
 
     def __init__(
-        self, pair: Pair, sealing: Sealing, opening: Opening, times: Times, most: int, now: float, owner: str = ""
+        self,
+        pair: ChannelPair,
+        sealing: FrameEncryptor,
+        opening: FrameDecryptor,
+        times: Times,
+        most: int,
+        now: float,
+        owner: str = "",
     ) -> None:
         self.pair = pair
         self.owner = owner  # the only IP address its image may come from; empty: any
@@ -50,12 +57,12 @@ class Link:
     @property
     def connected(self) -> bool:
         """Whether Aeron says that both ways are there."""
-        return self.image is not None and self.pair.outgoing.connected
+        return self.image is not None and self.pair.publication.connected
 
     @property
     def room(self) -> int:
         """Bytes of plaintext that one frame takes."""
-        return min(self.pair.outgoing.max_message or self._most, self._most) - OVERHEAD_BYTES
+        return min(self.pair.publication.max_message or self._most, self._most) - OVERHEAD_BYTES
 
     @property
     def blocked(self) -> bool:
@@ -76,7 +83,7 @@ class Link:
         """Offer again what waits; whether nothing waits any more."""
         if self._frame is None:
             return True
-        self.last_result = self.pair.outgoing.offer(self._frame, patience=patience)
+        self.last_result = self.pair.publication.offer(self._frame, patience=patience)
         if self.last_result is not None:
             return False
         self._frame = None
@@ -85,7 +92,7 @@ class Link:
 
     def say_open(self, received: int, now: float) -> bool:
         """Send the frame that begins the duologue and proves our keys; whether it was taken."""
-        record = (Kind.OPEN, 0, OPEN.pack(received, self._takes))
+        record = (RecordKind.OPEN, 0, OPEN.pack(received, self._takes))
         return self.send(encode(0, 0, [record]), now)
 
     def first(self, payload: memoryview) -> int:
@@ -95,7 +102,7 @@ class Link:
         """
         records = decode(self.opening.open(payload)).records
         match records:
-            case [(Kind.OPEN, _, data)] if len(data) == OPEN.size:
+            case [(RecordKind.OPEN, _, data)] if len(data) == OPEN.size:
                 received, takes = OPEN.unpack(data)
                 if takes >= LEAST_MESSAGE:
                     self._most = min(self._most, takes)
@@ -106,4 +113,4 @@ class Link:
 
     def close(self) -> None:
         """Close the way out; the way in is the inbox's."""
-        self.pair.outgoing.close()
+        self.pair.publication.close()

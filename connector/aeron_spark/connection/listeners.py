@@ -58,7 +58,7 @@ LOG: Final = logging.getLogger("aeron_spark.endpoint")
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class Events:
+class EndpointListeners:
     """Listeners of one endpoint. Each method can be used as a decorator."""
 
     def __init__(self) -> None:

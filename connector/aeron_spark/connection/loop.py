@@ -12,30 +12,32 @@ from concurrent.futures import Executor, Future
 from typing import Final, Generic, Protocol, TypeVar
 
 from aeron_spark.connection.listeners import LOG
-from aeron_spark.transport.api import Event, Inbox
+from aeron_spark.transport.api import Inbox, TransportEvent
 
-TICK: Final = 0.01  # seconds between two looks at the time of everything
+TICK_S: Final = 0.01  # seconds between two looks at the time of everything
 
-BUSY: Final = 0.0002  # longest wait while something is about to happen that no event tells of
+BUSY_WAIT_S: Final = 0.0002  # longest wait while something is about to happen that no event tells of
 
-IDLE: Final = 0.01  # longest wait otherwise; what arrives ends it
+WAIT_S: Final = 0.01  # longest wait otherwise; what arrives ends it
 
-CALM: Final = 0.2  # longest wait, and time between two ticks, while nothing is under way: a keep-alive, an expiry
+IDLE_WAIT_S: Final = (
+    0.2  # longest wait, and time between two ticks, while nothing is under way: a keep-alive, an expiry
+)
 
-CALM_AFTER: Final = 0.1  # seconds without anything until that
+IDLE_AFTER_S: Final = 0.1  # seconds without anything until that
 
 
-class Agent:
+class EventLoop:
     """``handle`` takes an event; ``work`` is called after each poll and says whether it is about to do more;
-    ``tick`` is called every TICK seconds, or every CALM while ``calm`` says that nothing is under way. What they raise
-    is logged, and the agent goes on.
+    ``tick`` is called every TICK_S seconds, or every IDLE_WAIT_S while ``calm`` says that nothing is under way.
+    What they raise is logged, and the loop goes on.
     """
 
     def __init__(
         self,
         name: str,
         inbox: Callable[[], Inbox],
-        handle: Callable[[Event, float], None],
+        handle: Callable[[TransportEvent, float], None],
         work: Callable[[float], bool],
         tick: Callable[[float], None],
         calm: Callable[[], bool],
@@ -75,22 +77,22 @@ class Agent:
     def _run(self) -> None:
         next_tick, more, restless, calm = 0.0, True, time.monotonic(), False
         while not self._stopping.is_set():
-            events = self._safely(self._poll, BUSY if more else CALM if calm else IDLE)
+            events = self._safely(self._poll, BUSY_WAIT_S if more else IDLE_WAIT_S if calm else WAIT_S)
             now = time.monotonic()
             if not isinstance(events, list):
-                self._stopping.wait(IDLE)  # the inbox is broken: its driver is gone, and the next round may tell
+                self._stopping.wait(WAIT_S)  # the inbox is broken: its driver is gone, and the next round may tell
                 continue
             for event in events:
                 self._safely(self._handle, event, now)
             more = bool(self._safely(self._work, now)) or bool(events)
             if now >= next_tick:
-                next_tick = now + TICK
+                next_tick = now + TICK_S
                 self._safely(self._tick, now)
             if more or not self._safely(self._calm):
                 restless = now
-            calm = now - restless >= CALM_AFTER
+            calm = now - restless >= IDLE_AFTER_S
 
-    def _poll(self, timeout: float) -> list[Event]:
+    def _poll(self, timeout: float) -> list[TransportEvent]:
         return self._inbox().poll(timeout)
 
     def _safely(self, function: Callable[..., object], *given: object) -> object:
@@ -115,7 +117,7 @@ class Closable(Protocol):
 T = TypeVar("T", bound=Closable)
 
 
-class Reopening(Generic[T]):
+class TransportReopening(Generic[T]):
     """For the agent alone, but for ``close``."""
 
     def __init__(self, open_it: Callable[[], T], pool: Executor) -> None:

@@ -9,17 +9,17 @@ from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.keys import key_files
 from aeron_spark.options import values
-from aeron_spark.options.given import Given
+from aeron_spark.options.given import OptionReader
 from aeron_spark.protocol.liveness import MIN_RETENTION_SECONDS, Times
 from aeron_spark.protocol.noise import psk_of
 from aeron_spark.protocol.session import SessionLimits
-from aeron_spark.transport.api import Wishes
+from aeron_spark.transport.api import ChannelSettings
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 
 MESSAGES_A_TERM: Final = 8  # Aeron takes messages of up to an eighth of a term
 
 
-def link_settings(given: Given) -> LinkSettings:
+def link_settings(given: OptionReader) -> LinkSettings:
     """Read what both ends know. Raises OptionError for what contradicts itself or cannot work."""
     times = _times(given)
     waiting_ns = given.read("bufferTime", values.duration_ns)
@@ -34,7 +34,7 @@ def link_settings(given: Given) -> LinkSettings:
             max_record_bytes=RECORD_BYTES,
             buffering=given.flag("buffering"),
         ),
-        wishes=_wishes(given),
+        channel_settings=_channel_settings(given),
         send_seconds=given.seconds("sendTimeout"),
         close_seconds=given.seconds("closeTimeout"),
         queue_bytes=_number(given, given.size("queueBytes"), "queueBytes"),
@@ -52,7 +52,7 @@ def link_settings(given: Given) -> LinkSettings:
     )
 
 
-def shared_secret(given: Given) -> bytes | None:
+def shared_secret(given: OptionReader) -> bytes | None:
     """Read the file of the shared secret, and return the pre-shared key it stands for; None where none is named.
 
     Raises SetupError where there is no such file or others can read it, OptionError for a secret that is too short.
@@ -70,7 +70,7 @@ def shared_secret(given: Given) -> bytes | None:
         raise OptionError(f"option 'sharedSecretFile': {error.what}", remedy=error.remedy) from None
 
 
-def _times(given: Given) -> Times:
+def _times(given: OptionReader) -> Times:
     expiry, linger, kept = given.seconds("expiry"), given.seconds_or_zero("linger"), given.seconds("sessionTimeout")
     if kept < MIN_RETENTION_SECONDS:
         raise OptionError(
@@ -94,7 +94,7 @@ def _times(given: Given) -> Times:
     )
 
 
-def _wishes(given: Given) -> Wishes:
+def _channel_settings(given: OptionReader) -> ChannelSettings:
     mtu = _number(given, given.size("mtu"), "mtu")
     if mtu % FRAME_ALIGNMENT:
         raise OptionError(
@@ -112,9 +112,9 @@ def _wishes(given: Given) -> Wishes:
             f"option 'maxMessage' is {most}, more than an eighth of 'termLength' ({term})",
             remedy=f"Make 'termLength' at least {1 << (MESSAGES_A_TERM * most - 1).bit_length()}, or messages smaller",
         )
-    return Wishes(term_bytes=term, mtu_bytes=mtu, reliable=given.flag("reliable"), max_message=most)
+    return ChannelSettings(term_bytes=term, mtu_bytes=mtu, reliable=given.flag("reliable"), max_message=most)
 
 
-def _number(given: Given, value: int | None, name: str) -> int:
+def _number(given: OptionReader, value: int | None, name: str) -> int:
     """These rows all have a default."""
     return given.required(name, value)

@@ -16,7 +16,7 @@ from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.protocol.transfers import MAX_HELD_BYTES, MAX_OPEN, MAX_SPILLED_BYTES, MEMORY_LIMIT
-from aeron_spark.transport.api import MAX_MESSAGE_BYTES, Wishes
+from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ChannelSettings
 
 RECORD_BYTES: Final = 96 * 1024  # of one record: a chunk of a stream, or a message of 64 KiB with its type
 QUEUE_BYTES: Final = 4 * 1024 * 1024  # received and not yet taken by listeners, before the sender is held up
@@ -38,7 +38,7 @@ class LinkSettings:
     times: Times = field(default_factory=Times)
     session: SessionLimits = field(default_factory=lambda: SessionLimits(max_record_bytes=RECORD_BYTES))
     keys: KeyLimits = field(default_factory=KeyLimits)
-    wishes: Wishes = field(default_factory=Wishes)
+    channel_settings: ChannelSettings = field(default_factory=ChannelSettings)
     send_seconds: float = SEND_SECONDS
     close_seconds: float = CLOSE_SECONDS
     queue_bytes: int = QUEUE_BYTES
@@ -55,10 +55,11 @@ class LinkSettings:
     spill_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
     def __post_init__(self) -> None:
-        room = self.wishes.max_message - OVERHEAD_BYTES - FRAME_HEAD.size - RECORD_HEAD.size
+        room = self.channel_settings.max_message - OVERHEAD_BYTES - FRAME_HEAD.size - RECORD_HEAD.size
         if self.session.max_record_bytes > room:
             raise OptionError(
-                f"records of {self.session.max_record_bytes} bytes do not fit messages of {self.wishes.max_message}",
+                f"records of {self.session.max_record_bytes} bytes do not fit "
+                f"messages of {self.channel_settings.max_message}",
                 remedy=f"Make max_message larger than {MAX_MESSAGE_BYTES}, or max_record_bytes at most {room}",
             )
         for name in ("send_seconds", "close_seconds", "queue_bytes", "tampered_most", "tampered_seconds", "workers"):

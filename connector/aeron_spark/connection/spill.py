@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aeron_spark.protocol.message_types import Buffer
-from aeron_spark.protocol.transfers import Start
+from aeron_spark.protocol.transfers import TransferStart
 
 PREFIX = "aeron-spark-"
 
@@ -62,6 +62,6 @@ class SpillFile:
         self.path.unlink(missing_ok=True)
 
 
-def spilling_to(folder: Path) -> Callable[[Start], SpillFile]:
+def spilling_to(folder: Path) -> Callable[[TransferStart], SpillFile]:
     """Return what opens a file in ``folder`` for each stream."""
     return lambda _: SpillFile(folder)

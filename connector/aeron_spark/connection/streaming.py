@@ -12,35 +12,39 @@ from pathlib import Path
 from typing import Any
 
 from aeron_spark.connection.carrier import Carrier
-from aeron_spark.connection.home import Home
-from aeron_spark.connection.lanes import Lane
+from aeron_spark.connection.home import ConnectionOwner
+from aeron_spark.connection.lanes import SerialExecutor
 from aeron_spark.connection.spill import ReceivedFile, spilling_to
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError
-from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Encoded
 from aeron_spark.protocol.session import RECORD_COST
 from aeron_spark.protocol.transfers import (
     CHUNK_BYTES,
     DATA,
-    Assembly,
+    EncodedTransferRecord,
     Purpose,
-    Received,
-    Record,
-    Start,
+    ReceivedTransfer,
+    TransferAssembly,
+    TransferStart,
     decode_failed,
     encode_failed,
     send_buffer,
     send_from,
 )
-from aeron_spark.protocol.transfers import Kind as StreamKind
+from aeron_spark.protocol.transfers import TransferRecord as StreamKind
 
 KINDS = {
-    StreamKind.START: Kind.STREAM_START,
-    StreamKind.DATA: Kind.STREAM_DATA,
-    StreamKind.FINISHED: Kind.STREAM_FINISHED,
-    StreamKind.FAILED: Kind.STREAM_FAILED,
+    StreamKind.START: RecordKind.STREAM_START,
+    StreamKind.DATA: RecordKind.STREAM_DATA,
+    StreamKind.FINISHED: RecordKind.STREAM_FINISHED,
+    StreamKind.FAILED: RecordKind.STREAM_FAILED,
 }
-PURPOSES = {int(Kind.CALL): Purpose.CALL, int(Kind.RETURN): Purpose.RETURN, int(Kind.OBJECT): Purpose.OBJECT}
+PURPOSES = {
+    int(RecordKind.CALL): Purpose.CALL,
+    int(RecordKind.RETURN): Purpose.RETURN,
+    int(RecordKind.OBJECT): Purpose.OBJECT,
+}
 
 Then = Callable[[], None] | None  # what to do with a whole stream when its turn comes
 
@@ -53,7 +57,7 @@ class Streaming:
     """
 
     def __init__(
-        self, carrier: Carrier, home: Home, lane: Lane, whole: Callable[[Received], Then],
+        self, carrier: Carrier, home: ConnectionOwner, lane: SerialExecutor, whole: Callable[[ReceivedTransfer], Then],
         report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         settings = home.settings
@@ -65,7 +69,7 @@ class Streaming:
         self._refused: dict[int, str] = {}  # why the peer refused, of streams that somebody is sending
         self._sending: set[int] = set()
         self._refusing = threading.Lock()
-        self.assembly = Assembly(
+        self.assembly = TransferAssembly(
             spilling_to(settings.spill_folder),
             memory_limit=settings.stream_memory_bytes,
             max_open=settings.max_streams,
@@ -78,14 +82,14 @@ class Streaming:
 
         ``acknowledged`` waits until the peer's listeners had it. Raises RefusedError if the peer does not take it.
         """
-        start = Start(next(self._ids), Purpose.MESSAGE, len(encoded.body), type_id=encoded.type_id)
+        start = TransferStart(next(self._ids), Purpose.MESSAGE, len(encoded.body), type_id=encoded.type_id)
         self._send(
             start.stream_id, send_buffer(start, encoded.body, chunk_bytes=self._chunk_bytes), seconds, acknowledged
         )
 
     def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
         """Send a record of a remote call that is too large to be one."""
-        start = Start(next(self._ids), PURPOSES[kind], len(payload))
+        start = TransferStart(next(self._ids), PURPOSES[kind], len(payload))
         self._send(start.stream_id, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), seconds)
 
     def send_file(self, path: Path, name: str | None, seconds: float) -> None:
@@ -96,7 +100,7 @@ class Streaming:
         except OSError as error:
             raise SetupError(f"{path} cannot be sent: {error.strerror}", remedy="Check the path") from error
         with file:
-            start = Start(next(self._ids), Purpose.FILE, size, name=path.name if name is None else name)
+            start = TransferStart(next(self._ids), Purpose.FILE, size, name=path.name if name is None else name)
             self._send(start.stream_id, send_from(start, file.read, chunk_bytes=self._chunk_bytes), seconds)
 
     @property
@@ -105,7 +109,7 @@ class Streaming:
 
     def arrived(self, kind: int, payload: Buffer) -> None:
         """Take a record of a stream that does not end it. Errors end the stream, and its sender is told."""
-        if kind == Kind.STREAM_FAILED and decode_failed(payload).by_receiver:
+        if kind == RecordKind.STREAM_FAILED and decode_failed(payload).by_receiver:
             self._was_refused(payload)
         else:
             self._lane.add(lambda: self._take(kind, payload), len(payload) + RECORD_COST)
@@ -117,7 +121,7 @@ class Streaming:
         def take() -> None:
             done: Then = None
             try:
-                done = self._take(Kind.STREAM_FINISHED, payload)
+                done = self._take(RecordKind.STREAM_FINISHED, payload)
             finally:
                 then.set_result(done)
 
@@ -129,11 +133,11 @@ class Streaming:
         number = int.from_bytes(payload[:8], "big", signed=True)
         try:
             match kind:
-                case Kind.STREAM_START:
+                case RecordKind.STREAM_START:
                     self.assembly.start(payload)
-                case Kind.STREAM_DATA:
+                case RecordKind.STREAM_DATA:
                     self.assembly.data(payload)
-                case Kind.STREAM_FINISHED:
+                case RecordKind.STREAM_FINISHED:
                     received = self.assembly.finished(payload)
                     if received is not None:
                         return self._whole(received)
@@ -142,7 +146,7 @@ class Streaming:
                     if given_up is not None:
                         self._report(RefusedError(f"the peer gave up a stream: {given_up.text}"))
         except AeronSparkError as error:
-            self._carrier.answer(Kind.STREAM_FAILED, encode_failed(number, error.what, by_receiver=True))
+            self._carrier.answer(RecordKind.STREAM_FAILED, encode_failed(number, error.what, by_receiver=True))
             self._report(error)
         return None
 
@@ -161,7 +165,11 @@ class Streaming:
             self._report(_refusal(given_up.text))
 
     def _send(
-        self, number: int, records: Iterator[Record], seconds: float, acknowledged: Callable[[], None] | None = None
+        self,
+        number: int,
+        records: Iterator[EncodedTransferRecord],
+        seconds: float,
+        acknowledged: Callable[[], None] | None = None,
     ) -> None:
         with self._refusing:
             self._sending.add(number)
@@ -188,7 +196,7 @@ def _refusal(text: str) -> RefusedError:
     return RefusedError(f"the peer refused the stream: {text}", remedy="Send less, or in parts")
 
 
-def content_of(received: Received) -> Any:
+def content_of(received: ReceivedTransfer) -> Any:
     """Return a stream's content as a buffer; what was spilled is mapped, and its file gone once it is let go."""
     if not received.spilled:
         return memoryview(received.content)
@@ -202,7 +210,7 @@ def content_of(received: Received) -> Any:
         path.unlink(missing_ok=True)
 
 
-def file_of(received: Received, folder: Path) -> ReceivedFile:
+def file_of(received: ReceivedTransfer, folder: Path) -> ReceivedFile:
     """Return the file that came; a small one was kept in memory, and is written now."""
     if received.spilled:
         return ReceivedFile(received.content, received.start.name, received.start.total)

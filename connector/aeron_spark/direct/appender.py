@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from aeron_spark.aeron.archive import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.direct.archives import Reach, reach
+from aeron_spark.direct.archives import ArchiveConnections, archives_of
 from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_audible
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError
 from aeron_spark.log.writing import Source
-from aeron_spark.options import WriteOptions, direct_way
+from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.wire.arrow import BatchEncoder, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, payload_limit
@@ -26,7 +26,7 @@ from aeron_spark.wire.groups import split
 from aeron_spark.wire.values import encode_values, runs, value_at
 
 
-class Appender:
+class DirectAppender:
     """Appends to the stream of ``options`` for one task. Rows count up from 0 over everything appended.
 
     ``connected`` is called each time a publication has its subscriber, and its recording, before it publishes.
@@ -41,8 +41,8 @@ class Appender:
         self.source = source
         self.rows = 0
         self._clock = clock
-        self.way = direct_way(options.way)
-        self._reach = reach(self.way)
+        self.way = direct_route(options.way)
+        self._reach = archives_of(self.way)
         self._publishers: dict[tuple[str, int], Publisher] = {}
         self._encoding: BatchEncoder | None = None
 
@@ -156,7 +156,7 @@ class Appender:
 
 
 def acknowledging_archive(
-    options: WriteOptions, found: Reach, channel: str, stream_id: int, writer: str = ""
+    options: WriteOptions, found: ArchiveConnections, channel: str, stream_id: int, writer: str = ""
 ) -> ArchiveAddress | None:
     """Return the archive whose recording acknowledges, or None where the driver's word is enough.
 

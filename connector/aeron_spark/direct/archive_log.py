@@ -10,7 +10,7 @@ from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archiv
 from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.replay import replay
 from aeron_spark.aeron.row_sources import Replayed, Segments, drain
-from aeron_spark.direct.recordings import ask_to_record, no_recording, start_now
+from aeron_spark.direct.recordings import no_recording, request_recording, start_now
 from aeron_spark.errors import DataLossError, SetupError, TransportError
 from aeron_spark.log.api import Boundary, Range, RecordingState, fingerprint, recording_key, split_key
 from aeron_spark.log.inspection import StreamContent, Times, content_of, no_times, position_at
@@ -60,7 +60,7 @@ class ArchiveLog:
         """Have the stream recorded; asked once for each session with an archive, which forgets it when it restarts."""
         sessions = tuple(self._archive(name) for name in self._archives)
         if sessions != self._prepared:
-            ask_to_record(self, states, record, query)
+            request_recording(self, states, record, query)
             self._prepared = sessions
 
     def check_recorded(self, states: list[RecordingState]) -> None:

@@ -14,25 +14,25 @@ from aeron_spark.aeron.exceptions import unknown_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import EMBEDDED
 from aeron_spark.node import NodeHandle
-from aeron_spark.options import Direct
+from aeron_spark.options import DirectRoute
 from aeron_spark.process_cache import ProcessCache
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
 CONTROL_STREAM_ID: Final = 10  # Aeron's default for an archive's control requests
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ArchiveConnections:
     """A process's way to a stream: its driver's directory, and the archives as seen from it."""
 
     aeron_dir: str
     archives: tuple[ArchiveAddress, ...]
 
 
-def reach(way: Direct) -> Reach:
+def archives_of(way: DirectRoute) -> ArchiveConnections:
     """Find, or start, the driver and archives of ``way`` for this process, and hold them while the process lives."""
-    handle = hold(way.aeron_dir)
+    handle = hold_node(way.aeron_dir)
     archives = tuple(
         embedded(handle, way.connect_timeout_s) if archive == EMBEDDED else _remote(archive, way, handle.aeron_dir)
         for archive in way.archives
@@ -43,7 +43,7 @@ def reach(way: Direct) -> Reach:
         way.stream_id,
         [(ChannelUri.parse(one.control_channel), one.control_stream_id) for one in archives],
     )
-    return Reach(handle.aeron_dir, archives)
+    return ArchiveConnections(handle.aeron_dir, archives)
 
 
 def embedded(handle: NodeHandle, timeout: float = 10.0) -> ArchiveAddress:
@@ -58,7 +58,7 @@ def embedded(handle: NodeHandle, timeout: float = 10.0) -> ArchiveAddress:
     )
 
 
-def _remote(uri: str, way: Direct, aeron_dir: str) -> ArchiveAddress:
+def _remote(uri: str, way: DirectRoute, aeron_dir: str) -> ArchiveAddress:
     channel = ChannelUri.parse(uri)
     stream_id = int(channel.get("stream-id") or CONTROL_STREAM_ID)
     if channel.media == "ipc":
@@ -72,7 +72,7 @@ def _remote(uri: str, way: Direct, aeron_dir: str) -> ArchiveAddress:
         )
     endpoint = channel.get("endpoint") or channel.get("control") or ""
     return ArchiveAddress(
-        name=channel.get("alias") or str(Endpoint.parse(endpoint)),
+        name=channel.get("alias") or str(HostPort.parse(endpoint)),
         aeron_dir=aeron_dir,
         control_channel=str(channel.without("stream-id", "alias")),
         control_stream_id=stream_id,
@@ -87,14 +87,14 @@ def _remote(uri: str, way: Direct, aeron_dir: str) -> ArchiveAddress:
 def _own(given: str | None, endpoint: str) -> str:
     if given == "response":
         # The archive's driver opens this port for whoever asks; its control port itself is taken, by the requests.
-        control = Endpoint.parse(endpoint)
-        return f"aeron:udp?control-mode=response|control={Endpoint(control.host, control.port + 1)}"
+        control = HostPort.parse(endpoint)
+        return f"aeron:udp?control-mode=response|control={HostPort(control.host, control.port + 1)}"
     return given or f"aeron:udp?endpoint={facing_address(endpoint)}:0"
 
 
 def facing_address(endpoint: str) -> str:
     """Return this machine's address, as in a channel, on the route to ``endpoint``; nothing is sent."""
-    target = Endpoint.parse(endpoint)
+    target = HostPort.parse(endpoint)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -121,12 +121,12 @@ def this_host() -> str:
         return socket.gethostname()
 
 
-HELD: Final[ProcessCache[str | None, NodeHandle]] = ProcessCache()  # by the directory that was asked for
+HELD_NODES: Final[ProcessCache[str | None, NodeHandle]] = ProcessCache()  # by the directory that was asked for
 
 
-def hold(aeron_dir: str | None) -> NodeHandle:
+def hold_node(aeron_dir: str | None) -> NodeHandle:
     """Return this process's handle on the node of ``aeron_dir``, kept until the process ends, and the node with it."""
-    return HELD.get(
+    return HELD_NODES.get(
         aeron_dir,
         lambda: node.ensure(aeron_dir),
         lambda handle: not handle.closed and _alive(handle),

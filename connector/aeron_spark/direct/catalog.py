@@ -14,7 +14,7 @@ from aeron_spark.transport.recording_start import without_start
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CataloguedRecording:
     """A recording, and how far it reaches now."""
 
     recording: Recording
@@ -38,13 +38,13 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldStream:
+class CataloguedStream:
     """The recordings of one stream in one archive, in the order of their ids; times in milliseconds since the epoch."""
 
     archive: ArchiveAddress
     channel: str
     stream_id: int
-    recordings: tuple[Held, ...]
+    recordings: tuple[CataloguedRecording, ...]
 
     @property
     def length(self) -> int:
@@ -73,7 +73,7 @@ class HeldStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PurgeRange:
     """What a purge takes from one recording: whole segments, from its beginning."""
 
     recording_id: int
@@ -87,15 +87,15 @@ class Cut:
         return self.new_start - self.start
 
 
-def held_streams(
+def catalogued_streams(
     archives: Iterable[ArchiveAddress], channel: str | None = None, stream_id: int | None = None
-) -> list[HeldStream]:
+) -> list[CataloguedStream]:
     """Return what the archives hold, of one channel or stream id where given."""
     wanted = None if channel is None else ChannelUri.parse(channel)
-    found: list[HeldStream] = []
+    found: list[CataloguedStream] = []
     for address in archives:
         archive = archive_of(address)
-        groups: list[tuple[ChannelUri, int, list[Held]]] = []
+        groups: list[tuple[ChannelUri, int, list[CataloguedRecording]]] = []
         for recording in archive.recordings(stream_id):
             parsed = ChannelUri.parse(without_start(recording.channel), foreign=True)
             if wanted is not None and not same_stream(wanted, parsed):
@@ -107,7 +107,7 @@ def held_streams(
                     break
             else:
                 groups.append((parsed, recording.stream_id, [held]))
-        found += [HeldStream(address, str(known), number, tuple(held)) for known, number, held in groups]
+        found += [CataloguedStream(address, str(known), number, tuple(held)) for known, number, held in groups]
     return sorted(found, key=lambda stream: (stream.archive.name, stream.channel, stream.stream_id))
 
 
@@ -116,7 +116,7 @@ def alias_of(channel: str) -> str | None:
     return ChannelUri.parse(without_start(channel), foreign=True).get("alias")
 
 
-def content_held(stream: HeldStream, idle_timeout: float) -> StreamContent | None:
+def content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamContent | None:
     """Return what the messages of a stream are, or None where there is none yet."""
     log = _log(stream, idle_timeout)
     return content_of(log, log.states())
@@ -128,7 +128,7 @@ def segment_base(recording: Recording, position: int) -> int:
     return origin + (position - origin) // recording.segment_length * recording.segment_length
 
 
-def cut_before(held: Held, position: int) -> Cut:
+def purge_range_before(held: CataloguedRecording, position: int) -> PurgeRange:
     """Return what goes when everything before ``position`` may go: only whole segments do, and never the last one."""
     recording = held.recording
     base = segment_base(recording, max(recording.start_position, min(position, held.end)))
@@ -136,11 +136,11 @@ def cut_before(held: Held, position: int) -> Cut:
         base -= recording.segment_length
     first = segment_base(recording, recording.start_position)
     if base <= recording.start_position:
-        return Cut(recording.id, recording.start_position, recording.start_position, 0)
-    return Cut(recording.id, recording.start_position, base, (base - first) // recording.segment_length)
+        return PurgeRange(recording.id, recording.start_position, recording.start_position, 0)
+    return PurgeRange(recording.id, recording.start_position, base, (base - first) // recording.segment_length)
 
 
-def position_before_time(stream: HeldStream, held: Held, time_ns: int, idle_timeout: float) -> int:
+def position_before_time(stream: CataloguedStream, held: CataloguedRecording, time_ns: int, idle_timeout: float) -> int:
     """Return the position before which everything in a recording was published before ``time_ns``.
 
     Raises OptionError where its messages carry no times and it did not end before that one.
@@ -150,7 +150,7 @@ def position_before_time(stream: HeldStream, held: Held, time_ns: int, idle_time
         return held.end
     if held.recording.start_timestamp * 1_000_000 >= time_ns:
         return held.recording.start_position
-    content = content_held(stream, idle_timeout)
+    content = content_of_stream(stream, idle_timeout)
     if content is None:
         return held.recording.start_position
     if content.payload == "raw":
@@ -163,7 +163,7 @@ def position_before_time(stream: HeldStream, held: Held, time_ns: int, idle_time
     return position_at(log, state, time_ns, framed_times)
 
 
-def purge(stream: HeldStream, cuts: Sequence[Cut]) -> None:
+def purge(stream: CataloguedStream, cuts: Sequence[PurgeRange]) -> None:
     """Delete the segments of ``cuts``; a replay that reads there makes the archive refuse."""
     archive = archive_of(stream.archive)
     for cut in cuts:
@@ -171,7 +171,7 @@ def purge(stream: HeldStream, cuts: Sequence[Cut]) -> None:
             archive.purge_segments(cut.recording_id, cut.new_start)
 
 
-def refuse_active(stream: HeldStream) -> None:
+def refuse_active(stream: CataloguedStream) -> None:
     """Raise RefusedError where a recording of ``stream`` still grows and cannot be deleted."""
     growing = [str(held.recording.id) for held in stream.recordings if held.active]
     if growing:
@@ -181,7 +181,7 @@ def refuse_active(stream: HeldStream) -> None:
         )
 
 
-def delete(stream: HeldStream) -> None:
+def delete(stream: CataloguedStream) -> None:
     """Delete the recordings of ``stream`` and their files, if none of them grows."""
     refuse_active(stream)
     archive = archive_of(stream.archive)
@@ -189,7 +189,7 @@ def delete(stream: HeldStream) -> None:
         archive.delete(held.recording.id)
 
 
-def only(stream: HeldStream, recording_ids: Sequence[int]) -> HeldStream:
+def only(stream: CataloguedStream, recording_ids: Sequence[int]) -> CataloguedStream:
     """Return ``stream`` with these recordings alone; raise OptionError where it has no such one."""
     known = {held.recording.id for held in stream.recordings}
     for wanted in recording_ids:
@@ -203,14 +203,14 @@ def only(stream: HeldStream, recording_ids: Sequence[int]) -> HeldStream:
     return replace(stream, recordings=tuple(held for held in stream.recordings if held.recording.id in recording_ids))
 
 
-def _held(archive: Archive, recording: Recording) -> Held:
+def _held(archive: Archive, recording: Recording) -> CataloguedRecording:
     stop = recording.stop_position
-    return Held(recording, archive.position(recording.id) if stop is None else stop)
+    return CataloguedRecording(recording, archive.position(recording.id) if stop is None else stop)
 
 
-def _address(stream: HeldStream, idle_timeout: float) -> StreamAddress:
+def _address(stream: CataloguedStream, idle_timeout: float) -> StreamAddress:
     return StreamAddress(stream.channel, stream.stream_id, (stream.archive,), idle_timeout)
 
 
-def _log(stream: HeldStream, idle_timeout: float) -> ArchiveLog:
+def _log(stream: CataloguedStream, idle_timeout: float) -> ArchiveLog:
     return ArchiveLog(_address(stream, idle_timeout))

@@ -13,7 +13,7 @@ from aeron_spark.aeron.archive import Archive, ArchiveAddress, archive_of
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.counters import recent_archive_error
-from aeron_spark.aeron.publication import Offering
+from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.errors import ConnectError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.api import OfferResult
@@ -22,7 +22,7 @@ from aeron_spark.waiting import Deadline, wait_for
 from aeron_spark.wire.chunk import NOT_CONTINUED
 from aeron_spark.wire.groups import Chunk
 
-LOOK: Final = 0.2  # seconds between two looks, while waiting, at whether the recording still grows
+POLL_INTERVAL_S: Final = 0.2  # seconds between two looks, while waiting, at whether the recording still grows
 INITIAL_POSITION: Final = ("init-term-id", "term-id", "term-offset", "session-id")
 
 
@@ -70,7 +70,7 @@ class Publisher:
         return self._offering.closed or self._offering.client.closed
 
     def publish_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
-        """Publish each value as one message; see :meth:`Offering.offer_values` for the arrays."""
+        """Publish each value as one message; see :meth:`BatchPublication.offer_values` for the arrays."""
         first = 0
 
         def attempt() -> OfferResult | None:
@@ -189,7 +189,7 @@ class Publisher:
         clock = time.monotonic()
         if self.address.archive is None or self._recording is None or (clock < self._look_again and not now):
             return
-        self._look_again = clock + LOOK
+        self._look_again = clock + POLL_INTERVAL_S
         stop = archive_of(self.address.archive).stopped_at(self._recording)
         if stop is None or stop >= self._offering.position:
             return
@@ -220,14 +220,14 @@ class Publisher:
         return f"{what} on {self.address.channel} stream {self.address.stream_id}"
 
 
-OFFERINGS: Final[ProcessCache[tuple[str, str, int], Offering]] = ProcessCache()  # by driver, channel and stream
+OFFERINGS: Final[ProcessCache[tuple[str, str, int], BatchPublication]] = ProcessCache()  # by driver, channel and stream
 
 
-def offering_of(address: PublishAddress, channel: str) -> Offering:
+def offering_of(address: PublishAddress, channel: str) -> BatchPublication:
     """Return this process's publication of a stream, kept from task to task; after a close a new one."""
     return OFFERINGS.get(
         (address.aeron_dir, address.channel, address.stream_id),
-        lambda: Offering(client_of(address.aeron_dir), channel, address.stream_id),
+        lambda: BatchPublication(client_of(address.aeron_dir), channel, address.stream_id),
         lambda offering: not offering.closed,
         lambda closed: None,
     )

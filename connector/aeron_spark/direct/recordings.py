@@ -29,7 +29,7 @@ from aeron_spark.waiting import wait_for
 if TYPE_CHECKING:
     from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
 
-NEAR: Final = 5  # recordings that an error names
+NEAR_STREAMS: Final = 5  # recordings that an error names
 STOP_TIMEOUT: Final = 10.0  # seconds for the recordings of a subscription that was ended to stop
 SESSION_ID: Final = "session-id"
 SERVER_STOPS: Final = "Leave it: the server records it while the server runs. To end that, stop the server."
@@ -42,7 +42,7 @@ class RecordingWarning(UserWarning):
     """A recording was started: earlier messages of the stream were not recorded, and it goes on after this process."""
 
 
-def ask_to_record(log: ArchiveLog, states: list[RecordingState], record: str, query: str = "") -> None:
+def request_recording(log: ArchiveLog, states: list[RecordingState], record: str, query: str = "") -> None:
     """Have the stream recorded unless it is, as ``record`` says; OptionError where that cannot or must not be done.
 
     ``query`` names the query that wants it, for ``aeron-spark recordings list``.
@@ -224,8 +224,8 @@ def no_recording(archives: Sequence[ArchiveAddress], channel: str, stream_id: in
     near = [one for one in listed if one.stream_id == stream_id]  # on another port, which is the likeliest mistake
     near += [one for one in listed if one.stream_id != stream_id and _same(wanted, one.channel)]
     names = list(dict.fromkeys(f"stream {one.stream_id} of {one.channel}" for one in near if one.id is not None))
-    more = f" and {len(names) - NEAR} more" if len(names) > NEAR else ""
-    beside = f"; it has {', '.join(names[:NEAR])}{more}" if names else ""
+    more = f" and {len(names) - NEAR_STREAMS} more" if len(names) > NEAR_STREAMS else ""
+    beside = f"; it has {', '.join(names[:NEAR_STREAMS])}{more}" if names else ""
     return OptionError(
         f"the archive {', '.join(address.name for address in archives)} has no recording of stream {stream_id} of "
         f"{channel}{beside}",

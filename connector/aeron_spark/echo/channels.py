@@ -7,11 +7,11 @@ from typing import Final
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
-from aeron_spark.aeron.polled_images import Talking
+from aeron_spark.aeron.polled_images import BytesPublication
 from aeron_spark.echo import channels, texts
 from aeron_spark.errors import TransportError
 from aeron_spark.protocol.ids import Entropy
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.channel import ChannelUri
 
 TERM_LENGTH: Final = 64 << 10  # bytes
@@ -28,22 +28,22 @@ def random_session(entropy: Entropy) -> int:
     return 1 + int.from_bytes(entropy(4), "big") % (2**31 - 2)
 
 
-def receiving(address: Endpoint, session_id: int | None = None) -> str:
+def receiving(address: HostPort, session_id: int | None = None) -> str:
     """A subscription at an address of one's own."""
     return _uri(f"endpoint={address}", session_id)
 
 
-def sending(address: Endpoint, session_id: int) -> str:
+def sending(address: HostPort, session_id: int) -> str:
     """A publication to ``address``."""
     return _uri(f"endpoint={address}", session_id, _publication())
 
 
-def fanning_out(control: Endpoint, session_id: int) -> str:
+def fanning_out(control: HostPort, session_id: int) -> str:
     """A publication to whoever joins at ``control``; the fastest sets the pace, so that a frozen one stalls nobody."""
     return _uri(f"control={control}|control-mode=dynamic|fc=max", session_id, _publication())
 
 
-def joining(control: Endpoint, session_id: int | None = None) -> str:
+def joining(control: HostPort, session_id: int | None = None) -> str:
     """A subscription to what is published at ``control``, on a port of the system's choice: it passes NAT."""
     return _uri(f"control={control}|control-mode=dynamic", session_id)
 
@@ -76,7 +76,7 @@ def watched(channel: str) -> str:
     return guarded(channel, RULES)
 
 
-def own(client: Client, place: texts.Place, address: str) -> list[Ownership]:
+def own(client: Client, place: texts.EchoAddress, address: str) -> list[Ownership]:
     """Have only ``address`` use a duologue's two channels, which ``client`` opens next."""
     session_id, stream_id = place.session_id, texts.STREAM_ID
     return [
@@ -96,11 +96,11 @@ ATTEMPTS: Final = 4  # each fails by chance once in 2^31 for every publication t
 CLASH: Final = "clashing"  # the driver's word for it
 
 
-def talking(client: Client, channel: Callable[[int], str], entropy: Entropy) -> Talking:
+def talking(client: Client, channel: Callable[[int], str], entropy: Entropy) -> BytesPublication:
     """Open a publication on ``channel(session id)``; a session id that the driver has in use is drawn anew."""
     for attempt in range(ATTEMPTS):
         try:
-            return Talking(client, channel(channels.random_session(entropy)), texts.STREAM_ID)
+            return BytesPublication(client, channel(channels.random_session(entropy)), texts.STREAM_ID)
         except TransportError as error:
             if CLASH not in str(error) or attempt == ATTEMPTS - 1:
                 raise

@@ -26,7 +26,7 @@ class Polled(Protocol):
 class EchoClient(Protocol):
     """A client of either protocol."""
 
-    def connecting(self) -> Generator[None, None, reports.Connected]:
+    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
         """Come to where the server takes what is sent."""
 
     def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
@@ -71,7 +71,7 @@ def conversation(
             raise DataFormatError(
                 f"{text!r} came back as {answer.decode('utf-8', 'backslashreplace')!r}", remedy="Look at the server."
             )
-        report(reports.Echoed(text, clock() - began))
+        report(reports.EchoReceived(text, clock() - began))
         count += 1
     return count
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import Incoming, Listening, Talking
+from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.channels import talking, watched
 from aeron_spark.echo.conversation import Clock, awaiting
@@ -21,7 +21,7 @@ from aeron_spark.protocol import refusals
 from aeron_spark.protocol.access import UdpSource, parse_source
 from aeron_spark.protocol.ids import Entropy
 from aeron_spark.protocol.limits import Admission, Limits, Permit
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ class Client1:
     def __init__(
         self,
         client: Client,
-        server: Endpoint,
-        own: Endpoint,
+        server: HostPort,
+        own: HostPort,
         *,
         step_seconds: float = CLIENT_STEP_SECONDS,
         clock: Clock = time.monotonic,
@@ -47,13 +47,13 @@ class Client1:
         self._step_seconds = step_seconds
         self._clock = clock
         self._entropy = entropy
-        self._talking: Talking | None = None
-        self._listening: Listening | None = None
+        self._talking: BytesPublication | None = None
+        self._listening: PolledSubscription | None = None
 
-    def connecting(self) -> Generator[None, None, reports.Connected]:
+    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
         """Introduce this client and wait to be published to; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
         began = self._clock()
-        listening = self._listening = Listening(
+        listening = self._listening = PolledSubscription(
             self._client, channels.receiving(self.own), texts.STREAM_ID, channels.LARGEST_MESSAGE
         )
         bound = yield from self._awaiting(lambda: listening.address or None, "subscription")
@@ -61,10 +61,10 @@ class Client1:
             self._client, lambda session_id: channels.sending(self.server, session_id), self._entropy
         )
         yield from self._awaiting(lambda: out.connected, "publication")
-        port = Endpoint.parse(bound).port
+        port = HostPort.parse(bound).port
         yield from self._awaiting(lambda: out.offer(texts.hello_1(port)) is None, "HELLO")
         yield from self._awaiting(lambda: bool(listening.images()), "the server's publication back to this client")
-        return reports.Connected(str(self.server), out.session_id, self._clock() - began)
+        return reports.ClientConnected(str(self.server), out.session_id, self._clock() - began)
 
     def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
         """Have ``payload`` echoed; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
@@ -95,7 +95,7 @@ class Client1:
     def _awaiting(self, poll: Callable[[], T | None], step: str) -> Generator[None, None, T]:
         return awaiting(poll, self._step_seconds, step, self._clock)
 
-    def _sends(self, out: Talking, message: bytes) -> bool:
+    def _sends(self, out: BytesPublication, message: bytes) -> bool:
         self.look()
         return out.offer(message) is None
 
@@ -124,7 +124,7 @@ NOT_READING: Final = "its client does not take the replies"
 class Server1Settings:
     """``clients`` bounds those that are answered at a time, ``per_address`` those of one address (0: no limit)."""
 
-    listen: Endpoint
+    listen: HostPort
     clients: int = 64
     per_address: int = 0
 
@@ -137,7 +137,7 @@ class Server1Settings:
 class _Answering:
     """The way back to a client that introduced itself."""
 
-    talking: Talking
+    talking: BytesPublication
     outbox: Outbox
     permit: Permit
 
@@ -145,7 +145,7 @@ class _Answering:
 class _Peer:
     """One image: INITIAL until a HELLO (``answering`` is None), then CONNECTED."""
 
-    def __init__(self, image: Incoming) -> None:
+    def __init__(self, image: PolledImage) -> None:
         self.image = image
         self.answering: _Answering | None = None
 
@@ -171,10 +171,10 @@ class Server1:
         self._entropy = entropy
         self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
         self._peers: dict[int, _Peer] = {}
-        self._listening = Listening(
+        self._listening = PolledSubscription(
             client, watched(channels.receiving(settings.listen)), texts.STREAM_ID, channels.LARGEST_MESSAGE
         )
-        report(reports.Listening(1, str(settings.listen), ""))
+        report(reports.ListeningStarted(1, str(settings.listen), ""))
 
     @property
     def clients(self) -> int:
@@ -246,7 +246,7 @@ class Server1:
         if isinstance(permit, refusals.Refusal):
             self._refuse(peer, permit.text)
             return
-        back = Endpoint(f"{source.address}{'%' if source.zone else ''}{source.zone}", port)
+        back = HostPort(f"{source.address}{'%' if source.zone else ''}{source.zone}", port)
         try:
             out = talking(self._client, lambda session_id: channels.sending(back, session_id), self._entropy)
         except BaseException as error:
@@ -256,7 +256,7 @@ class Server1:
             self._refuse(peer, str(error))
             return
         peer.answering = _Answering(out, Outbox(out, self._step_seconds), permit)
-        self._report(reports.Introduced(peer.image.source, peer.image.session_id, port))
+        self._report(reports.ClientIntroduced(peer.image.source, peer.image.session_id, port))
 
     def _refuse(self, peer: _Peer, reason: str) -> None:
         self._report(reports.Refusal(peer.image.source, peer.image.session_id, reason))
@@ -268,4 +268,4 @@ class Server1:
         answering.permit.release()
         with contextlib.suppress(TransportError):  # a driver that is gone has closed everything
             answering.talking.close()
-        self._report(reports.Ended(peer.image.source, answering.outbox.sent, reason))
+        self._report(reports.ClientEnded(peer.image.source, answering.outbox.sent, reason))

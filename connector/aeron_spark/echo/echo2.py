@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import Incoming, Listening, Talking
+from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.channels import own, talking, watched
 from aeron_spark.echo.conversation import Clock, awaiting
 from aeron_spark.echo.outbox import Outbox, SharedOutbox
-from aeron_spark.echo.reports import Joined, LimitedReport, Refusal, Report
+from aeron_spark.echo.reports import ClientJoined, LimitedReport, Refusal, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RefusedError, TransportError
 from aeron_spark.protocol import refusals
 from aeron_spark.protocol.access import UdpSource, parse_source, same_owner
 from aeron_spark.protocol.ids import Entropy, IdAllocator, PortAllocator
 from aeron_spark.protocol.limits import Admission, Limits, Permit
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Client2:
     def __init__(
         self,
         client: Client,
-        server: Endpoint,
+        server: HostPort,
         control_port: int,
         *,
         step_seconds: float = CLIENT_STEP_SECONDS,
@@ -49,16 +49,16 @@ class Client2:
         entropy: Entropy = os.urandom,
     ) -> None:
         self.server = server
-        self.control = Endpoint(server.host, control_port)
+        self.control = HostPort(server.host, control_port)
         self._client = client
         self._step_seconds = step_seconds
         self._clock = clock
         self._entropy = entropy
         self._key = int.from_bytes(entropy(4), "big")
-        self._talking: Talking | None = None
-        self._listening: Listening | None = None
+        self._talking: BytesPublication | None = None
+        self._listening: PolledSubscription | None = None
 
-    def connecting(self) -> Generator[None, None, reports.Connected]:
+    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
         """Get a duologue and join it; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
         began = self._clock()
         listening = self._listen(channels.joining(self.control))
@@ -69,15 +69,15 @@ class Client2:
         yield from self._awaiting(lambda: out.offer(texts.hello_2(self._key)) is None, "HELLO")
         place = yield from self._awaiting(lambda: self._answer(listening, session_id), "CONNECT response")
         self.close()
-        listening = self._listen(channels.joining(Endpoint(self.server.host, place.control_port), place.session_id))
+        listening = self._listen(channels.joining(HostPort(self.server.host, place.control_port), place.session_id))
         yield from self._awaiting(lambda: bool(listening.images()), "duologue subscription")
-        out = self._talking = Talking(
+        out = self._talking = BytesPublication(
             self._client,
-            channels.sending(Endpoint(self.server.host, place.data_port), place.session_id),
+            channels.sending(HostPort(self.server.host, place.data_port), place.session_id),
             texts.STREAM_ID,
         )
         yield from self._awaiting(lambda: out.connected, "duologue publication")
-        return reports.Connected(str(self.server), session_id, self._clock() - began)
+        return reports.ClientConnected(str(self.server), session_id, self._clock() - began)
 
     def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
         """Have ``payload`` echoed; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
@@ -106,22 +106,22 @@ class Client2:
         if out is not None:
             out.close()
 
-    def _sends(self, out: Talking, message: bytes) -> bool:
+    def _sends(self, out: BytesPublication, message: bytes) -> bool:
         self.look()  # what was refused, or is gone, would else be tried in vain until the deadline
         return out.offer(message) is None
 
-    def _listen(self, channel: str) -> Listening:
-        self._listening = Listening(self._client, channel, texts.STREAM_ID, channels.LARGEST_MESSAGE)
+    def _listen(self, channel: str) -> PolledSubscription:
+        self._listening = PolledSubscription(self._client, channel, texts.STREAM_ID, channels.LARGEST_MESSAGE)
         return self._listening
 
-    def _talk(self, server: Endpoint) -> Talking:
+    def _talk(self, server: HostPort) -> BytesPublication:
         self._talking = talking(self._client, lambda session_id: channels.sending(server, session_id), self._entropy)
         return self._talking
 
     def _awaiting(self, poll: Callable[[], T | None], step: str) -> Generator[None, None, T]:
         return awaiting(poll, self._step_seconds, step, self._clock)
 
-    def _answer(self, listening: Listening, session_id: int) -> texts.Place | None:
+    def _answer(self, listening: PolledSubscription, session_id: int) -> texts.EchoAddress | None:
         for image in listening.images():
             for message in image.poll(ANSWERS):
                 found = None if message is None else texts.read_answer(message, session_id, self._key)
@@ -167,14 +167,14 @@ FRAGMENTS: Final = 10  # of one client in one poll, as many as the reference tak
 FOREIGN: Final = "this duologue belongs to another address"
 
 
-class Duologue:
+class EchoDuologue:
     """The server's end. What it opens it closes; ports, session id and place are its server's to give back."""
 
     def __init__(
         self,
         client: Client,
         host: str,
-        place: texts.Place,
+        place: texts.EchoAddress,
         owner: UdpSource,
         report: Report,
         *,
@@ -188,15 +188,15 @@ class Duologue:
         self._expires = expires
         self._failed = False
         self._refused: set[int] = set()
-        control, data = Endpoint(host, place.control_port), Endpoint(host, place.data_port)
+        control, data = HostPort(host, place.control_port), HostPort(host, place.data_port)
         with contextlib.ExitStack() as opened:
             for ownership in own(client, place, str(owner.address)):
                 opened.callback(ownership.close)
             outgoing = watched(channels.fanning_out(control, place.session_id))
-            self._talking = Talking(client, outgoing, texts.STREAM_ID)
+            self._talking = BytesPublication(client, outgoing, texts.STREAM_ID)
             opened.callback(self._talking.close)
             incoming = watched(channels.receiving(data, place.session_id))
-            self._listening = Listening(client, incoming, texts.STREAM_ID, self._talking.max_message_bytes)
+            self._listening = PolledSubscription(client, incoming, texts.STREAM_ID, self._talking.max_message_bytes)
             opened.callback(self._listening.close)
             self._opened = opened.pop_all()
         self._outbox = Outbox(self._talking, patience)
@@ -222,7 +222,7 @@ class Duologue:
             return work, "its client never came" if now >= self._expires else ""
         if not self.joined:
             self.joined = True
-            self._report(Joined(images[0].source, self.place.data_port))
+            self._report(ClientJoined(images[0].source, self.place.data_port))
         for image in images:
             for message in image.poll(FRAGMENTS):
                 work += 1
@@ -234,7 +234,7 @@ class Duologue:
         """Close both ways; what was said last still reaches the client."""
         self._opened.close()
 
-    def _is_owner(self, image: Incoming) -> bool:
+    def _is_owner(self, image: PolledImage) -> bool:
         if same_owner(image.source, str(self.owner.address)):
             return True
         if image.id not in self._refused:
@@ -243,7 +243,7 @@ class Duologue:
         image.reject(FOREIGN)
         return False
 
-    def _answer(self, image: Incoming, message: bytes | None, now: float) -> None:
+    def _answer(self, image: PolledImage, message: bytes | None, now: float) -> None:
         if self._failed:
             return
         payload = None if message is None else texts.read_echo(message)
@@ -268,7 +268,7 @@ TEXTS: Final = {"full": texts.SERVER_FULL, "address-limit": texts.ADDRESS_FULL}
 class Server2Settings:
     """``clients`` and ``per_address`` bound the duologues; each has two ports, from ``duologue_ports`` on."""
 
-    listen: Endpoint
+    listen: HostPort
     control_port: int
     duologue_ports: int
     clients: int = 8
@@ -293,10 +293,10 @@ class Server2Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldDuologue:
     """A duologue and what is given back at its end."""
 
-    duologue: Duologue
+    duologue: EchoDuologue
     permit: Permit
 
 
@@ -321,20 +321,20 @@ class Server2:
         self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
         self._ports = PortAllocator(settings.duologue_ports, 2 * settings.clients, entropy)
         self._sessions = IdAllocator(texts.FIRST_SESSION, texts.LAST_SESSION, entropy)
-        self._held: list[_Held] = []
+        self._held: list[_HeldDuologue] = []
         self._resting: deque[tuple[float, tuple[int, int]]] = deque()
-        control = Endpoint(settings.listen.host, settings.control_port)
+        control = HostPort(settings.listen.host, settings.control_port)
         with contextlib.ExitStack() as opened:
             self._talking = talking(
                 client, lambda session_id: watched(channels.fanning_out(control, session_id)), entropy
             )
             opened.callback(self._talking.close)
-            self._listening = Listening(
+            self._listening = PolledSubscription(
                 client, watched(channels.receiving(settings.listen)), texts.STREAM_ID, channels.LARGEST_MESSAGE
             )
             opened.pop_all()
         self._outbox = SharedOutbox(self._talking, step_seconds)
-        report(reports.Listening(2, str(settings.listen), str(control)))
+        report(reports.ListeningStarted(2, str(settings.listen), str(control)))
 
     @property
     def duologues(self) -> int:
@@ -376,7 +376,7 @@ class Server2:
         self._listening.close()
         self._talking.close()
 
-    def _poll(self, duologue: Duologue, now: float) -> tuple[int, str]:
+    def _poll(self, duologue: EchoDuologue, now: float) -> tuple[int, str]:
         try:
             return duologue.poll(now)
         except TransportError as error:
@@ -384,7 +384,7 @@ class Server2:
                 raise
             return 1, str(error)  # of this one alone
 
-    def _answer(self, image: Incoming, message: bytes | None, now: float) -> None:
+    def _answer(self, image: PolledImage, message: bytes | None, now: float) -> None:
         key = None if message is None else texts.read_hello_2(message)
         found = texts.BAD_MESSAGE if key is None else self._open(image, now)
         if isinstance(found, str) or key is None:
@@ -392,10 +392,10 @@ class Server2:
             self._report(reports.Refusal(image.source, image.session_id, text))
             self._outbox.refuse(image.id, texts.refuse(image.session_id, text), now)
             return
-        self._report(reports.Opened(image.source, image.session_id, found.data_port, found.control_port))
+        self._report(reports.DuologueOpened(image.source, image.session_id, found.data_port, found.control_port))
         self._outbox.admit(texts.connect(image.session_id, key, found), now)
 
-    def _open(self, image: Incoming, now: float) -> texts.Place | str:
+    def _open(self, image: PolledImage, now: float) -> texts.EchoAddress | str:
         """Open a duologue for who sends ``image``; return where, or the text of the refusal."""
         source = parse_source(image.source)
         assert isinstance(source, UdpSource)  # what is received by UDP
@@ -408,11 +408,11 @@ class Server2:
                 duologue = self._try_to_open(source, now)
                 if duologue is not None:
                     refused.pop_all()
-                    self._held.append(_Held(duologue, permit))
+                    self._held.append(_HeldDuologue(duologue, permit))
                     return duologue.place
         return texts.SERVER_FULL
 
-    def _try_to_open(self, owner: UdpSource, now: float) -> Duologue | None:
+    def _try_to_open(self, owner: UdpSource, now: float) -> EchoDuologue | None:
         ports = self._ports.take(2)
         if isinstance(ports, refusals.Refusal):  # the last ones are resting
             return None
@@ -420,9 +420,9 @@ class Server2:
         if isinstance(session_id, refusals.Refusal):
             self._ports.release(ports)
             return None
-        place = texts.Place(ports[0], ports[1], session_id)
+        place = texts.EchoAddress(ports[0], ports[1], session_id)
         try:
-            return Duologue(
+            return EchoDuologue(
                 self._client,
                 self.settings.listen.host,
                 place,
@@ -438,14 +438,14 @@ class Server2:
             self._report(reports.Refusal(str(owner), session_id, str(error)))  # another program has a port, say
             return None
 
-    def _end(self, held: _Held, reason: str, now: float) -> None:
+    def _end(self, held: _HeldDuologue, reason: str, now: float) -> None:
         self._held.remove(held)
         held.permit.release()
         self._give_back(held.duologue.place, now)
         with contextlib.suppress(TransportError):  # a driver that is gone has closed everything
             held.duologue.close()
-        self._report(reports.Ended(str(held.duologue.owner), held.duologue.echoes, reason))
+        self._report(reports.ClientEnded(str(held.duologue.owner), held.duologue.echoes, reason))
 
-    def _give_back(self, place: texts.Place, now: float) -> None:
+    def _give_back(self, place: texts.EchoAddress, now: float) -> None:
         self._sessions.release(place.session_id, now)
         self._resting.append((now + PORTS_REST, (place.data_port, place.control_port)))

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class ListeningStarted:
     """A server serves. ``control`` is empty for Echo 1.0."""
 
     name: ClassVar[str] = "listening"
@@ -21,7 +21,7 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduced:
+class ClientIntroduced:
     """A client of Echo 1.0 said where it listens."""
 
     name: ClassVar[str] = "introduced"
@@ -34,7 +34,7 @@ class Introduced:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class DuologueOpened:
     """A client of Echo 2.0 has a duologue, and may come."""
 
     name: ClassVar[str] = "opened"
@@ -48,7 +48,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class ClientJoined:
     """The owner of a duologue came."""
 
     name: ClassVar[str] = "joined"
@@ -78,7 +78,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ClientEnded:
     """A client's exchange is over, and what it held is given back."""
 
     name: ClassVar[str] = "ended"
@@ -91,7 +91,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ClientConnected:
     """A client may send."""
 
     name: ClassVar[str] = "connected"
@@ -104,7 +104,7 @@ class Connected:
 
 
 @dataclass(frozen=True, slots=True)
-class Echoed:
+class EchoReceived:
     """What a client sent came back the same."""
 
     name: ClassVar[str] = "echo"
@@ -115,9 +115,18 @@ class Echoed:
         return f"{self.text} in {1000 * self.seconds:.1f} ms"
 
 
-Event = Listening | Introduced | Opened | Joined | Refusal | Ended | Connected | Echoed
+EchoEvent = (
+    ListeningStarted
+    | ClientIntroduced
+    | DuologueOpened
+    | ClientJoined
+    | Refusal
+    | ClientEnded
+    | ClientConnected
+    | EchoReceived
+)
 
-Report = Callable[[Event], None]
+Report = Callable[[EchoEvent], None]
 
 AT_ONCE: Final = 5  # reports of one address
 
@@ -147,7 +156,7 @@ class LimitedReport:
         self._clock = clock
         self._addresses: dict[str, _Address] = {}
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: EchoEvent) -> None:
         if not isinstance(event, Refusal):
             self._report(event)
             return

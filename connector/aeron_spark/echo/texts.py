@@ -35,7 +35,7 @@ _PLACE: Final = re.compile(rb"([0-9]{1,5}) ([0-9]{1,5}) ([0-9A-F]{1,8})")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EchoAddress:
     """Where a duologue is, as CONNECT says."""
 
     data_port: int
@@ -83,7 +83,7 @@ def read_hello_2(message: bytes) -> int | None:
     return int(match[1], 16) if match else None
 
 
-def connect(session_id: int, key: int, place: Place) -> bytes:
+def connect(session_id: int, key: int, place: EchoAddress) -> bytes:
     """The answer to the client of ``session_id`` that sent ``key``: its duologue is at ``place``."""
     return b"%d CONNECT %d %d %X" % (session_id, place.data_port, place.control_port, key ^ place.session_id)
 
@@ -93,7 +93,7 @@ def refuse(session_id: int, text: str) -> bytes:
     return b"%d ERROR %s" % (session_id, text.encode())
 
 
-def read_answer(message: bytes, session_id: int, key: int) -> Place | Refused | Unreadable | None:
+def read_answer(message: bytes, session_id: int, key: int) -> EchoAddress | Refused | Unreadable | None:
     """What an answer of all-clients says to the client of ``session_id``; None where it is meant for another."""
     match = _ANSWER.fullmatch(message)
     if match is None or int(match[1]) != session_id:
@@ -103,7 +103,7 @@ def read_answer(message: bytes, session_id: int, key: int) -> Place | Refused | 
     fields = _PLACE.fullmatch(match[3])
     if fields is None:
         return Unreadable(message)
-    place = Place(int(fields[1]), int(fields[2]), int(fields[3], 16) ^ key)
+    place = EchoAddress(int(fields[1]), int(fields[2]), int(fields[3], 16) ^ key)
     ports = {place.data_port, place.control_port}
     if 0 in ports or max(ports) > LARGEST_PORT or not FIRST_SESSION <= place.session_id <= LAST_SESSION + 1:
         return Unreadable(message)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from aeron_spark.keys.authorized_keys import parse_authorized, read_authorized
 from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, seal_identity
 from aeron_spark.keys.known_servers import KnownServers, ipc_server, network_server, parse_server
-from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 
 __all__ = [
     "FilePeerStore",
-    "KeyPlaces",
+    "KeyPaths",
     "KnownServers",
     "MemoryPeerStore",
     "create_identity",

@@ -17,7 +17,7 @@ from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.keys import key_files
 from aeron_spark.protocol.access import ServerName, server_key_changed
 from aeron_spark.protocol.keypair import parse_public, public_text
-from aeron_spark.transport.addresses import Endpoint, canonical_host
+from aeron_spark.transport.addresses import HostPort, canonical_host
 
 IPC: Final = "ipc:"
 
@@ -54,7 +54,7 @@ def parse_server(text: str) -> ServerName:
     if text.startswith(f"{IPC}/"):
         return ipc_server(Path(unquote(text[len(IPC) :])))
     try:
-        endpoint = Endpoint.parse(text)
+        endpoint = HostPort.parse(text)
     except ValueError as error:
         raise OptionError(f"the server {text!r} {error}", remedy="Write such as host:40123 or [::1]:40123.") from None
     return network_server(endpoint.host, endpoint.port)

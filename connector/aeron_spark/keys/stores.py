@@ -16,7 +16,7 @@ from aeron_spark.protocol.keypair import KeyPair, new_keypair
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPlaces:
+class KeyPaths:
     """The files of one user, in the folder of this package's configuration unless named."""
 
     identity: Path
@@ -24,7 +24,7 @@ class KeyPlaces:
     authorized_keys: Path
 
     @classmethod
-    def below(cls, config_home: Path) -> KeyPlaces:
+    def below(cls, config_home: Path) -> KeyPaths:
         """Return the files in ``config_home``."""
         return cls(config_home / "identity", config_home / "known_servers", config_home / "authorized_keys")
 
@@ -37,7 +37,7 @@ class KeyPlaces:
 class FilePeerStore:
     """A store of three files. The identity is made when it is first asked for, unless one was loaded from elsewhere."""
 
-    def __init__(self, places: KeyPlaces, identity: KeyPair | None = None) -> None:
+    def __init__(self, places: KeyPaths, identity: KeyPair | None = None) -> None:
         self._places = places
         self._identity = identity
         self._known = KnownServers(places.known_servers)

@@ -37,7 +37,7 @@ class SmallValues:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedGroup:
     """A finished group, with the reserved value of the message that finished it."""
 
     group: Group
@@ -59,7 +59,7 @@ def of_recording(key: str, position: int | None = None) -> Iterator[None]:
         raise DataFormatError(f"{place}: {error.what}", remedy=error.remedy) from error
 
 
-def read_range(log: Log, wanted: Range) -> Iterator[SmallValues | Placed]:
+def read_range(log: Log, wanted: Range) -> Iterator[SmallValues | PlacedGroup]:
     """Yield the groups that begin in ``[start, end)``; the last one may be read on to the range's ``overrun``."""
     reassembler = Reassembler(wanted.start)
     for rows in log.read(wanted):
@@ -75,10 +75,10 @@ def read_range(log: Log, wanted: Range) -> Iterator[SmallValues | Placed]:
             return
 
 
-def _groups(reassembler: Reassembler, rows: Rows) -> Iterator[SmallValues | Placed]:
+def _groups(reassembler: Reassembler, rows: Rows) -> Iterator[SmallValues | PlacedGroup]:
     for found in read_groups(reassembler, rows.values, rows.positions):
         if isinstance(found, Group):
-            yield Placed(found, _reserved_at(rows, found.position))
+            yield PlacedGroup(found, _reserved_at(rows, found.position))
         else:
             length = len(found)
             yield SmallValues(
@@ -92,8 +92,8 @@ def _reserved_at(rows: Rows, position: int) -> int:
     return int(rows.reserved[max(index, 0)].as_py())
 
 
-def _begun_before(found: SmallValues | Placed, end: int) -> SmallValues | Placed | None:
-    if isinstance(found, Placed):
+def _begun_before(found: SmallValues | PlacedGroup, end: int) -> SmallValues | PlacedGroup | None:
+    if isinstance(found, PlacedGroup):
         return found if found.group.position < end else None
     positions = found.positions
     if positions[-1].as_py() < end:
@@ -119,7 +119,7 @@ NS_PER_MS: Final = 1_000_000
 Column = Callable[[], "pa.Array[Any]"]
 
 
-class RowMaker:
+class RowDecoder:
     """Makes the batches of one range of a recording; ``schema`` is the Arrow schema of the query's rows."""
 
     def __init__(self, schema: pa.Schema, recording: RecordingState, times: TimestampFrom | None) -> None:
@@ -146,7 +146,7 @@ class RowMaker:
         }
         return self._batch(self._schema, "", columns, len(rows))
 
-    def framed(self, found: SmallValues | Placed) -> pa.RecordBatch:
+    def framed(self, found: SmallValues | PlacedGroup) -> pa.RecordBatch:
         """Return the rows of values in the wire format."""
         if isinstance(found, SmallValues):
             values = found.values
@@ -172,11 +172,11 @@ class RowMaker:
         return [value] if self._own.names else []
 
     @staticmethod
-    def is_arrow(found: SmallValues | Placed) -> bool:
+    def is_arrow(found: SmallValues | PlacedGroup) -> bool:
         """Whether this holds Arrow batches."""
-        return isinstance(found, Placed) and found.group.header.content is Content.ARROW
+        return isinstance(found, PlacedGroup) and found.group.header.content is Content.ARROW
 
-    def arrow(self, found: SmallValues | Placed) -> Iterator[pa.RecordBatch]:
+    def arrow(self, found: SmallValues | PlacedGroup) -> Iterator[pa.RecordBatch]:
         """Yield the rows of Arrow batches in the wire format."""
         if isinstance(found, SmallValues) or found.group.header.content is not Content.ARROW:
             raise _other_content(found, "Arrow batches", "framed")
@@ -237,7 +237,7 @@ def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
     return pa.array(found, mask=~fits)
 
 
-def _of_group(found: Placed, first: int, rows: int) -> dict[str, Column]:
+def _of_group(found: PlacedGroup, first: int, rows: int) -> dict[str, Column]:
     header: Header = found.group.header
     return {
         "position": lambda: repeated(found.group.position, pa.int64(), rows),
@@ -254,7 +254,7 @@ def _from_ns(times: pa.Array[Any]) -> pa.Array[Any]:
     return pc.divide(times, 1000).cast(MICROSECONDS)
 
 
-def _other_content(found: SmallValues | Placed, wanted: str, other: str) -> DataFormatError:
+def _other_content(found: SmallValues | PlacedGroup, wanted: str, other: str) -> DataFormatError:
     return DataFormatError(
         f"the message at position {found.position} does not hold {wanted}",
         remedy=f"Read this stream with payload={other}, or give each kind of payload a stream of its own.",

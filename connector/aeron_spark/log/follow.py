@@ -11,10 +11,10 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState
-from aeron_spark.log.decoding import Placed, RowMaker, SmallValues, of_recording, read_range
+from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range
 from aeron_spark.log.inspection import StreamContent, at_message
 from aeron_spark.log.offsets import Offset
-from aeron_spark.log.query import OpenLog, StreamLog
+from aeron_spark.log.query import OpenLog, QueryPlanner
 from aeron_spark.options import ReadOptions
 from aeron_spark.wire.arrow import decode_batches
 
@@ -22,26 +22,26 @@ RAW: Final = pa.schema([field for field in columns.RAW if field.name != "timesta
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedBatch:
     """A batch, and what it was in the log: ``payload`` is raw, framed or arrow."""
 
     payload: str
     batch: pa.RecordBatch
 
 
-class Tail:
+class Follower:
     """Receives the stream of ``options``. ``idle`` waits a little where nothing is new, and says whether to go on."""
 
     def __init__(self, options: ReadOptions, open_log: OpenLog, idle: Callable[[], bool]) -> None:
         self.options = options
         self._open_log = open_log
         self._idle = idle
-        self._stream = StreamLog(options, open_log, framed=options.payload in ("framed", "arrow"))
+        self._stream = QueryPlanner(options, open_log, framed=options.payload in ("framed", "arrow"))
         self._payload = options.payload
-        self._kept: tuple[tuple[pa.Schema, str], RowMaker] | None = None
+        self._kept: tuple[tuple[pa.Schema, str], RowDecoder] | None = None
         self.content: StreamContent | None = None
 
-    def batches(self, *, follow: bool, position: int | None = None) -> Iterator[Received]:
+    def batches(self, *, follow: bool, position: int | None = None) -> Iterator[ReceivedBatch]:
         """Yield what is there, and with ``follow`` what comes; ``position`` is where to begin in every recording."""
         known = self._know_payload()
         begun = self._begin(position) if follow else None
@@ -83,26 +83,26 @@ class Tail:
         if self.content is None:
             return False
         self._payload = self.content.payload
-        self._stream = StreamLog(self.options, self._open_log, framed=self._payload != "raw")
+        self._stream = QueryPlanner(self.options, self._open_log, framed=self._payload != "raw")
         return True
 
-    def _read(self, wanted: Range) -> Iterator[Received]:
+    def _read(self, wanted: Range) -> Iterator[ReceivedBatch]:
         log = self._stream.log
         state = log.state(wanted.key)
         if self._payload == "raw":
-            maker = RowMaker(RAW, state, None)
+            maker = RowDecoder(RAW, state, None)
             for rows in log.read(wanted):
-                yield Received("raw", maker.raw(rows))
+                yield ReceivedBatch("raw", maker.raw(rows))
             return
         with of_recording(wanted.key):
             for found in read_range(log, wanted):
                 self._check_content(found)
-                payload = "arrow" if RowMaker.is_arrow(found) else "framed"
+                payload = "arrow" if RowDecoder.is_arrow(found) else "framed"
                 for batch in self._batches(found, state):
-                    yield Received(payload, batch)
+                    yield ReceivedBatch(payload, batch)
 
-    def _check_content(self, found: SmallValues | Placed) -> None:
-        asked, is_arrow = self.options.payload, RowMaker.is_arrow(found)
+    def _check_content(self, found: SmallValues | PlacedGroup) -> None:
+        asked, is_arrow = self.options.payload, RowDecoder.is_arrow(found)
         if asked != "auto" and is_arrow != (asked == "arrow"):
             other = "arrow" if is_arrow else "framed"
             raise DataFormatError(
@@ -110,9 +110,9 @@ class Tail:
                 remedy=f"Receive it with --payload {other}.",
             )
 
-    def _batches(self, found: SmallValues | Placed, state: RecordingState) -> Iterator[pa.RecordBatch]:
+    def _batches(self, found: SmallValues | PlacedGroup, state: RecordingState) -> Iterator[pa.RecordBatch]:
         metadata = columns.metadata() if self.options.include_metadata else []
-        if isinstance(found, SmallValues) or not RowMaker.is_arrow(found):
+        if isinstance(found, SmallValues) or not RowDecoder.is_arrow(found):
             yield self._maker(pa.schema([*columns.VALUE, *metadata]), state).framed(found)
             return
         # Every group says for itself what its columns are.
@@ -120,7 +120,7 @@ class Tail:
             yield from self._maker(pa.schema([*first.schema, *metadata]), state).arrow(found)
             return
 
-    def _maker(self, schema: pa.Schema, state: RecordingState) -> RowMaker:
+    def _maker(self, schema: pa.Schema, state: RecordingState) -> RowDecoder:
         if self._kept is None or self._kept[0] != (schema, state.key):
-            self._kept = (schema, state.key), RowMaker(schema, state, None)
+            self._kept = (schema, state.key), RowDecoder(schema, state, None)
         return self._kept[1]

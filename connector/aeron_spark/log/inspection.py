@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Log, Range, RecordingState
-from aeron_spark.log.decoding import Placed, of_recording, read_range
+from aeron_spark.log.decoding import PlacedGroup, of_recording, read_range
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.chunk import Content, decode, is_framed
 from aeron_spark.wire.values import Rows
@@ -50,7 +50,7 @@ def _content(log: Log, state: RecordingState) -> StreamContent | None:
     end = whole.boundary(state.key, state.start, state.start, state.end, None).position
     with of_recording(state.key):
         for found in read_range(whole, _recorded_range(state, end)) if end > state.start else ():
-            if isinstance(found, Placed):
+            if isinstance(found, PlacedGroup):
                 for batch in decode_batches(found.group.payload):
                     return StreamContent("arrow", batch.schema)
     return StreamContent("arrow")

@@ -142,7 +142,7 @@ Finding = Purged | Truncated | Deleted | Replaced | Diverged
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class CheckedRecordings:
     """Where to go on in each recording there is, and what was found to be lost on the way (to be warned of)."""
 
     positions: Mapping[str, int]
@@ -181,7 +181,9 @@ def deleted(key: str, position: int, offset: Offset, states: Collection[Recordin
     return Deleted(key, position, left)
 
 
-def settle(offset: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool) -> Settled:
+def check_recordings(
+    offset: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool
+) -> CheckedRecordings:
     """Give the position to go on from in every recording of ``states``.
 
     Raises ``DataLossError`` listing everything lost, unless that is not to fail: then a purged recording goes on at the
@@ -196,7 +198,7 @@ def settle(offset: Offset, states: Collection[RecordingState], *, fail_on_data_l
     for state in states:
         before = None if state.key in replaced else parted.get(state.key, offset.position(state.key))
         positions[state.key] = state.start if before is None else min(max(before, state.start), state.end)
-    return Settled(positions, findings)
+    return CheckedRecordings(positions, findings)
 
 
 def refuse(findings: Sequence[Finding], *, fail_on_data_loss: bool) -> None:

@@ -111,7 +111,7 @@ def plan_end(
     ``turn`` is the start offset's. A limit below 1 counts as 1. See the head of this file for what is promised.
     """
     by_key = {state.key: state for state in states if state.key in wanted}
-    lanes = [_Lane(key, positions[key], by_key[key].end) for key in _rotated(by_key, turn)]
+    lanes = [_RecordingPlan(key, positions[key], by_key[key].end) for key in _rotated(by_key, turn)]
     budget = _Budget(
         _UNLIMITED if max_bytes is None else max(1, max_bytes),
         None if max_rows is None else max(1, max_rows),
@@ -139,7 +139,7 @@ def _rotated(keys: Collection[str], turn: str | None) -> list[str]:
     return [key for key in ordered if key > turn] + [key for key in ordered if key <= turn]
 
 
-class _Lane:
+class _RecordingPlan:
     """One recording while a batch is being planned."""
 
     __slots__ = ("at", "end", "key", "needs", "over", "unused")
@@ -164,7 +164,7 @@ class _Budget:
         self.left_rows = left_rows
         self._boundaries = boundaries
 
-    def offer(self, lane: _Lane, share_bytes: int, share_rows: int | None) -> None:
+    def offer(self, lane: _RecordingPlan, share_bytes: int, share_rows: int | None) -> None:
         """Let ``lane`` take as many messages as its share holds."""
         if (
             lane.over
@@ -186,7 +186,7 @@ class _Budget:
             # With a limit of rows, a next message may be complete and have too many of them.
             lane.over = lane.at == lane.end or (limit == lane.end and share_rows is None)
 
-    def take(self, lane: _Lane, size: int, rows: int) -> None:
+    def take(self, lane: _RecordingPlan, size: int, rows: int) -> None:
         """Put that many bytes and rows of ``lane`` into the batch."""
         lane.at += size
         lane.needs = None
@@ -195,7 +195,7 @@ class _Budget:
             self.left_rows -= rows
 
 
-def _in_vain(lane: _Lane, share_bytes: int, share_rows: int | None) -> bool:
+def _in_vain(lane: _RecordingPlan, share_bytes: int, share_rows: int | None) -> bool:
     if lane.needs is not None:
         size, rows = lane.needs
         return size > share_bytes or (share_rows is not None and rows > share_rows)
@@ -203,7 +203,7 @@ def _in_vain(lane: _Lane, share_bytes: int, share_rows: int | None) -> bool:
     return share_bytes <= unused_bytes and (share_rows is None or share_rows <= unused_rows)
 
 
-def _serve_first(lanes: Sequence[_Lane], budget: _Budget) -> _Lane | None:
+def _serve_first(lanes: Sequence[_RecordingPlan], budget: _Budget) -> _RecordingPlan | None:
     """Give the first lane that has a complete message its share, or that message; None where there is none at all.
 
     A message larger than a limit leaves the budget below zero: it goes alone.
@@ -220,13 +220,13 @@ def _serve_first(lanes: Sequence[_Lane], budget: _Budget) -> _Lane | None:
     return None
 
 
-def _serve_shares(lanes: Sequence[_Lane], budget: _Budget) -> None:
+def _serve_shares(lanes: Sequence[_RecordingPlan], budget: _Budget) -> None:
     hungry = [lane for lane in lanes if not lane.over]
     for lane, (share_bytes, share_rows) in zip(hungry, _shares(hungry, budget), strict=True):
         budget.offer(lane, share_bytes, share_rows)
 
 
-def _shares(lanes: Sequence[_Lane], budget: _Budget) -> list[tuple[int, int | None]]:
+def _shares(lanes: Sequence[_RecordingPlan], budget: _Budget) -> list[tuple[int, int | None]]:
     byte_shares = share({lane.key: lane.end - lane.at for lane in lanes}, budget.left_bytes)
     if budget.left_rows is None:
         return [(byte_shares[lane.key], None) for lane in lanes]
@@ -237,18 +237,20 @@ def _shares(lanes: Sequence[_Lane], budget: _Budget) -> list[tuple[int, int | No
 
 PACK_BYTES: Final = 32 << 20  # of the log in one partition of small ranges: some tens of milliseconds of reading
 
-MOST_PLACES: Final = 256  # tasks of a batch in which each partition of a stream has one of its own
+MAX_FIXED_PARTITIONS: Final = 256  # tasks of a batch in which each partition of a stream has one of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PlannedBatch:
     """What a batch reads, and what of it was found to be lost (to be warned of)."""
 
     ranges: tuple[Range, ...]
     findings: tuple[Finding, ...]
 
 
-def ranges_between(begun: Offset, end: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool) -> Batch:
+def ranges_between(
+    begun: Offset, end: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool
+) -> PlannedBatch:
     """Give what lies between two offsets, by recording; of a streaming batch, ``begun`` is ``begin(start, end)``.
 
     A batch may be planned again long after its end was chosen, so what it wants may be gone: raises ``DataLossError``
@@ -275,7 +277,7 @@ def ranges_between(begun: Offset, end: Offset, states: Collection[RecordingState
         if start < stop:
             ranges.append(Range(key, state.fingerprint, start, stop, stop, state.term_length, state.epoch_at(stop)))
     refuse(findings, fail_on_data_loss=fail_on_data_loss)
-    return Batch(tuple(ranges), tuple(findings))
+    return PlannedBatch(tuple(ranges), tuple(findings))
 
 
 def _diverged(offset: Offset, state: RecordingState, position: int) -> Diverged | None:
@@ -300,7 +302,7 @@ def _lost(end: Offset, start: int, stop: int, state: RecordingState) -> Finding 
     return None
 
 
-def partition(
+def partition_by_size(
     ranges: Iterable[Range], min_partitions: int | None = None, pack_bytes: int = PACK_BYTES
 ) -> list[tuple[Range, ...]]:
     """Lay ranges out in partitions: many small ones in one, and a large one in its own.
@@ -324,7 +326,9 @@ def partition(
         piece = max(1, piece // 2)
 
 
-def in_place(ranges: Iterable[Range], keys: Sequence[str], most: int = MOST_PLACES) -> list[tuple[Range, ...]]:
+def partition_by_key(
+    ranges: Iterable[Range], keys: Sequence[str], most: int = MAX_FIXED_PARTITIONS
+) -> list[tuple[Range, ...]]:
     """Lay ranges out so that those of one key are in the same partition in every batch, whatever else there is.
 
     Key number i of ``keys`` has partition i, counted modulo ``most``; there may be empty ones. So what is written by

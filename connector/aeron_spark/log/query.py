@@ -14,11 +14,11 @@ from aeron_spark.errors import OptionError
 from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.epochs import NoEpochWarning
 from aeron_spark.log.inspection import StreamContent, Times, at_message, framed_times, last_message, within
-from aeron_spark.log.losses import Finding, settle
+from aeron_spark.log.losses import Finding, check_recordings
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, resolve
 from aeron_spark.log.source_stream import DirectStream
-from aeron_spark.options import Direct, ReadOptions, WantedOffsets
+from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
 
 _SHOWN = 20  # recordings that a warning names
 OpenLog = Callable[[ReadOptions, bool], Log]  # of the options' stream; the flag is ``framed``
@@ -28,7 +28,7 @@ class DataLossWarning(UserWarning):
     """With ``failOnDataLoss=false``: a wanted range was gone."""
 
 
-class StreamLog:
+class QueryPlanner:
     """The stream of ``options``. ``framed`` says whether groups of chunks count as one message.
 
     ``open_log`` finds the log wherever it is, again for each look: what served it may have died in between.
@@ -99,7 +99,7 @@ class StreamLog:
         states = self.followed()
         self._warn_without_epochs(start, states)
         known = finish(start, self._seen_over(start, states))
-        settled = settle(known, states, fail_on_data_loss=options.fail_on_data_loss)
+        settled = check_recordings(known, states, fail_on_data_loss=options.fail_on_data_loss)
         _warn(settled.findings)
         readable = states if self._targets is None else cap(states, self._targets)
         waiting = backlogs(known, settled.positions, readable)
@@ -227,7 +227,7 @@ class StreamLog:
         moment = self.options.starting_timestamp
         if moment is None:
             return self._resolve(self.options.starting, states, "startingOffsets")
-        if not states and self._times is None and isinstance(self.options.way, Direct):
+        if not states and self._times is None and isinstance(self.options.way, DirectRoute):
             raise OptionError(
                 "option 'startingTimestamp' needs 'timestampFrom' for a stream that has nothing recorded yet",
                 remedy="Say where the publish times are: 'reserved-ns', 'reserved-ms' or a byte offset.",

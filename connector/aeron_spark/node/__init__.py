@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from aeron_spark.node.handle import NodeHandle
-from aeron_spark.node.paths import NodePlaces, config_home, data_home
+from aeron_spark.node.paths import NodePaths, config_home, data_home
 from aeron_spark.node.settings import SETTING_NAMES, NodeSettings
-from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, places_here
+from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, paths_here
 from aeron_spark.node.status import NodeStatus, status
 from aeron_spark.node.stopping import STOP_TIMEOUT, stop
 
@@ -22,14 +22,14 @@ __all__ = [
     "START_TIMEOUT",
     "STOP_TIMEOUT",
     "NodeHandle",
-    "NodePlaces",
+    "NodePaths",
     "NodeSettings",
     "NodeStatus",
     "aeron_dir_argument",
     "config_home",
     "data_home",
     "ensure",
-    "places_here",
+    "paths_here",
     "start",
     "status",
     "stop",
@@ -47,7 +47,7 @@ def start(
 ) -> NodeStatus:
     """Start the node of ``aeron_dir`` unless it runs, and let it go; ``stay`` keeps it until it is stopped by hand."""
     with ensure(aeron_dir, archive_dir=archive_dir, timeout=timeout, environ=environ, **asked) as handle:
-        places = places_here(aeron_dir, archive_dir, environ)
+        places = paths_here(aeron_dir, archive_dir, environ)
         if stay and not handle.foreign:
             places.stay.touch(mode=0o600)
         return status(aeron_dir, environ=environ)

@@ -56,7 +56,7 @@ PAGE: Final = 4096  # Aeron's own constant: what a system writes at once
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class RepairedRecording:
     """How a recording that was open has been ended: where, and how many bytes of a torn fragment were cut off."""
 
     recording: int
@@ -70,7 +70,7 @@ class Tail:
         )
 
 
-def settle(archive_dir: Path, checksum: Callable[[bytes], int]) -> list[Tail]:
+def repair_recordings(archive_dir: Path, checksum: Callable[[bytes], int]) -> list[RepairedRecording]:
     """End every recording that was open when the archive in ``archive_dir`` was killed; return what was done.
 
     ``checksum`` is the archive's, of a frame's body with its alignment, as a signed 32-bit number. An archive that may
@@ -102,7 +102,7 @@ def _open_entries(catalog: mmap.mmap) -> Iterator[int]:
         at += _aligned(ENTRY_HEADER_LENGTH + length, alignment)
 
 
-def _settle(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[bytes], int]) -> Tail:
+def _settle(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[bytes], int]) -> RepairedRecording:
     entry = at + ENTRY_HEADER_LENGTH
     recording, _, start, _, segment_length, term_length = DESCRIPTOR.unpack_from(catalog, entry)
     position, torn = start, 0
@@ -123,7 +123,7 @@ def _settle(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[
     struct.pack_into("<q", catalog, entry + STOP_POSITION_OFFSET, position)
     length = ENTRY_HEADER.unpack_from(catalog, at)[0]
     struct.pack_into("<i", catalog, at + 8, checksum(catalog[entry : entry + length]))
-    return Tail(recording, position, torn)
+    return RepairedRecording(recording, position, torn)
 
 
 def _end_of(segment: Path, first: int, segment_length: int, checksum: Callable[[bytes], int]) -> tuple[int, int]:

@@ -26,9 +26,9 @@ from typing import Final
 from aeron_spark.aeron import driver as aeron
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
 from aeron_spark.node import locks, paths, settings, start_progress, state_files
-from aeron_spark.node.archive_repair import settle
+from aeron_spark.node.archive_repair import repair_recordings
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.paths import NodePlaces
+from aeron_spark.node.paths import NodePaths
 from aeron_spark.node.settings import (
     RECEIVE_BUFFER,
     NodeSettings,
@@ -39,7 +39,7 @@ from aeron_spark.node.settings import (
 from aeron_spark.node.signals import StopRequest
 from aeron_spark.version import package_version
 
-LOOK_INTERVAL: Final = 0.5  # seconds between two looks at who uses the node
+POLL_INTERVAL_S: Final = 0.5  # seconds between two looks at who uses the node
 ALIVE_TIMEOUT: Final = 2.0  # seconds: a start begins only when no keeper lives, so somebody else was quicker
 ARCHIVE_ID: Final = "archive-id"
 
@@ -47,7 +47,7 @@ ARCHIVE_ID: Final = "archive-id"
 class Keeper:
     """One node, from its start to its end."""
 
-    def __init__(self, places: NodePlaces, settings: NodeSettings, warning: str) -> None:
+    def __init__(self, places: NodePaths, settings: NodeSettings, warning: str) -> None:
         self._places = places
         self._settings = settings
         self._warning = warning
@@ -68,7 +68,7 @@ class Keeper:
             if self._stop.number is None:
                 state_files.write_record(self._places.record, self._record())
                 self._places.progress.unlink(missing_ok=True)
-                say(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
+                write_line(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
             self._serve()
         finally:
             self._end()
@@ -88,8 +88,8 @@ class Keeper:
         aeron.start_keeper_jvm(dict(self._settings.properties))
         if self._settings.archive:
             self._stage("repairing recordings")
-            for tail in settle(self._places.archive_dir, aeron.crc32c):
-                say(str(tail))
+            for tail in repair_recordings(self._places.archive_dir, aeron.crc32c):
+                write_line(str(tail))
         self._stage("starting the media driver" + (" and the archive" if self._settings.archive else ""))
         self._driver = self._launch()
 
@@ -105,7 +105,7 @@ class Keeper:
 
     def _serve(self) -> None:
         last_used = time.time()
-        while not self._stop.wait(LOOK_INTERVAL):
+        while not self._stop.wait(POLL_INTERVAL_S):
             self._check_health()
             if self._in_use():
                 last_used = time.time()
@@ -113,7 +113,7 @@ class Keeper:
                 if self._places.stay.exists() or not self._users.try_acquire():
                     continue
                 if not self._in_use():  # nobody can come now: new users wait for the lock
-                    say(f"stopping: unused for {self._settings.linger:g} s")
+                    write_line(f"stopping: unused for {self._settings.linger:g} s")
                     return
                 self._users.release()
 
@@ -169,7 +169,7 @@ class Keeper:
 
     def _end(self) -> None:
         if self._stop.number is not None:
-            say(f"stopping: {signal.Signals(self._stop.number).name}")
+            write_line(f"stopping: {signal.Signals(self._stop.number).name}")
         for path in (self._places.record, self._places.state, self._places.stay):
             path.unlink(missing_ok=True)
         self._stage("stopping")
@@ -179,7 +179,7 @@ class Keeper:
         for lock in (self._archive_lock, self._alive, self._users):
             if lock is not None:
                 lock.release()
-        say("stopped")
+        write_line("stopped")
 
 
 def archive_id(archive_dir: Path) -> int:
@@ -195,7 +195,7 @@ def archive_id(archive_dir: Path) -> int:
     return int(text)
 
 
-def say(text: str) -> None:
+def write_line(text: str) -> None:
     """Write a line to the log."""
     print(time.strftime("%Y-%m-%dT%H:%M:%S%z"), f"[{os.getpid()}]", text, flush=True)
 
@@ -204,7 +204,7 @@ def main(argument: str) -> int:
     """Run the node that ``argument`` describes; return the exit code."""
     os.umask(0o077)
     values = json.loads(argument)
-    places = NodePlaces(
+    places = NodePaths(
         aeron_dir=Path(values["aeron_dir"]),
         archive_dir=Path(values["archive_dir"]),
         folder=Path(values["folder"]),
@@ -214,11 +214,11 @@ def main(argument: str) -> int:
     try:
         Keeper(places, settings_from_json(values["settings"]), str(values["warning"])).run()
     except AeronSparkError as error:
-        say(f"failed: {traceback.format_exc()}")
+        write_line(f"failed: {traceback.format_exc()}")
         state_files.write_failure(places.failure, error)
         return 1
     except Exception as error:  # nothing may end a node without a trace
-        say(f"failed: {traceback.format_exc()}")
+        write_line(f"failed: {traceback.format_exc()}")
         state_files.write_failure(places.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
         return 1
     return 0

@@ -27,7 +27,7 @@ DEFAULT_NAME: Final = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class NodePlaces:
+class NodePaths:
     """The directories and files of one node. ``chosen`` says that the caller, not this package, named the driver's.
 
     ``archive_chosen`` says the same of the archive's: a node that runs with another one is then not what was asked for.
@@ -106,19 +106,19 @@ def default_aeron_dir(user: str) -> Path:
     return SHARED_MEMORY / f"aeron-spark-{user}"
 
 
-def node_places(
+def node_paths(
     environ: Mapping[str, str],
     user: str,
     aeron_dir: str | os.PathLike[str] | None = None,
     archive_dir: str | os.PathLike[str] | None = None,
-) -> NodePlaces:
+) -> NodePaths:
     """Return the places of the node of ``aeron_dir`` (default: AERON_SPARK_AERON_DIR, else one a user)."""
     named = _absolute("aeronDir", aeron_dir or environ.get("AERON_SPARK_AERON_DIR"))
     archive = _absolute("archiveDir", archive_dir or environ.get("AERON_SPARK_ARCHIVE_DIR"))
     default = default_aeron_dir(user)
     driver = named or default
     folder = data_home(environ) / "nodes" / (DEFAULT_NAME if driver == default else node_name(driver))
-    return NodePlaces(
+    return NodePaths(
         driver,
         archive or folder / "archive",
         folder,

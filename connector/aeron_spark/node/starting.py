@@ -25,7 +25,7 @@ from aeron_spark.node import paths, space, state_files
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.liveness import Liveness, driver_liveness
 from aeron_spark.node.locks import FileLock, is_held, owner
-from aeron_spark.node.paths import NodePlaces, node_places
+from aeron_spark.node.paths import NodePaths, node_paths
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_asked, parse_settings
 from aeron_spark.node.start_progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage
 
@@ -33,19 +33,19 @@ from aeron_spark.node.start_progress import STALL_TIMEOUT, StallWatch, processor
 # of many open recordings are read. One that is stuck is given up after progress.STALL_TIMEOUT.
 START_TIMEOUT: Final = 600.0
 LOG_LIMIT: Final = 8 * 1024 * 1024  # bytes after which a start begins a new log and keeps one old one
-POLL: Final = 0.005  # seconds between two looks at a node that starts
+POLL_INTERVAL_S: Final = 0.005  # seconds between two looks at a node that starts
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 
 _children: set[int] = set()  # nodes started by this process that it has not collected yet
 
 
-def places_here(
+def paths_here(
     aeron_dir: str | os.PathLike[str] | None = None,
     archive_dir: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
-) -> NodePlaces:
+) -> NodePaths:
     """Return the node's places for this process's user and environment."""
-    return node_places(os.environ if environ is None else environ, _user(), aeron_dir, archive_dir)
+    return node_paths(os.environ if environ is None else environ, _user(), aeron_dir, archive_dir)
 
 
 def aeron_dir_argument(aeron_dir: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> str:
@@ -53,7 +53,7 @@ def aeron_dir_argument(aeron_dir: str | os.PathLike[str], environ: Mapping[str, 
 
     It is empty for the node that every command of this user takes by itself.
     """
-    places = places_here(None, None, environ)
+    places = paths_here(None, None, environ)
     if not places.chosen and Path(aeron_dir) in (places.aeron_dir, places.disk_aeron_dir):
         return ""
     return f" --aeron-dir {shlex.quote(os.fspath(aeron_dir))}"
@@ -80,7 +80,7 @@ def ensure(
     wanted = {name: value for name, value in asked.items() if value is not None}
     parse_asked(wanted)
     collect_ended()
-    places = places_here(aeron_dir, archive_dir, environ)
+    places = paths_here(aeron_dir, archive_dir, environ)
     paths.make_private(places.folder)
     deadline = time.monotonic() + timeout
     users = FileLock(places.users_lock)
@@ -94,7 +94,7 @@ def ensure(
         raise
 
 
-def _find(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
+def _find(places: NodePaths, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
     """Return a handle on what runs, or None where nothing does."""
     if is_held(places.alive_lock):
         running = state_files.read_record(places.record)
@@ -106,7 +106,7 @@ def _find(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock) -> Nod
 
 
 def _handle(
-    places: NodePlaces, running: state_files.NodeRecord, wanted: Mapping[str, Any], users: FileLock
+    places: NodePaths, running: state_files.NodeRecord, wanted: Mapping[str, Any], users: FileLock
 ) -> NodeHandle | None:
     if running.host != state_files.this_host():
         raise SetupError(
@@ -142,7 +142,7 @@ def _handle(
     )
 
 
-def _foreign_handle(places: NodePlaces, found: Liveness, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle:
+def _foreign_handle(places: NodePaths, found: Liveness, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle:
     paths.foreign_driver_may_be_used(places.aeron_dir, places.chosen)
     if wanted:
         raise OptionError(
@@ -163,7 +163,7 @@ def _foreign_handle(places: NodePlaces, found: Liveness, wanted: Mapping[str, An
     )
 
 
-def _start(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock, deadline: float) -> NodeHandle:
+def _start(places: NodePaths, wanted: Mapping[str, Any], users: FileLock, deadline: float) -> NodeHandle:
     with FileLock(places.start_lock) as lock:
         lock.acquire(max(0.0, deadline - time.monotonic()), f"another process to start the node in {places.aeron_dir}")
         with FileLock(places.alive_lock) as alive:
@@ -175,7 +175,7 @@ def _start(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock, deadl
                 if alive.try_acquire():
                     break  # no process starts the node, and none stops it
                 _refuse_late(places, owner(places.alive_lock), watch, time.monotonic() >= deadline)
-                time.sleep(POLL)
+                time.sleep(POLL_INTERVAL_S)
             settings = parse_settings(wanted, machine_cores())
             placed, warning = _prepare(places, settings)
         process = _spawn(placed, settings, warning)
@@ -190,7 +190,7 @@ def _start(places: NodePlaces, wanted: Mapping[str, Any], users: FileLock, deadl
     return started
 
 
-def _prepare(places: NodePlaces, settings: NodeSettings) -> tuple[NodePlaces, str]:
+def _prepare(places: NodePaths, settings: NodeSettings) -> tuple[NodePaths, str]:
     """Check everything that can be known before a process is started; return the places it will use and a warning."""
     dead = owner(places.alive_lock)
     left = state_files.read_json(places.record)
@@ -210,7 +210,7 @@ def _prepare(places: NodePlaces, settings: NodeSettings) -> tuple[NodePlaces, st
     return replace(places, aeron_dir=aeron_dir), warning
 
 
-def _spawn(places: NodePlaces, settings: NodeSettings, warning: str) -> subprocess.Popen[bytes]:
+def _spawn(places: NodePaths, settings: NodeSettings, warning: str) -> subprocess.Popen[bytes]:
     argument = {
         "aeron_dir": str(places.aeron_dir),
         "archive_dir": str(places.archive_dir),
@@ -236,7 +236,7 @@ def _spawn(places: NodePlaces, settings: NodeSettings, warning: str) -> subproce
 
 
 def _await_ready(
-    places: NodePlaces, process: subprocess.Popen[bytes], deadline: float, *,
+    places: NodePaths, process: subprocess.Popen[bytes], deadline: float, *,
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
 ) -> None:  # fmt: skip
     """Wait until the node is ready. Raises why it has failed, TransportError where it is stuck, WaitTimeout when late.
@@ -254,7 +254,7 @@ def _await_ready(
                     remedy=f"See its log, {places.log}.",
                 )
             _refuse_late(places, process.pid if code is None else owner(places.alive_lock), watch, clock() >= deadline)
-            sleep(POLL)
+            sleep(POLL_INTERVAL_S)
     except TransportError:
         process.kill()  # it is stuck, or has ended
         process.wait()
@@ -266,7 +266,7 @@ def _await_ready(
             _children.add(process.pid)
 
 
-def _refuse_late(places: NodePlaces, pid: int | None, watch: StallWatch, late: bool) -> None:
+def _refuse_late(places: NodePaths, pid: int | None, watch: StallWatch, late: bool) -> None:
     """Raise TransportError where the node's process makes no progress, WaitTimeout where the time is over."""
     stage = read_stage(places.progress, pid)
     where = f"the node in {places.aeron_dir} (process {pid})"

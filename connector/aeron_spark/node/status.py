@@ -13,7 +13,7 @@ from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import is_held, owner
 from aeron_spark.node.settings import NodeSettings
 from aeron_spark.node.space import Space, space_of
-from aeron_spark.node.starting import collect_ended, places_here
+from aeron_spark.node.starting import collect_ended, paths_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class NodeStatus:
 def status(aeron_dir: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None) -> NodeStatus:
     """Return what is known of the node of ``aeron_dir``; needs no JVM, and changes nothing."""
     collect_ended()
-    places = places_here(aeron_dir, None, environ)
+    places = paths_here(aeron_dir, None, environ)
     ours = is_held(places.alive_lock)
     running = state_files.read_record(places.record) if ours else None
     state = state_files.read_state(places.state) if ours else None

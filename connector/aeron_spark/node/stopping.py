@@ -13,14 +13,14 @@ from aeron_spark.errors import RefusedError, TransportError, UsageError, WaitTim
 from aeron_spark.node import paths, state_files
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.locks import FileLock, is_held, owner
-from aeron_spark.node.paths import NodePlaces
-from aeron_spark.node.starting import aeron_dir_argument, collect_ended, places_here
+from aeron_spark.node.paths import NodePaths
+from aeron_spark.node.starting import aeron_dir_argument, collect_ended, paths_here
 
 STOP_TIMEOUT: Final = 30.0  # seconds
 ORDERLY_TIMEOUT: Final = 5.0  # seconds that a node has at least, once it was told to stop
 FORCED_TIMEOUT: Final = 1.0  # seconds that it has before it is killed
 KILL_TIMEOUT: Final = 10.0  # seconds for a killed process to be gone
-POLL: Final = 0.01  # seconds
+POLL_INTERVAL_S: Final = 0.01  # seconds
 KEEPER_MODULE: Final = b"aeron_spark.node.keeper"
 
 
@@ -37,7 +37,7 @@ def stop(
     with ``force`` it stops at once, and kills the node where it does not stop in time. A driver that somebody else
     started is never touched.
     """
-    places = places_here(aeron_dir, None, environ)
+    places = paths_here(aeron_dir, None, environ)
     if not places.folder.is_dir() or not is_held(places.alive_lock):
         found = driver_liveness(places.aeron_dir)
         if found is not None and found.alive and found.pid != owner(places.alive_lock):
@@ -56,7 +56,7 @@ def stop(
     return True
 
 
-def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout: float) -> None:
+def _await_unused(places: NodePaths, users: FileLock, deadline: float, timeout: float) -> None:
     """Return holding the exclusive lock once no client and no recording is left; raise RefusedError otherwise."""
     reason, remedy = "other processes hold it", "Stop what uses it"
     while True:
@@ -75,7 +75,7 @@ def _await_unused(places: NodePlaces, users: FileLock, deadline: float, timeout:
                 f"the node in {places.aeron_dir} is in use after {timeout:g} s: {reason}",
                 remedy=f"{remedy}, wait longer (--timeout), or stop it all the same (--force).",
             )
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _use(state: state_files.NodeState, where: str) -> tuple[str, str]:
@@ -92,7 +92,7 @@ def _use(state: state_files.NodeState, where: str) -> tuple[str, str]:
     )
 
 
-def _fresh_state(places: NodePlaces, since: float, deadline: float) -> state_files.NodeState | None:
+def _fresh_state(places: NodePaths, since: float, deadline: float) -> state_files.NodeState | None:
     """Return what the keeper saw after ``since``, or None at the deadline."""
     while is_held(places.alive_lock):
         state = state_files.read_state(places.state)
@@ -100,13 +100,13 @@ def _fresh_state(places: NodePlaces, since: float, deadline: float) -> state_fil
             return state
         if time.monotonic() >= deadline + 1.0:  # one look more, so that a time-out of 0 can still succeed
             return None
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
     return state_files.NodeState(since, 0, 0)  # it ended by itself
 
 
-def _end(places: NodePlaces, deadline: float, timeout: float, force: bool) -> None:
+def _end(places: NodePaths, deadline: float, timeout: float, force: bool) -> None:
     while is_held(places.alive_lock) and not places.record.exists() and time.monotonic() < deadline:
-        time.sleep(POLL)  # it is starting, and cannot be told yet
+        time.sleep(POLL_INTERVAL_S)  # it is starting, and cannot be told yet
     pid = owner(places.alive_lock)
     if pid is None:
         raise TransportError(f"the lock {places.alive_lock} does not say whose it is", remedy="Try again.")
@@ -124,7 +124,7 @@ def _end(places: NodePlaces, deadline: float, timeout: float, force: bool) -> No
     _tidy(places)
 
 
-def _tidy(places: NodePlaces) -> None:
+def _tidy(places: NodePaths) -> None:
     """Remove what a killed node left: it would remove it itself at its next start, and nobody may want one."""
     left = state_files.read_json(places.record)
     if left is None:
@@ -134,15 +134,15 @@ def _tidy(places: NodePlaces) -> None:
         path.unlink(missing_ok=True)
 
 
-def _gone(places: NodePlaces, deadline: float) -> bool:
+def _gone(places: NodePaths, deadline: float) -> bool:
     while is_held(places.alive_lock):
         if time.monotonic() >= deadline:
             return False
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
     return True
 
 
-def _signal(places: NodePlaces, pid: int, number: signal.Signals) -> None:
+def _signal(places: NodePaths, pid: int, number: signal.Signals) -> None:
     """Send a signal to the keeper, and to nothing else that may have its process id in another container."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()

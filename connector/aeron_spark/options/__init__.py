@@ -5,22 +5,22 @@ from __future__ import annotations
 from aeron_spark.options.given import only_in_batches
 from aeron_spark.options.read import Bounds, Limits, ReadOptions
 from aeron_spark.options.values import Edge, Moment, TimestampFrom, WantedOffsets
-from aeron_spark.options.ways import Direct, ServerAt, Through, direct_way, listed
+from aeron_spark.options.ways import DirectRoute, ServerAt, ServerRoute, direct_route, listed
 from aeron_spark.options.write import WriteOptions
 
 __all__ = [
     "Bounds",
-    "Direct",
+    "DirectRoute",
     "Edge",
     "Limits",
     "Moment",
     "ReadOptions",
     "ServerAt",
-    "Through",
+    "ServerRoute",
     "TimestampFrom",
     "WantedOffsets",
     "WriteOptions",
-    "direct_way",
+    "direct_route",
     "listed",
     "only_in_batches",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aeron_spark.options.row import BATCH_READ, CLIENT, ENDPOINT, READING, SERVER, WRITING, Kind, Option, Way
+from aeron_spark.options.row import BATCH_READ, CLIENT, ENDPOINT, READING, SERVER, WRITING, Option, Route, ValueType
 from aeron_spark.options.table import TABLE
 
 _HEAD = """\
@@ -32,7 +32,7 @@ here; `identity`, `aeronDir`, `serverKey` and `connectTimeout` are those above.
 
 # they say which way it is
 _NAMING: Final = ("channel", "streamId", "server", "stream")
-_OF_WAY: Final = {Way.DIRECT: "Direct way only. ", Way.SERVER: "Through a server only. "}
+_OF_WAY: Final = {Route.DIRECT: "Direct way only. ", Route.SERVER: "Through a server only. "}
 
 
 def markdown() -> str:
@@ -79,6 +79,6 @@ def _default(option: Option) -> str:
 
 
 def _value(option: Option) -> str:
-    if option.kind is Kind.CHOICE:
+    if option.kind is ValueType.CHOICE:
         return ", ".join(f"`{name}`" for name in option.choices)
     return f"{option.kind.value}, e.g. `{option.example}`"

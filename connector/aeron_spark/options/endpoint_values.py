@@ -8,7 +8,7 @@ from typing import Final
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.protocol.access import Network
 from aeron_spark.protocol.keypair import PREFIX, parse_public
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.endpoint_channels import server_address
 
 ENVIRONMENT: Final = "env:"
@@ -77,7 +77,7 @@ def servers(text: str) -> tuple[tuple[str, str], ...]:
                 f"the address {part.strip()!r} names no server to other machines",
                 remedy="Give host:port; a server of this machine is reached over its shared memory all the same",
             )
-        name = str(Endpoint(place.host, place.data_port))
+        name = str(HostPort(place.host, place.data_port))
         if name in found:
             raise OptionError(f"the server {name} is given twice", remedy="Give it once")
         found[name] = f"{name}:{place.control_port}"

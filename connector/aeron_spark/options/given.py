@@ -35,7 +35,7 @@ SPARKS_OWN: Final = frozenset(
 _T = TypeVar("_T")
 
 
-class Given:
+class OptionReader:
     """A case-insensitive view of the given options for one place; refuses at once what does not belong there.
 
     Beside Spark's own options those of an endpoint's client may stand; they are kept apart, unread.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import Given, example
+from aeron_spark.options.given import OptionReader, example
 from aeron_spark.options.row import Where
 from aeron_spark.options.values import Moment, TimestampFrom, WantedOffsets
-from aeron_spark.options.ways import Direct, Through, way_of
+from aeron_spark.options.ways import DirectRoute, ServerRoute, route_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ReadOptions:
     """Options of a reader. Picklable; nothing in it has been started."""
 
     streaming: bool
-    way: Direct | Through
+    way: DirectRoute | ServerRoute
     payload: str  # auto | raw | framed | arrow
     starting: WantedOffsets
     starting_timestamp: Moment | None  # instead of ``starting``
@@ -58,8 +58,8 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
         """Parse what Spark hands over. Raises ``OptionError``, one sentence and a remedy, for the first thing wrong."""
         where = Where.READ_STREAM if streaming else Where.READ_BATCH
-        given = Given(options, where)
-        way = way_of(given, reading=True)
+        given = OptionReader(options, where)
+        way = route_of(given, reading=True)
         timestamp_from = given.timestamp_from("timestampFrom")
         return cls(
             streaming=streaming,
@@ -83,7 +83,7 @@ class ReadOptions:
         )
 
 
-def _starting(given: Given, streaming: bool) -> WantedOffsets:
+def _starting(given: OptionReader, streaming: bool) -> WantedOffsets:
     starting = given.offsets("startingOffsets", rest="earliest")
     if not streaming and "latest" in (starting.rest, *starting.named.values()):
         raise OptionError(
@@ -93,7 +93,7 @@ def _starting(given: Given, streaming: bool) -> WantedOffsets:
     return starting
 
 
-def _ending(given: Given) -> WantedOffsets:
+def _ending(given: OptionReader) -> WantedOffsets:
     ending = given.offsets("endingOffsets", rest="latest")
     if "earliest" in (ending.rest, *ending.named.values()):
         raise OptionError(
@@ -103,7 +103,9 @@ def _ending(given: Given) -> WantedOffsets:
     return ending
 
 
-def _starting_timestamp(given: Given, way: Direct | Through, timestamp_from: TimestampFrom | None) -> Moment | None:
+def _starting_timestamp(
+    given: OptionReader, way: DirectRoute | ServerRoute, timestamp_from: TimestampFrom | None
+) -> Moment | None:
     moment = given.moment("startingTimestamp")
     if moment is None:
         return None
@@ -112,7 +114,7 @@ def _starting_timestamp(given: Given, way: Direct | Through, timestamp_from: Tim
             "options 'startingTimestamp' and 'startingOffsets' both say where to start", remedy="Give only one of them"
         )
     # a server knows when it committed what, whatever the messages are
-    if given.choice("payload") == "raw" and timestamp_from is None and isinstance(way, Direct):
+    if given.choice("payload") == "raw" and timestamp_from is None and isinstance(way, DirectRoute):
         raise OptionError(
             "option 'startingTimestamp' needs to know where the messages of a 'raw' stream have their publish times",
             remedy=example(given.option("timestampFrom")),
@@ -120,7 +122,7 @@ def _starting_timestamp(given: Given, way: Direct | Through, timestamp_from: Tim
     return moment
 
 
-def _bounds(given: Given) -> Bounds:
+def _bounds(given: OptionReader) -> Bounds:
     start, end = given.whole("startPosition"), given.whole("endPosition")
     if start is not None and end is not None and start >= end:
         raise OptionError(
@@ -130,9 +132,9 @@ def _bounds(given: Given) -> Bounds:
     return Bounds(start, end, given.sessions("sessionIds") or ())
 
 
-def _read_path(given: Given, way: Direct | Through) -> str:
+def _read_path(given: OptionReader, way: DirectRoute | ServerRoute) -> str:
     path = given.choice("readPath")
-    elsewhere = [archive for archive in way.archives if archive != "embedded"] if isinstance(way, Direct) else []
+    elsewhere = [archive for archive in way.archives if archive != "embedded"] if isinstance(way, DirectRoute) else []
     if path == "files" and elsewhere:
         raise OptionError(
             f"option 'readPath' is 'files', and where the files of the archive {elsewhere[0]} are nobody says",
@@ -141,7 +143,7 @@ def _read_path(given: Given, way: Direct | Through) -> str:
     return path
 
 
-def _limits(given: Given, streaming: bool) -> Limits:
+def _limits(given: OptionReader, streaming: bool) -> Limits:
     max_bytes, min_bytes = given.size("maxBytesPerTrigger"), given.size("minBytesPerTrigger")
     max_rows, max_delay_ns = given.whole("maxRowsPerTrigger"), given.duration_ns("maxTriggerDelay")
     if not streaming:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from aeron_spark.options.row import BATCH_READ, READING, Kind, Option, Way
+from aeron_spark.options.row import BATCH_READ, READING, Option, Route, ValueType
 from aeron_spark.options.values import INT32_MAX
 
 PLACE_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "payload",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "auto",
         "`raw`: one row a message, its bytes untouched. `framed`: bytes in this connector's wire format. `arrow`: "
         "the same, "
@@ -23,7 +23,7 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "startingOffsets",
-        Kind.OFFSETS,
+        ValueType.OFFSETS,
         "latest",
         "`earliest`, `latest`, or JSON of recording (`archive/id`, or just the id with one archive) or a stream's "
         "partition (`host:port/partition`, or just the partition with one server) to position, "
@@ -36,7 +36,7 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "startingTimestamp",
-        Kind.MOMENT,
+        ValueType.MOMENT,
         None,
         "Start at this publish time instead of `startingOffsets`: an ISO time (UTC where it names no zone), or "
         "relative such as "
@@ -46,7 +46,7 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "timestampFrom",
-        Kind.TIMESTAMP_FROM,
+        ValueType.TIMESTAMP_FROM,
         None,
         "Where a foreign stream has its publish times: `reserved-ns` or `reserved-ms` (nano- or milliseconds "
         "since the epoch in Aeron's "
@@ -57,30 +57,41 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "endingOffsets",
-        Kind.OFFSETS,
+        ValueType.OFFSETS,
         "latest",
         'Where a batch ends: `latest`, or JSON as for `startingOffsets` (without `"earliest"`).',
         BATCH_READ,
         '{"embedded/7": 8192}',
     ),
     Option(
-        "startPosition", Kind.WHOLE, None, "Only messages that begin at or after this position.", BATCH_READ, "4096"
+        "startPosition",
+        ValueType.WHOLE,
+        None,
+        "Only messages that begin at or after this position.",
+        BATCH_READ,
+        "4096",
     ),
     Option(
-        "endPosition", Kind.WHOLE, None, "Only messages that begin before this position.", BATCH_READ, "8192", low=1
+        "endPosition",
+        ValueType.WHOLE,
+        None,
+        "Only messages that begin before this position.",
+        BATCH_READ,
+        "8192",
+        low=1,
     ),
     Option(
         "sessionIds",
-        Kind.SESSIONS,
+        ValueType.SESSIONS,
         None,
         "Only messages of these Aeron sessions, separated by commas.",
         BATCH_READ,
         "17,-4242",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "pushdown",
-        Kind.FLAG,
+        ValueType.FLAG,
         "false",
         "Take position, session and time bounds from the query's filters; needs "
         "`spark.sql.python.filterPushdown.enabled=true`. Load a DataFrame of its own for each query: Spark 4.2 "
@@ -90,14 +101,14 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "readPath",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "auto",
         "`files` reads the segments of this machine's own archive in place, checking every message; `replay` asks the "
         "archive; `auto` takes the files where they can be read.",
         READING,
         "replay",
         choices=("auto", "files", "replay"),
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
 )
 
@@ -105,7 +116,7 @@ PLACE_ROWS: Final[tuple[Option, ...]] = (
 LIMIT_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "maxBytesPerTrigger",
-        Kind.SIZE,
+        ValueType.SIZE,
         "1GiB",
         "Never more bytes of the log than this a micro-batch (at least one message, so that it never sticks), "
         "shared fairly over "
@@ -117,7 +128,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "maxRowsPerTrigger",
-        Kind.WHOLE,
+        ValueType.WHOLE,
         None,
         "Never more rows than this a micro-batch, in the same way. A batch query ignores it.",
         READING,
@@ -127,7 +138,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "minBytesPerTrigger",
-        Kind.SIZE,
+        ValueType.SIZE,
         None,
         "Wait until so many bytes have come, but not longer than `maxTriggerDelay`. A batch query ignores it.",
         READING,
@@ -137,7 +148,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "maxTriggerDelay",
-        Kind.DURATION,
+        ValueType.DURATION,
         "15min",
         "The longest wait for `minBytesPerTrigger`. A batch query ignores it.",
         READING,
@@ -146,7 +157,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "minPartitions",
-        Kind.WHOLE,
+        ValueType.WHOLE,
         None,
         "Split large ranges, at term boundaries, into at least so many partitions where there are enough terms.",
         READING,
@@ -156,7 +167,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "failOnDataLoss",
-        Kind.FLAG,
+        ValueType.FLAG,
         "true",
         "A wanted range is gone (purged, truncated, recording deleted or replaced): `true` fails and says which "
         "and why; `false` warns "
@@ -166,7 +177,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "record",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "auto",
         "A stream that is not recorded: with `auto` a streaming query asks the archive, when it starts, to record the "
         "stream from then on, where the archive's host can hear it. It warns: earlier messages are lost, and the "
@@ -177,12 +188,12 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
         READING,
         "never",
         choices=("auto", "never"),
-        way=Way.DIRECT,
+        way=Route.DIRECT,
         ignored=BATCH_READ,
     ),
     Option(
         "includeMetadata",
-        Kind.FLAG,
+        ValueType.FLAG,
         "false",
         "With `framed` and `arrow`: adds the metadata columns of `raw`, prefixed `_aeron_`, and the writer's.",
         READING,
@@ -190,7 +201,7 @@ LIMIT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "idleTimeout",
-        Kind.DURATION,
+        ValueType.DURATION,
         "30s",
         "How long a task waits for data that is recorded but does not come.",
         READING,

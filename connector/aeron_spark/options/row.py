@@ -21,14 +21,14 @@ class Where(Enum):
     CLIENT = "client"
 
 
-class Way(Enum):
+class Route(Enum):
     """How Spark reaches a stream."""
 
     DIRECT = "direct"
     SERVER = "server"
 
 
-class Kind(Enum):
+class ValueType(Enum):
     """What an option's text must be."""
 
     TEXT = "text"
@@ -74,7 +74,7 @@ class Option:
     """One row. ``default`` is the text that stands in when it is not given; None where there is none."""
 
     name: str
-    kind: Kind
+    kind: ValueType
     default: str | None
     meaning: str
     where: frozenset[Where]
@@ -85,7 +85,7 @@ class Option:
     high: int = INT64_MAX
     ignored: frozenset[Where] = frozenset()  # accepted and checked there, without effect, as Spark's Kafka source does
     shown_default: str | None = None  # for the documentation, where the default is not a text
-    way: Way | None = None  # the only way to a stream that it belongs to; None: both
+    way: Route | None = None  # the only way to a stream that it belongs to; None: both
 
     @property
     def flag(self) -> str:

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from typing import Final
 
-from aeron_spark.options.row import EVERYWHERE, READING, Kind, Option, Way
+from aeron_spark.options.row import EVERYWHERE, READING, Option, Route, ValueType
 from aeron_spark.options.values import INT32_MAX, INT32_MIN
 
 DIRECT_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "channel",
-        Kind.CHANNEL,
+        ValueType.CHANNEL,
         None,
         "The Aeron channel of the stream. With `streamId`: the direct way, for a trusted network and any existing "
         "Aeron program.",
         EVERYWHERE,
         "aeron:udp?endpoint=224.20.30.39:40123|interface=localhost",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "streamId",
-        Kind.WHOLE,
+        ValueType.WHOLE,
         None,
         "The stream within the channel. An archive's own control streams are refused.",
         EVERYWHERE,
         "1001",
         low=INT32_MIN,
         high=INT32_MAX,
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "archive",
-        Kind.ARCHIVES,
+        ValueType.ARCHIVES,
         "embedded",
         "Control channel of an Aeron Archive, or several separated by commas; or `embedded`: this machine's own "
         "media driver "
         "and archive under `aeronDir`, started when absent, shared by all processes, stopped when unused.",
         EVERYWHERE,
         "aeron:udp?endpoint=archive.example:8010",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "aeronDir",
-        Kind.PATH,
+        ValueType.PATH,
         None,
         "Directory of the media driver of this machine; one is started there when none runs.",
         EVERYWHERE,
@@ -51,37 +51,37 @@ DIRECT_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "responseChannel",
-        Kind.RESPONSE,
+        ValueType.RESPONSE,
         None,
         "Where an archive elsewhere sends its responses; `response` for Aeron's response channels, which need no "
         "inbound port here, and on the archive's side the port after its control port.",
         EVERYWHERE,
         "aeron:udp?endpoint=10.0.0.7:0",
         shown_default="an ephemeral port on the address that faces the archive",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "replayChannel",
-        Kind.RESPONSE,
+        ValueType.RESPONSE,
         None,
         "Where an archive elsewhere replays to; `response` as above.",
         READING,
         "aeron:udp?endpoint=10.0.0.7:0",
         shown_default="an ephemeral port on the address that faces the archive",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "credentialsFile",
-        Kind.PATH,
+        ValueType.PATH,
         None,
         "File with the credentials for an archive that asks for them. The secret itself never stands in an option.",
         EVERYWHERE,
         "/etc/aeron/archive.credentials",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "connectTimeout",
-        Kind.DURATION,
+        ValueType.DURATION,
         "10s",
         "How long to wait for a driver, an archive, a server or (writing) a subscriber.",
         EVERYWHERE,
@@ -93,7 +93,7 @@ DIRECT_ROWS: Final[tuple[Option, ...]] = (
 SERVER_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "server",
-        Kind.ADDRESSES,
+        ValueType.ADDRESSES,
         None,
         "`host:port` of a secure endpoint, or `host:port:control` where the control port is not the next one; several "
         "separated by commas where the stream's partitions live on several; or `@` and the path of a file that lists "
@@ -102,39 +102,41 @@ SERVER_ROWS: Final[tuple[Option, ...]] = (
         "for writers. Every option of a client below may stand beside it.",
         EVERYWHERE,
         "feeds.example:20121",
-        way=Way.SERVER,
+        way=Route.SERVER,
     ),
-    Option("stream", Kind.STREAM, None, "Name of a stream of the server.", EVERYWHERE, "flights", way=Way.SERVER),
+    Option(
+        "stream", ValueType.STREAM, None, "Name of a stream of the server.", EVERYWHERE, "flights", way=Route.SERVER
+    ),
     Option(
         "identity",
-        Kind.IDENTITY,
+        ValueType.IDENTITY,
         None,
         "This side's key: the path of its file, a name in SparkFiles (`spark.addFile`), or `env:NAME`, a variable that "
         "holds it, in the driver's and the executors' environment. Never the key itself, which Spark would show.",
         EVERYWHERE,
         "/etc/aeron-spark/me.key",
         shown_default="`identity` in `$XDG_CONFIG_HOME/aeron-spark`, made when it is first used",
-        way=Way.SERVER,
+        way=Route.SERVER,
     ),
     Option(
         "serverKey",
-        Kind.PUBLIC_KEYS,
+        ValueType.PUBLIC_KEYS,
         None,
         "The server's public key, as `aeron-spark keys show --server` prints it on the server; one for all, or one for "
         "each server, separated by commas. Required: executors trust nobody on first use.",
         EVERYWHERE,
         "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        way=Way.SERVER,
+        way=Route.SERVER,
     ),
     Option(
         "handshake",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "worker",
         "`worker`: each Python worker has one authenticated connection, over which each of its tasks opens ways of "
         "its own (milliseconds). `partition`: each task's partition has a connection, with a handshake, of its own.",
         EVERYWHERE,
         "partition",
         choices=("worker", "partition"),
-        way=Way.SERVER,
+        way=Route.SERVER,
     ),
 )

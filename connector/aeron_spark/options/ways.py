@@ -7,14 +7,14 @@ from typing import Final
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import endpoint_values, values
-from aeron_spark.options.given import Given, example
-from aeron_spark.options.row import Way
+from aeron_spark.options.given import OptionReader, example
+from aeron_spark.options.row import Route
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
+class DirectRoute:
     """The direct way: which stream, and which archives and driver serve it."""
 
     channel: str
@@ -47,7 +47,7 @@ class ServerAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Through:
+class ServerRoute:
     """The way through a server: where it is, which stream of it, and who both sides are. No secret is in it.
 
     ``servers`` are empty where ``servers_file`` lists them, until somebody has read it. ``client`` are further options
@@ -73,17 +73,17 @@ class Through:
         """What it is called in errors."""
         return f"stream {self.stream!r} of {' and '.join(self.names) or f'the servers in {self.servers_file}'}"
 
-    def at(self, servers: tuple[ServerAt, ...]) -> Through:
+    def at(self, servers: tuple[ServerAt, ...]) -> ServerRoute:
         """Return the way to these servers, whatever lists them."""
         return replace(self, servers=servers, servers_file=None)
 
 
-def way_of(given: Given, *, reading: bool) -> Direct | Through:
+def route_of(given: OptionReader, *, reading: bool) -> DirectRoute | ServerRoute:
     """Read the way out of the options. Raises ``OptionError`` for both ways, for none, and for options of the other."""
     return _through(given) if "server" in given else direct(given, reading=reading)
 
 
-def direct(given: Given, *, reading: bool) -> Direct:
+def direct(given: OptionReader, *, reading: bool) -> DirectRoute:
     """Read the direct way out of the options. Raises ``OptionError`` where there is none, or another."""
     _only_direct(given)
     stream_id = given.required("streamId", given.whole("streamId"))
@@ -97,7 +97,7 @@ def direct(given: Given, *, reading: bool) -> Direct:
         refuse_archive_streams(uri, stream_id)
     except OptionError as error:
         raise OptionError(f"option 'streamId': {error.what}", remedy=error.remedy) from None
-    return Direct(
+    return DirectRoute(
         channel=channel,
         stream_id=stream_id,
         archives=given.required("archive", given.archives("archive")),
@@ -109,9 +109,9 @@ def direct(given: Given, *, reading: bool) -> Direct:
     )
 
 
-def direct_way(way: Direct | Through) -> Direct:
+def direct_route(way: DirectRoute | ServerRoute) -> DirectRoute:
     """Insist on the direct way. Raises ``OptionError`` where it is through a server."""
-    if isinstance(way, Through):
+    if isinstance(way, ServerRoute):
         raise OptionError(
             f"{way.label} is reached through a server, and this goes the direct way only",
             remedy="Give 'channel' and 'streamId'",
@@ -119,7 +119,7 @@ def direct_way(way: Direct | Through) -> Direct:
     return way
 
 
-def _through(given: Given) -> Through:
+def _through(given: OptionReader) -> ServerRoute:
     _only_through(given)
     if "stream" not in given:
         raise OptionError(
@@ -132,7 +132,7 @@ def _through(given: Given) -> Through:
             "option 'server' names a file, which has the servers' keys, too, and 'serverKey' is given beside it",
             remedy="Leave 'serverKey' out, and write 'host:port key', a server a line, into the file",
         )
-    return Through(
+    return ServerRoute(
         servers=() if file is not None else _servers(given),
         servers_file=file,
         stream=given.required("stream", given.read("stream", values.stream_name)),
@@ -175,7 +175,7 @@ def _server(words: list[str]) -> ServerAt:
     return ServerAt(name, address, public_text(endpoint_values.public_key(words[1])))
 
 
-def _servers(given: Given) -> tuple[ServerAt, ...]:
+def _servers(given: OptionReader) -> tuple[ServerAt, ...]:
     if "serverKey" not in given:
         raise OptionError(
             "option 'server' needs 'serverKey', the server's public key: executors trust nobody on first use",
@@ -193,7 +193,7 @@ def _servers(given: Given) -> tuple[ServerAt, ...]:
     return tuple(ServerAt(name, address, key) for (name, address), key in zip(servers, texts, strict=True))
 
 
-def _only_through(given: Given) -> None:
+def _only_through(given: OptionReader) -> None:
     for name in given.names():
         if name in ("channel", "streamId", "archive"):
             raise OptionError(
@@ -201,15 +201,15 @@ def _only_through(given: Given) -> None:
                 remedy="Give 'channel' and 'streamId' for the direct way, or 'server' and 'stream' for the way "
                 "through a server",
             )
-        if given.option(name).way is Way.DIRECT:
+        if given.option(name).way is Route.DIRECT:
             raise OptionError(
                 f"option '{name}' belongs to the direct way, and a stream of a server has no use for it",
                 remedy="Leave it out, or leave 'server' out and give 'channel' and 'streamId'",
             )
 
 
-def _only_direct(given: Given) -> None:
-    of_server = [name for name in given.names() if given.option(name).way is Way.SERVER]
+def _only_direct(given: OptionReader) -> None:
+    of_server = [name for name in given.names() if given.option(name).way is Route.SERVER]
     for name in (*of_server, *(name for name, _ in given.of_client())):
         raise OptionError(
             f"option '{name}' belongs to the way through a server, and there is no 'server'",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import Given, example
+from aeron_spark.options.given import OptionReader, example
 from aeron_spark.options.row import Where
-from aeron_spark.options.ways import Direct, Through, way_of
+from aeron_spark.options.ways import DirectRoute, ServerRoute, route_of
 
 MAX_WRITER_ID: Final = 255  # bytes of UTF-8; the wire format has one byte for its length
 
@@ -19,7 +19,7 @@ class WriteOptions:
     """Options of a writer. Picklable; nothing in it has been started."""
 
     streaming: bool
-    way: Direct | Through
+    way: DirectRoute | ServerRoute
     payload: str  # auto | raw | framed | arrow
     ack: str  # auto | archive | driver
     offer_timeout_s: float
@@ -32,8 +32,8 @@ class WriteOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
         """Parse what Spark hands over. Raises ``OptionError``, one sentence and a remedy, for the first thing wrong."""
-        given = Given(options, Where.WRITE_STREAM if streaming else Where.WRITE_BATCH)
-        way = way_of(given, reading=False)
+        given = OptionReader(options, Where.WRITE_STREAM if streaming else Where.WRITE_BATCH)
+        way = route_of(given, reading=False)
         ack, when_unconnected = given.choice("ack"), given.choice("whenUnconnected")
         if ack == "archive" and when_unconnected == "drop":
             raise OptionError(
@@ -55,7 +55,7 @@ class WriteOptions:
         )
 
 
-def _writer_id(given: Given) -> str | None:
+def _writer_id(given: OptionReader) -> str | None:
     writer_id = given.text("writerId")
     if writer_id is not None and len(writer_id.encode("utf-8", "surrogatepass")) > MAX_WRITER_ID:
         raise OptionError(

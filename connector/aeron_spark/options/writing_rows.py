@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aeron_spark.options.row import STREAMING_WRITE, WRITING, Kind, Option, Way
+from aeron_spark.options.row import STREAMING_WRITE, WRITING, Option, Route, ValueType
 
 MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit of one message, whatever the term length
 MIN_MESSAGE_BYTES: Final = 512  # room for the wire format's header, a writer's id and some payload
@@ -13,7 +13,7 @@ MIN_MESSAGE_BYTES: Final = 512  # room for the wire format's header, a writer's 
 WRITING_ROWS: Final[tuple[Option, ...]] = (
     Option(
         "payload",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "auto",
         "`raw`: column `value` (BINARY or STRING), optional `reservedValue`, optional `channel` and `streamId` "
         "that override the options (direct way); "
@@ -26,7 +26,7 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "ack",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "auto",
         "When a task is done: `archive`: recorded; `driver`: handed to the media driver within the flow-control "
         "window; "
@@ -34,30 +34,30 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
         WRITING,
         "driver",
         choices=("auto", "archive", "driver"),
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "offerTimeout",
-        Kind.DURATION,
+        ValueType.DURATION,
         "30s",
         "Back-pressure longer than this fails the task, with the Aeron result it saw last.",
         WRITING,
         "30s",
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "whenUnconnected",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "fail",
         "No subscriber within `connectTimeout`: `fail`, or `drop` (count, and drop as plain Aeron would).",
         WRITING,
         "drop",
         choices=("fail", "drop"),
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
     Option(
         "maxMessageBytes",
-        Kind.SIZE,
+        ValueType.SIZE,
         None,
         "Larger Arrow batches are split by rows; one row larger than this is sent in chunks.",
         WRITING,
@@ -68,7 +68,7 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "writerId",
-        Kind.TEXT,
+        ValueType.TEXT,
         None,
         "Names the writer in the metadata of `framed` and `arrow`; at most 255 bytes of UTF-8. Through a server a "
         "stream's transactions are exactly once under this name: a second query with it is refused, or fences the "
@@ -79,23 +79,23 @@ WRITING_ROWS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "acceptGap",
-        Kind.FLAG,
+        ValueType.FLAG,
         "false",
         "A query's micro-batch is written only if its servers have all micro-batches before it. `true` writes the "
         "first micro-batch after a start in any case: for a query whose server was restored from an older copy, or "
         "that wrote elsewhere before. The rows between stay lost. Remove the option after that start.",
         STREAMING_WRITE,
         "true",
-        way=Way.SERVER,
+        way=Route.SERVER,
     ),
     Option(
         "record",
-        Kind.CHOICE,
+        ValueType.CHOICE,
         "never",
         "`auto`: ask the archive to record the target stream before writing, where nobody records it yet.",
         WRITING,
         "auto",
         choices=("auto", "never"),
-        way=Way.DIRECT,
+        way=Route.DIRECT,
     ),
 )

@@ -25,7 +25,7 @@ LABEL: Final = b"aeron-spark/1 branch"
 IDS: Final = struct.Struct(">iiii")  # session in, stream in, session out, stream out
 
 
-class Piece(IntEnum):
+class BulkFrameKind(IntEnum):
     """The first byte of a branch's frames, behind the first one, which is an OPEN as in every duologue."""
 
     DATA = 1
@@ -33,7 +33,7 @@ class Piece(IntEnum):
     CLOSE = 3
 
 
-def branch_keys(client_part: bytes, server_part: bytes, ids: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
+def bulk_link_keys(client_part: bytes, server_part: bytes, ids: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
     """Return the keys of the client's frames and of the server's, 32 bytes each.
 
     Raises DataFormatError for parts that are not 32 bytes long.

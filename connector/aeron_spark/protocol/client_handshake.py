@@ -16,7 +16,7 @@ from aeron_spark.errors import (
     TamperedError,
     WaitTimeout,
 )
-from aeron_spark.protocol.frame_cipher import KeyLimits, Opening, Sealing
+from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor, KeyLimits
 from aeron_spark.protocol.handshake_packets import (
     CONNECT_KEY_BYTES,
     DoneAckPacket,
@@ -34,7 +34,7 @@ from aeron_spark.protocol.handshake_packets import (
 from aeron_spark.protocol.handshake_payloads import (
     ClientDone,
     DoneAck,
-    Failed,
+    FailedPayload,
     ServerHello,
     check_tag,
     decode_payload,
@@ -66,7 +66,7 @@ class Event(Enum):
     DONE_ACK = "a DONE_ACK for our connect key arrives"
     FAILED = "a FAILED for our connect key arrives"
     DEADLINE = "the step took too long"
-    WAY_LOST = "the publication or the image is gone"
+    PATH_LOST = "the publication or the image is gone"
     CLOSE = "the user wants no more of it"
 
 
@@ -87,11 +87,11 @@ class Reopen:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class HandshakeAccepted:
     """The server accepted. Now its key may be stored, and the duologue opened; the first frames prove the keys."""
 
-    sealing: Sealing
-    opening: Opening
+    sealing: FrameEncryptor
+    opening: FrameDecryptor
     server_key: bytes
     hello: ServerHello
     ack: DoneAck
@@ -117,7 +117,7 @@ class Ignored:
     why: str
 
 
-Action = Send | Reopen | Connected | Abandoned | Ignored
+Action = Send | Reopen | HandshakeAccepted | Abandoned | Ignored
 
 Actions = tuple[Action, ...]
 
@@ -179,7 +179,7 @@ class ClientHandshake:
         self._cookie = b""
         self._retries = 0
         self._refusal: Refusal | None = None
-        self._way_lost = False
+        self._path_lost = False
         self._hello: ServerHello | None = None
         self.state = State.NEW
         self._step_ends: float | None = None
@@ -222,12 +222,12 @@ class ClientHandshake:
             case RefusalHint(refusal):
                 return self._take(Event.REFUSAL, refusal, now)
 
-    def way_lost(self, now: float) -> Actions:
+    def path_lost(self, now: float) -> Actions:
         """Our publication is not connected any more, or the server's image is gone.
 
         A hint may follow, so the attempt ends a moment later, unless a RETRY opens another way.
         """
-        return self._take(Event.WAY_LOST, None, now)
+        return self._take(Event.PATH_LOST, None, now)
 
     def tick(self, now: float) -> Actions:
         """End the step that has reached its deadline, if it has."""
@@ -275,7 +275,7 @@ class ClientHandshake:
             return State.AWAIT_HELLO_ACK, (Ignored("one RETRY too many"),)
         self._cookie = cookie
         self._retries += 1
-        self._way_lost = False
+        self._path_lost = False
         self.deadline = self._step_ends  # not that of the way before
         return State.AWAIT_HELLO_ACK, (Reopen(), Send(self._hello_packet()))
 
@@ -300,7 +300,7 @@ class ClientHandshake:
 
     def _on_done_ack(self, frame: bytes, _now: float) -> _Step:
         sending, receiving = self._noise.split()
-        opening = Opening(receiving, self._limits)
+        opening = FrameDecryptor(receiving, self._limits)
         try:
             ack = decode_payload(bytes(opening.open(frame)), DoneAck)
         except TamperedError as error:
@@ -309,8 +309,8 @@ class ClientHandshake:
             return self._fail(error)
         assert self._hello is not None  # the table leads here by HELLO_ACK alone
         return State.CONNECTED, (
-            Connected(
-                Sealing(sending, self._limits),
+            HandshakeAccepted(
+                FrameEncryptor(sending, self._limits),
                 opening,
                 self._noise.remote_static,
                 self._hello,
@@ -320,9 +320,9 @@ class ClientHandshake:
         )
 
     def _on_failed(self, frame: bytes, _now: float) -> _Step:
-        opening = Opening(self._noise.split()[1], self._limits)
+        opening = FrameDecryptor(self._noise.split()[1], self._limits)
         try:
-            failed = decode_payload(bytes(opening.open(frame)), Failed)
+            failed = decode_payload(bytes(opening.open(frame)), FailedPayload)
         except TamperedError as error:
             return self._fail(_unproved("FAILED", self._server, error))
         except DataFormatError as error:
@@ -338,12 +338,12 @@ class ClientHandshake:
         if self._refusal is not None:
             return self._fail(refused(self._refusal, self._server, proved=False))
         waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
-        if self._way_lost:
+        if self._path_lost:
             return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
         return self._fail(WaitTimeout(waited, remedy=_REACH))
 
-    def _on_way_lost(self, _given: None, now: float) -> _Step:
-        self._way_lost = True
+    def _on_path_lost(self, _given: None, now: float) -> _Step:
+        self._path_lost = True
         self._end_soon(now)
         return self.state, ()
 
@@ -397,8 +397,8 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
         (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "remember it for the deadline; sooner if it may pass"),
     (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): Row(
         (State.AWAIT_DONE_ACK, State.ENDED), ClientHandshake._on_hello_ack, "verify the server's key, then send DONE"),
-    (State.AWAIT_HELLO_ACK, Event.WAY_LOST): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
+    (State.AWAIT_HELLO_ACK, Event.PATH_LOST): Row(
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_path_lost, "remember it for the deadline, which is soon now"),
     (State.AWAIT_HELLO_ACK, Event.DEADLINE): Row(
         (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
     (State.AWAIT_HELLO_ACK, Event.CLOSE): Row(
@@ -409,8 +409,8 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
         (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail for good"),
     (State.AWAIT_DONE_ACK, Event.FAILED): Row(
         (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code says when to try again"),
-    (State.AWAIT_DONE_ACK, Event.WAY_LOST): Row(
-        (State.AWAIT_DONE_ACK,), ClientHandshake._on_way_lost, "remember it for the deadline, which is soon now"),
+    (State.AWAIT_DONE_ACK, Event.PATH_LOST): Row(
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_path_lost, "remember it for the deadline, which is soon now"),
     (State.AWAIT_DONE_ACK, Event.DEADLINE): Row(
         (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
     (State.AWAIT_DONE_ACK, Event.CLOSE): Row(

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 
 from aeron_spark.errors import REFUSALS, DataFormatError
 from aeron_spark.protocol import client_handshake, server_handshake
-from aeron_spark.protocol.frames import Kind, is_sequenced
+from aeron_spark.protocol.frames import RecordKind, is_sequenced
 from aeron_spark.protocol.handshake_payloads import Code
 from aeron_spark.protocol.transitions import Row
 
@@ -38,23 +38,23 @@ MEANINGS: Final[dict[str, str]] = {
     "server-error": "an error of the server's own came before its decision, such as in a filter or a file of clients",
 }
 
-RECORDS: Final[dict[Kind, str]] = {
-    Kind.MESSAGE: "a message: u16 type id, body",
-    Kind.MESSAGE_ACK_WANTED: "u64 number, then a message; without one it asks whether all before it was delivered",
-    Kind.DELIVERED: "u64 number: listeners have had that message, and all before it",
-    Kind.CALL: "a remote call, see below",
-    Kind.RETURN: "its result, or its error",
-    Kind.OBJECT: "a remote object is wanted, or ends",
-    Kind.STREAM_START: "a stream begins, see below",
-    Kind.STREAM_DATA: "a piece of it",
-    Kind.STREAM_FINISHED: "it is whole",
-    Kind.STREAM_FAILED: "it was given up, by either side",
-    Kind.BATCH: "many records of one sequenced kind, see below",
-    Kind.OPEN: "the first frame of a duologue: u64 received, u32 bytes of the longest message that is taken",
-    Kind.ACK: "empty: the frame's head says it",
-    Kind.PING: "u64 number",
-    Kind.PONG: "the number of the ping",
-    Kind.CLOSE: "u8: 0 everything ends, 1 the session is kept",
+RECORDS: Final[dict[RecordKind, str]] = {
+    RecordKind.MESSAGE: "a message: u16 type id, body",
+    RecordKind.MESSAGE_ACK_WANTED: "u64 number, then a message; without one it asks whether all before was delivered",
+    RecordKind.DELIVERED: "u64 number: listeners have had that message, and all before it",
+    RecordKind.CALL: "a remote call, see below",
+    RecordKind.RETURN: "its result, or its error",
+    RecordKind.OBJECT: "a remote object is wanted, or ends",
+    RecordKind.STREAM_START: "a stream begins, see below",
+    RecordKind.STREAM_DATA: "a piece of it",
+    RecordKind.STREAM_FINISHED: "it is whole",
+    RecordKind.STREAM_FAILED: "it was given up, by either side",
+    RecordKind.BATCH: "many records of one sequenced kind, see below",
+    RecordKind.OPEN: "the first frame of a duologue: u64 received, u32 bytes of the longest message that is taken",
+    RecordKind.ACK: "empty: the frame's head says it",
+    RecordKind.PING: "u64 number",
+    RecordKind.PONG: "the number of the ping",
+    RecordKind.CLOSE: "u8: 0 everything ends, 1 the session is kept",
 }
 
 
@@ -93,7 +93,7 @@ def codes() -> str:
 def records() -> str:
     """List the kinds of records."""
     lines = ["| kind | name | sequenced | payload |", "|---|---|---|---|"]
-    for kind in Kind:
+    for kind in RecordKind:
         sequenced = "yes" if is_sequenced(kind) else "no"
         lines.append(f"| {int(kind)} | {kind.name} | {sequenced} | {RECORDS[kind]} |")
     return "\n".join([*lines, ""])

@@ -1,4 +1,4 @@
-"""The frames of a duologue: sealed one way by ``Sealing``, opened at the other end by ``Opening``.
+"""The frames of a duologue: sealed one way by ``FrameEncryptor``, opened at the other end by ``FrameDecryptor``.
 
 All numbers are big-endian.
 
@@ -31,7 +31,7 @@ from aeron_spark.protocol.noise import MAX_NONCE, TAG_BYTES, rekeyed
 
 Buffer = bytes | bytearray | memoryview
 
-SEALED: Final = 1
+ENCRYPTED: Final = 1
 HEADER: Final = struct.Struct(
     ">"
     "B"  # kind
@@ -91,7 +91,7 @@ class _Direction:
         self.plaintext_bytes += length
 
 
-class Sealing:
+class FrameEncryptor:
     """What this side sends, sealed in the order of the calls. For one thread.
 
     A sealed frame must be offered until it is taken, and before the next: the other side opens them without a gap.
@@ -129,7 +129,7 @@ class Sealing:
         if state.is_spent(length):
             state.next_key()
         frame = memoryview(bytearray(OVERHEAD_BYTES + length))
-        HEADER.pack_into(frame, 0, SEALED, 0, state.epoch & 0xFFFF, 0, state.counter)
+        HEADER.pack_into(frame, 0, ENCRYPTED, 0, state.epoch & 0xFFFF, 0, state.counter)
         header = bytes(frame[:HEADER_BYTES])
         state.cipher.encrypt_into(_NONCE_PREFIX + header[8:], plaintext, header, frame[HEADER_BYTES:])
         state.count(length)
@@ -152,7 +152,7 @@ class Sealing:
         return joined[:length]
 
 
-class Opening:
+class FrameDecryptor:
     """What the other side sends, opened in the order it was sealed. For one thread."""
 
     def __init__(self, key: bytes, limits: KeyLimits | None = None, *, counter: int = 0) -> None:
@@ -184,7 +184,7 @@ class Opening:
             raise self._refuse(f"{view.nbytes} bytes are fewer than a frame has")
         header = bytes(view[:HEADER_BYTES])
         kind, flags, epoch, reserved, counter = HEADER.unpack(header)
-        if kind != SEALED or flags or reserved:
+        if kind != ENCRYPTED or flags or reserved:
             raise self._refuse(f"its header begins with {header[:8].hex()}")
         if counter != state.counter or counter >= MAX_NONCE:
             what = "it was sent again" if counter < state.counter else "frames before it are missing"

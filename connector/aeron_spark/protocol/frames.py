@@ -7,7 +7,7 @@ All numbers are big-endian.
             8      8     first     sequence number of the first sequenced record here; later ones count up
             16           records   at least one, up to the end of the frame
 
-    record  0      1     kind      see Kind: below 64 sequenced, from 64 on not
+    record  0      1     kind      see RecordKind: below 64 sequenced, from 64 on not
             1      1     flags     the kind's own; 0 where it has none
             2      4     length    of what follows
             6            payload
@@ -38,7 +38,7 @@ from aeron_spark.errors import DataFormatError
 
 Buffer = bytes | bytearray | memoryview
 Record = tuple[int, int, memoryview]  # kind, flags, payload: a view of the frame it came in
-Outgoing = tuple[int, int, Buffer]  # kind, flags, payload; a memoryview counts bytes (format "B")
+OutgoingRecord = tuple[int, int, Buffer]  # kind, flags, payload; a memoryview counts bytes (format "B")
 
 FRAME_HEAD: Final = struct.Struct(
     ">"
@@ -63,7 +63,7 @@ MAX_RECORDS: Final = 16_384  # in a frame: a decoded record costs some 250 bytes
 _ZERO: Final = bytes(3)
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record is. The sequenced ones are kept until they are acknowledged, and sent again on resume."""
 
     MESSAGE = 1
@@ -85,8 +85,10 @@ class Kind(IntEnum):
 
 
 FIRST_UNSEQUENCED: Final = 64
-KINDS: Final = frozenset(int(kind) for kind in Kind) - {int(Kind.BATCH)}  # what a record outside a batch may be
-_BATCH: Final = int(Kind.BATCH)
+RECORD_KINDS: Final = frozenset(int(kind) for kind in RecordKind) - {
+    int(RecordKind.BATCH)
+}  # what a record outside a batch may be
+_BATCH: Final = int(RecordKind.BATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def is_sequenced(kind: int) -> bool:
     return kind < FIRST_UNSEQUENCED
 
 
-def encode(ack: int, first: int, records: Iterable[Outgoing]) -> list[Buffer]:
+def encode(ack: int, first: int, records: Iterable[OutgoingRecord]) -> list[Buffer]:
     """Return the buffers which, one after the other, are the frame. Payloads are not copied.
 
     There is at least one record, and at most MAX_RECORDS. The frame's length is at most FRAME_HEAD.size plus
@@ -155,7 +157,7 @@ def decode(plaintext: Buffer) -> Frame:
             raise _broken(at, f"the frame has more than {MAX_RECORDS} records")
         if kind == _BATCH:
             sequenced += _decode_batch(view[begin : begin + length], begin, flags, records)
-        elif kind in KINDS:
+        elif kind in RECORD_KINDS:
             records.append((kind, flags, view[begin : begin + length]))
             sequenced += is_sequenced(kind)
         else:
@@ -171,7 +173,7 @@ def _decode_batch(view: memoryview, at: int, flags: int, records: list[Record]) 
     if len(view) < BATCH_HEAD.size:
         raise _broken(at, f"the batch has {len(view)} bytes, fewer than the {BATCH_HEAD.size} of its head")
     kind, zero, count = BATCH_HEAD.unpack_from(view)
-    if kind not in KINDS or not is_sequenced(kind) or zero != _ZERO:
+    if kind not in RECORD_KINDS or not is_sequenced(kind) or zero != _ZERO:
         raise _broken(at, f"no batch begins with {bytes(view[: BATCH_HEAD.size]).hex()}")
     table_end = BATCH_HEAD.size + LENGTH_BYTES * count
     # before anything of that size is made: the count is the peer's

@@ -98,21 +98,21 @@ class DoneAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     types: _Types = {}
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5, kw_only=True):
+class FailedPayload(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5, kw_only=True):
     """In FAILED: why the server refuses, for certain."""
 
     code: Code
     text: _Printable
 
 
-Payload = ServerHello | ClientDone | DoneAck | Failed
-_P = TypeVar("_P", ServerHello, ClientDone, DoneAck, Failed)
+Payload = ServerHello | ClientDone | DoneAck | FailedPayload
+_P = TypeVar("_P", ServerHello, ClientDone, DoneAck, FailedPayload)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 # Built while this module is imported, by one thread: msgspec builds what it knows of a class at the class's first use,
 # and a second thread that comes in the midst of that crashes the process.
 _DECODERS: Final[dict[type[Payload], msgspec.msgpack.Decoder[Any]]] = {
-    kind: msgspec.msgpack.Decoder(kind) for kind in (ServerHello, ClientDone, DoneAck, Failed)
+    kind: msgspec.msgpack.Decoder(kind) for kind in (ServerHello, ClientDone, DoneAck, FailedPayload)
 }
 
 

@@ -42,7 +42,7 @@ _SPARE_DEADLINES: Final = 64  # deadlines of answered calls that are kept before
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedCall:
     """A call that waits no longer: its token as given to ``begin``, and its result or the error to raise."""
 
     token: object
@@ -84,11 +84,11 @@ class Calls:
         return len(self._waiting)
 
     def begin(self, request: Request, *, now: float, timeout: float | None, token: object) -> bytes:
-        """Return the record to send. ``token`` comes back in an ``Ended``, once, whatever happens.
+        """Return the record to send. ``token`` comes back in an ``EndedCall``, once, whatever happens.
 
         ``timeout`` is in seconds; None or 0 waits as long as the connection lives. Raises EndedError after ``close``,
         UsageError with too many calls in flight and OptionError for what cannot be sent; then there is no call, and no
-        ``Ended``.
+        ``EndedCall``.
         """
         self._check_open()
         allowed = check_timeout(timeout)
@@ -119,7 +119,7 @@ class Calls:
             self._release(call_id)
         return bool(found)
 
-    def answer(self, payload: Buffer) -> Ended | None:
+    def answer(self, payload: Buffer) -> EndedCall | None:
         """Take a RETURN record; return the call it ends, or None if it ends none (it is counted then).
 
         Raises DataFormatError for a record without a call id. An answer to a waiting call that cannot be read ends the
@@ -136,12 +136,12 @@ class Calls:
         try:
             value = decode_return(payload, self._types, self._references)
         except DataFormatError as error:
-            return Ended(waiting.token, error=error)
+            return EndedCall(waiting.token, error=error)
         if isinstance(value, Failure):
-            return Ended(waiting.token, error=_failed(waiting.what, self._name(call_id), value))
-        return Ended(waiting.token, value)
+            return EndedCall(waiting.token, error=_failed(waiting.what, self._name(call_id), value))
+        return EndedCall(waiting.token, value)
 
-    def expired(self, now: float) -> list[Ended]:
+    def expired(self, now: float) -> list[EndedCall]:
         """Return, and forget, the calls whose deadline has come, the earliest first."""
         ended = []
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -150,20 +150,20 @@ class Calls:
                 waiting = self._waiting.pop(call_id)
                 what = f"no answer to {waiting.what} within {waiting.timeout:g} seconds"
                 remedy = "It may still be done there. Give it more time with with_timeout(seconds)"
-                ended.append(Ended(waiting.token, error=WaitTimeout(what, remedy=remedy)))
+                ended.append(EndedCall(waiting.token, error=WaitTimeout(what, remedy=remedy)))
         return ended
 
     def deadline(self) -> float | None:
         """When ``expired`` must be called next, or None. It may be earlier than the first deadline."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def close(self, reason: str) -> list[Ended]:
+    def close(self, reason: str) -> list[EndedCall]:
         """End every call with ConnectError and allow no more. Again, it does nothing."""
         self._closed = self._closed or reason or "closed"
         waiting = list(self._waiting.values())
         self._waiting.clear()
         self._deadlines.clear()
-        return [Ended(one.token, error=_lost(one.what, reason)) for one in waiting]
+        return [EndedCall(one.token, error=_lost(one.what, reason)) for one in waiting]
 
     def _name(self, call_id: int) -> str:
         return "" if self._connection is None else call_name(self._connection, call_id)

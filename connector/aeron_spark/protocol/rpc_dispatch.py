@@ -22,7 +22,7 @@ from aeron_spark.protocol.rpc_messages import (
     Create,
     Delete,
     Failure,
-    Gone,
+    ObjectEnded,
     Target,
     call_id_of,
     decode_call,
@@ -211,7 +211,7 @@ class Dispatcher:
             request = decode_object(payload, self._types, self._objects)
         except AeronSparkError as error:
             return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
-        if isinstance(request, Gone):
+        if isinstance(request, ObjectEnded):
             self._objects.ended_there(request.object_id)
             return None
         if isinstance(request, Delete):

@@ -86,7 +86,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class ObjectEnded:
     """The news that the sender's object ended."""
 
     object_id: int
@@ -110,7 +110,9 @@ def encode_call(call_id: int, call: Call, types: Types, references: References |
     return CALL.pack(call_id) + types.encode_plain(body, references)
 
 
-def encode_object(call_id: int, request: Create | Delete | Gone, types: Types, references: References | None) -> bytes:
+def encode_object(
+    call_id: int, request: Create | Delete | ObjectEnded, types: Types, references: References | None
+) -> bytes:
     """Return an OBJECT record. Raises OptionError for arguments that cannot be sent."""
     if isinstance(request, Create):
         _check_arguments(request.args, request.kwargs)
@@ -149,7 +151,7 @@ def decode_call(payload: Buffer, types: Types, references: References | None) ->
     raise broken("it is not a target, a method and arguments")
 
 
-def decode_object(payload: Buffer, types: Types, references: References | None) -> Create | Delete | Gone:
+def decode_object(payload: Buffer, types: Types, references: References | None) -> Create | Delete | ObjectEnded:
     """Read an OBJECT record. Raises DataFormatError."""
     if len(payload) < OBJECT.size:
         raise broken("it is shorter than its head")
@@ -161,7 +163,7 @@ def decode_object(payload: Buffer, types: Types, references: References | None) 
         case ObjectKind.DELETE, [int(object_id)] if _is_target(object_id):
             return Delete(object_id)
         case ObjectKind.GONE, [int(object_id)] if _is_target(object_id):
-            return Gone(object_id)
+            return ObjectEnded(object_id)
     raise broken(f"its kind is {kind}, and what follows does not belong to it")
 
 

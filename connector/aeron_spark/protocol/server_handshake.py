@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from aeron_spark.errors import DataFormatError, OptionError, TamperedError
-from aeron_spark.protocol.frame_cipher import KeyLimits, Opening, Sealing
+from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor, KeyLimits
 from aeron_spark.protocol.handshake_packets import (
     DoneAckPacket,
     DonePacket,
@@ -27,7 +27,7 @@ from aeron_spark.protocol.handshake_payloads import (
     ClientDone,
     Code,
     DoneAck,
-    Failed,
+    FailedPayload,
     ServerHello,
     check_tag,
     encode_payload,
@@ -66,7 +66,7 @@ class Event(Enum):
     ACCEPTED = "the runtime has made a duologue"
     REFUSED = "the runtime refuses"
     DEADLINE = "the step took too long"
-    WAY_LOST = "the image or the way back is gone"
+    PATH_LOST = "the image or the way back is gone"
     CLOSE = "the server shuts down"
 
 
@@ -110,11 +110,11 @@ class Authenticate:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class ClientAccepted:
     """DONE_ACK is on its way. The keys are the duologue's; the client's first frame proves that it has them, too."""
 
-    sealing: Sealing
-    opening: Opening
+    sealing: FrameEncryptor
+    opening: FrameDecryptor
     client_key: bytes
     done: ClientDone
     handshake_hash: bytes
@@ -135,7 +135,7 @@ class Ignored:
     why: str
 
 
-Action = Reject | Admit | OpenReply | Send | Authenticate | Connected | Release | Ignored
+Action = Reject | Admit | OpenReply | Send | Authenticate | ClientAccepted | Release | Ignored
 
 Actions = tuple[Action, ...]
 
@@ -242,9 +242,9 @@ class ServerHandshake:
         """Answer any of the three by no. Raises UsageError if nobody asked, OptionError for an unknown code."""
         return self._take(Event.REFUSED, refusal, now)
 
-    def way_lost(self, now: float) -> Actions:
+    def path_lost(self, now: float) -> Actions:
         """The image or the response publication is gone."""
-        return self._take(Event.WAY_LOST, None, now)
+        return self._take(Event.PATH_LOST, None, now)
 
     def tick(self, now: float) -> Actions:
         """End the step that has reached its deadline, if it has."""
@@ -357,13 +357,13 @@ class ServerHandshake:
         assert self._done is not None  # the table leads here by DONE alone
         payload = encode_payload(ack)
         sending, receiving = self._begun.split()
-        sealing = Sealing(sending, self._server.limits)
+        sealing = FrameEncryptor(sending, self._server.limits)
         packet = encode(DoneAckPacket(self._key_hash, bytes(sealing.seal(payload))))
-        opening = Opening(receiving, self._server.limits)
+        opening = FrameDecryptor(receiving, self._server.limits)
         noise = self._begun
         return State.CONNECTED, (
             Send(packet),
-            Connected(sealing, opening, noise.remote_static, self._done, noise.handshake_hash),
+            ClientAccepted(sealing, opening, noise.remote_static, self._done, noise.handshake_hash),
         )
 
     def _on_refused(self, refusal: Refusal, _now: float) -> _Step:
@@ -378,7 +378,7 @@ class ServerHandshake:
     def _on_deadline_for_certain(self, _given: None, _now: float) -> _Step:
         return self._fail(self._timeout())
 
-    def _on_way_lost(self, _given: None, _now: float) -> _Step:
+    def _on_path_lost(self, _given: None, _now: float) -> _Step:
         return State.ENDED, (Release(f"the way to the client was lost in {self.state.name}"),)
 
     def _on_close(self, _given: None, _now: float) -> _Step:
@@ -404,8 +404,8 @@ class ServerHandshake:
     def _fail(self, refusal: Refusal, why: str = "") -> _Step:
         """Refuse somebody who has proved a key: by a packet that only this server can have sealed."""
         code: Code = known_code(refusal.code)
-        payload = encode_payload(Failed(code=code, text=printable(refusal.text)))
-        sealing = Sealing(self._begun.split()[0], self._server.limits)
+        payload = encode_payload(FailedPayload(code=code, text=printable(refusal.text)))
+        sealing = FrameEncryptor(self._begun.split()[0], self._server.limits)
         packet = encode(FailedPacket(self._key_hash, bytes(sealing.seal(payload))))
         return State.ENDED, (Send(packet), Release(why or refusal.text, refusal))
 
@@ -424,28 +424,28 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]
     (State.AWAIT_HELLO, Event.STRANGE): Row(_END, _H._on_strange, "reject: bad message"),
     (State.AWAIT_HELLO, Event.OTHER_VERSION): Row(_END, _H._on_other_version, "reject: version"),
     (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: time-out"),
-    (State.AWAIT_HELLO, Event.WAY_LOST): Row(_END, _H._on_way_lost, "nothing to give back"),
+    (State.AWAIT_HELLO, Event.PATH_LOST): Row(_END, _H._on_path_lost, "nothing to give back"),
     (State.AWAIT_HELLO, Event.CLOSE): Row(_END, _H._on_close, "reject: shutting down"),
     (State.ADMITTING, Event.ADMITTED): Row((State.OPENING,), _H._on_admitted, "open the way back"),
     (State.ADMITTING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
     (State.ADMITTING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.ADMITTING, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.ADMITTING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
     (State.ADMITTING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.OPENING, Event.REPLY_OPENED): Row(
         (State.AWAIT_DONE, State.ENDED), _H._on_reply_opened, "send HELLO_ACK; reject a key of low order"),
     (State.OPENING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
     (State.OPENING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.OPENING, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.OPENING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
     (State.OPENING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AWAIT_DONE, Event.DONE): Row(
         (State.AUTHENTICATING, State.ENDED), _H._on_done, "ask to authenticate; reject or fail a bad one"),
     (State.AWAIT_DONE, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.AWAIT_DONE, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.AWAIT_DONE, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
     (State.AWAIT_DONE, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AUTHENTICATING, Event.ACCEPTED): Row(
         (State.CONNECTED,), _H._on_accepted, "send DONE_ACK, hand over the keys"),
     (State.AUTHENTICATING, Event.REFUSED): Row(_END, _H._on_refused_for_certain, "send FAILED, give everything back"),
     (State.AUTHENTICATING, Event.DEADLINE): Row(_END, _H._on_deadline_for_certain, "send FAILED, give everything back"),
-    (State.AUTHENTICATING, Event.WAY_LOST): Row(_END, _H._on_way_lost, "give everything back"),
+    (State.AUTHENTICATING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
     (State.AUTHENTICATING, Event.CLOSE): Row(_END, _H._on_close_for_certain, "send FAILED, give everything back"),
 }  # fmt: skip

@@ -26,14 +26,14 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, OptionError, SessionLost, UsageError
 from aeron_spark.protocol.frames import (
     FRAME_HEAD,
-    KINDS,
     MAX_RECORDS,
     RECORD_HEAD,
+    RECORD_KINDS,
     Buffer,
     Frame,
-    Kind,
-    Outgoing,
+    OutgoingRecord,
     Record,
+    RecordKind,
     encode,
     is_sequenced,
 )
@@ -44,7 +44,7 @@ RETENTION_SECONDS: Final = 120.0  # see liveness.py, which checks it against the
 ACK_BYTES: Final = 256 * 1024  # a 64th of the buffer: its sender never waits for one while data flows
 ACK_SECONDS: Final = 0.02  # what a sender with a nearly full buffer waits at most, beside the round trip
 MAX_RECORD_BYTES: Final = 1024 * 1024  # payload; larger ones are streams, cut into chunks above
-_PUSHED: Final = frozenset(kind for kind in KINDS if is_sequenced(kind))
+_PUSHED: Final = frozenset(kind for kind in RECORD_KINDS if is_sequenced(kind))
 RECORD_COST: Final = 128  # bytes that a kept record takes here beside its payload: else empty ones were free
 
 
@@ -93,8 +93,8 @@ class Session:
         self.received = 0  # all of the peer's sequenced records below this number were received
         self.acknowledged = 0  # all of ours below this number are at the peer
         self.buffered_bytes = 0  # what is kept, each record with its RECORD_COST
-        self._sent: deque[tuple[int, list[Outgoing]]] = deque()  # cost and records of each frame of this duologue
-        self._waiting: deque[Outgoing] = deque()
+        self._sent: deque[tuple[int, list[OutgoingRecord]]] = deque()  # cost and records of each frame of this duologue
+        self._waiting: deque[OutgoingRecord] = deque()
         self._cursor = 0  # number of the first waiting record
         self._ever_sent = 0  # one more than the highest number any duologue carried
         self.held_up = False  # nothing more is acknowledged: the peer's buffer fills, and then its sender waits
@@ -172,7 +172,7 @@ class Session:
         if kind not in _PUSHED:
             raise OptionError(f"records of the kind {kind} are not kept", remedy="Hand them to take as unsequenced")
 
-    def take(self, max_bytes: int, now: float, unsequenced: Iterable[Outgoing] = ()) -> list[Buffer] | None:
+    def take(self, max_bytes: int, now: float, unsequenced: Iterable[OutgoingRecord] = ()) -> list[Buffer] | None:
         """Return the next frame's plaintext of at most ``max_bytes``, or None while there is nothing to say.
 
         ``unsequenced`` records go first and must fit. What is taken counts as sent: a frame that Aeron did not take
@@ -192,16 +192,16 @@ class Session:
         if not records:
             if not self.ack_due(now):
                 return None
-            records = [(Kind.ACK, 0, b"")]
+            records = [(RecordKind.ACK, 0, b"")]
         if not self.held_up:
             self._told = self.received
             self._unacked_bytes, self._unacked_since = 0, None
         return encode(self._told, first, records)
 
-    def _pack(self, room: int, most: int, *, alone: bool) -> list[Outgoing]:
+    def _pack(self, room: int, most: int, *, alone: bool) -> list[OutgoingRecord]:
         """Move waiting records to the sent ones, as many as fit."""
         waiting, payload_bytes = self._waiting, 0
-        packed: list[Outgoing] = []
+        packed: list[OutgoingRecord] = []
         while waiting and len(packed) < most:
             length = len(waiting[0][2])
             room -= RECORD_HEAD.size + length
@@ -352,7 +352,7 @@ class Session:
             raise UsageError(f"the session has no duologue, and {consequence}", remedy="Attach it to one")
 
 
-def _measured(records: Iterable[Outgoing]) -> tuple[int, list[Outgoing]]:
+def _measured(records: Iterable[OutgoingRecord]) -> tuple[int, list[OutgoingRecord]]:
     listed = list(records)
     wrong = [kind for kind, _, _ in listed if is_sequenced(kind)]
     if wrong:
@@ -360,7 +360,7 @@ def _measured(records: Iterable[Outgoing]) -> tuple[int, list[Outgoing]]:
     return sum(RECORD_HEAD.size + len(payload) for _, _, payload in listed), listed
 
 
-def _cost(records: Iterable[Outgoing]) -> int:
+def _cost(records: Iterable[OutgoingRecord]) -> int:
     return sum(len(payload) + RECORD_COST for _, _, payload in records)
 
 

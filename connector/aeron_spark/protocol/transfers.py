@@ -63,7 +63,7 @@ class Purpose(IntEnum):
     OBJECT = 5
 
 
-class Kind(IntEnum):
+class TransferRecord(IntEnum):
     """Which of the four records."""
 
     START = 1
@@ -73,7 +73,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class TransferStart:
     """The announcement of a stream. ``total`` is in bytes, and a claim until it has arrived."""
 
     stream_id: int
@@ -84,7 +84,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class TransferFailed:
     """The end of a stream that did not arrive. ``by_receiver``: it was ours, and the other side refused it."""
 
     stream_id: int
@@ -92,12 +92,12 @@ class GivenUp:
     text: str
 
 
-Record = tuple[Kind, bytes]
+EncodedTransferRecord = tuple[TransferRecord, bytes]
 
 Read = Callable[[int], Buffer]
 
 
-def encode_start(start: Start) -> bytes:
+def encode_start(start: TransferStart) -> bytes:
     """Return a START record. Raises OptionError for a name that is too long or no text."""
     try:
         name = start.name.encode()
@@ -108,13 +108,15 @@ def encode_start(start: Start) -> bytes:
     return START.pack(start.stream_id, start.purpose, start.type_id, start.total) + name
 
 
-def decode_start(payload: Buffer) -> Start:
+def decode_start(payload: Buffer) -> TransferStart:
     """Read a START record. Raises DataFormatError."""
     if not START.size <= len(payload) <= START.size + MAX_NAME_BYTES:
         raise broken(f"its START has {len(payload)} bytes")
     stream_id, purpose, type_id, total = START.unpack_from(payload)
     try:
-        return Start(stream_id, Purpose(purpose), total, type_id, str(memoryview(payload)[START.size :], "utf-8"))
+        return TransferStart(
+            stream_id, Purpose(purpose), total, type_id, str(memoryview(payload)[START.size :], "utf-8")
+        )
     except UnicodeDecodeError:
         raise broken("its name is not UTF-8") from None
     except ValueError:
@@ -127,12 +129,12 @@ def encode_failed(stream_id: int, text: str, *, by_receiver: bool = False) -> by
     return FAILED.pack(stream_id, by_receiver) + cut
 
 
-def decode_failed(payload: Buffer) -> GivenUp:
+def decode_failed(payload: Buffer) -> TransferFailed:
     """Read a FAILED record. Raises DataFormatError."""
     if not FAILED.size <= len(payload) <= FAILED.size + MAX_TEXT_BYTES or payload[FAILED.size - 1] > 1:
         raise broken(f"its FAILED of {len(payload)} bytes is not one")
     stream_id, by_receiver = FAILED.unpack_from(payload)
-    return GivenUp(stream_id, bool(by_receiver), str(memoryview(payload)[FAILED.size :], "utf-8", "replace"))
+    return TransferFailed(stream_id, bool(by_receiver), str(memoryview(payload)[FAILED.size :], "utf-8", "replace"))
 
 
 def broken(why: str) -> DataFormatError:
@@ -140,7 +142,9 @@ def broken(why: str) -> DataFormatError:
     return DataFormatError(f"a stream cannot be received: {why}", remedy="Have it sent again, with the same release")
 
 
-def send_buffer(start: Start, content: Buffer, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Record]:
+def send_buffer(
+    start: TransferStart, content: Buffer, *, chunk_bytes: int = CHUNK_BYTES
+) -> Iterator[EncodedTransferRecord]:
     """Yield the records of a stream whose content is in memory; only one chunk of it is copied at a time.
 
     ``content`` must stay as it is until the last record was taken. Raises OptionError if its size is not ``total``.
@@ -158,7 +162,7 @@ def send_buffer(start: Start, content: Buffer, *, chunk_bytes: int = CHUNK_BYTES
     return send_from(start, read, chunk_bytes=chunk_bytes)
 
 
-def send_from(start: Start, read: Read, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Record]:
+def send_from(start: TransferStart, read: Read, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[EncodedTransferRecord]:
     """Yield the records of a stream whose content comes from ``read(count)``, which gives ``count`` bytes or fewer.
 
     If it raises, or ends before ``total`` bytes, the last record is FAILED, and the next step raises SetupError; an
@@ -166,25 +170,25 @@ def send_from(start: Start, read: Read, *, chunk_bytes: int = CHUNK_BYTES) -> It
     """
     if chunk_bytes < 1:
         raise OptionError(f"chunks of {chunk_bytes} bytes were asked for", remedy="Give at least 1")
-    yield Kind.START, encode_start(start)
+    yield TransferRecord.START, encode_start(start)
     digest = hashlib.sha256()
     offset = 0
     while offset < start.total:
         try:
             chunk = _chunk(start, read, offset, min(chunk_bytes, start.total - offset))
         except Exception as error:
-            yield Kind.FAILED, encode_failed(start.stream_id, "its content could not be read to the end")
+            yield TransferRecord.FAILED, encode_failed(start.stream_id, "its content could not be read to the end")
             if isinstance(error, AeronSparkError):
                 raise
             what = f"the content of {start.name or 'a stream'} could not be read: {error}"
             raise SetupError(what, remedy="Check the file, then send it again") from error
         digest.update(chunk)
-        yield Kind.DATA, b"".join((DATA.pack(start.stream_id, offset), chunk))
+        yield TransferRecord.DATA, b"".join((DATA.pack(start.stream_id, offset), chunk))
         offset += len(chunk)
-    yield Kind.FINISHED, FINISHED.pack(start.stream_id, digest.digest())
+    yield TransferRecord.FINISHED, FINISHED.pack(start.stream_id, digest.digest())
 
 
-def _chunk(start: Start, read: Read, offset: int, count: int) -> Buffer:
+def _chunk(start: TransferStart, read: Read, offset: int, count: int) -> Buffer:
     chunk = read(count)
     if 0 < len(chunk) <= count:
         return chunk
@@ -218,28 +222,28 @@ class Sink(Protocol):
         """Remove it. Never raises."""
 
 
-Spill = Callable[[Start], Sink]
+Spill = Callable[[TransferStart], Sink]
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedTransfer:
     """A stream that arrived whole: its bytes, or what its sink's ``close`` returned."""
 
-    start: Start
+    start: TransferStart
     content: Any
     spilled: bool
 
 
 @dataclass(slots=True)
 class _Open:
-    start: Start
+    start: TransferStart
     sink: Sink | None
     memory: bytearray = field(default_factory=bytearray)
     received: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
 
-class Assembly:
+class TransferAssembly:
     """The streams of one connection that arrive. Not for several threads at once.
 
     An error raised for one stream leaves the others as they were; tell the sender with ``encode_failed(...,
@@ -273,7 +277,7 @@ class Assembly:
         """Bytes in memory now."""
         return sum(len(one.memory) for one in self._open.values())
 
-    def start(self, payload: Buffer) -> Start:
+    def start(self, payload: Buffer) -> TransferStart:
         """Take a START record. Raises DataFormatError, RefusedError beyond a limit, SetupError if the sink fails."""
         start = decode_start(payload)
         if start.stream_id in self._open:
@@ -318,7 +322,7 @@ class Assembly:
         one.digest.update(chunk)
         one.received = end
 
-    def finished(self, payload: Buffer) -> Received | None:
+    def finished(self, payload: Buffer) -> ReceivedTransfer | None:
         """Take a FINISHED record; return the stream, or None for one given up before. Raises as ``data`` does."""
         if len(payload) != FINISHED.size:
             raise broken(f"its FINISHED has {len(payload)} bytes")
@@ -332,16 +336,16 @@ class Assembly:
             raise broken(f"stream {stream_id} has {one.received} of {one.start.total} bytes, and {why}")
         if one.sink is None:
             del self._open[stream_id]
-            return Received(one.start, one.memory, spilled=False)
+            return ReceivedTransfer(one.start, one.memory, spilled=False)
         try:
             content = one.sink.close()
         except OSError as error:
             self._give_up(stream_id)
             raise _unwritable(one.start, error) from error
         del self._open[stream_id]
-        return Received(one.start, content, spilled=True)
+        return ReceivedTransfer(one.start, content, spilled=True)
 
-    def failed(self, payload: Buffer) -> GivenUp | None:
+    def failed(self, payload: Buffer) -> TransferFailed | None:
         """Take a FAILED record: forget the stream, or learn that ours was refused. None if it was given up before.
 
         Raises DataFormatError for a stream that never began.
@@ -354,7 +358,7 @@ class Assembly:
         self._give_up(given_up.stream_id)
         return given_up
 
-    def close(self) -> list[Start]:
+    def close(self) -> list[TransferStart]:
         """Give up every stream and remove what had arrived of it; return which they were."""
         self._closed = True
         starts = [one.start for one in self._open.values()]
@@ -370,7 +374,7 @@ class Assembly:
             self.ignored += 1
         return one
 
-    def _sink_for(self, start: Start) -> Sink | None:
+    def _sink_for(self, start: TransferStart) -> Sink | None:
         if len(self._open) >= self.max_open:
             raise RefusedError(
                 f"{len(self._open)} streams are open on this connection, as many as may be",
@@ -403,7 +407,7 @@ class Assembly:
             del self._given_up[next(iter(self._given_up))]
 
 
-def _unwritable(start: Start, error: OSError) -> SetupError:
+def _unwritable(start: TransferStart, error: OSError) -> SetupError:
     return SetupError(
         f"stream {start.stream_id} of {start.total} bytes cannot be written down: {error}",
         remedy="Make room where spill files are, or set another place for them",

@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
 
 from aeron_spark.errors import StillWorking
-from aeron_spark.streams.model import Outcome
+from aeron_spark.streams.model import CommitOutcome
 
 
-def _wait_for(running: Future[Outcome], seconds: float) -> None:
+def _wait_for(running: Future[CommitOutcome], seconds: float) -> None:
     wait([running], seconds)
 
 
@@ -21,17 +21,17 @@ class CommitsUnderWay:
     ``wait`` waits for a future for some seconds at most.
     """
 
-    def __init__(self, wait: Callable[[Future[Outcome], float], object] = _wait_for) -> None:
+    def __init__(self, wait: Callable[[Future[CommitOutcome], float], object] = _wait_for) -> None:
         self._wait = wait
         self._lock = threading.Lock()
-        self._running: dict[Hashable, Future[Outcome]] = {}
+        self._running: dict[Hashable, Future[CommitOutcome]] = {}
 
-    def run(self, key: Hashable, work: Callable[[], Outcome], seconds: float) -> Outcome:
+    def run(self, key: Hashable, work: Callable[[], CommitOutcome], seconds: float) -> CommitOutcome:
         """Return ``work()``, or raise its error; where the same commit is at work already, that one's.
 
         Raises StillWorking where that one does not end within ``seconds``.
         """
-        mine: Future[Outcome] = Future()
+        mine: Future[CommitOutcome] = Future()
         with self._lock:
             running = self._running.setdefault(key, mine)
         if running is not mine:

@@ -20,7 +20,7 @@ from aeron_spark.protocol.server_handshake import (
     Actions,
     Admit,
     Authenticate,
-    Connected,
+    ClientAccepted,
     Ignored,
     OpenReply,
     Reject,
@@ -30,7 +30,14 @@ from aeron_spark.protocol.server_handshake import (
     ServerIdentity,
     State,
 )
-from aeron_spark.transport.api import DuologueIds, Listening, Outgoing, Pair, Place, SenderGone
+from aeron_spark.transport.api import (
+    ChannelPair,
+    LinkIds,
+    Publication,
+    SenderUnavailable,
+    ServerAddress,
+    ServerTransport,
+)
 
 LAST_WORD: Final = 2.0  # seconds for the last packet to go out
 NO_WAY: Final = "Connection error! The duologue could not be opened"
@@ -43,15 +50,15 @@ class Accepted:
     """What the server has made for an authenticated client."""
 
     ack: DoneAck
-    pair: Pair
-    ids: DuologueIds
+    pair: ChannelPair
+    ids: LinkIds
 
 
 class Host(Protocol):
     """What a handshake asks of its server; all of it on the agent's thread."""
 
     @property
-    def listening(self) -> Listening:
+    def listening(self) -> ServerTransport:
         """Where ways are opened."""
 
     def admit(self, source: Source, now: float) -> Permit | Refusal:
@@ -65,7 +72,7 @@ class Host(Protocol):
     ) -> Accepted | Refusal:
         """Take a place, ids and a session, and open the duologue; or nothing of it."""
 
-    def established(self, doorman: Doorman, accepted: Accepted, connected: Connected, now: float) -> None:
+    def established(self, doorman: Doorman, accepted: Accepted, connected: ClientAccepted, now: float) -> None:
         """DONE_ACK is on its way."""
 
     def abandon(self, accepted: Accepted, now: float) -> None:
@@ -79,9 +86,15 @@ class Doorman:
     """For the agent alone."""
 
     def __init__(
-        self, host: Host, identity: ServerIdentity, image: int, place: Place, source: Source, address: str | None,
+        self,
+        host: Host,
+        identity: ServerIdentity,
+        image: int,
+        place: ServerAddress,
+        source: Source,
+        address: str | None,
         now: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.image = image
         self.place = place  # where it knocks
         self.source = source
@@ -89,7 +102,7 @@ class Doorman:
         self._host = host
         self._machine = ServerHandshake(identity, address, now)
         self._permit: Permit | None = None
-        self._reply: Outgoing | None = None
+        self._reply: Publication | None = None
         self._unsent: deque[bytes] = deque()
         self._key = b""
         self._client: ClientDone | None = None
@@ -112,7 +125,7 @@ class Doorman:
 
     def image_left(self, now: float) -> None:
         """The image has gone."""
-        self._do(self._machine.way_lost(now), now)
+        self._do(self._machine.path_lost(now), now)
 
     def close(self, now: float) -> None:
         """The server shuts down."""
@@ -134,17 +147,17 @@ class Doorman:
         state, reply = self._machine.state, self._reply
         if state is State.OPENING and reply is not None:
             if reply.closed:
-                self._do(self._machine.way_lost(now), now)
+                self._do(self._machine.path_lost(now), now)
             elif reply.connected:
                 self._do(self._machine.reply_opened(now), now)
         elif state is State.AUTHENTICATING and self._accepted is not None:
             pair = self._accepted.pair
-            if pair.outgoing.closed:
+            if pair.publication.closed:
                 why = TransportError(
-                    f"a duologue could not be opened: {pair.outgoing.failure or 'the driver closed it'}"
+                    f"a duologue could not be opened: {pair.publication.failure or 'the driver closed it'}"
                 )
                 self._do(self._machine.refuse(undecided(why, NO_WAY), now), now)
-            elif self._host.listening.inbox.ready(pair.token) and pair.outgoing.ready:
+            elif self._host.listening.inbox.ready(pair.token) and pair.publication.ready:
                 self._do(self._machine.accept(self._accepted.ack, now), now)
         elif state is State.AUTHENTICATING and self._decision is not None and self._decision.done():
             self._decided(self._decision.result(), now)
@@ -155,8 +168,8 @@ class Doorman:
         if not isinstance(decision, Refusal):
             try:
                 accepted = self._host.accept(self, self._key, self._client, decision, now)
-            except SenderGone:  # it gave up meanwhile: no error of the server's
-                self._do(self._machine.way_lost(now), now)
+            except SenderUnavailable:  # it gave up meanwhile: no error of the server's
+                self._do(self._machine.path_lost(now), now)
                 return
             except Exception as error:  # whatever it is, this client alone is refused
                 accepted = undecided(error, NO_WAY)
@@ -177,14 +190,14 @@ class Doorman:
                     try:
                         self._reply = self._host.listening.respond(self.image)
                     except AeronSparkError:
-                        self._do(self._machine.way_lost(now), now)
+                        self._do(self._machine.path_lost(now), now)
                 case Send(packet):
                     self._unsent.append(packet)
                     self._send()
                 case Authenticate(client_key, done):
                     self._key, self._client = client_key, done
                     self._decision = self._host.decide(self.source, client_key, done)
-                case Connected():
+                case ClientAccepted():
                     assert self._accepted is not None  # the machine was told to accept with it
                     accepted, self._accepted = self._accepted, None
                     self._host.established(self, accepted, action, now)

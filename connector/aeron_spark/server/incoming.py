@@ -10,7 +10,7 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.transfer import Kind, Piece
+from aeron_spark.wire.transfer import BulkMessage, BulkMessageKind
 
 LARGE: Final = 4 << 20  # bytes that are worth to be published ahead
 TURN: Final = 0.001  # seconds in which a commit that waits has its turn: a lock alone is not fair
@@ -23,11 +23,11 @@ class Incoming:
     """
 
     def __init__(
-        self, stream: Stream, stage: Stage, branch: int, request: int,
+        self, stream: Stream, stage: Stage, bulk_link: int, request: int,
         condition: Callable[[], threading.Condition] = threading.Condition,
     ) -> None:  # fmt: skip
         self.stage = stage
-        self.branch = branch
+        self.bulk_link = bulk_link
         self.request = request
         self._stream = stream
         self._came = condition()
@@ -36,10 +36,10 @@ class Incoming:
         self._may_publish = True  # nobody does already, and it is not in vain
         self._error: AeronSparkError | None = None
 
-    def take(self, piece: Piece) -> bool:
+    def take(self, piece: BulkMessage) -> bool:
         """Append a piece; whether :meth:`publish_ahead` is to be called now, by another thread."""
         try:
-            if piece.kind is not Kind.STAGE or piece.position != self._bytes:
+            if piece.kind is not BulkMessageKind.STAGE or piece.position != self._bytes:
                 raise RefusedError(f"stage {self.stage.id} goes on at byte {piece.position}, not {self._bytes}")
             self.stage.append(piece.payload, time.monotonic())
         except AeronSparkError as error:

@@ -27,7 +27,7 @@ from aeron_spark.errors import InUseError
 from aeron_spark.node.locks import FileLock, MachineLock, holder_name
 from aeron_spark.node.paths import SHARED_MEMORY, node_name
 from aeron_spark.streams.store import lock_store
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import address_in_use
 
 WITHOUT_SHARED_MEMORY: Final = Path("/tmp")  # every user may write there, too
@@ -40,7 +40,7 @@ class ServerLocks:
         self._places: dict[Path, FileLock] = {}
         self._store: FileLock | None = None
 
-    def take_places(self, aeron_dir: str, places: Iterable[Place]) -> None:
+    def take_places(self, aeron_dir: str, places: Iterable[ServerAddress]) -> None:
         """Take the ports, or the shared memory, of the media driver in ``aeron_dir``; those held already stay.
 
         Raises InUseError with the other server's process id.
@@ -75,14 +75,14 @@ class ServerLocks:
             lock.release()
 
 
-def place_lock(aeron_dir: str, place: Place) -> Path:
+def place_lock(aeron_dir: str, place: ServerAddress) -> Path:
     """Return the lock file of a place where a server listens, at the media driver in ``aeron_dir``."""
     driver = node_name(Path(os.path.realpath(aeron_dir)))
     folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else WITHOUT_SHARED_MEMORY
     return folder / f"{driver}.aeron-spark-server-{'ipc' if place.media == 'ipc' else place.data_port}.lock"
 
 
-def refuse_taken_ports(places: Iterable[Place]) -> None:
+def refuse_taken_ports(places: Iterable[ServerAddress]) -> None:
     """Raise InUseError where another program has a UDP port of ``places``.
 
     For a machine on which the media driver does not run yet: the driver itself would have the ports of a server that
@@ -106,7 +106,7 @@ def _refuse_taken(host: str, port: int) -> None:
             raise address_in_use(host, port) from error
 
 
-def _place_in_use(aeron_dir: str, place: Place, pid: str) -> InUseError:
+def _place_in_use(aeron_dir: str, place: ServerAddress, pid: str) -> InUseError:
     if place.media == "ipc":
         return ipc_in_use(aeron_dir, pid)
     return InUseError(

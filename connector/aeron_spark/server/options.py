@@ -8,15 +8,15 @@ from typing import Final, Literal, cast
 
 from aeron_spark.connection.options import link_settings, shared_secret
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import Given
+from aeron_spark.options.given import OptionReader
 from aeron_spark.options.row import Where
 from aeron_spark.protocol.access import Filters, Rule
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.streams.model import Settings as StreamSettings
-from aeron_spark.transport.api import Place
-from aeron_spark.transport.endpoint_channels import Address, server_addresses
+from aeron_spark.streams.model import StreamSettings as StreamSettings
+from aeron_spark.transport.api import ServerAddress
+from aeron_spark.transport.endpoint_channels import EndpointAddress, server_addresses
 
 _RULES: Final = ("allow", "deny")
 
@@ -26,7 +26,7 @@ class ServerOptions:
     """Checked; nothing was started. None: the default place."""
 
     settings: ServerSettings
-    places: tuple[Place, ...]
+    places: tuple[ServerAddress, ...]
     idle: str
     aeron_dir: str | None = None
     identity: str | None = None
@@ -43,7 +43,7 @@ def server_options(
     ``allow`` and ``deny`` may hold functions. Raises OptionError, one sentence and a remedy, for the first thing wrong.
     """
     texts, functions = _without_functions(options or {})
-    given = Given(texts, Where.SERVER)
+    given = OptionReader(texts, Where.SERVER)
     if address and "bind" in given:
         raise OptionError("the address is given twice, by itself and as 'bind'", remedy="Give one of them")
     places, aeron_dir = _places(given, address)
@@ -65,7 +65,7 @@ def server_settings(options: Mapping[str, object]) -> ServerSettings:
 
 
 def _settings(
-    given: Given, places: tuple[Place, ...], functions: Mapping[str, list[Rule]], authorized_only: bool
+    given: OptionReader, places: tuple[ServerAddress, ...], functions: Mapping[str, list[Rule]], authorized_only: bool
 ) -> ServerSettings:
     duologue = cast('Literal["response", "mdc"]', given.choice("duologue"))
     sessions = given.required("sessionIdRange", given.span("sessionIdRange"))
@@ -83,11 +83,11 @@ def _settings(
         max_sessions=_whole(given, "maxSessions"),
         max_sessions_per_key=_whole(given, "maxSessionsPerKey"),
         deciders=_whole(given, "deciders"),
-        max_branches=_whole(given, "maxBranches"),
+        max_bulk_links=_whole(given, "maxBranches"),
     )
 
 
-def _limits(given: Given) -> Limits:
+def _limits(given: OptionReader) -> Limits:
     return Limits(
         connections=_whole(given, "maxConnections"),
         connections_per_address=_whole(given, "maxConnectionsPerAddress"),
@@ -99,20 +99,20 @@ def _limits(given: Given) -> Limits:
     )
 
 
-def _places(given: Given, address: str) -> tuple[tuple[Place, ...], str | None]:
+def _places(given: OptionReader, address: str) -> tuple[tuple[ServerAddress, ...], str | None]:
     ports = given.port_pair("ports")
 
-    def parse(text: str) -> tuple[Address, ...]:
+    def parse(text: str) -> tuple[EndpointAddress, ...]:
         return server_addresses(text, ports)
 
     addresses = parse(address) if address else given.required("bind", given.read("bind", parse))
     places = tuple(one.place for one in addresses)
     if given.flag("ipc") and not any(one.is_ipc for one in addresses):
-        places += (Place(media="ipc"),)
+        places += (ServerAddress(media="ipc"),)
     return places, aeron_dir_of(given, [one for one in addresses if one.is_ipc])
 
 
-def aeron_dir_of(given: Given, addresses: list[Address]) -> str | None:
+def aeron_dir_of(given: OptionReader, addresses: list[EndpointAddress]) -> str | None:
     """The one media driver that the addresses and ``aeronDir`` name. Raises OptionError where they name several."""
     named = {one.aeron_dir for one in addresses if one.aeron_dir is not None}
     chosen = given.text("aeronDir")
@@ -126,7 +126,7 @@ def aeron_dir_of(given: Given, addresses: list[Address]) -> str | None:
     return named.pop() if named else None
 
 
-def _mdc_ports(given: Given, duologue: str, places: tuple[Place, ...]) -> tuple[int, int] | None:
+def _mdc_ports(given: OptionReader, duologue: str, places: tuple[ServerAddress, ...]) -> tuple[int, int] | None:
     span = given.span("mdcPorts")
     if duologue == "mdc" and span is None:
         raise OptionError(
@@ -148,7 +148,7 @@ def _mdc_ports(given: Given, duologue: str, places: tuple[Place, ...]) -> tuple[
     return first, last - first + 1
 
 
-def _whole(given: Given, name: str) -> int:
+def _whole(given: OptionReader, name: str) -> int:
     """These rows all have a default."""
     return given.required(name, given.whole(name))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aeron_spark.protocol.ids import Entropy, IdAllocator, PortAllocator, stream_ids
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import DuologueIds
+from aeron_spark.transport.api import LinkIds
 
 
 class Pools:
@@ -17,7 +17,7 @@ class Pools:
         ports = settings.mdc_ports
         self._ports = None if ports is None else PortAllocator(*ports, entropy)
 
-    def take(self, now: float) -> DuologueIds | Refusal:
+    def take(self, now: float) -> LinkIds | Refusal:
         """Take the four ids, and a port where duologues have their own."""
         sessions: list[int] = []
         streams: list[int] = []
@@ -35,9 +35,9 @@ class Pools:
                 self._give_back(sessions, streams, now)
                 return ports
             port = ports[0]
-        return DuologueIds(sessions[0], streams[0], sessions[1], streams[1], port)
+        return LinkIds(sessions[0], streams[0], sessions[1], streams[1], port)
 
-    def release(self, ids: DuologueIds, now: float) -> None:
+    def release(self, ids: LinkIds, now: float) -> None:
         """Give them back."""
         self._give_back((ids.session_in, ids.session_out), (ids.stream_in, ids.stream_out), now)
         if self._ports is not None and ids.mdc_port is not None:

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.endpoint_transport import AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronServerTransport
 from aeron_spark.aeron.guard import has_guard
 from aeron_spark.connection.connection import Connection
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.keys.authorized_keys import read_authorized
 from aeron_spark.keys.identity import load_identity
-from aeron_spark.keys.stores import FilePeerStore, KeyPlaces
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.node.locks import is_held
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.server.keeping import StreamKeeper
@@ -26,8 +26,8 @@ from aeron_spark.server.options import ServerOptions, server_options
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.streaming import StreamDesk
 from aeron_spark.streams.store import Streams, holds_streams
-from aeron_spark.transport.addresses import Endpoint
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.addresses import HostPort
+from aeron_spark.transport.api import ServerAddress
 
 UNGUARDED: Final = (
     "whoever reaches the server's ports can fill its memory with logs of any length, have it send to addresses that "
@@ -72,7 +72,7 @@ class Server(ServerCore):
             if self._streams_folder is not None:
                 self._locks.take_store(self._streams_folder)  # the node may have begun with another archive meanwhile
             super().__init__(self._listen_aeron, peers, given.settings, connection_class)
-            self._stream_desk = StreamDesk(lambda: self.streams, self.branches, self.grant_of)
+            self._stream_desk = StreamDesk(lambda: self.streams, self.bulk_links, self.grant_of)
             self._desks.append(self._stream_desk)
         except BaseException:
             self._node.close()
@@ -93,11 +93,11 @@ class Server(ServerCore):
     def addresses(self) -> tuple[str, ...]:
         """Where it listens: ``host:port:control``, or ``ipc:``."""
         return tuple(
-            "ipc:" if place.media == "ipc" else f"{Endpoint(place.host, place.data_port)}:{place.control_port}"
+            "ipc:" if place.media == "ipc" else f"{HostPort(place.host, place.data_port)}:{place.control_port}"
             for place in self._reception.places.values()
         )
 
-    def start(self, places: Sequence[Place] = ()) -> None:
+    def start(self, places: Sequence[ServerAddress] = ()) -> None:
         """Listen at every place of the address, or at none.
 
         A media driver without the guard, such as another program's, is reported to the error listeners, once. Raises
@@ -181,24 +181,24 @@ class Server(ServerCore):
     def _longest_message(self) -> int:
         """Bytes of the longest message that comes from anybody."""
         is_ipc = any(place.media == "ipc" for place in self._options.places)
-        return self._options.settings.link.wishes.of_branch(is_ipc=is_ipc).max_message
+        return self._options.settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
 
-    def _listen_aeron(self) -> AeronListening:
+    def _listen_aeron(self) -> AeronServerTransport:
         # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
         fresh = node.ensure(self._options.aeron_dir)
         self._node.close()
         self._node = fresh
-        return AeronListening(
+        return AeronServerTransport(
             client_of(self._node.aeron_dir),
             idle=self._options.idle,
             max_message=self._longest_message,
-            ipc_lock=place_lock(self._node.aeron_dir, Place(media="ipc")),
+            ipc_lock=place_lock(self._node.aeron_dir, ServerAddress(media="ipc")),
             is_held=is_held,
         )
 
 
 def _store(given: ServerOptions) -> PeerStore:
-    home = KeyPlaces.below(node.config_home(os.environ))
+    home = KeyPaths.below(node.config_home(os.environ))
     places = replace(home, identity=home.server_identity)
     if given.identity is not None and not given.identity.startswith("env:"):
         places = replace(places, identity=Path(given.identity))

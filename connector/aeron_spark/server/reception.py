@@ -9,8 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.home import Who
-from aeron_spark.connection.link import Link
+from aeron_spark.connection.home import PeerInfo
+from aeron_spark.connection.link import LinkEnds
 from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, judge_client, parse_source
 from aeron_spark.protocol.handshake_payloads import ClientDone, DoneAck, ServerHello
@@ -18,16 +18,16 @@ from aeron_spark.protocol.limits import Admission, Permit
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.refusals import Refusal, undecided
 from aeron_spark.protocol.retry_cookies import Cookies
-from aeron_spark.protocol.server_handshake import Connected, ServerIdentity
+from aeron_spark.protocol.server_handshake import ClientAccepted, ServerIdentity
 from aeron_spark.protocol.tickets import Offer, TicketStore
 from aeron_spark.protocol.type_comparison import schema_refusal, type_digests
 from aeron_spark.server.doorman import Accepted, Decision, Doorman
-from aeron_spark.server.guests import Arriving, Guest, Invited
+from aeron_spark.server.guests import AcceptedHandshake, AwaitingFirstFrame, ServerSession
 from aeron_spark.server.pools import Pools
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import DuologueIds, Listening, Place
+from aeron_spark.transport.api import LinkIds, ServerAddress, ServerTransport
 
-MakeConnection = Callable[[Who, int], Connection]
+MakeConnection = Callable[[PeerInfo, int], Connection]
 BAD_SOURCE = "aeron-spark/1 FAILED message Bad source address"
 
 
@@ -35,17 +35,22 @@ class Reception:
     """Implements ``doorman.Host``. Everything here runs on the agent's thread, but for what ``decide`` begins."""
 
     def __init__(
-        self, listening: Listening, store: PeerStore, settings: ServerSettings, types: Types, make: MakeConnection,
-        join: Callable[[Connection, Link], None],
-        drop: Callable[[Link], None],
+        self,
+        listening: ServerTransport,
+        store: PeerStore,
+        settings: ServerSettings,
+        types: Types,
+        make: MakeConnection,
+        join: Callable[[Connection, LinkEnds], None],
+        drop: Callable[[LinkEnds], None],
         report: Callable[[Connection | None, BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         now = time.monotonic()
         self.listening = listening
         self.settings = settings
         self.admission = Admission(settings.limits)
         self.pools = Pools(settings, secrets.token_bytes)
-        self.tickets: TicketStore[Guest] = TicketStore(
+        self.tickets: TicketStore[ServerSession] = TicketStore(
             secrets.token_bytes,
             settings.link.session.retention_seconds,
             most=settings.max_sessions,
@@ -54,8 +59,8 @@ class Reception:
         )
         self.refused: Counter[str] = Counter()
         self.doormen: dict[int, Doorman] = {}
-        self.places: dict[int, Place] = {}
-        self.expired: list[Guest] = []
+        self.places: dict[int, ServerAddress] = {}
+        self.expired: list[ServerSession] = []
         self.closing = False
         self._store = store
         self._types = types
@@ -63,12 +68,12 @@ class Reception:
         self._join = join
         self._drop = drop
         self._report = report
-        self._invited: dict[int, Invited] = {}  # by the token of the duologue
-        self._arriving: dict[int, Arriving] = {}  # likewise
+        self._invited: dict[int, AcceptedHandshake] = {}  # by the token of the duologue
+        self._arriving: dict[int, AwaitingFirstFrame] = {}  # likewise
         self._deciders = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
         self._identity = ServerIdentity(
             keys=store.identity(),
-            hello=ServerHello(max_message=settings.link.wishes.max_message),
+            hello=ServerHello(max_message=settings.link.channel_settings.max_message),
             cookies=Cookies(secrets.token_bytes, now),
             entropy=secrets.token_bytes,
             psk=settings.psk,
@@ -185,29 +190,34 @@ class Reception:
             offer = opened
         guest = offer.session
         guest.grant = grant
-        invited = Invited(guest, who, ids, offer.ticket, permit)
+        invited = AcceptedHandshake(guest, who, ids, offer.ticket, permit)
         try:
-            pair = self.listening.open_duologue(doorman.image, ids, self.settings.link.wishes)
+            pair = self.listening.open_link(doorman.image, ids, self.settings.link.channel_settings)
         except BaseException:
             self._give_back(invited, now)
             raise
         self._invited[pair.token] = invited
         return Accepted(self._ack(doorman.place, guest, offer.ticket, ids, resumed), pair, ids)
 
-    def established(self, doorman: Doorman, accepted: Accepted, connected: Connected, now: float) -> None:
+    def established(self, doorman: Doorman, accepted: Accepted, connected: ClientAccepted, now: float) -> None:
         """DONE_ACK is on its way: await the first frame, see ``came``."""
         invited = self._invited.pop(accepted.pair.token)
         settings = self.settings.link
-        link = Link(
-            accepted.pair, connected.sealing, connected.opening, settings.times, settings.wishes.max_message, now,
+        link = LinkEnds(
+            accepted.pair,
+            connected.sealing,
+            connected.opening,
+            settings.times,
+            settings.channel_settings.max_message,
+            now,
             owner=invited.who.address,
-        )  # fmt: skip
-        self._arriving[link.token] = Arriving(
+        )
+        self._arriving[link.token] = AwaitingFirstFrame(
             invited.guest, invited.who, link, invited.ids, invited.ticket, invited.permit
         )
         self._join(invited.guest.connection, link)
 
-    def came(self, token: int, now: float) -> Arriving | None:
+    def came(self, token: int, now: float) -> AwaitingFirstFrame | None:
         """The first frame of a duologue came: what it is for. None where that is gone; it is given up then."""
         arriving = self._arriving[token]
         if not self.tickets.confirm(arriving.ticket):
@@ -225,8 +235,8 @@ class Reception:
     def abandon(self, accepted: Accepted, now: float) -> None:
         """Give back what was made for a client that did not come."""
         invited = self._invited.pop(accepted.pair.token)
-        self.listening.inbox.close_way(accepted.pair.token)
-        accepted.pair.outgoing.close()
+        self.listening.inbox.close_subscription(accepted.pair.token)
+        accepted.pair.publication.close()
         self._give_back(invited, now)
 
     def ended(self, doorman: Doorman, why: str, refusal: Refusal | None) -> None:
@@ -246,7 +256,7 @@ class Reception:
             return undecided(error)
         return refusal or grant
 
-    def _come_back(self, ticket: bytes, key: bytes, now: float) -> Offer[Guest] | None:
+    def _come_back(self, ticket: bytes, key: bytes, now: float) -> Offer[ServerSession] | None:
         """The session of a ticket, which goes on. Who comes anew has left the duologues to which it never came.
 
         A session whose first message never came does not go on: nobody was told of it, and its client may know nothing
@@ -265,13 +275,13 @@ class Reception:
         return None
 
     def _new_guest(
-        self, source: Source, who: Who, grant: Grant | None, ids: DuologueIds, ticket: bytes | None, now: float
-    ) -> Offer[Guest] | Refusal:
+        self, source: Source, who: PeerInfo, grant: Grant | None, ids: LinkIds, ticket: bytes | None, now: float
+    ) -> Offer[ServerSession] | Refusal:
         permit = self.admission.connect(source)
         if isinstance(permit, Refusal):
             return permit
         try:
-            guest = Guest(self._make(who, ids.session_in), grant, permit)
+            guest = ServerSession(self._make(who, ids.session_in), grant, permit)
         except Exception as error:  # of a connection class of the program's own
             permit.release()
             return undecided(error)
@@ -283,7 +293,7 @@ class Reception:
         self.expired += ended
         return offer
 
-    def _give_back(self, one: Invited | Arriving, now: float) -> None:
+    def _give_back(self, one: AcceptedHandshake | AwaitingFirstFrame, now: float) -> None:
         """Take back what a client that did not come was given; a session it had before goes on as it was."""
         self.pools.release(one.ids, now)
         if one.permit is not None:
@@ -292,7 +302,7 @@ class Reception:
             self.tickets.drop(one.ticket)
             one.guest.permit.release()
 
-    def _ack(self, place: Place, guest: Guest, ticket: bytes, ids: DuologueIds, resumed: bool) -> DoneAck:
+    def _ack(self, place: ServerAddress, guest: ServerSession, ticket: bytes, ids: LinkIds, resumed: bool) -> DoneAck:
         link = self.settings.link
         return DoneAck(
             session_in=ids.session_in,
@@ -307,12 +317,12 @@ class Reception:
             ticket=ticket,
             resumed=resumed,
             received=guest.connection.carrier.session.received,
-            max_message=link.wishes.max_message,
+            max_message=link.channel_settings.max_message,
             types=type_digests(self._types),
         )
 
 
-def _who(source: Source, key: bytes, tag: str) -> Who:
+def _who(source: Source, key: bytes, tag: str) -> PeerInfo:
     if isinstance(source, UdpSource):
-        return Who(key, tag, str(source.address), source.port)
-    return Who(key, tag, is_ipc=True)
+        return PeerInfo(key, tag, str(source.address), source.port)
+    return PeerInfo(key, tag, is_ipc=True)

@@ -8,32 +8,42 @@ from typing import Final
 
 from aeron_spark.connection.carrier import closed_here
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
-from aeron_spark.connection.home import Who
-from aeron_spark.connection.link import Link
-from aeron_spark.connection.loop import Reopening
+from aeron_spark.connection.endpoint import Runtime
+from aeron_spark.connection.home import PeerInfo
+from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
 from aeron_spark.protocol.access import Grant, PeerStore
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
-from aeron_spark.server.bulk_link_service import BranchDesk, Desk
-from aeron_spark.server.guests import Guest
+from aeron_spark.server.bulk_link_service import BulkLinkHandler, BulkLinkTarget
+from aeron_spark.server.guests import ServerSession
 from aeron_spark.server.opened import Opened
 from aeron_spark.server.reception import Reception
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import Arrived, Event, Failed, ImageJoined, ImageLeft, Inbox, Listening, Lost, Place
+from aeron_spark.transport.api import (
+    DriverLost,
+    ImageAvailable,
+    ImageUnavailable,
+    Inbox,
+    MessageArrived,
+    ServerAddress,
+    ServerTransport,
+    SubscriptionFailed,
+    TransportEvent,
+)
 
 CLOSED_BY_PEER: Final = "the other side closed the connection"
 STUCK_SECONDS: Final = 0.2  # for one connection to take what it was sent, when the server closes
 WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is one again
 
 
-class ServerCore(Endpoint):
+class ServerCore(Runtime):
     """The server over any transport; :class:`aeron_spark.Server` brings Aeron, keys and settings together."""
 
     def __init__(
         self,
-        open_transport: Callable[[], Listening],
+        open_transport: Callable[[], ServerTransport],
         store: PeerStore,
         settings: ServerSettings | None = None,
         connection_class: type[Connection] = Connection,
@@ -42,18 +52,18 @@ class ServerCore(Endpoint):
         self._open_transport = open_transport
         self._transport = listening = open_transport()
         super().__init__("aeron-spark-server", self._server_settings.link, connection_class)
-        self._wanted: tuple[Place, ...] = ()
-        self._reopening = Reopening(self._listen_again, self._listening)
+        self._wanted: tuple[ServerAddress, ...] = ()
+        self._reopening = TransportReopening(self._listen_again, self._listening)
         self._said_why = ""
         self._sessions = 0  # as of the last tick
-        self._guests: dict[Connection, Guest] = {}
-        self._closing: list[tuple[float, Guest, bool]] = []
+        self._guests: dict[Connection, ServerSession] = {}
+        self._closing: list[tuple[float, ServerSession, bool]] = []
         self._reception = Reception(
             listening, store, self._server_settings, self.types, self._make, self._join, self._drop, self.report
         )
-        branching = BranchDesk(self._reception, self.branches, self.on_agent, self._image_of)
-        self.branches.gone = branching.gone
-        self._desks: list[Desk] = [branching]
+        branching = BulkLinkHandler(self._reception, self.bulk_links, self.on_agent, self._image_of)
+        self.bulk_links.gone = branching.gone
+        self._desks: list[BulkLinkTarget] = [branching]
 
     @property
     def public_key(self) -> bytes:
@@ -68,7 +78,7 @@ class ServerCore(Endpoint):
     def __iter__(self) -> Iterator[Connection]:
         return iter(self.connections)
 
-    def start(self, places: Sequence[Place]) -> None:
+    def start(self, places: Sequence[ServerAddress]) -> None:
         """Listen at all of ``places``, or at none. Works once.
 
         Raises InUseError where another program has one of the addresses, TransportError where the server cannot listen
@@ -84,11 +94,11 @@ class ServerCore(Endpoint):
         self._reception.places = opened.places
         self._agent.start()
 
-    def _listen(self, transport: Listening) -> Opened:
+    def _listen(self, transport: ServerTransport) -> Opened:
         opened = Opened(transport)
         try:
             for place in self._wanted:
-                opened.places[transport.listen(place, self._settings.wishes)] = place
+                opened.places[transport.listen(place, self._settings.channel_settings)] = place
         except BaseException:
             transport.close()
             raise
@@ -108,7 +118,7 @@ class ServerCore(Endpoint):
             "connections": len(self.connections),
             "sessions": self._sessions,
             "dropped": self._transport.inbox.dropped,
-            "branches": len(self.branches),
+            "branches": len(self.bulk_links),
             **self._reception.statistics,
             **held,
             "tampered": self.tampered,
@@ -170,13 +180,13 @@ class ServerCore(Endpoint):
     def _connections_now(self) -> list[Connection]:
         return list(self._guests)
 
-    def _make(self, who: Who, number: int) -> Connection:
+    def _make(self, who: PeerInfo, number: int) -> Connection:
         connection = self._connection_class(self, who, number)
         for desk in self._desks:
             desk.serve(connection)
         return connection
 
-    def _guest_of(self, connection: Connection) -> Guest:
+    def _guest_of(self, connection: Connection) -> ServerSession:
         guest = self._guests.get(connection)
         if guest is None:
             raise EndedError(f"{connection.label} is closed", remedy="Connect again")
@@ -188,20 +198,20 @@ class ServerCore(Endpoint):
             raise TransportError(f"{connection.label} is away", remedy="Try again when it is back")
         return link.image
 
-    def _other_event(self, event: Event, now: float) -> None:
+    def _other_event(self, event: TransportEvent, now: float) -> None:
         match event:
-            case ImageJoined() if event.token in self._reception.places:
+            case ImageAvailable() if event.token in self._reception.places:
                 self._reception.joined(event.token, event.image, event.source, now, late=event.late)
-            case Arrived() if event.image in self._reception.doormen:
+            case MessageArrived() if event.image in self._reception.doormen:
                 self._reception.doormen[event.image].packet(event.payload, now)
-            case ImageLeft() if event.image in self._reception.doormen:
+            case ImageUnavailable() if event.image in self._reception.doormen:
                 self._reception.doormen[event.image].image_left(now)
-            case Lost():
+            case DriverLost():
                 lost = TransportError(f"the media driver is gone: {event.reason}", remedy="It is being looked for")
                 self.report(None, lost)
                 self._lose(lost, now)
                 self._reopening.begin(now)
-            case Failed() if event.token in self._reception.places:
+            case SubscriptionFailed() if event.token in self._reception.places:
                 place = self._reception.places.pop(event.token)
                 self.report(None, TransportError(f"nobody is heard at {place} any more: {event.reason}"))
             case _:
@@ -250,7 +260,7 @@ class ServerCore(Endpoint):
             self._end(guest, lost, now)
         self._reception.expired.clear()
 
-    def _opened(self, connection: Connection, link: Link, received: int, now: float) -> None:
+    def _opened(self, connection: Connection, link: LinkEnds, received: int, now: float) -> None:
         arriving = self._reception.came(link.token, now)
         if arriving is None:
             return
@@ -273,14 +283,14 @@ class ServerCore(Endpoint):
         first, guest.told_connected, guest.told_disconnected = not guest.told_connected, True, False
         connection.in_order(lambda: self._tell_here(connection, first))
         connection.carrier.flush()
-        self.attend(connection)
+        self.request_flush(connection)
 
     def _tell_here(self, connection: Connection, first: bool) -> None:
         if first:
             self.tell("init", connection)
         self.tell("connect" if first else "resume", connection)
 
-    def _unproved(self, connection: Connection, link: Link, error: AeronSparkError, now: float) -> None:
+    def _unproved(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         self._reception.give_up(link.token, now)
 
     def _interrupted(self, connection: Connection, why: AeronSparkError, now: float, *, silent: bool = False) -> None:
@@ -311,7 +321,7 @@ class ServerCore(Endpoint):
         elif guest is not None:
             self._leave_now(guest, keep_session, now)
 
-    def _leave_now(self, guest: Guest, keep_session: bool, now: float) -> None:
+    def _leave_now(self, guest: ServerSession, keep_session: bool, now: float) -> None:
         if keep_session:
             self._interrupted(guest.connection, closed_here(), now, silent=True)
         else:
@@ -326,7 +336,7 @@ class ServerCore(Endpoint):
         else:
             self._end(guest, TransportError(CLOSED_BY_PEER), now)
 
-    def _end(self, guest: Guest, error: AeronSparkError, now: float) -> None:
+    def _end(self, guest: ServerSession, error: AeronSparkError, now: float) -> None:
         """The connection is over for good: everything it held is given back."""
         self._guests.pop(guest.connection, None)
         self._let_go_of_link(guest, now)
@@ -335,7 +345,7 @@ class ServerCore(Endpoint):
         guest.connection.end(error)
         self._tell_gone(guest)
 
-    def _tell_gone(self, guest: Guest) -> None:
+    def _tell_gone(self, guest: ServerSession) -> None:
         guest.away_since = None
         guest.permit.release()  # it may come back, if there is a place then
         if guest.told_connected and not guest.told_disconnected:
@@ -348,7 +358,7 @@ class ServerCore(Endpoint):
 
             connection.in_order(tell)
 
-    def _let_go_of_link(self, guest: Guest, now: float) -> None:
+    def _let_go_of_link(self, guest: ServerSession, now: float) -> None:
         guest.connection.carrier.detach(now)
         if guest.link is not None:
             self._drop(guest.link)

@@ -13,7 +13,7 @@ from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
 
-MAX_BRANCHES: Final = 256  # of one connection: a Spark worker has one for each partition that it serves
+MAX_BULK_LINKS: Final = 256  # of one connection: a Spark worker has one for each partition that it serves
 DECIDERS: Final = 8  # threads that look at keys and filters; a slow function of the user's takes one of them
 
 
@@ -36,7 +36,7 @@ class ServerSettings:
     id_rest_seconds: float = REST
     max_sessions: int = MAX_SESSIONS
     max_sessions_per_key: int = MAX_SESSIONS_PER_KEY
-    max_branches: int = MAX_BRANCHES
+    max_bulk_links: int = MAX_BULK_LINKS
     deciders: int = DECIDERS
 
     def __post_init__(self) -> None:

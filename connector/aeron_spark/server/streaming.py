@@ -13,7 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any, Final
 
-from aeron_spark.connection.bulk_links import Branch, Branches
+from aeron_spark.connection.bulk_links import BulkLink, BulkLinks
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, RefusedError, TransportError, WaitTimeout, encode_error
 from aeron_spark.protocol.access import Grant, StreamAction
@@ -21,11 +21,11 @@ from aeron_spark.server.committing import CommitsUnderWay
 from aeron_spark.server.incoming import Incoming
 from aeron_spark.stream_client.service import METHODS, STREAMS
 from aeron_spark.streams.ledger import AlreadyCommitted
-from aeron_spark.streams.model import Outcome, PartitionState
+from aeron_spark.streams.model import CommitOutcome, PartitionState
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.transfer import HEAD, Kind, decode, encode_head
+from aeron_spark.wire.transfer import HEAD, BulkMessageKind, decode, encode_head
 
 MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn
 SLOW_SECONDS: Final = 600.0  # without taking anything a reader has been forgotten by its program
@@ -39,10 +39,10 @@ class StreamDesk:
     """Serves the streams of ``store``, which is opened when somebody asks; ``grant_of`` says what a client may do."""
 
     def __init__(
-        self, store: Callable[[], Streams], branches: Branches, grant_of: Callable[[Connection], Grant | None]
+        self, store: Callable[[], Streams], bulk_links: BulkLinks, grant_of: Callable[[Connection], Grant | None]
     ) -> None:
         self.store = store
-        self.branches = branches
+        self.bulk_links = bulk_links
         self.grant_of = grant_of
         self.pool: Executor = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="aeron-spark-transfer")
         self.commits = CommitsUnderWay()
@@ -137,7 +137,7 @@ class StreamService:
         )
 
     def read(
-        self, name: str, partition: int, start: int, end: int, branch: int, request: int, epoch: int = -1,
+        self, name: str, partition: int, start: int, end: int, bulk_link: int, request: int, epoch: int = -1,
         position: int = -1,
     ) -> None:  # fmt: skip
         """Begin to send ``[start, end)`` over a branch.
@@ -147,16 +147,16 @@ class StreamService:
         stream = self._stream(name, "read")
         if epoch >= 0:
             stream.check_epoch(partition, epoch, position)
-        on = self._desk.branches.of(self._connection, branch)
+        on = self._desk.bulk_links.of(self._connection, bulk_link)
         with self._lock:
-            self._wanted[branch] = request
+            self._wanted[bulk_link] = request
         self._desk.pool.submit(self._send, stream, partition, start, end, on, request)
 
-    def stop(self, branch: int, request: int) -> None:
+    def stop(self, bulk_link: int, request: int) -> None:
         """Send no more of a request; what came after it on the branch goes on."""
         with self._lock:
-            if self._wanted.get(branch) == request:
-                del self._wanted[branch]
+            if self._wanted.get(bulk_link) == request:
+                del self._wanted[bulk_link]
 
     def last(self, name: str, writer: str, author: str) -> int:
         """Give the last transaction that an author committed under the writer's id, or -1; of any for ""."""
@@ -187,7 +187,7 @@ class StreamService:
 
     def open_stage(
         self, name: str, writer: str, run: str, transaction: int, partition: int, task: int, content: str,
-        schema: bytes, once: bool, author: str, branch: int, request: int, acknowledged: int = -1, stamp: str = "",
+        schema: bytes, once: bool, author: str, bulk_link: int, request: int, acknowledged: int = -1, stamp: str = "",
         replaced: str = "",
     ) -> str:  # fmt: skip
         """Open a stage that is filled over a branch; give its id, or an empty text where all is committed already.
@@ -196,10 +196,10 @@ class StreamService:
         ``replaced``: as for :meth:`enter`.
         """
         stream = self._stream(name, "write")
-        on = self._desk.branches.of(self._connection, branch)
+        on = self._desk.bulk_links.of(self._connection, bulk_link)
         with self._lock:
             for one in self._stages.values():
-                if (one.branch, one.request) == (branch, request):
+                if (one.bulk_link, one.request) == (bulk_link, request):
                     return one.stage.id
         try:
             stage = stream.open_stage(
@@ -208,11 +208,11 @@ class StreamService:
             )  # fmt: skip
         except AlreadyCommitted:
             return ""
-        incoming = Incoming(stream, stage, branch, request, self._desk.condition)
+        incoming = Incoming(stream, stage, bulk_link, request, self._desk.condition)
         with self._lock:
             self._stages[stage.id] = incoming
-            begin = branch not in self._taken
-            self._taken.add(branch)
+            begin = bulk_link not in self._taken
+            self._taken.add(bulk_link)
         if begin:
             self._desk.pool.submit(self._take, on)
         return stage.id
@@ -254,7 +254,7 @@ class StreamService:
         refs = [StageRef(*one) for one in stages]
         wait = min(seconds, LONGEST_WAIT)
 
-        def work() -> Outcome:
+        def work() -> CommitOutcome:
             return stream.commit(writer, run, transaction, refs, author=author, rows=rows, seconds=wait, token=token)
 
         outcome = self._desk.commits.run((name, writer, run, transaction, tuple(refs)), work, wait)
@@ -273,16 +273,16 @@ class StreamService:
         """Drop what was staged for a transaction."""
         self._stream(name, "write").abort(writer, run, transaction)
 
-    def _take(self, branch: Branch) -> None:
+    def _take(self, bulk_link: BulkLink) -> None:
         """Take what comes on a branch for the stages that are filled over it; as long as there are any."""
         while True:
             with self._lock:
-                waiting = {one.request: one for one in self._stages.values() if one.branch == branch.number}
-                if not waiting or branch.closed:
-                    self._taken.discard(branch.number)
+                waiting = {one.request: one for one in self._stages.values() if one.bulk_link == bulk_link.number}
+                if not waiting or bulk_link.closed:
+                    self._taken.discard(bulk_link.number)
                     break
             try:
-                message = branch.receive(LOOK)
+                message = bulk_link.receive(LOOK)
                 piece = None if message is None else decode(message)
             except AeronSparkError as error:
                 for incoming in waiting.values():
@@ -295,35 +295,37 @@ class StreamService:
             if found is not None and found.take(piece):
                 self._desk.pool.submit(found.publish_ahead)
         for incoming in waiting.values():
-            incoming.fail(TransportError(f"{branch.label} ended", remedy="Stage the rows anew"))
+            incoming.fail(TransportError(f"{bulk_link.label} ended", remedy="Stage the rows anew"))
 
-    def _send(self, stream: Stream, partition: int, start: int, end: int, branch: Branch, request: int) -> None:
+    def _send(self, stream: Stream, partition: int, start: int, end: int, bulk_link: BulkLink, request: int) -> None:
         try:
             at = start
-            room = branch.room - HEAD.size
+            room = bulk_link.room - HEAD.size
             memory = memoryview(bytearray(BEFORE + room))  # of one message, which is read to where it is sealed from
             for position, data in stream.blocks(partition, start, end, room, memory[BEFORE:]):
-                if self._wanted.get(branch.number) != request:
+                if self._wanted.get(bulk_link.number) != request:
                     return
-                memory[BEFORE - HEAD.size : BEFORE] = encode_head(request, Kind.LOG, position)
-                branch.send_from(memory[: BEFORE + len(data)], timeout=SLOW_SECONDS)
+                memory[BEFORE - HEAD.size : BEFORE] = encode_head(request, BulkMessageKind.LOG, position)
+                bulk_link.send_from(memory[: BEFORE + len(data)], timeout=SLOW_SECONDS)
                 at = position + len(data)
-            branch.send(encode_head(request, Kind.END, at), timeout=SLOW_SECONDS)
+            bulk_link.send(encode_head(request, BulkMessageKind.END, at), timeout=SLOW_SECONDS)
         except AeronSparkError as error:
-            self._say(branch, request, error)
+            self._say(bulk_link, request, error)
         except Exception as error:  # of a disk, say: the client hears of it, and the others go on
             self._say(
-                branch, request, TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log")
+                bulk_link,
+                request,
+                TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log"),
             )
 
-    def _say(self, branch: Branch, request: int, error: AeronSparkError) -> None:
-        if branch.closed:
+    def _say(self, bulk_link: BulkLink, request: int, error: AeronSparkError) -> None:
+        if bulk_link.closed:
             return
         failure = encode_error(error)
         try:
-            branch.send(encode_head(request, Kind.FAILED, 0), failure, timeout=LOOK)
+            bulk_link.send(encode_head(request, BulkMessageKind.FAILED, 0), failure, timeout=LOOK)
         except AeronSparkError:
-            branch.close()
+            bulk_link.close()
 
     def _forget(self, stage_id: str, error: AeronSparkError | None = None) -> None:
         """Keep a stage that was finished, or failed, no longer as one that is filled; its error for a repetition."""

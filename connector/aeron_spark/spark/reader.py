@@ -23,21 +23,21 @@ from pyspark.sql.types import StructType
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import Log, Range
-from aeron_spark.log.decoding import RowMaker, of_recording, publish_times, read_range
+from aeron_spark.log.decoding import RowDecoder, of_recording, publish_times, read_range
 from aeron_spark.log.offsets import Offset
-from aeron_spark.log.planning import in_place, partition
-from aeron_spark.log.query import StreamLog
+from aeron_spark.log.planning import partition_by_key, partition_by_size
+from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log_factory import log_of, open_log
-from aeron_spark.options import Direct, ReadOptions, Through
+from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
 from aeron_spark.spark.schema import arrow_schema
-from aeron_spark.spark.task_context import here, partition_of_task, with_servers
+from aeron_spark.spark.task_context import partition_of_task, resolve_key_files, with_servers
 
 
 class RangePartition(InputPartition):
     """A task's share: ranges of one or several recordings, and the way to them."""
 
-    def __init__(self, ranges: tuple[Range, ...], way: Direct | Through) -> None:
+    def __init__(self, ranges: tuple[Range, ...], way: DirectRoute | ServerRoute) -> None:
         self.ranges = ranges
         self.way = way
 
@@ -56,10 +56,10 @@ class Task:
         """Whether the stream is in the wire format."""
         return self.payload != "raw"
 
-    def stream(self) -> StreamLog:
+    def stream(self) -> QueryPlanner:
         """Return the planning side of the stream."""
         times = self.options.timestamp_from
-        return StreamLog(
+        return QueryPlanner(
             self.options,
             log_here,
             framed=self.framed,
@@ -71,8 +71,8 @@ class Task:
         # Spark makes a partition of its own where there is nothing to read.
         if not isinstance(share, RangePartition) or not share.ranges:
             return
-        way = here(share.way)
-        if isinstance(way, Direct) and way.embedded and self.planned_on != this_host():
+        way = resolve_key_files(share.way)
+        if isinstance(way, DirectRoute) and way.embedded and self.planned_on != this_host():
             raise SetupError(
                 "archive=embedded is one machine's own archive, and this task runs on another machine than the driver",
                 remedy="Name an archive that all hosts reach: option 'archive' with its control channel, "
@@ -87,7 +87,7 @@ class Task:
                 yield from self._range(log, schema, wanted)
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
-        maker = RowMaker(schema, log.state(wanted.key), self.options.timestamp_from)
+        maker = RowDecoder(schema, log.state(wanted.key), self.options.timestamp_from)
         if not self.framed:
             for rows in log.read(wanted):
                 yield maker.raw(rows)
@@ -103,7 +103,7 @@ class Task:
 
 def log_here(options: ReadOptions, framed: bool) -> Log:
     """Return the log that planning uses, with the keys of this machine."""
-    return log_of(replace(options, way=here(with_servers(options.way))), framed)
+    return log_of(replace(options, way=resolve_key_files(with_servers(options.way))), framed)
 
 
 class AeronBatchReader(DataSourceReader):
@@ -117,9 +117,9 @@ class AeronBatchReader(DataSourceReader):
         stream = self._task.stream()
         return plan_partitions(self._task, stream, stream.whole())
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition_by_size: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
-        return self._task.read(partition)
+        return self._task.read(partition_by_size)
 
 
 class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -127,7 +127,7 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._planner: StreamLog | None = None
+        self._planner: QueryPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_task": self._task, "_planner": None}
@@ -163,9 +163,9 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream = self._stream()
         return plan_partitions(self._task, stream, stream.between(Offset.parse(start), Offset.parse(end)))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition_by_size: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
-        return self._task.read(partition)
+        return self._task.read(partition_by_size)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Keep nothing: the checkpoint is the only truth."""
@@ -173,19 +173,19 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: Spark does not promise to call this; the driver is told when the process ends."""
 
-    def _stream(self) -> StreamLog:
+    def _stream(self) -> QueryPlanner:
         if self._planner is None:
             self._planner = self._task.stream()
         return self._planner
 
 
-def plan_partitions(task: Task, stream: StreamLog, ranges: list[Range]) -> list[InputPartition]:
+def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> list[InputPartition]:
     """Lay ranges out in the partitions of a batch.
 
     Each partition of a server's stream has a task of its own, the same in every batch, so that a copy of the stream has
     its rows in the same partitions and order; ``minPartitions`` asks for something else.
     """
     way = with_servers(task.options.way)
-    if isinstance(way, Through) and task.options.min_partitions is None:
-        return [RangePartition(part, way) for part in in_place(ranges, stream.keys())]
-    return [RangePartition(part, way) for part in partition(ranges, task.options.min_partitions)]
+    if isinstance(way, ServerRoute) and task.options.min_partitions is None:
+        return [RangePartition(part, way) for part in partition_by_key(ranges, stream.keys())]
+    return [RangePartition(part, way) for part in partition_by_size(ranges, task.options.min_partitions)]

@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 
 from aeron_spark.errors import OptionError
 from aeron_spark.log.columns import METADATA_PREFIX
-from aeron_spark.options import Through, WriteOptions
+from aeron_spark.options import ServerRoute, WriteOptions
 
 VALUE_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "value": (BinaryType, StringType),
@@ -73,7 +73,7 @@ def payload_of(options: WriteOptions, schema: StructType) -> str:
     if payload == "auto":
         payload = "raw" if exactly and _wrong_type(schema) is None else "arrow"
     naming = [name for name in NAMING if name in names]
-    if exactly and naming and options.payload != "arrow" and isinstance(options.way, Through):
+    if exactly and naming and options.payload != "arrow" and isinstance(options.way, ServerRoute):
         raise OptionError(
             f"the column {naming[0]!r} names a row's own stream of the direct way, and {options.way.label} takes all "
             "rows",

@@ -120,7 +120,7 @@ def _payload(options: ReadOptions, schema: StructType) -> str:
 
 
 def _content(options: ReadOptions) -> StreamContent | None:
-    from aeron_spark.log.query import StreamLog
+    from aeron_spark.log.query import QueryPlanner
     from aeron_spark.spark.reader import log_here
 
-    return StreamLog(options, log_here, framed=False).content()
+    return QueryPlanner(options, log_here, framed=False).content()

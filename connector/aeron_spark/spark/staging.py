@@ -18,15 +18,23 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError, UsageError
-from aeron_spark.options import Through, WriteOptions
+from aeron_spark.options import ServerRoute, WriteOptions
 from aeron_spark.pool import POOL
 from aeron_spark.spark.batch_order import Progress, check_follows, token_of
 from aeron_spark.spark.row_values import as_nullable, values_of
-from aeron_spark.spark.task_context import BATCH, QUERY, RUN, here, partition_of_task, source_of, told
+from aeron_spark.spark.task_context import (
+    BATCH,
+    QUERY,
+    RUN,
+    local_property,
+    partition_of_task,
+    resolve_key_files,
+    source_of,
+)
 
 if TYPE_CHECKING:
-    from aeron_spark.stream_client.appending import Staged, StagedAppender, Transaction
-    from aeron_spark.stream_client.asking import Asking
+    from aeron_spark.stream_client.appending import ServerAppender, StagedPart, Transaction
+    from aeron_spark.stream_client.asking import StreamSession
 
 ABORT_SECONDS: Final = 5.0  # what is not aborted expires on the server
 
@@ -40,7 +48,7 @@ class StagedRows(WriterCommitMessage):
 
     transaction: Transaction
     server: str
-    stages: tuple[Staged, ...]
+    stages: tuple[StagedPart, ...]
     rows: int
     committed: bool = False
 
@@ -50,7 +58,7 @@ class StagingTask:
     """What a task needs to stage its rows, wherever it runs, and what commits them. ``save`` names a batch write."""
 
     options: WriteOptions
-    way: Through
+    way: ServerRoute
     payload: str
     save: str
 
@@ -59,7 +67,7 @@ class StagingTask:
         transaction = self._transaction()
         server = server_of(transaction, self.way.names)
         partition = partition_of_task() or 0
-        appender: StagedAppender | None = None
+        appender: ServerAppender | None = None
         with POOL.borrow(self._here(), partition) as hosts:
             try:
                 for batch in batches:
@@ -111,7 +119,7 @@ class StagingTask:
             self._abort(hosts[staged[0].server], staged[0].transaction)
 
     def _commit(
-        self, asking: Asking, transaction: Transaction, staged: Sequence[StagedRows], token: str = ""
+        self, asking: StreamSession, transaction: Transaction, staged: Sequence[StagedRows], token: str = ""
     ) -> bool:  # fmt: skip
         """Commit what the tasks staged on a server; return whether that had been done before."""
         from aeron_spark.stream_client.appending import commit, commit_empty, enter
@@ -125,15 +133,15 @@ class StagingTask:
         enter(asking, self.way.stream, transaction)  # no task has told the server of this run yet
         return commit_empty(asking, self.way.stream, transaction, token=token)[0]
 
-    def _abort(self, asking: Asking, transaction: Transaction) -> None:
+    def _abort(self, asking: StreamSession, transaction: Transaction) -> None:
         with suppress(AeronSparkError):
             asking.ask(
                 "abort", self.way.stream, transaction.writer, transaction.run, transaction.id, seconds=ABORT_SECONDS
             )
 
-    def _here(self) -> Through:
-        way = here(self.way)
-        assert isinstance(way, Through)
+    def _here(self) -> ServerRoute:
+        way = resolve_key_files(self.way)
+        assert isinstance(way, ServerRoute)
         return way
 
     def _transaction(self) -> Transaction:
@@ -143,7 +151,7 @@ class StagingTask:
         if not self.options.streaming:
             writer = f"{named}/{self.save}" if named else f"batch-{self.save}"
             return Transaction(writer, self.save, 0, once=True)
-        query, run, batch = told(QUERY), told(RUN), told(BATCH)
+        query, run, batch = local_property(QUERY), local_property(RUN), local_property(BATCH)
         if query is None or run is None or batch is None:
             raise SetupError(
                 "Spark does not say of which query, run and micro-batch this task is, so that its rows could be "
@@ -152,11 +160,11 @@ class StagingTask:
             )
         return Transaction(named or query, run, int(batch), author=query)
 
-    def _appender(self, asking: Asking, transaction: Transaction, partition: int) -> StagedAppender:
-        from aeron_spark.stream_client.appending import StagedAppender
+    def _appender(self, asking: StreamSession, transaction: Transaction, partition: int) -> ServerAppender:
+        from aeron_spark.stream_client.appending import ServerAppender
 
         partitions = len(asking.ask("describe", self.way.stream)["partitions"])
-        return StagedAppender(
+        return ServerAppender(
             asking,
             self.way.stream,
             transaction,
@@ -167,7 +175,7 @@ class StagingTask:
             max_message_bytes=self.options.max_message_bytes,
         )
 
-    def _append(self, appender: StagedAppender, batch: pa.RecordBatch) -> None:
+    def _append(self, appender: ServerAppender, batch: pa.RecordBatch) -> None:
         if self.payload == "arrow":
             appender.arrow(as_nullable(batch))
         elif self.payload == "framed":
@@ -196,12 +204,12 @@ class StagingTask:
         )  # fmt: skip
         return False
 
-    def _progress(self, asking: Asking, transaction: Transaction) -> Progress:
+    def _progress(self, asking: StreamSession, transaction: Transaction) -> Progress:
         from aeron_spark.stream_client.appending import last_with_token
 
         return Progress.parse(*last_with_token(asking, self.way.stream, transaction))
 
-    def _last(self, asking: Asking, transaction: Transaction) -> int:
+    def _last(self, asking: StreamSession, transaction: Transaction) -> int:
         return int(asking.ask("last", self.way.stream, transaction.writer, transaction.by))
 
 

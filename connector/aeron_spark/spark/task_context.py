@@ -12,7 +12,7 @@ from pyspark import SparkFiles, TaskContext
 
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.log.writing import Source
-from aeron_spark.options import Direct, Through, WriteOptions, listed
+from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions, listed
 
 QUERY: Final = "sql.streaming.queryId"
 
@@ -27,7 +27,7 @@ def partition_of_task() -> int | None:
     return None if context is None else context.partitionId()
 
 
-def told(name: str) -> str | None:
+def local_property(name: str) -> str | None:
     """Return what Spark says of this task, such as ``QUERY``."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
@@ -35,8 +35,8 @@ def told(name: str) -> str | None:
 
 def source_of(options: WriteOptions, batch_writer: str) -> Source:
     """Return who writes, as it stands in the metadata; ``batch_writer`` is for a batch that nobody named."""
-    partition, batch = partition_of_task(), told(BATCH)
-    writer = options.writer_id or told(QUERY) or batch_writer
+    partition, batch = partition_of_task(), local_property(BATCH)
+    writer = options.writer_id or local_property(QUERY) or batch_writer
     return Source(writer, -1 if batch is None else int(batch), -1 if partition is None else partition)
 
 
@@ -47,12 +47,12 @@ SECRET_FILE: Final = "sharedSecretFile"
 OTHERS: Final = 0o077
 
 
-def here(way: Direct | Through) -> Direct | Through:
+def resolve_key_files(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
     """Return ``way`` with its keys as this machine's files; nothing is read. Raises SetupError for one that is missing.
 
     Tasks run on other machines than the query's driver: what travels is the option as it was given.
     """
-    if isinstance(way, Direct):
+    if isinstance(way, DirectRoute):
         return way
     client = tuple((name, _found(name, text) if name == SECRET_FILE else text) for name, text in way.client)
     identity = way.identity
@@ -61,12 +61,12 @@ def here(way: Direct | Through) -> Direct | Through:
     return replace(way, identity=identity, client=client)
 
 
-def with_servers(way: Direct | Through) -> Direct | Through:
+def with_servers(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
     """Return ``way`` with the servers that its file lists now. For the query's driver: tasks do not need the file.
 
     Raises SetupError where it cannot be read, OptionError where it is no such list.
     """
-    if isinstance(way, Direct) or way.servers_file is None:
+    if isinstance(way, DirectRoute) or way.servers_file is None:
         return way
     path = _found("server", way.servers_file)
     try:
@@ -80,15 +80,15 @@ def with_servers(way: Direct | Through) -> Direct | Through:
         ) from None
 
 
-def check(way: Direct | Through) -> None:
+def check(way: DirectRoute | ServerRoute) -> None:
     """Raise what is wrong with the client's options or keys, while the query is being built; nothing is started."""
-    if isinstance(way, Direct):
+    if isinstance(way, DirectRoute):
         return
     from aeron_spark.client.options import client_options
     from aeron_spark.keys.identity import load_identity
 
-    own = here(with_servers(way))
-    assert isinstance(own, Through)
+    own = resolve_key_files(with_servers(way))
+    assert isinstance(own, ServerRoute)
     for server in own.servers:
         client_options(server.address, dict(own.client) | {"serverKey": server.key})
     if own.identity is not None:

@@ -16,10 +16,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import this_host
 from aeron_spark.errors import SetupError
-from aeron_spark.options import Direct, Through, WriteOptions
+from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
 from aeron_spark.spark.row_values import payload_of, values_of
 from aeron_spark.spark.staging import StagingTask
 from aeron_spark.spark.task_context import check, source_of, with_servers
@@ -38,7 +38,7 @@ class PublishingTask:
     """What a task needs to publish its rows directly, wherever it runs: at least once."""
 
     options: WriteOptions
-    way: Direct
+    way: DirectRoute
     payload: str
     batch_writer: str  # the writer's id of a batch, unless it is named
     planned_on: str
@@ -51,11 +51,11 @@ class PublishingTask:
                 "archive=embedded is one machine's own archive, and this task runs on another machine than the driver",
                 remedy="Name an archive that all hosts reach with option 'archive', or set ack=driver.",
             )
-        appender: Appender | None = None
+        appender: DirectAppender | None = None
         for batch in batches:
             if not batch.num_rows:
                 continue
-            appender = appender or Appender(options, source_of(options, self.batch_writer))
+            appender = appender or DirectAppender(options, source_of(options, self.batch_writer))
             if self.payload == "arrow":
                 appender.arrow(batch)
             else:
@@ -114,19 +114,21 @@ def write_task(options: WriteOptions, schema: StructType) -> PublishingTask | St
     """Check the columns against the payload, and the keys, before anything runs."""
     payload, way, unique = payload_of(options, schema), with_servers(options.way), str(uuid.uuid4())
     check(way)
-    if isinstance(way, Through):
+    if isinstance(way, ServerRoute):
         return StagingTask(options, way, payload, unique)
     return PublishingTask(options, way, payload, f"batch-{unique}", this_host())
 
 
-def _append_values(appender: Appender, batch: pa.RecordBatch, *, framed: bool) -> None:
+def _append_values(appender: DirectAppender, batch: pa.RecordBatch, *, framed: bool) -> None:
     append = appender.framed if framed else appender.raw
     for at, part in _by_stream(appender, batch):
         values, reserved = values_of(part)
         append(values, reserved, at)
 
 
-def _by_stream(appender: Appender, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int] | None, pa.RecordBatch]]:
+def _by_stream(
+    appender: DirectAppender, batch: pa.RecordBatch
+) -> Iterator[tuple[tuple[str, int] | None, pa.RecordBatch]]:
     """Divide a batch by the streams its rows name, keeping the order within each; null means the option's."""
     channels: Any
     streams: Any

@@ -14,7 +14,7 @@ import pyarrow as pa
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 from aeron_spark.options.values import INT64_MAX, NANOS
-from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.asking import StreamSession
 
 RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
 _UNCLEAR: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # of a retention: megabytes or minutes, bytes or seconds
@@ -63,33 +63,35 @@ class Retention:
     seconds: float = 0.0
 
 
-def list_streams(asking: Asking) -> list[StreamInfo]:
+def list_streams(asking: StreamSession) -> list[StreamInfo]:
     """Return all streams that this client may use, by name."""
     return sorted((_info(fields) for fields in asking.ask("list_all")), key=lambda one: one.name)
 
 
-def describe_stream(asking: Asking, name: str, *, seconds: float | None = None) -> StreamInfo:
+def describe_stream(asking: StreamSession, name: str, *, seconds: float | None = None) -> StreamInfo:
     """Return one stream. Raises OptionError, with the nearest name, where there is none, and what is wrong with it."""
     return _info(asking.ask("describe", name, seconds=seconds))
 
 
-def inspect_stream(asking: Asking, name: str) -> StreamInfo:
+def inspect_stream(asking: StreamSession, name: str) -> StreamInfo:
     """Return one stream, also where it is damaged. Raises OptionError, with the nearest name, where there is none."""
     return _info(asking.ask("inspect", name))
 
 
-def create_stream(asking: Asking, name: str, partitions: int, kept: Retention, term_bytes: int = 0) -> StreamInfo:
+def create_stream(
+    asking: StreamSession, name: str, partitions: int, kept: Retention, term_bytes: int = 0
+) -> StreamInfo:
     """Create a stream. Raises OptionError for what cannot be, or where there is one of this name."""
     return _info(asking.ask("create", name, partitions, kept.bytes, float(kept.seconds), term_bytes))
 
 
-def delete_stream(asking: Asking, name: str) -> None:
+def delete_stream(asking: StreamSession, name: str) -> None:
     """Delete a stream with all its rows."""
     asking.ask("delete", name)
 
 
 def purge_stream(
-    asking: Asking, name: str, before: int | str | datetime, *, partition: int | None = None,
+    asking: StreamSession, name: str, before: int | str | datetime, *, partition: int | None = None,
     now: Callable[[], int] = time.time_ns,
 ) -> list[int]:  # fmt: skip
     """Delete whole segments before a position, or before what was committed at a time; return all starts then."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aeron_spark.aeron.checksum import crc32
-from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -27,12 +27,12 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source
-from aeron_spark.stream_client.asking import PAUSE, SHORTEST_SECONDS, Asking
+from aeron_spark.stream_client.asking import PAUSE, SHORTEST_SECONDS, StreamSession
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.arrow import encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, payload_limit
 from aeron_spark.wire.staged_items import MOST_DATA, encode_group_item, encode_values_item
-from aeron_spark.wire.transfer import HEAD, Kind, encode_head
+from aeron_spark.wire.transfer import HEAD, BulkMessageKind, encode_head
 from aeron_spark.wire.values import encode_values, runs, value_at
 
 SEND_SECONDS: Final = 60.0  # without a byte being taken the server is stuck
@@ -72,7 +72,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedPart:
     """One stage as a commit names it; see ``streams.stagefile.StageRef``."""
 
     id: str
@@ -90,19 +90,28 @@ class State(Enum):
     FAILED = "failed"  # its rows have to be staged again by another one
 
 
-class StagedAppender:
+class ServerAppender:
     """Stages the rows of one task, all in one partition of ``stream``. Rows count up from 0 over everything appended.
 
-    Methods are those of :class:`aeron_spark.direct.appender.Appender`. Nothing is visible before :func:`commit`.
+    Methods are those of :class:`aeron_spark.direct.appender.DirectAppender`. Nothing is visible before :func:`commit`.
     ``deadline`` bounds every wait in here; rows that Aeron takes, and responses, renew it. A caller that shares it
     renews it at the start of each of its own operations; without one each operation has ``SEND_SECONDS``.
     """
 
     def __init__(
-        self, asking: Asking, stream: str, transaction: Transaction, *, task: int, partition: int, source: Source,
-        payload: str, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
+        self,
+        asking: StreamSession,
+        stream: str,
+        transaction: Transaction,
+        *,
+        task: int,
+        partition: int,
+        source: Source,
+        payload: str,
+        max_message_bytes: int | None = None,
+        clock: Callable[[], int] = time.time_ns,
         deadline: Deadline | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.source = source
         self.rows = 0
         self.committed = False  # whether the server has all of the transaction already: rows are dropped then
@@ -119,7 +128,7 @@ class StagedAppender:
         self._limit = 0
         self._state = State.OPEN
         self._stage: _Stage | None = None
-        self._parts: list[Staged] = []
+        self._parts: list[StagedPart] = []
         self._error: AeronSparkError | None = None
 
     @property
@@ -164,7 +173,7 @@ class StagedAppender:
                         )
             self.rows += batch.num_rows
 
-    def finish(self) -> list[Staged]:
+    def finish(self) -> list[StagedPart]:
         """Return what a commit has to name, once the server has it all; nothing where there is nothing to commit.
 
         May be called again. Once it has returned it returns the same parts. Once it has failed for good it raises the
@@ -288,9 +297,15 @@ class _Stage:
     """A stage of the server's that this side fills over a branch."""
 
     def __init__(
-        self, asking: Asking, stream: str, stage_id: str, request: int, lending: AbstractContextManager[Branch],
-        branch: Branch, deadline: Deadline,
-    ) -> None:  # fmt: skip
+        self,
+        asking: StreamSession,
+        stream: str,
+        stage_id: str,
+        request: int,
+        lending: AbstractContextManager[BulkLink],
+        bulk_link: BulkLink,
+        deadline: Deadline,
+    ) -> None:
         self.bytes = 0  # of all items so far
         self.broken = False  # whether it is not known what of it Aeron has taken
         self._asking = asking
@@ -298,37 +313,37 @@ class _Stage:
         self._id = stage_id
         self._request = request
         self._lending = lending
-        self._branch = branch
+        self._bulk_link = bulk_link
         self._deadline = deadline
         self._sent = 0
         self._crc = 0
-        self._room = branch.room - HEAD.size
+        self._room = bulk_link.room - HEAD.size
         self._waiting: list[memoryview] = []
         self._size = 0
 
     @classmethod
     def open(
-        cls, asking: Asking, stream: str, transaction: Transaction, partition: int, task: int, payload: str,
+        cls, asking: StreamSession, stream: str, transaction: Transaction, partition: int, task: int, payload: str,
         schema: bytes, deadline: Deadline,
     ) -> _Stage | None:  # fmt: skip
         """Open one; None where the transaction is committed already."""
-        lending = asking.branch((stream, partition), deadline.remaining())
-        branch = lending.__enter__()
+        lending = asking.bulk_link((stream, partition), deadline.remaining())
+        bulk_link = lending.__enter__()
         try:
             request = asking.request()
             stage_id = asking.ask(
                 "open_stage", stream, transaction.writer, transaction.run, transaction.id, partition, task, payload,
-                schema, transaction.once, transaction.by, branch.number, request, transaction.acknowledged,
+                schema, transaction.once, transaction.by, bulk_link.number, request, transaction.acknowledged,
                 transaction.stamp, transaction.replaced, seconds=deadline.remaining(),
             )  # fmt: skip
         except BaseException:
-            branch.close()
+            bulk_link.close()
             lending.__exit__(None, None, None)
             raise
         if not stage_id:
             lending.__exit__(None, None, None)
             return None
-        return cls(asking, stream, stage_id, request, lending, branch, deadline)
+        return cls(asking, stream, stage_id, request, lending, bulk_link, deadline)
 
     def put(self, buffers: Iterable[pa.Buffer]) -> None:
         """Send an item: small ones together, large ones in pieces."""
@@ -344,7 +359,7 @@ class _Stage:
                 if self._size == self._room:
                     self._send()
 
-    def finish(self, rows: int, deadline: Deadline) -> Staged:
+    def finish(self, rows: int, deadline: Deadline) -> StagedPart:
         """Send the rest and have the server close it. Raises TransportError where it has something else.
 
         Raises _Unanswered where only the server's word is missing; the next call asks for it again.
@@ -359,11 +374,11 @@ class _Stage:
                 remedy="Stage the rows again.",
             )
         self._lending.__exit__(None, None, None)
-        return Staged(self._id, rows, self._sent, self._crc)
+        return StagedPart(self._id, rows, self._sent, self._crc)
 
     def discard(self) -> None:
         """End the branch, upon which the server throws away what is not finished."""
-        self._branch.close()
+        self._bulk_link.close()
         self._lending.__exit__(None, None, None)
 
     def _await_closed(self, deadline: Deadline) -> Any:
@@ -382,7 +397,9 @@ class _Stage:
         # Where this raises, Aeron may have taken the message, or may take it later: it cannot be sent again.
         self.broken = True
         seconds = max(SHORTEST_SECONDS, self._deadline.remaining())
-        self._branch.send(encode_head(self._request, Kind.STAGE, self._sent), *self._waiting, timeout=seconds)
+        self._bulk_link.send(
+            encode_head(self._request, BulkMessageKind.STAGE, self._sent), *self._waiting, timeout=seconds
+        )
         self._sent += self._size
         self._waiting, self._size = [], 0
         self.broken = False
@@ -390,7 +407,7 @@ class _Stage:
 
 
 def commit(
-    asking: Asking, stream: str, transaction: Transaction, staged: Sequence[Staged], rows: int,
+    asking: StreamSession, stream: str, transaction: Transaction, staged: Sequence[StagedPart], rows: int,
     deadline: Deadline | None = None, token: str = "",
 ) -> tuple[bool, str]:  # fmt: skip
     """Make what was staged visible, all of it at once; return whether that had been done before, and its stamp.
@@ -407,14 +424,14 @@ def commit(
 
 
 def commit_empty(
-    asking: Asking, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
+    asking: StreamSession, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
 ) -> tuple[bool, str]:
     """Commit a transaction that has no row at all; see :func:`commit`."""
     one = transaction
     return _commit(asking, deadline, token, "commit_empty", stream, one.writer, one.run, one.id, one.by)
 
 
-def _commit(asking: Asking, deadline: Deadline | None, token: str, method: str, *given: Any) -> tuple[bool, str]:
+def _commit(asking: StreamSession, deadline: Deadline | None, token: str, method: str, *given: Any) -> tuple[bool, str]:
     longest = asking.deadline(COMMIT_SECONDS, "the commit to end")
     silent = longest if deadline is None else deadline
     while True:
@@ -441,7 +458,9 @@ def _share_of(deadline: Deadline) -> float:
     return max(SHORTEST_SECONDS, min(share, deadline.remaining()))
 
 
-def enter(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> tuple[int, str]:
+def enter(
+    asking: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None
+) -> tuple[int, str]:
     """Begin a transaction, and fence earlier runs; return the writer's last committed one, or -1, and its stamp.
 
     With the id -1 it is whichever comes next. Raises RefusedError where a later run has fenced this one, where another
@@ -456,23 +475,23 @@ def enter(asking: Asking, stream: str, transaction: Transaction, *, seconds: flo
     return int(last), str(found)
 
 
-def first_lost(asking: Asking, stream: str, writer: str, acknowledged: int, stamp: str) -> int | None:
+def first_lost(asking: StreamSession, stream: str, writer: str, acknowledged: int, stamp: str) -> int | None:
     """Return the writer's first acknowledged transaction that is no longer in the stream; None where all are there."""
     lost = int(asking.ask("first_lost", stream, writer, acknowledged, stamp))
     return None if lost < 0 else lost
 
 
-def last_of(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> int:
+def last_of(asking: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None) -> int:
     """Return the last transaction that the author of this one has committed under its writer id, or -1."""
     return int(asking.ask("last", stream, transaction.writer, transaction.by, seconds=seconds))
 
 
-def last_with_token(asking: Asking, stream: str, transaction: Transaction) -> tuple[int, str]:
+def last_with_token(asking: StreamSession, stream: str, transaction: Transaction) -> tuple[int, str]:
     """Return the last transaction that the author of this one has committed, or -1, and its token, or ""."""
     last, token = asking.ask("last_with_token", stream, transaction.writer, transaction.by)
     return int(last), str(token)
 
 
-def abort(asking: Asking, stream: str, transaction: Transaction, *, seconds: float | None = None) -> None:
+def abort(asking: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None) -> None:
     """Drop what was staged; a transaction that is committed stays."""
     asking.ask("abort", stream, transaction.writer, transaction.run, transaction.id, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Asking a server about its streams, again after an outage, and the branches over which rows come and go."""
+"""StreamSession a server about its streams, again after an outage, and the branches over which rows come and go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 
-from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -44,11 +44,11 @@ class Host(Protocol):
     def remote(self, target: str | int) -> Proxy:
         """An object of the server's."""
 
-    def branch(self, timeout: float | None = None) -> Branch:
+    def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a branch."""
 
 
-class Asking:
+class StreamSession:
     """What one connection asks. Thread-safe. ``seconds`` is how long a question may take, an outage included.
 
     ``clock`` gives monotonic seconds and ``sleep`` waits for some; everything that writes or reads through this object
@@ -72,7 +72,7 @@ class Asking:
         self.last_used = clock()
         self.opened = 0  # branches, since the start
         self._lock = threading.Lock()
-        self._idle: dict[object, list[tuple[float, Branch]]] = {}
+        self._idle: dict[object, list[tuple[float, BulkLink]]] = {}
         self._requests = itertools.count(1)
         self._parents: list[object] = []  # see after_fork
 
@@ -130,37 +130,37 @@ class Asking:
         return next(self._requests)
 
     @contextmanager
-    def branch(self, key: object, seconds: float | None = None) -> Iterator[Branch]:
+    def bulk_link(self, key: object, seconds: float | None = None) -> Iterator[BulkLink]:
         """Lend a branch: the one that was last used for ``key``, or another. It is closed where its user failed.
 
         ``seconds`` is how long opening one may take.
         """
         with self._using():
-            branch = self._take(key, seconds)
+            bulk_link = self._take(key, seconds)
             try:
-                yield branch
+                yield bulk_link
             except GeneratorExit:
-                self._put(key, branch)
+                self._put(key, bulk_link)
                 raise
             except BaseException:
-                branch.close()
+                bulk_link.close()
                 raise
-            self._put(key, branch)
+            self._put(key, bulk_link)
 
     def close(self) -> None:
         """Close the branches that nobody uses."""
         with self._lock:
-            idle = [branch for found in self._idle.values() for _, branch in found]
+            idle = [bulk_link for found in self._idle.values() for _, bulk_link in found]
             self._idle.clear()
-        for branch in idle:
-            branch.close()
+        for bulk_link in idle:
+            bulk_link.close()
 
     def close_idle(self) -> None:
         """Close the branches that nobody used for ``IDLE_SECONDS``."""
         with self._lock:
             old = self._expired(self.clock() - IDLE_SECONDS)
-        for branch in old:
-            branch.close()
+        for bulk_link in old:
+            bulk_link.close()
 
     def tell(self, method: str, *given: Any) -> None:
         """Call a method, and do not wait for it; whatever becomes of it is nobody's concern."""
@@ -186,23 +186,23 @@ class Asking:
                 self.running -= 1
                 self.last_used = self.clock()
 
-    def _take(self, key: object, seconds: float | None) -> Branch:
+    def _take(self, key: object, seconds: float | None) -> BulkLink:
         with self._lock:
             old = self._expired(self.clock() - IDLE_SECONDS)
             found = self._idle.get(key, [])
-            kept = next((branch for _, branch in reversed(found) if not branch.closed), None)
+            kept = next((bulk_link for _, bulk_link in reversed(found) if not bulk_link.closed), None)
             if kept is not None:
                 self._idle[key] = [one for one in found if one[1] is not kept]
         for one in old:
             one.close()
         return self._opened(seconds) if kept is None else kept
 
-    def _opened(self, seconds: float | None) -> Branch:
+    def _opened(self, seconds: float | None) -> BulkLink:
         deadline = self.deadline(self.seconds if seconds is None else seconds, "a branch of the connection")
         while True:
             try:
                 host, left = self._reached(seconds, deadline)
-                branch = host.branch(left)
+                bulk_link = host.bulk_link(left)
             except RemoteError as error:
                 with self._lock:
                     idle = self._expired(self.clock())
@@ -219,19 +219,19 @@ class Asking:
                 self._come_back(deadline, error)
             else:
                 self.opened += 1
-                return branch
+                return bulk_link
 
-    def _put(self, key: object, branch: Branch) -> None:
-        if branch.closed:
+    def _put(self, key: object, bulk_link: BulkLink) -> None:
+        if bulk_link.closed:
             return
         with self._lock:
-            self._idle.setdefault(key, []).append((self.clock(), branch))
+            self._idle.setdefault(key, []).append((self.clock(), bulk_link))
 
-    def _expired(self, before: float) -> list[Branch]:
+    def _expired(self, before: float) -> list[BulkLink]:
         """Take out the branches that nobody used since then; the lock is held."""
         old = []
         for key, found in list(self._idle.items()):
-            old += [branch for since, branch in found if since <= before]
+            old += [bulk_link for since, bulk_link in found if since <= before]
             kept = [one for one in found if one[0] > before]
             if kept:
                 self._idle[key] = kept

@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, TransportError, UsageError
 from aeron_spark.node.locks import FileLock
-from aeron_spark.stream_client.write_batches import BYTES, Piece
+from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.wire.arrow import decode_batches, encode_batch
 
 HEAD: Final = struct.Struct(
@@ -59,12 +59,12 @@ ALIGNMENT: Final = 8
 VERSION: Final = 1
 SETTINGS: Final = "buffer.json"
 NO_NUMBER: Final = -1  # of a commit without rows, and before the first transaction
-Outcome = Literal["acknowledged", "buffered", "absent", "diverged"]
+TransactionOutcome = Literal["acknowledged", "buffered", "absent", "diverged"]
 _FILE: Final = re.compile(r"(\d{20})\.(draft|unsent|sending|sent|kept)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class BufferedTransaction:
     """A transaction that waits: its number in the folder, its size, and whether the server may have it."""
 
     number: int
@@ -73,14 +73,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BufferMark:
     """How far a draft was written."""
 
     written: int
     crc: int
 
 
-class Unsent:
+class BufferFolder:
     """The folder; without a ``writer`` the one it has, or a new one.
 
     Transactions that the server has are kept for ``keep_seconds`` more, by ``wall``, the time in seconds since 1970.
@@ -143,7 +143,7 @@ class Unsent:
         """The number of the last transaction that was committed here, -1 before the first one."""
         return self._next - 1
 
-    def outcome(self, number: int) -> Outcome:
+    def outcome(self, number: int) -> TransactionOutcome:
         """Return what became of a transaction."""
         if number in self.absent or not 0 <= number <= self.last:
             return "absent"
@@ -151,7 +151,7 @@ class Unsent:
             return "diverged"
         return "acknowledged" if number <= self.acknowledged else "buffered"
 
-    def first(self) -> Waiting | None:
+    def first(self) -> BufferedTransaction | None:
         """Return the next transaction to send."""
         return self._waiting[0] if self._waiting else None
 
@@ -163,7 +163,7 @@ class Unsent:
         self._write_settings(base)
         self.base = base
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: WriteBatch) -> None:
         """Write a piece to the draft. Raises TransportError, the draft as it was, where the disk is full or fails."""
         self._refuse_lost()
         mark = self.mark()
@@ -181,11 +181,11 @@ class Unsent:
                 raise _unwritable(self.folder, error) from error
             raise
 
-    def mark(self) -> Mark:
+    def mark(self) -> BufferMark:
         """Return how far the draft is written, for :meth:`back_to`."""
-        return Mark(self._written, self._crc)
+        return BufferMark(self._written, self._crc)
 
-    def back_to(self, mark: Mark) -> None:
+    def back_to(self, mark: BufferMark) -> None:
         """Forget what was added to the draft after ``mark``; where the disk fails the draft is lost."""
         if self._lost is not None or self._draft is None:
             return
@@ -223,7 +223,7 @@ class Unsent:
             if isinstance(error, OSError):
                 raise _unwritable(self.folder, error) from error
             raise
-        self._waiting.append(Waiting(number, self._written, begun=False))
+        self._waiting.append(BufferedTransaction(number, self._written, begun=False))
         self._next += 1
         self._end_draft()
         return number
@@ -261,14 +261,14 @@ class Unsent:
         if draft is not None:
             draft.close()
 
-    def begin(self, one: Waiting) -> Waiting:
+    def begin(self, one: BufferedTransaction) -> BufferedTransaction:
         """Note, so that it survives a crash, that the server may have the first transaction from now on."""
         if not one.begun:
             self._rename(one.number, "unsent", "sending")
-            self._waiting[0] = one = Waiting(one.number, one.bytes, begun=True)
+            self._waiting[0] = one = BufferedTransaction(one.number, one.bytes, begun=True)
         return one
 
-    def sent(self, one: Waiting, stamp: str) -> None:
+    def sent(self, one: BufferedTransaction, stamp: str) -> None:
         """The server has the first transaction, with this stamp: its room is free."""
         # A crash between these, or a power cut, has it sent again, and the server says that it has it. It is not
         # truncated: what was read of it is a view of the file.
@@ -301,7 +301,9 @@ class Unsent:
         for number in again:
             self._rename(number, "kept", "sending")
             self._kept.discard(number)
-        waiting = [Waiting(number, self._path(number, "sending").stat().st_size, begun=True) for number in again]
+        waiting = [
+            BufferedTransaction(number, self._path(number, "sending").stat().st_size, begun=True) for number in again
+        ]
         self._waiting = sorted([*waiting, *self._waiting], key=lambda one: one.number)
         if gone:
             self.lost = [*self.lost, *_ranges(gone)]
@@ -310,7 +312,7 @@ class Unsent:
         self._confirm(min(back) - 1 if back else self.acknowledged, last, stamp)
         return len(back)
 
-    def read(self, one: Waiting) -> Iterator[Piece]:
+    def read(self, one: BufferedTransaction) -> Iterator[WriteBatch]:
         """Yield the pieces of a transaction. Raises DataFormatError, before any, where the disk lost some of it."""
         path = self._path(one.number, "sending" if one.begun else "unsent")
         with pa.memory_map(str(path)) as file:
@@ -327,7 +329,7 @@ class Unsent:
                 _, payload, partition, size = HEAD.unpack_from(data, at)
                 at += HEAD.size
                 for batch in decode_batches(data[at : at + size]):
-                    yield Piece(PAYLOADS[payload], batch, None if partition < 0 else partition)
+                    yield WriteBatch(PAYLOADS[payload], batch, None if partition < 0 else partition)
                 at += size + -size % ALIGNMENT
 
     def close(self) -> None:
@@ -384,7 +386,7 @@ class Unsent:
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
-    def _look(self) -> tuple[list[Waiting], int, int]:
+    def _look(self) -> tuple[list[BufferedTransaction], int, int]:
         """Find what waits, the next number, and the last one that was sent."""
         waiting, following, sent = [], 0, NO_NUMBER
         for path in sorted(self.folder.iterdir()):
@@ -401,7 +403,7 @@ class Unsent:
             elif match[2] == "kept":
                 self._kept.add(number)
             else:
-                waiting.append(Waiting(number, path.stat().st_size, match[2] == "sending"))
+                waiting.append(BufferedTransaction(number, path.stat().st_size, match[2] == "sending"))
         return waiting, following, sent
 
     def _confirmed(self) -> tuple[int, str] | None:

@@ -37,10 +37,17 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.stream_client.appending import SEND_SECONDS, Transaction, enter, first_lost, last_of
-from aeron_spark.stream_client.asking import Asking, Host
-from aeron_spark.stream_client.buffer_folder import ALIGNMENT, HEAD, TRAILER, Outcome, Unsent, Waiting
+from aeron_spark.stream_client.asking import Host, StreamSession
+from aeron_spark.stream_client.buffer_folder import (
+    ALIGNMENT,
+    HEAD,
+    TRAILER,
+    BufferedTransaction,
+    BufferFolder,
+    TransactionOutcome,
+)
 from aeron_spark.stream_client.staging import Staging
-from aeron_spark.stream_client.write_batches import Data, Piece, check_payload, pieces_of
+from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.stream_client.writer import FIRST_PAUSE, Writer
 from aeron_spark.wire.arrow import encoded_size
 
@@ -74,7 +81,7 @@ class BufferedWriter(Writer):
     """
 
     def __init__(
-        self, host: BufferHost, asking: Asking, stream: str, folder: str | Path, *, writer_id: str | None = None,
+        self, host: BufferHost, asking: StreamSession, stream: str, folder: str | Path, *, writer_id: str | None = None,
         partition: int | None = None, payload: str = "auto", most_bytes: int = BUFFER_BYTES,
         timeout: float = WAIT_SECONDS, keep_seconds: float = 0.0,
     ) -> None:  # fmt: skip
@@ -85,7 +92,7 @@ class BufferedWriter(Writer):
         self._partition = partition
         self._most = most_bytes
         self._timeout = timeout
-        self._unsent = Unsent(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
+        self._unsent = BufferFolder(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
         self.writer_id = self._unsent.writer
         self._host = host
         self._asking = asking
@@ -123,7 +130,7 @@ class BufferedWriter(Writer):
         with self._changed:
             return self._unsent.acknowledged
 
-    def outcome(self, number: int) -> Outcome:
+    def outcome(self, number: int) -> TransactionOutcome:
         """Return what became of the transaction of a number, also after a restart of the program.
 
         ``acknowledged``: the server has it. ``buffered``: it is in the folder, and will be sent. ``absent``: it was not
@@ -149,7 +156,7 @@ class BufferedWriter(Writer):
         says so until ``abort()``.
         """
         at = self._partition if partition is None else partition
-        pieces = list(pieces_of(data, self._payload, at))
+        pieces = list(write_batches_of(data, self._payload, at))
         with self._changed:
             mark = self._unsent.mark()
             try:
@@ -248,7 +255,7 @@ class BufferedWriter(Writer):
     def _why(self) -> str:
         return f" ({self._trouble.what})" if self._trouble is not None else ""
 
-    def _await_room(self, piece: Piece) -> None:
+    def _await_room(self, piece: WriteBatch) -> None:
         """Wait until a piece fits; the lock is held."""
         body = encoded_size(piece.rows)
         size = HEAD.size + body + -body % ALIGNMENT + TRAILER.size
@@ -321,13 +328,13 @@ class BufferedWriter(Writer):
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._ended, seconds)
 
-    def _next(self) -> Waiting | None:
+    def _next(self) -> BufferedTransaction | None:
         """Wait for a transaction; None when there is no more sending."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended or len(self._unsent))
             return None if self._ended else self._unsent.first()
 
-    def _enter(self, first: Waiting) -> None:
+    def _enter(self, first: BufferedTransaction) -> None:
         """Fence off earlier runs, and see that nobody else used the writer's numbers."""
         try:
             last, _ = enter(self._asking, self.stream, self._transaction(-1))
@@ -397,7 +404,7 @@ class BufferedWriter(Writer):
             self._changed.wait_for(lambda: self._ended or self._loss_accepted)
             return not self._ended
 
-    def _taken(self, one: Waiting, last: int) -> RefusedError:
+    def _taken(self, one: BufferedTransaction, last: int) -> RefusedError:
         """Send no more, as the server has another transaction of this number; return what says so."""
         assert self._unsent.base is not None
         failure = RefusedError(
@@ -408,7 +415,7 @@ class BufferedWriter(Writer):
         self._fail(failure)
         return failure
 
-    def _send(self, one: Waiting) -> None:
+    def _send(self, one: BufferedTransaction) -> None:
         base = self._unsent.base
         assert base is not None
         self._deadline.progress()

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.asking import StreamSession
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
@@ -25,7 +25,7 @@ END_SECONDS: Final = 1.0  # to give the lease back; it expires anyhow
 T = TypeVar("T")
 
 
-class Lease:
+class ReaderLease:
     """Held on what lies at and behind ``positions``, by partition, from ``begin`` to ``end``.
 
     A renewal that fails is logged, once until one succeeds again; ``error`` is why the last one failed, or None.
@@ -33,7 +33,7 @@ class Lease:
     """
 
     def __init__(
-        self, asking: Asking, stream: str, positions: Callable[[], dict[int, int]],
+        self, asking: StreamSession, stream: str, positions: Callable[[], dict[int, int]],
         reading: Generator[object, None, None], *, interval: float = LEASE_SECONDS / 4,
     ) -> None:  # fmt: skip
         self.error: Exception | None = None
@@ -100,7 +100,7 @@ class Lease:
 class Leased(Generic[T]):
     """An iterator over ``reading`` that holds ``lease``, until its end, :meth:`close`, or until it is dropped."""
 
-    def __init__(self, reading: Generator[T, None, None], lease: Lease) -> None:
+    def __init__(self, reading: Generator[T, None, None], lease: ReaderLease) -> None:
         self._reading = reading
         self._lease = lease
         self._ended = False

@@ -16,23 +16,23 @@ import pyarrow as pa
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError, RefusedError, SessionLost
 from aeron_spark.log import columns
 from aeron_spark.log.api import Range, RecordingState
-from aeron_spark.log.decoding import Placed, RowMaker, of_recording, read_range
+from aeron_spark.log.decoding import PlacedGroup, RowDecoder, of_recording, read_range
 from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import StreamContent, at_message
 from aeron_spark.stream_client.admin import time_of
-from aeron_spark.stream_client.asking import Asking
-from aeron_spark.stream_client.leases import Lease, Leased
+from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.leases import Leased, ReaderLease
 from aeron_spark.stream_client.positions import Positions, check_epochs
-from aeron_spark.stream_client.server_log import EndpointLog
+from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.staging import OUTAGE, check_partition
 from aeron_spark.wire.arrow import conform, decode_batches
 
-PIECE: Final = 16 << 20  # bytes of the log that are read of one partition before it is the next one's turn
+READ_BYTES: Final = 16 << 20  # bytes of the log that are read of one partition before it is the next one's turn
 
-LOOK: Final = 1.0  # seconds that one question for news waits: so long a stop may take
+POLL_INTERVAL_S: Final = 1.0  # seconds that one question for news waits: so long a stop may take
 
-PAUSE: Final = 0.2  # seconds between two attempts while the server is away
+RETRY_INTERVAL_S: Final = 0.2  # seconds between two attempts while the server is away
 
 OUTAGE_SECONDS: Final = 300.0  # a machine's restart takes minutes
 
@@ -55,14 +55,14 @@ class StreamReader:
     """
 
     def __init__(
-        self, asking: Asking, stream: str, *, start: Where = "earliest", end: Where | None = None,
+        self, asking: StreamSession, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None,
         follow: bool = False, partitions: Sequence[int] | None = None, schema: pa.Schema | None = None,
         metadata: bool = False, timeout: float | None = None, outage: float = OUTAGE_SECONDS,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
         self.stream = stream
         self._asking = asking
-        self._log = EndpointLog({stream: asking}, stream)
+        self._log = ServerLog({stream: asking}, stream)
         self._content: StreamContent | None = None
         self._wanted = schema
         self._metadata = columns.metadata() if metadata else []
@@ -71,7 +71,7 @@ class StreamReader:
         self._away_since: float | None = None
         self._stopped = threading.Event()
         self._columns: pa.Schema | None = None
-        self._makers: dict[int, tuple[pa.Schema, RowMaker]] = {}
+        self._makers: dict[int, tuple[pa.Schema, RowDecoder]] = {}
         states = self._states()
         self._fingerprints = {state.recording_id: state.fingerprint for state in states}
         self.partitions = tuple(range(len(states)) if partitions is None else dict.fromkeys(partitions))
@@ -86,7 +86,7 @@ class StreamReader:
 
     @property
     def positions(self) -> Positions:
-        """Where the rows behind those that were given begin, by partition; as ``start`` a reader goes on there.
+        """StartOrEnd the rows behind those that were given begin, by partition; as ``start`` a reader goes on there.
 
         Keep it as ``positions.to_json()``: with its epochs a server that was restored from an older copy is noticed.
         """
@@ -116,7 +116,7 @@ class StreamReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         rows = self._rows()
-        return Leased(rows, Lease(self._asking, self.stream, lambda: self.positions, rows))
+        return Leased(rows, ReaderLease(self._asking, self.stream, lambda: self.positions, rows))
 
     def _rows(self) -> Generator[pa.RecordBatch, None, None]:
         last = time.monotonic()
@@ -128,10 +128,10 @@ class StreamReader:
                     if self._stopped.is_set():
                         return
                 self._away_since = None
-                patience = LOOK if self._timeout is None else last + self._timeout - time.monotonic()
+                patience = POLL_INTERVAL_S if self._timeout is None else last + self._timeout - time.monotonic()
                 if patience <= 0 or self._at_end():
                     return
-                self._await_more(min(LOOK, patience))
+                self._await_more(min(POLL_INTERVAL_S, patience))
             except (*OUTAGE, RefusedError) as error:
                 if isinstance(error, RefusedError) and not error.retriable and not isinstance(error, SessionLost):
                     raise
@@ -171,7 +171,11 @@ class StreamReader:
         """Some of one partition. A batch is given when it is known where the one behind it begins."""
         at = state.recording_id
         start = self._positions[at]
-        limit = end if end - start <= PIECE else self._log.boundary(state.key, start, start + PIECE, end, None).position
+        limit = (
+            end
+            if end - start <= READ_BYTES
+            else self._log.boundary(state.key, start, start + READ_BYTES, end, None).position
+        )
         fingerprint = self._fingerprints[at]
         wanted = Range(state.key, fingerprint, start, limit, limit, state.term_length, state.epoch_at(limit))
         before: pa.RecordBatch | None = None
@@ -194,12 +198,12 @@ class StreamReader:
             return
         with of_recording(wanted.key):
             for found in read_range(self._log, wanted):
-                if self.payload == "arrow" and isinstance(found, Placed) and RowMaker.is_arrow(found):
+                if self.payload == "arrow" and isinstance(found, PlacedGroup) and RowDecoder.is_arrow(found):
                     yield found.position, self._arrow(found, state)
                 else:
                     yield found.position, self._maker(state).framed(found)
 
-    def _arrow(self, found: Placed, state: RecordingState) -> pa.RecordBatch:
+    def _arrow(self, found: PlacedGroup, state: RecordingState) -> pa.RecordBatch:
         group = found.group
         if self._wanted is None and self._content is not None and self._content.schema is not None:
             names = pa.ipc.read_schema(pa.py_buffer(group.payload)).names
@@ -213,11 +217,11 @@ class StreamReader:
         # one batch for a group, so that a kept position never lies inside of what was given
         return parts[0] if len(parts) == 1 else pa.Table.from_batches(parts, schema).combine_chunks().to_batches()[0]
 
-    def _maker(self, state: RecordingState) -> RowMaker:
+    def _maker(self, state: RecordingState) -> RowDecoder:
         schema = self._known_columns()
         known = self._makers.get(state.recording_id)
         if known is None or known[0] is not schema:
-            known = self._makers[state.recording_id] = schema, RowMaker(schema, state, None)
+            known = self._makers[state.recording_id] = schema, RowDecoder(schema, state, None)
         return known[1]
 
     def _known_columns(self) -> pa.Schema:
@@ -234,7 +238,7 @@ class StreamReader:
             return
         if self._content is None:
             framed = content.payload != "raw"
-            self._log = EndpointLog({self.stream: self._asking}, self.stream, framed=framed)
+            self._log = ServerLog({self.stream: self._asking}, self.stream, framed=framed)
         self._content = content
         own = {"raw": RAW, "framed": columns.VALUE}.get(content.payload, self._wanted or content.schema)
         if own is not None:
@@ -256,10 +260,10 @@ class StreamReader:
         self._away_since = self._away_since or now
         if self._asking.host.closed or now - self._away_since >= self._outage:
             raise error
-        self._stopped.wait(PAUSE)
+        self._stopped.wait(RETRY_INTERVAL_S)
 
 
-Where = str | datetime | Mapping[int, int] | Mapping[str, int] | Mapping[str, Any]
+StartOrEnd = str | datetime | Mapping[int, int] | Mapping[str, int] | Mapping[str, Any]
 
 READERS: Final = "reader"  # who diverged, in an error
 
@@ -271,7 +275,13 @@ EXAMPLE: Final = (
 
 
 def resolve(
-    log: EndpointLog, states: Sequence[RecordingState], where: Where, chosen: Sequence[int], *, now_ns: int, what: str
+    log: ServerLog,
+    states: Sequence[RecordingState],
+    where: StartOrEnd,
+    chosen: Sequence[int],
+    *,
+    now_ns: int,
+    what: str,
 ) -> Positions:
     """Return the position of each partition of ``chosen``, with its epoch; ``what`` names the argument in errors.
 
@@ -286,7 +296,13 @@ def resolve(
 
 
 def _positions(
-    log: EndpointLog, states: Sequence[RecordingState], where: Where, chosen: Sequence[int], *, now_ns: int, what: str
+    log: ServerLog,
+    states: Sequence[RecordingState],
+    where: StartOrEnd,
+    chosen: Sequence[int],
+    *,
+    now_ns: int,
+    what: str,
 ) -> dict[int, int]:
     if isinstance(where, str) and where.startswith("{"):
         where = Positions.from_json(where)
@@ -332,7 +348,7 @@ def _check_history(named: Positions, states: Sequence[RecordingState], stream: s
     check_epochs(named, dict(enumerate(states)), stream, READERS if what == "start" else f"reader's {what}")
 
 
-def _checked(log: EndpointLog, state: RecordingState, position: int, what: str) -> int:
+def _checked(log: ServerLog, state: RecordingState, position: int, what: str) -> int:
     if position < state.start:
         raise DataLossError(
             f"{what}: position {position} of partition {state.key} was purged; what there is begins at {state.start}",

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aeron_spark.aeron.archive import Recording
 from aeron_spark.aeron.row_sources import ReceivedRange, drain
-from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,
@@ -24,14 +24,14 @@ from aeron_spark.log.api import Boundary, Range, RecordingState, recording_key, 
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.inspection import StreamContent, Times
 from aeron_spark.log.source_stream import ServerStream
-from aeron_spark.stream_client.asking import Asking
-from aeron_spark.wire.transfer import Kind, decode
+from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.wire.transfer import BulkMessageKind, decode
 from aeron_spark.wire.values import Rows
 
 BROKEN: Final = (EndedError, TransportError)  # of a branch: what is missing is asked for on another one
 
 
-class EndpointLog:
+class ServerLog:
     """The stream ``name`` of the servers in ``hosts``, by name; partition p of a server is its recording p.
 
     ``idle_timeout`` is how long a reader waits for its next bytes, in seconds. ``keys`` are the servers' public keys,
@@ -39,7 +39,7 @@ class EndpointLog:
     """
 
     def __init__(
-        self, hosts: dict[str, Asking], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
+        self, hosts: dict[str, StreamSession], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
         keys: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self.hosts = hosts
@@ -60,15 +60,15 @@ class EndpointLog:
         """The stream, as offsets name it."""
         return ServerStream(self.name, self.keys)
 
-    def counting(self, *, framed: bool) -> EndpointLog:
+    def counting(self, *, framed: bool) -> ServerLog:
         """Return the same log, counting groups or single messages."""
         if framed == self.framed:
             return self
-        return EndpointLog(self.hosts, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
+        return ServerLog(self.hosts, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
 
     def __eq__(self, other: object) -> bool:
         mine = (self.hosts, self.keys, self.name, self.framed)
-        return isinstance(other, EndpointLog) and mine == (other.hosts, other.keys, other.name, other.framed)
+        return isinstance(other, ServerLog) and mine == (other.hosts, other.keys, other.name, other.framed)
 
     def __hash__(self) -> int:
         return hash((tuple(self.hosts), self.name, self.framed))
@@ -147,7 +147,7 @@ class EndpointLog:
         finally:
             reading.close()
 
-    def _asking(self, server: str) -> Asking:
+    def _asking(self, server: str) -> StreamSession:
         asking = self.hosts.get(server)
         if asking is None:
             raise DataLossError(
@@ -164,7 +164,14 @@ class _Reading:
     """
 
     def __init__(
-        self, asking: Asking, stream: str, partition: int, start: int, end: int, timeout: float, seen: tuple[int, int]
+        self,
+        asking: StreamSession,
+        stream: str,
+        partition: int,
+        start: int,
+        end: int,
+        timeout: float,
+        seen: tuple[int, int],
     ) -> None:
         self._seen = seen
         self._asking = asking
@@ -173,8 +180,8 @@ class _Reading:
         self._at = start
         self._end = end
         self._timeout = timeout
-        self._lending: AbstractContextManager[Branch] | None = None
-        self._branch: Branch | None = None
+        self._lending: AbstractContextManager[BulkLink] | None = None
+        self._bulk_link: BulkLink | None = None
         self._request = 0
         self._whole = False
 
@@ -199,16 +206,16 @@ class _Reading:
 
     def close(self) -> None:
         """Give the branch back; what is still coming on it is left over."""
-        if self._branch is not None and not self._whole:
+        if self._bulk_link is not None and not self._whole:
             # not waited for: a generator may be closed anywhere, by the garbage collector, too
-            self._asking.tell("stop", self._branch.number, self._request)
+            self._asking.tell("stop", self._bulk_link.number, self._request)
         self._give_back(failed=False)
 
     def _piece(self) -> memoryview | AeronSparkError:
         """The next bytes, or what the server says instead."""
-        branch = self._branch or self._begin()
+        bulk_link = self._bulk_link or self._begin()
         while True:
-            message = branch.receive(self._timeout)
+            message = bulk_link.receive(self._timeout)
             if message is None:
                 raise WaitTimeout(
                     f"waited {self._timeout:g} s for more of partition {self._partition} of stream {self._stream!r} "
@@ -218,10 +225,10 @@ class _Reading:
             piece = decode(message)
             if piece.request != self._request & 0xFFFFFFFF:
                 continue
-            if piece.kind is Kind.FAILED:
+            if piece.kind is BulkMessageKind.FAILED:
                 self._whole = True
                 return decode_error(piece.payload)
-            if piece.kind is Kind.END or piece.position != self._at:
+            if piece.kind is BulkMessageKind.END or piece.position != self._at:
                 raise DataFormatError(
                     f"the server ends partition {self._partition} of stream {self._stream!r} at position "
                     f"{piece.position}, and it was to go from {self._at} to {self._end}",
@@ -231,22 +238,22 @@ class _Reading:
             self._whole = self._at >= self._end
             return piece.payload
 
-    def _begin(self) -> Branch:
-        lending = self._asking.branch((self._stream, self._partition))
-        self._branch = branch = lending.__enter__()
+    def _begin(self) -> BulkLink:
+        lending = self._asking.bulk_link((self._stream, self._partition))
+        self._bulk_link = bulk_link = lending.__enter__()
         self._lending = lending
         self._request = self._asking.request()
         self._asking.ask(
-            "read", self._stream, self._partition, self._at, self._end, branch.number, self._request, *self._seen
+            "read", self._stream, self._partition, self._at, self._end, bulk_link.number, self._request, *self._seen
         )
-        return branch
+        return bulk_link
 
     def _give_back(self, *, failed: bool) -> None:
-        lending, self._lending, branch, self._branch = self._lending, None, self._branch, None
+        lending, self._lending, bulk_link, self._bulk_link = self._lending, None, self._bulk_link, None
         if lending is None:
             return
-        if failed and branch is not None:
-            branch.close()
+        if failed and bulk_link is not None:
+            bulk_link.close()
         lending.__exit__(None, None, None)
 
 

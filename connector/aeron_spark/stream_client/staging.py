@@ -22,9 +22,9 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.writing import Source
 from aeron_spark.stream_client.admin import describe_stream
-from aeron_spark.stream_client.appending import Staged, StagedAppender, State, Transaction, abort, commit
-from aeron_spark.stream_client.asking import Asking
-from aeron_spark.stream_client.write_batches import BYTES, Piece
+from aeron_spark.stream_client.appending import ServerAppender, StagedPart, State, Transaction, abort, commit
+from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.waiting import Deadline
 
 # After one of these the same may succeed: the server, or the way to it, was away.
@@ -35,7 +35,7 @@ OUTAGE: Final = (ConnectError, EndedError, SessionLost, TransportError, WaitTime
 class _Open:
     """A stage that is being filled."""
 
-    appender: StagedAppender
+    appender: ServerAppender
     payload: str
     schema: pa.Schema | None
 
@@ -47,7 +47,7 @@ class Staging:
     ``broken`` says why, the rows have to be put into another object of this class.
     """
 
-    def __init__(self, asking: Asking, stream: str, transaction: Transaction, deadline: Deadline) -> None:
+    def __init__(self, asking: StreamSession, stream: str, transaction: Transaction, deadline: Deadline) -> None:
         self.transaction = transaction
         self.rows = 0  # put so far
         self.broken: AeronSparkError | None = None
@@ -55,7 +55,7 @@ class Staging:
         self._asking = asking
         self._stream = stream
         self._deadline = deadline
-        self._appenders: list[StagedAppender] = []
+        self._appenders: list[ServerAppender] = []
         self._open: dict[int, _Open] = {}  # by partition: the appender that takes its next rows
         self._bytes_as = ""
         self._partitions = 0
@@ -65,7 +65,7 @@ class Staging:
         """Whether the server said, while rows were put, that it has the transaction: it dropped them then."""
         return any(one.committed for one in self._appenders)
 
-    def put(self, piece: Piece) -> None:
+    def put(self, piece: WriteBatch) -> None:
         """Stage a piece: all of it, or nothing; where only a part of it was sent the staging is ``broken``."""
         self._refuse_broken()
         self._look()
@@ -92,7 +92,7 @@ class Staging:
         """The partition of rows that name none: transactions of a writer go round, writers begin at different ones."""
         return (zlib.crc32(self.transaction.writer.encode()) + self.transaction.id) % self._partitions
 
-    def finish(self) -> list[Staged]:
+    def finish(self) -> list[StagedPart]:
         """Return the parts that a commit names, once the server has all of them. May be called again after an error.
 
         Raises TransportError, and is broken, where the parts do not have the rows that were put.
@@ -152,7 +152,7 @@ class Staging:
             return False
         return True
 
-    def _appender(self, partition: int, payload: str, schema: pa.Schema | None) -> StagedAppender:
+    def _appender(self, partition: int, payload: str, schema: pa.Schema | None) -> ServerAppender:
         """The appender of a partition; a stage has one schema, so that with another one the next stage begins."""
         found = self._open.get(partition)
         if found is not None:
@@ -166,7 +166,7 @@ class Staging:
                     self.spoil(error)
                 raise
         one, task = self.transaction, len(self._appenders)
-        appender = StagedAppender(
+        appender = ServerAppender(
             self._asking, self._stream, one, task=task, partition=partition, source=Source(one.writer, one.id, task),
             payload=payload, deadline=self._deadline,
         )  # fmt: skip

@@ -18,7 +18,7 @@ Data = pa.RecordBatch | pa.Table | bytes | bytearray | memoryview | Sequence[byt
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class WriteBatch:
     """Rows for one partition (None: the transaction's own). ``payload`` is arrow, raw, framed, or ``BYTES``.
 
     All but arrow have a column ``value``, binary without nulls, and perhaps ``reservedValue``, int64 without nulls.
@@ -46,7 +46,7 @@ def check_payload(payload: str) -> str:
     return payload
 
 
-def pieces_of(data: Data, payload: str, partition: int | None = None) -> Iterator[Piece]:
+def write_batches_of(data: Data, payload: str, partition: int | None = None) -> Iterator[WriteBatch]:
     """Yield what ``data`` is to a writer of this payload. Raises DataFormatError for what does not go with it.
 
     Batches and tables are Arrow rows, unless ``payload`` is raw or framed: then their column ``value`` is meant.
@@ -67,9 +67,9 @@ def pieces_of(data: Data, payload: str, partition: int | None = None) -> Iterato
         if not batch.num_rows:
             continue
         if payload in ("auto", "arrow"):
-            yield Piece("arrow", batch, partition)
+            yield WriteBatch("arrow", batch, partition)
         else:
-            yield Piece(payload, _values_of(batch, payload), partition)
+            yield WriteBatch(payload, _values_of(batch, payload), partition)
 
 
 def _of_bytes(data: object) -> Iterator[pa.RecordBatch]:

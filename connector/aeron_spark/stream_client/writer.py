@@ -18,9 +18,9 @@ from typing import Final, TypeVar
 from aeron_spark.errors import AeronSparkError, RefusedError, StillWorking, TransportError, UsageError
 from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.appending import Transaction, enter, last_of
-from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.staging import OUTAGE, Staging, check_partition
-from aeron_spark.stream_client.write_batches import Data, Piece, check_payload, pieces_of
+from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.waiting import Deadline
 
 KEPT_BYTES: Final = 64 << 20  # of a transaction's rows; a larger one fails where an outage takes its stages
@@ -87,7 +87,7 @@ class _Open:
         self.staging = staging
         self.rows = 0
         self.size = 0
-        self.kept: list[Piece] | None = []  # all of its rows, for staging them again; None: they are too many
+        self.kept: list[WriteBatch] | None = []  # all of its rows, for staging them again; None: they are too many
         self.phase = _Phase.OPEN
         self.asked = False  # whether a commit was sent: the server may have the transaction, or may do it later
         self.error: AeronSparkError | None = None  # why it is not OPEN
@@ -97,7 +97,7 @@ class _Open:
         """Its number."""
         return self.staging.transaction.id
 
-    def add(self, pieces: Sequence[Piece], most: int) -> None:
+    def add(self, pieces: Sequence[WriteBatch], most: int) -> None:
         """Count and keep pieces that are staged."""
         self.rows += sum(piece.rows.num_rows for piece in pieces)
         self.size += sum(piece.rows.nbytes for piece in pieces)
@@ -136,7 +136,7 @@ class StreamWriter(Writer):
     """
 
     def __init__(
-        self, asking: Asking, stream: str, *, writer_id: str | None = None, partition: int | None = None,
+        self, asking: StreamSession, stream: str, *, writer_id: str | None = None, partition: int | None = None,
         payload: str = "auto", timeout: float = OUTAGE_SECONDS, kept_bytes: int = KEPT_BYTES,
     ) -> None:  # fmt: skip
         self.stream = stream
@@ -176,7 +176,7 @@ class StreamWriter(Writer):
         at = self._partition if partition is None else partition
         if at is not None:
             check_partition(self.stream, at, self._partitions)
-        pieces = list(pieces_of(data, self._payload, at))
+        pieces = list(write_batches_of(data, self._payload, at))
         if not pieces:
             return
         if self._open is None:
@@ -302,7 +302,7 @@ class StreamWriter(Writer):
             # The server may drop what is staged under this number at any time from now on: the next one has another.
             self._next = open_.number + 1
 
-    def _put(self, open_: _Open, pieces: Sequence[Piece]) -> None:
+    def _put(self, open_: _Open, pieces: Sequence[WriteBatch]) -> None:
         done = 0
 
         def attempt() -> None:
@@ -367,7 +367,7 @@ class StreamWriter(Writer):
                 self._deadline.progress()
                 return found
 
-    def _stage_again(self, open_: _Open, more: Sequence[Piece] = ()) -> None:
+    def _stage_again(self, open_: _Open, more: Sequence[WriteBatch] = ()) -> None:
         """Stage all rows of the transaction again, and ``more``, under the same number."""
         why = open_.staging.broken
         assert why is not None

@@ -24,7 +24,7 @@ class Opened(NamedTuple):
     random: int
 
 
-class Books:
+class JournaledLedger:
     """The journal in ``folder`` and what it says. Not safe for concurrent use.
 
     The first change begins the epoch of ``opened``, which ``mark`` in the archive's folder knows. Raises DataLossError
@@ -103,7 +103,7 @@ class Books:
         self._journal.close()
 
 
-def begin_books(folder: Path, shapes: Sequence[Shape]) -> None:
+def begin_ledger(folder: Path, shapes: Sequence[Shape]) -> None:
     """Write the journal of a new stream, whose partitions are these recordings, from position 0 on."""
     records = [Recorded(index, shape.recording_id, shape.fingerprint) for index, shape in enumerate(shapes)]
     Journal.create(folder / JOURNAL, [encode_record(record) for record in records]).close()

@@ -29,7 +29,7 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StreamView:
     """All partitions at one moment, and what they hold: see ``Ledger.content`` and ``Ledger.schema``."""
 
     states: tuple[PartitionState, ...]
@@ -42,7 +42,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommitOutcome:
     """What became of a commit: whether it had been done before, and where each partition is committed to now."""
 
     already: bool
@@ -51,7 +51,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class StreamSettings:
     """How streams are kept. Times are seconds, sizes bytes."""
 
     # Frames of 8 KiB are recorded three times as fast as those of a network's MTU, which nobody sends these over.

@@ -19,7 +19,7 @@ from aeron_spark.aeron.archive import MAX_RECORDINGS, Archive, ArchiveAddress, R
 from aeron_spark.aeron.checksum import crc32
 from aeron_spark.aeron.counters import recent_archive_error
 from aeron_spark.aeron.exceptions import archive_error_code, java_errors
-from aeron_spark.aeron.publication import Offering
+from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, TransportError
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.model import Shape
@@ -33,8 +33,8 @@ from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
 # Aeron gives the ids of its own sessions from -1 to 1000 to nobody; what is above is free to choose.
 FIRST_SESSION: Final = 1_001
 LAST_SESSION: Final = 2**31 - 1
-PATIENCE: Final = 30.0  # seconds without a sign of life
-LOOK: Final = 0.2  # seconds between two looks, while waiting, at whether the recording still grows
+RECORDING_TIMEOUT_S: Final = 30.0  # seconds without a sign of life
+POLL_INTERVAL_S: Final = 0.2  # seconds between two looks, while waiting, at whether the recording still grows
 
 
 class NoRoomToRecord(TransportError):
@@ -55,7 +55,7 @@ def create(address: ArchiveAddress, alias: str, stream_id: int, term_length: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PublishedAhead:
     """What lies behind the committed ``end``: the first ``bytes`` of a stage that is not committed, to ``position``."""
 
     stage_id: str
@@ -68,7 +68,13 @@ class Partition:
     """The recording of partition ``index`` of a stream, for writing. ``patience`` is in seconds."""
 
     def __init__(
-        self, stream: Definition, index: int, shape: Shape, address: ArchiveAddress, *, patience: float = PATIENCE
+        self,
+        stream: Definition,
+        index: int,
+        shape: Shape,
+        address: ArchiveAddress,
+        *,
+        patience: float = RECORDING_TIMEOUT_S,
     ) -> None:
         self.shape = shape
         self.used_at = 0.0  # by the clock of whoever rests partitions
@@ -76,9 +82,9 @@ class Partition:
         self._alias = alias_of(stream, index)
         self._address = address
         self._patience = patience
-        self._offering: Offering | None = None
+        self._offering: BatchPublication | None = None
         self._dirty = False
-        self._ahead: Ahead | None = None
+        self._ahead: PublishedAhead | None = None
 
     @property
     def open(self) -> bool:
@@ -125,7 +131,7 @@ class Partition:
 
     def keep_ahead(self, stage_id: str, end: int, published: int) -> None:
         """Note that what lies behind the committed ``end`` is so many bytes of a stage, for the next :meth:`begin`."""
-        self._ahead = Ahead(stage_id, end, published, self.position)
+        self._ahead = PublishedAhead(stage_id, end, published, self.position)
 
     def drop_ahead(self, live: Container[str], end: int) -> None:
         """Cut off what was published ahead of a stage that is gone and behind the committed ``end``."""
@@ -217,7 +223,7 @@ class Partition:
         deadline = Deadline(self._patience, f"recording {recording_id} of {self.name} to reach position {target}")
         reached, looked = archive.position(recording_id), deadline.remaining()
         while reached < target:
-            if looked - deadline.remaining() > LOOK:
+            if looked - deadline.remaining() > POLL_INTERVAL_S:
                 looked = deadline.remaining()
                 self._refuse_stopped(archive)
             deadline.idle(f"it is at {reached}")
@@ -273,7 +279,7 @@ class Partition:
         if self._offering.position != end:
             raise TransportError(f"the publication of {self.name} began at {self._offering.position}, not at {end}")
 
-    def _publication(self) -> Offering:
+    def _publication(self) -> BatchPublication:
         if self._offering is None:
             raise TransportError(f"{self.name} has no publication", remedy="Commit again.")
         return self._offering
@@ -293,7 +299,7 @@ class Partition:
             if taken:
                 deadline.progress()
                 looked = deadline.remaining()
-            elif looked - deadline.remaining() > LOOK:
+            elif looked - deadline.remaining() > POLL_INTERVAL_S:
                 looked = deadline.remaining()
                 self._refuse_stopped(archive_of(self._address))
             deadline.idle(f"Aeron answered {result.name}: {result.sentence}")
@@ -331,13 +337,15 @@ def alias_of(stream: Definition, index: int) -> str:
     return f"aeron-spark:{stream.name}:{index}:{stream.created_ns:x}"
 
 
-def delete_recording(archive: Archive, recording_id: int, patience: float = PATIENCE) -> None:
+def delete_recording(archive: Archive, recording_id: int, patience: float = RECORDING_TIMEOUT_S) -> None:
     """Stop a recording and delete it with its files; nothing happens where it is gone."""
     if archive.stop_recording_by_id(recording_id, patience) is not None:
         archive.delete(recording_id)
 
 
-def _open(archive: Archive, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offering, int]:
+def _open(
+    archive: Archive, channel: ChannelUri, stream_id: int, recording_id: int | None
+) -> tuple[BatchPublication, int]:
     """Open a publication on a session of its own and have it recorded; return both once the recording is there."""
     session_id = FIRST_SESSION + secrets.randbelow(LAST_SESSION - FIRST_SESSION)
     recorded = str(ChannelUri("ipc").with_params(alias=channel.get("alias") or "", session_id=session_id))
@@ -351,7 +359,7 @@ def _open(archive: Archive, channel: ChannelUri, stream_id: int, recording_id: i
         raise
     offering = None
     try:
-        offering = Offering(archive.client, str(channel.with_params(session_id=session_id)), stream_id)
+        offering = BatchPublication(archive.client, str(channel.with_params(session_id=session_id)), stream_id)
         found = wait_for(
             lambda: archive.recording_of_session(session_id, stream_id),
             archive.address.timeout,

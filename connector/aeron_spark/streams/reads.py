@@ -14,13 +14,15 @@ from aeron_spark.errors import DataLossError, OptionError, UsageError
 from aeron_spark.log.api import Boundary
 from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.model import PartitionState, Settings, View
+from aeron_spark.streams.model import PartitionState, StreamSettings, StreamView
 
 
 class Reading:
     """The committed part of the stream ``definition``; every method may be called by many threads at once."""
 
-    def __init__(self, definition: Definition, address: ArchiveAddress, settings: Settings, view: View) -> None:
+    def __init__(
+        self, definition: Definition, address: ArchiveAddress, settings: StreamSettings, view: StreamView
+    ) -> None:
         self.definition = definition
         self._address = address
         self._patience = settings.patience
@@ -94,7 +96,7 @@ class Reading:
         self._refuse_closed()
         return bool(beyond)
 
-    def _show(self, view: View) -> None:
+    def _show(self, view: StreamView) -> None:
         """Let readers see ``view`` from now on, and wake those that wait for more."""
         with self._changed:
             self._view = view

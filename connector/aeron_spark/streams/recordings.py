@@ -11,7 +11,7 @@ from aeron_spark.errors import AeronSparkError, ConnectError, DataLossError, Tra
 from aeron_spark.streams.definition import Definition
 from aeron_spark.streams.journal_records import RecordingOf
 from aeron_spark.streams.ledger import Ledger
-from aeron_spark.streams.model import PartitionState, Settings, Shape, View
+from aeron_spark.streams.model import PartitionState, Shape, StreamSettings, StreamView
 from aeron_spark.streams.partition import NoRoomToRecord, Partition
 from aeron_spark.streams.stages import Stage, StageItems
 from aeron_spark.waiting import Deadline
@@ -58,7 +58,7 @@ class Recordings:
         self,
         definition: Definition,
         address: ArchiveAddress,
-        settings: Settings,
+        settings: StreamSettings,
         held: Mapping[int, RecordingOf],
         *,
         clock: Callable[[], float],
@@ -239,7 +239,7 @@ class Recordings:
         if wrong is not None:
             raise wrong
 
-    def view(self, ledger: Ledger) -> View:
+    def view(self, ledger: Ledger) -> StreamView:
         """Return what readers see of these recordings as the ledger is now."""
         states = []
         for index, partition in enumerate(self.partitions):
@@ -261,7 +261,7 @@ class Recordings:
                     epochs=ledger.epochs(index),
                 )
             )
-        return View(tuple(states), ledger.content, ledger.schema)
+        return StreamView(tuple(states), ledger.content, ledger.schema)
 
 
 def _forgetting(partition: Partition, items: StageItems) -> Callable[[], None]:

@@ -46,19 +46,19 @@ MOST_LEASES: Final = 10_000  # each is a few hundred bytes; a reader that dies l
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class ReaderLease:
     """Until ``until`` a reader needs each of these partitions from the position on."""
 
     positions: Mapping[int, int]
     until: float
 
 
-class Leases:
+class ReaderLeases:
     """The leases of one stream, by reader id; ``now`` is in seconds, monotonic. Not safe for concurrent use."""
 
     def __init__(self, most: int = MOST_LEASES) -> None:
         self._most = most
-        self._leases: dict[str, Lease] = {}
+        self._leases: dict[str, ReaderLease] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -78,7 +78,7 @@ class Leases:
                     f"{len(self._leases)} readers hold leases of this stream, which is the limit",
                     remedy="Close some readers, or wait until the leases of dead ones expire",
                 )
-        self._leases[reader] = Lease(dict(positions), now + seconds)
+        self._leases[reader] = ReaderLease(dict(positions), now + seconds)
 
     def release(self, reader: str) -> None:
         """End the reader's lease, if it has one."""
@@ -100,6 +100,6 @@ class Leases:
             del self._leases[reader]
         return ended
 
-    def live(self, now: float) -> dict[str, Lease]:
+    def live(self, now: float) -> dict[str, ReaderLease]:
         """Return the leases that have not ended."""
         return {reader: lease for reader, lease in self._leases.items() if lease.until > now}

@@ -183,7 +183,7 @@ def crc_of(path: Path, begin: int) -> int:
     return crc
 
 
-class Space:
+class StageSpace:
     """A number of bytes to share; 0 is without limit. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
@@ -227,7 +227,7 @@ FREE: Final = 4  # times as much as they take must be free on the disk
 SUFFIX: Final = ".spare"
 
 
-class Spares:
+class ReusableStageFiles:
     """The spare files of a folder of stages. ``clock`` is in seconds and monotonic. Thread-safe."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:

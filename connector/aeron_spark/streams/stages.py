@@ -22,10 +22,10 @@ from aeron_spark.disk import sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, EndedError, RefusedError, TransportError, UsageError
 from aeron_spark.streams.stage_files import (
     Description,
-    Space,
-    Spares,
+    ReusableStageFiles,
     StageItems,
     StageRef,
+    StageSpace,
     check_items,
     crc_of,
     encode_head,
@@ -186,7 +186,7 @@ class Stages:
     def __init__(
         self,
         folder: Path,
-        space: Space,
+        space: StageSpace,
         *,
         now: float,
         expiry_seconds: float = EXPIRY_SECONDS,
@@ -202,7 +202,7 @@ class Stages:
         self._new_id = new_id
         self._lock = threading.Lock()
         self._stages: dict[str, Stage] = {}
-        self._spares = Spares(folder)
+        self._spares = ReusableStageFiles(folder)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path in sorted(folder.iterdir()):

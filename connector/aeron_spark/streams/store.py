@@ -28,11 +28,11 @@ from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, holder_name
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
-from aeron_spark.streams.journaled_ledger import Opened, begin_books
-from aeron_spark.streams.model import Settings, Shape
-from aeron_spark.streams.partition import PATIENCE, alias_of, create, delete_recording
+from aeron_spark.streams.journaled_ledger import Opened, begin_ledger
+from aeron_spark.streams.model import Shape, StreamSettings
+from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create, delete_recording
 from aeron_spark.streams.recordings import with_room
-from aeron_spark.streams.stage_files import Space
+from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stream import Stream
 from aeron_spark.transport.channel import ChannelUri
 
@@ -101,7 +101,7 @@ class Streams:
         self,
         folder: Path,
         address: ArchiveAddress,
-        settings: Settings | None = None,
+        settings: StreamSettings | None = None,
         *,
         lock: FileLock | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -118,8 +118,8 @@ class Streams:
         self.folder = folder
         self.failed: dict[str, AeronSparkError] = {}  # streams whose files are not right: what is wrong with each
         self._address = address
-        self._settings = settings or Settings()
-        self._space = Space(self._settings.stage_limit)
+        self._settings = settings or StreamSettings()
+        self._space = StageSpace(self._settings.stage_limit)
         self._clock = clock
         self._wall = wall
         self._random = random
@@ -317,7 +317,7 @@ class Streams:
                     self._settings.mtu,
                 )  # fmt: skip
                 shapes.append(with_room(begin, self._make_room))
-            begin_books(draft, shapes)
+            begin_ledger(draft, shapes)
             draft.rename(self.folder / definition.name)
             sync_folder(self.folder)
         except OSError as error:
@@ -348,7 +348,7 @@ class Streams:
             for stream_id, alias in aliases.items():
                 for found in archive.recordings(stream_id):
                     if ChannelUri.parse(found.original_channel, foreign=True).get("alias") == alias:
-                        delete_recording(archive, found.id, PATIENCE)
+                        delete_recording(archive, found.id, RECORDING_TIMEOUT_S)
         except AeronSparkError as error:
             return [error]
         ArchiveMark(self._address.archive_dir, definition).remove()

@@ -26,14 +26,14 @@ from aeron_spark.errors import (
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.journaled_ledger import Books, Opened
+from aeron_spark.streams.journaled_ledger import JournaledLedger, Opened
 from aeron_spark.streams.ledger import NO_TRANSACTION
-from aeron_spark.streams.model import Outcome, Settings, Shape
+from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
 from aeron_spark.streams.reads import Reading
 from aeron_spark.streams.recordings import Recordings
-from aeron_spark.streams.retention import Layout, Leases, purge_to, wanted_start
+from aeron_spark.streams.retention import Layout, ReaderLeases, purge_to, wanted_start
 from aeron_spark.streams.schema_changes import merge
-from aeron_spark.streams.stage_files import Space
+from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stage, StageRef, Stages, by_partition
 from aeron_spark.streams.time_index import SECOND_NS
 
@@ -56,8 +56,8 @@ class Stream(Reading):
         folder: Path,
         definition: Definition,
         address: ArchiveAddress,
-        settings: Settings,
-        space: Space,
+        settings: StreamSettings,
+        space: StageSpace,
         opened: Opened,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -73,8 +73,10 @@ class Stream(Reading):
         self._loss: DataLossError | None = None  # why nothing can be written any more
         self._damage: DataLossError | None = None  # why the last commit failed, where a recording is not right
         self._noted_at = clock()
-        self._leases = Leases()
-        self._books = Books(folder, definition.partitions, opened, ArchiveMark(address.archive_dir, definition))
+        self._leases = ReaderLeases()
+        self._books = JournaledLedger(
+            folder, definition.partitions, opened, ArchiveMark(address.archive_dir, definition)
+        )
         self._ledger = self._books.ledger
         try:
             self._recordings = Recordings(
@@ -204,7 +206,7 @@ class Stream(Reading):
     def commit(
         self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, author: str = "",
         rows: int | None = None, seconds: float | None = None, token: str = "",
-    ) -> Outcome:  # fmt: skip
+    ) -> CommitOutcome:  # fmt: skip
         """Make the rows of these stages visible, all at once; a transaction that is committed is left as it is.
 
         Within a partition rows are in the order of tasks. Whatever else the writer staged for it is dropped. When this
@@ -227,14 +229,14 @@ class Stream(Reading):
     def commit_empty(
         self, writer: str, run: str, transaction: int, *, author: str = "", seconds: float | None = None,
         token: str = "",
-    ) -> Outcome:  # fmt: skip
+    ) -> CommitOutcome:  # fmt: skip
         """Note that a transaction which has no row is done; see :meth:`commit`."""
         return self._commit_once(writer, run, transaction, author, token, list, seconds)
 
     def _commit_once(
         self, writer: str, run: str, transaction: int, author: str, token: str, chosen: Callable[[], list[Stage]],
         seconds: float | None,
-    ) -> Outcome:  # fmt: skip
+    ) -> CommitOutcome:  # fmt: skip
         _check_token(writer, transaction, token)
         with self._turn(seconds):
             with self._state:
@@ -248,7 +250,7 @@ class Stream(Reading):
                 if stage.description.transaction <= transaction:
                     stage.release()
             with self._state:
-                return Outcome(already, [state.end for state in self._view.states], self._ledger.stamp(writer))
+                return CommitOutcome(already, [state.end for state in self._view.states], self._ledger.stamp(writer))
 
     def publish_ahead(self, stage: Stage, published: int = 0) -> int:
         """Record more of a large stage than ``published`` bytes while it grows; return how many of it are recorded.

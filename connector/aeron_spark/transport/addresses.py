@@ -18,14 +18,14 @@ _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class HostPort:
     """An address and a port; two spellings of one address (``[0::1]``, ``LOCALHOST``) are equal."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Endpoint:
+    def parse(cls, text: str) -> HostPort:
         """Parse ``host:port`` or ``[ipv6]:port``. Raises ValueError with a phrase that says what is wrong."""
         match = _ENDPOINT.fullmatch(text)
         if match is None:

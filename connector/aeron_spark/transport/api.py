@@ -25,11 +25,11 @@ HANDSHAKE_TERM_BYTES: Final = 64 * 1024  # Aeron's smallest: nobody has proved a
 
 HANDSHAKE_MAX_BYTES: Final = 1152  # one fragment of MTU_BYTES; longer or fragmented packets are dropped unread
 
-DUOLOGUE_TERM_BYTES: Final = 2 * 1024 * 1024  # half a term is the widest window: what a node of ours opens
+LINK_TERM_BYTES: Final = 2 * 1024 * 1024  # half a term is the widest window: what a node of ours opens
 
 MTU_BYTES: Final = 1184
 
-MAX_MESSAGE_BYTES: Final = 128 * 1024  # a sixteenth of DUOLOGUE_TERM_BYTES
+MAX_MESSAGE_BYTES: Final = 128 * 1024  # a sixteenth of LINK_TERM_BYTES
 
 BULK_TERM_BYTES: Final = 4 * 1024 * 1024  # of a branch in shared memory
 
@@ -43,11 +43,11 @@ def ascii_reason(reason: str) -> str:
     return reason.encode("ascii", "replace")[:MAX_REASON_BYTES].decode()
 
 
-class SenderGone(TransportError):
+class SenderUnavailable(TransportError):
     """Something was to be opened for the sender of an image that has left, which may not have been told yet."""
 
 
-class Arrived(NamedTuple):
+class MessageArrived(NamedTuple):
     """A whole message. ``payload`` is good until the inbox is polled again."""
 
     token: int
@@ -55,7 +55,7 @@ class Arrived(NamedTuple):
     payload: memoryview
 
 
-class ImageJoined(NamedTuple):
+class ImageAvailable(NamedTuple):
     """A sender appeared. ``source`` is its canonical ``host:port`` (IPv6 in brackets), or ``IPC``.
 
     ``late``: it had said something before, which is lost to this image. Aeron gives an image up and makes another one
@@ -69,14 +69,14 @@ class ImageJoined(NamedTuple):
     late: bool = False
 
 
-class ImageLeft(NamedTuple):
+class ImageUnavailable(NamedTuple):
     """A sender closed its publication, or nothing came from it for Aeron's own ten seconds."""
 
     token: int
     image: int
 
 
-class Rejected(NamedTuple):
+class PublicationRejected(NamedTuple):
     """The other side rejected what we publish; a hint by anybody, for nothing authenticates it.
 
     ``token`` is the way in that was opened together with the publication, ``session_id`` the publication's.
@@ -87,23 +87,25 @@ class Rejected(NamedTuple):
     reason: str
 
 
-class Failed(NamedTuple):
+class SubscriptionFailed(NamedTuple):
     """The driver could not open a way in; it is closed already."""
 
     token: int
     reason: str
 
 
-class Lost(NamedTuple):
+class DriverLost(NamedTuple):
     """The media driver is gone, or was started anew: everything opened through this inbox is closed. Comes once."""
 
     reason: str
 
 
-Event = Arrived | ImageJoined | ImageLeft | Rejected | Failed | Lost
+TransportEvent = (
+    MessageArrived | ImageAvailable | ImageUnavailable | PublicationRejected | SubscriptionFailed | DriverLost
+)
 
 
-class Outgoing(Protocol):
+class Publication(Protocol):
     """One way out. Not thread-safe: who shares it has a lock. A closed one answers CLOSED."""
 
     @property
@@ -147,11 +149,12 @@ class Outgoing(Protocol):
 class Inbox(Protocol):
     """All ways in of one endpoint. :meth:`poll` is for one thread, everything else for any."""
 
-    def poll(self, timeout: float) -> list[Event]:
+    def poll(self, timeout: float) -> list[TransportEvent]:
         """Return what has come, waiting at most ``timeout`` seconds for the first of it.
 
-        Messages of one image come in their order, after its ImageJoined and before its ImageLeft. It ends early, maybe
-        with nothing, when a way out opened beside it becomes ready, fails, or is connected for the first time.
+        Messages of one image come in their order, after its ImageAvailable and before its ImageUnavailable. It ends
+        early, maybe with nothing, when a publication opened beside it becomes ready, fails, or is connected for the
+        first time.
         """
 
     def wake(self) -> None:
@@ -169,7 +172,7 @@ class Inbox(Protocol):
         ``reason`` goes to the packets' source alone: as ASCII, cut at MAX_REASON_BYTES.
         """
 
-    def close_way(self, token: int) -> None:
+    def close_subscription(self, token: int) -> None:
         """Close a way in: no event of it comes any more. An unknown token is ignored."""
 
     def ready(self, token: int) -> bool:
@@ -191,7 +194,7 @@ class Inbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerAddress:
     """Where a server listens, or where a client finds it. ``host`` is an address or a name, without brackets."""
 
     media: Literal["udp", "ipc"] = "udp"
@@ -201,15 +204,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ChannelSettings:
     """How a channel is tuned. Both sides take the publisher's term length and MTU."""
 
-    term_bytes: int = DUOLOGUE_TERM_BYTES
+    term_bytes: int = LINK_TERM_BYTES
     mtu_bytes: int = MTU_BYTES
     reliable: bool = True
     max_message: int = MAX_MESSAGE_BYTES  # what a way in puts together at most; longer messages are dropped, counted
 
-    def of_branch(self, *, is_ipc: bool) -> Wishes:
+    def for_bulk_link(self, *, is_ipc: bool) -> ChannelSettings:
         """Return the same for a branch, which carries bulk.
 
         In shared memory it has longer terms and messages: what each message costs is then the limit, not the network.
@@ -224,7 +227,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class DuologueIds:
+class LinkIds:
     """The ids of a duologue, as the server assigned them: ``in`` is client to server."""
 
     session_in: int
@@ -235,27 +238,27 @@ class DuologueIds:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ChannelPair:
     """A way in and a way out that belong together."""
 
     token: int
-    outgoing: Outgoing
+    publication: Publication
 
 
-class Listening(Protocol):
+class ServerTransport(Protocol):
     """The server's side."""
 
     @property
     def inbox(self) -> Inbox:
         """Where everything arrives."""
 
-    def listen(self, place: Place, wishes: Wishes) -> int:
+    def listen(self, place: ServerAddress, channel_settings: ChannelSettings) -> int:
         """Open a handshake subscription and return its token. Raises TransportError where it cannot be bound."""
 
-    def respond(self, image: int) -> Outgoing:
+    def respond(self, image: int) -> Publication:
         """Open a publication that reaches the sender of a handshake image, and nobody else."""
 
-    def open_duologue(self, image: int, ids: DuologueIds, wishes: Wishes) -> Pair:
+    def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open both ways of a duologue with the sender of an image, of a handshake or a duologue, that still lives.
 
         Both must be ``ready`` before the client is told the ids.
@@ -265,20 +268,20 @@ class Listening(Protocol):
         """Close the inbox and every way out."""
 
 
-class Dialing(Protocol):
+class ClientTransport(Protocol):
     """The client's side, of one server."""
 
     @property
     def inbox(self) -> Inbox:
         """Where everything arrives."""
 
-    def knock(self) -> Pair:
+    def open_path(self) -> ChannelPair:
         """Open the handshake pair, with a session id never used before."""
 
-    def knock_again(self, pair: Pair) -> Pair:
+    def reopen_path(self, pair: ChannelPair) -> ChannelPair:
         """Open a new way out beside the same way in, for a pair that is rejected, or will be; its own stays open."""
 
-    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
+    def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open both ways of a duologue. The handshake pair stays open until its image has joined."""
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.addresses import Endpoint, canonical_host, canonical_interface, ip_of
+from aeron_spark.transport.addresses import HostPort, canonical_host, canonical_interface, ip_of
 from aeron_spark.transport.channel_parameters import CHECKS, FRAME_ALIGNMENT, nearest, parse_size
 
 MAX_URI_LENGTH: Final = 4095  # bytes, ChannelUri.MAX_URI_LENGTH
@@ -154,7 +154,7 @@ class ChannelUri:
         if self.media == "ipc" or self.get("endpoint") is None:
             return None
         try:
-            return Endpoint.parse(self.get("endpoint") or "").host
+            return HostPort.parse(self.get("endpoint") or "").host
         except ValueError:
             return None  # a foreign channel's: nothing is known about it
 
@@ -308,7 +308,7 @@ def _check_parameter(name: str, value: str) -> None:
 
 
 def _endpoint(text: str) -> str:
-    return str(Endpoint.parse(text))
+    return str(HostPort.parse(text))
 
 
 def _canonical_or_text(address: str) -> str:

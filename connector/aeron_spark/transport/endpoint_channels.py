@@ -16,8 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from aeron_spark.errors import InUseError, OptionError
-from aeron_spark.transport.addresses import Endpoint, canonical_host
-from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, HANDSHAKE_TERM_BYTES, MTU_BYTES, DuologueIds, Place, Wishes
+from aeron_spark.transport.addresses import HostPort, canonical_host
+from aeron_spark.transport.api import (
+    HANDSHAKE_STREAM_ID,
+    HANDSHAKE_TERM_BYTES,
+    MTU_BYTES,
+    ChannelSettings,
+    LinkIds,
+    ServerAddress,
+)
 from aeron_spark.transport.channel_parameters import MTU_MAX_BYTES
 
 Ports = tuple[int, int]  # data, control
@@ -34,10 +41,10 @@ _ADDRESS: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class EndpointAddress:
     """A place, and over shared memory the media driver's directory where one was named."""
 
-    place: Place
+    place: ServerAddress
     aeron_dir: str | None = None
 
     @property
@@ -46,12 +53,12 @@ class Address:
         return self.place.media == "ipc"
 
 
-def server_addresses(text: str, ports: Ports | None = None) -> tuple[Address, ...]:
+def server_addresses(text: str, ports: Ports | None = None) -> tuple[EndpointAddress, ...]:
     """Parse where to listen: addresses separated by commas; ``ports`` are for those that name none.
 
     Raises OptionError for what cannot be listened on, and for a place that stands there twice.
     """
-    found: list[Address] = []
+    found: list[EndpointAddress] = []
     for part in text.split(","):
         address = _parse(part.strip(), ports, own=True)
         if address.place in [one.place for one in found]:
@@ -61,7 +68,7 @@ def server_addresses(text: str, ports: Ports | None = None) -> tuple[Address, ..
     return tuple(found)
 
 
-def server_address(text: str) -> Address:
+def server_address(text: str) -> EndpointAddress:
     """Parse where a client finds its server. Raises OptionError that says what is wrong."""
     return _parse(text.strip(), None, own=False)
 
@@ -92,14 +99,14 @@ def port_pair(text: str) -> Ports:
 def address_in_use(host: str, port: int) -> InUseError:
     """Return the error of a server's port that another program has."""
     return InUseError(
-        f"cannot listen on {Endpoint(host, port)}: the address is in use",
+        f"cannot listen on {HostPort(host, port)}: the address is in use",
         remedy="Stop the program that has it, or choose another port",
     )
 
 
-def _parse(text: str, ports: Ports | None, *, own: bool) -> Address:
+def _parse(text: str, ports: Ports | None, *, own: bool) -> EndpointAddress:
     if text == IPC or text.startswith(f"{IPC}/"):
-        return Address(Place(media="ipc"), text[len(IPC) :] or None)
+        return EndpointAddress(ServerAddress(media="ipc"), text[len(IPC) :] or None)
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise OptionError(f"the address {text!r} is not host:port or host:port:control", remedy=_REMEDY)
@@ -109,7 +116,7 @@ def _parse(text: str, ports: Ports | None, *, own: bool) -> Address:
         raise OptionError(f"the address {text!r} has no IPv6 address in its brackets", remedy=_REMEDY)
     if host == EVERYWHERE and own:
         host = "::"
-    return Address(check_place(Place("udp", host, data, control), own=own))
+    return EndpointAddress(check_address(ServerAddress("udp", host, data, control), own=own))
 
 
 def _ports(text: str, match: re.Match[str], ports: Ports | None) -> Ports:
@@ -121,7 +128,7 @@ def _ports(text: str, match: re.Match[str], ports: Ports | None) -> Ports:
     return ports
 
 
-def _refuse_shared_ports(found: list[Address]) -> None:
+def _refuse_shared_ports(found: list[EndpointAddress]) -> None:
     """One socket cannot be a data port and a control port, not even of two places."""
     taken: dict[tuple[str, int], str] = {}
     for place in (one.place for one in found if not one.is_ipc):
@@ -151,7 +158,7 @@ class ClientPorts:
     host: str = "0.0.0.0"  # the system chooses the interface
 
 
-def check_place(place: Place, *, own: bool) -> Place:
+def check_address(place: ServerAddress, *, own: bool) -> ServerAddress:
     """Return ``place`` with its host canonical. Raises OptionError for ports that cannot work.
 
     ``own``: it is to be listened on here.
@@ -175,12 +182,12 @@ def check_place(place: Place, *, own: bool) -> Place:
     return replace(place, host=host)
 
 
-def handshake_in(place: Place, wishes: Wishes) -> str:
+def handshake_in(place: ServerAddress, channel_settings: ChannelSettings) -> str:
     """The server's subscription for strangers."""
-    return _channel(place, endpoint=_data(place), **_reliable(wishes))
+    return _channel(place, endpoint=_data(place), **_reliable(channel_settings))
 
 
-def answers_stream(place: Place) -> int:
+def response_stream(place: ServerAddress) -> int:
     """The stream of the server's answers to handshakes.
 
     Over shared memory all ends are on one channel: on the strangers' stream the server would hear itself.
@@ -188,7 +195,7 @@ def answers_stream(place: Place) -> int:
     return HANDSHAKE_STREAM_ID + 1 if place.media == "ipc" else HANDSHAKE_STREAM_ID
 
 
-def response_out(place: Place, image: int, session_id: int, wishes: Wishes) -> str:
+def response_out(place: ServerAddress, image: int, session_id: int, channel_settings: ChannelSettings) -> str:
     """The server's answer to the sender of ``image``."""
     return _channel(
         place,
@@ -196,18 +203,18 @@ def response_out(place: Place, image: int, session_id: int, wishes: Wishes) -> s
         control=_control(place),
         response_correlation_id=image,
         session_id=session_id,
-        **_publication(place, wishes, HANDSHAKE_TERM_BYTES, LINGER),
+        **_publication(place, channel_settings, HANDSHAKE_TERM_BYTES, LINGER),
     )
 
 
-def duologue_in(place: Place, ids: DuologueIds, wishes: Wishes) -> str:
+def link_in(place: ServerAddress, ids: LinkIds, channel_settings: ChannelSettings) -> str:
     """The server's subscription for one client."""
-    return _channel(place, endpoint=_data(place), session_id=ids.session_in, **_reliable(wishes))
+    return _channel(place, endpoint=_data(place), session_id=ids.session_in, **_reliable(channel_settings))
 
 
-def duologue_out(place: Place, ids: DuologueIds, image: int, wishes: Wishes) -> str:
+def link_out(place: ServerAddress, ids: LinkIds, image: int, channel_settings: ChannelSettings) -> str:
     """The server's publication for one client: ``image`` is its handshake's, or another duologue's."""
-    parameters = _publication(place, wishes, wishes.term_bytes, LINGER)
+    parameters = _publication(place, channel_settings, channel_settings.term_bytes, LINGER)
     if place.media == "ipc":
         return _channel(place, session_id=ids.session_out, **parameters)
     if ids.mdc_port is not None:
@@ -223,13 +230,21 @@ def duologue_out(place: Place, ids: DuologueIds, image: int, wishes: Wishes) -> 
     )
 
 
-def response_in(place: Place, ports: ClientPorts | None, wishes: Wishes) -> str:
+def response_in(place: ServerAddress, ports: ClientPorts | None, channel_settings: ChannelSettings) -> str:
     """The client's subscription for the server's answers."""
     control = _control(place)
-    return _channel(place, control_mode="response", **_receiving(place, ports), control=control, **_reliable(wishes))
+    return _channel(
+        place, control_mode="response", **_receiving(place, ports), control=control, **_reliable(channel_settings)
+    )
 
 
-def handshake_out(place: Place, ports: ClientPorts | None, subscription: int, session_id: int, wishes: Wishes) -> str:
+def handshake_out(
+    place: ServerAddress,
+    ports: ClientPorts | None,
+    subscription: int,
+    session_id: int,
+    channel_settings: ChannelSettings,
+) -> str:
     """The client's publication as a stranger, answered on ``subscription``, a registration id."""
     return _channel(
         place,
@@ -237,11 +252,13 @@ def handshake_out(place: Place, ports: ClientPorts | None, subscription: int, se
         **_sending(place, ports),
         response_correlation_id=subscription,
         session_id=session_id,
-        **_publication(place, wishes, HANDSHAKE_TERM_BYTES, PARTING),
+        **_publication(place, channel_settings, HANDSHAKE_TERM_BYTES, PARTING),
     )
 
 
-def dialed_in(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes: Wishes) -> str:
+def client_link_in(
+    place: ServerAddress, ports: ClientPorts | None, ids: LinkIds, channel_settings: ChannelSettings
+) -> str:
     """The client's subscription of its duologue."""
     if place.media == "ipc":
         return _channel(place, session_id=ids.session_out)
@@ -252,11 +269,13 @@ def dialed_in(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes:
         **_receiving(place, ports),
         control=control,
         session_id=ids.session_out,
-        **_reliable(wishes),
+        **_reliable(channel_settings),
     )
 
 
-def dialed_out(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes: Wishes, subscription: int) -> str:
+def client_link_out(
+    place: ServerAddress, ports: ClientPorts | None, ids: LinkIds, channel_settings: ChannelSettings, subscription: int
+) -> str:
     """The client's publication of its duologue, whose way in is ``subscription``, a registration id.
 
     That it names one lets the server open further response channels to whom this comes from.
@@ -267,11 +286,11 @@ def dialed_out(place: Place, ports: ClientPorts | None, ids: DuologueIds, wishes
         **_sending(place, ports),
         session_id=ids.session_in,
         response_correlation_id=None if place.media == "ipc" else subscription,
-        **_publication(place, wishes, wishes.term_bytes, LINGER),
+        **_publication(place, channel_settings, channel_settings.term_bytes, LINGER),
     )
 
 
-def _channel(place: Place, **parameters: str | int | bool | None) -> str:
+def _channel(place: ServerAddress, **parameters: str | int | bool | None) -> str:
     """Write a channel of checked parts. Over IPC there are no addresses, and only a response channel has a mode."""
     if place.media == "ipc":
         for name in ("endpoint", "control", "interface", "reliable"):
@@ -285,39 +304,41 @@ def _text(value: str | int | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _publication(place: Place, wishes: Wishes, term_bytes: int, linger: str) -> dict[str, str | int | bool | None]:
+def _publication(
+    place: ServerAddress, channel_settings: ChannelSettings, term_bytes: int, linger: str
+) -> dict[str, str | int | bool | None]:
     # a handshake's packets fit the smallest MTU, and its small terms no large one
     if term_bytes == HANDSHAKE_TERM_BYTES:
         mtu = MTU_BYTES
     else:  # shared memory has no packets: what is cut there is cut, and put together, for nothing
-        mtu = min(MTU_MAX_BYTES, term_bytes // 8) if place.media == "ipc" else wishes.mtu_bytes
-    return {"term_length": term_bytes, "mtu": mtu, "sparse": True, "linger": linger, **_reliable(wishes)}
+        mtu = min(MTU_MAX_BYTES, term_bytes // 8) if place.media == "ipc" else channel_settings.mtu_bytes
+    return {"term_length": term_bytes, "mtu": mtu, "sparse": True, "linger": linger, **_reliable(channel_settings)}
 
 
-def _reliable(wishes: Wishes) -> dict[str, bool | None]:
-    return {"reliable": None if wishes.reliable else False}
+def _reliable(channel_settings: ChannelSettings) -> dict[str, bool | None]:
+    return {"reliable": None if channel_settings.reliable else False}
 
 
-def _receiving(place: Place, ports: ClientPorts | None) -> dict[str, str | None]:
-    return {"endpoint": None if ports is None else str(Endpoint(_own_host(place, ports), ports.receive))}
+def _receiving(place: ServerAddress, ports: ClientPorts | None) -> dict[str, str | None]:
+    return {"endpoint": None if ports is None else str(HostPort(_own_host(place, ports), ports.receive))}
 
 
-def _sending(place: Place, ports: ClientPorts | None) -> dict[str, str | None]:
-    return {"interface": None if ports is None else str(Endpoint(_own_host(place, ports), ports.send))}
+def _sending(place: ServerAddress, ports: ClientPorts | None) -> dict[str, str | None]:
+    return {"interface": None if ports is None else str(HostPort(_own_host(place, ports), ports.send))}
 
 
-def _own_host(place: Place, ports: ClientPorts) -> str:
+def _own_host(place: ServerAddress, ports: ClientPorts) -> str:
     wildcard = ports.host == "0.0.0.0"
     return "::" if wildcard and ":" in place.host else ports.host
 
 
-def _data(place: Place) -> str | None:
+def _data(place: ServerAddress) -> str | None:
     return None if place.media == "ipc" else _port(place, place.data_port)
 
 
-def _control(place: Place) -> str | None:
+def _control(place: ServerAddress) -> str | None:
     return None if place.media == "ipc" else _port(place, place.control_port)
 
 
-def _port(place: Place, port: int) -> str:
-    return str(Endpoint(place.host, port))
+def _port(place: ServerAddress, port: int) -> str:
+    return str(HostPort(place.host, port))

@@ -12,26 +12,26 @@ from typing import Final
 
 from aeron_spark.errors import TransportError, UsageError
 from aeron_spark.transport import endpoint_channels
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import (
     HANDSHAKE_MAX_BYTES,
     HANDSHAKE_STREAM_ID,
     HANDSHAKE_TERM_BYTES,
     IPC,
-    Arrived,
-    DuologueIds,
-    Event,
-    Failed,
-    ImageJoined,
-    ImageLeft,
-    Lost,
+    ChannelPair,
+    ChannelSettings,
+    DriverLost,
+    ImageAvailable,
+    ImageUnavailable,
+    LinkIds,
+    MessageArrived,
     OfferResult,
-    Pair,
     Part,
-    Place,
-    Rejected,
-    SenderGone,
-    Wishes,
+    PublicationRejected,
+    SenderUnavailable,
+    ServerAddress,
+    SubscriptionFailed,
+    TransportEvent,
     ascii_reason,
 )
 from aeron_spark.transport.endpoint_channels import address_in_use
@@ -42,11 +42,11 @@ WILDCARDS: Final = frozenset({"0.0.0.0", "::"})
 
 Key = tuple[object, ...]
 
-Change = Callable[["MemoryOutgoing", bytes], Iterable[bytes]]
+Change = Callable[["MemoryPublication", bytes], Iterable[bytes]]
 
 
 @dataclass(eq=False, slots=True)
-class _Way:
+class _Subscription:
     inbox: MemoryInbox
     token: int
     key: Key
@@ -54,7 +54,7 @@ class _Way:
     max_message: int
     paused: bool = False
     address: str = ""
-    waiting: deque[tuple[float, Event]] = field(default_factory=deque)
+    waiting: deque[tuple[float, TransportEvent]] = field(default_factory=deque)
 
 
 @dataclass(eq=False, slots=True)
@@ -62,8 +62,8 @@ class Image:
     """One publication as one way in hears it."""
 
     id: int
-    outgoing: MemoryOutgoing
-    way: _Way
+    publication: MemoryPublication
+    way: _Subscription
     unread: int = 0
 
 
@@ -83,8 +83,8 @@ class MemoryNetwork:
         self._window = window
         self._cut = False
         self._numbers = itertools.count(1)
-        self.ways: list[_Way] = []
-        self.outgoing: list[MemoryOutgoing] = []
+        self.ways: list[_Subscription] = []
+        self.publications: list[MemoryPublication] = []
         self.images: dict[int, Image] = {}
         self.lock = threading.RLock()
 
@@ -104,89 +104,91 @@ class MemoryNetwork:
     def lose_driver(self, inbox: MemoryInbox, reason: str = "the media driver ended") -> None:
         """End the driver that ``inbox`` uses, and everything opened through it."""
         with self.lock:
-            for outgoing in [one for one in self.outgoing if one.inbox is inbox]:
-                outgoing.close()
+            for publication in [one for one in self.publications if one.inbox is inbox]:
+                publication.close()
             for way in [one for one in self.ways if one.inbox is inbox]:
-                self.close_way_of(way)
+                self.close_subscription_of(way)
             inbox.lost = True
-            inbox.extra.append(Lost(reason))
+            inbox.extra.append(DriverLost(reason))
             inbox.arrived.notify_all()
 
     def number(self) -> int:
         """Return a number that was never given before."""
         return next(self._numbers)
 
-    def open_way(self, way: _Way) -> None:
+    def open_subscription(self, way: _Subscription) -> None:
         with self.lock:
             if self.refusal:
-                way.inbox.extra.append(Failed(way.token, self.refusal))
+                way.inbox.extra.append(SubscriptionFailed(way.token, self.refusal))
                 way.inbox.arrived.notify_all()
                 return
             self.ways.append(way)
             self._match()
 
-    def close_way_of(self, way: _Way) -> None:
+    def close_subscription_of(self, way: _Subscription) -> None:
         with self.lock:
             way.waiting.clear()
             self.ways.remove(way)
             for link in [one for one in self.images.values() if one.way is way]:
                 self._forget(link)
 
-    def open_outgoing(self, outgoing: MemoryOutgoing) -> None:
+    def open_publication(self, publication: MemoryPublication) -> None:
         with self.lock:
-            outgoing.failure = self.refusal
+            publication.failure = self.refusal
             if not self.refusal:
-                self.outgoing.append(outgoing)
+                self.publications.append(publication)
                 self._match()
 
-    def close_outgoing(self, outgoing: MemoryOutgoing) -> None:
+    def close_publication(self, publication: MemoryPublication) -> None:
         with self.lock:
-            if outgoing in self.outgoing:
-                self.outgoing.remove(outgoing)
-            if outgoing.image is not None:
-                self._unlink(outgoing.image)
+            if publication in self.publications:
+                self.publications.remove(publication)
+            if publication.image is not None:
+                self._unlink(publication.image)
 
     def _match(self) -> None:
-        for outgoing in self.outgoing:
-            if outgoing.image is not None or self._cut or outgoing.rejected:
+        for publication in self.publications:
+            if publication.image is not None or self._cut or publication.rejected:
                 continue
             for way in self.ways:
-                if _hears(way, outgoing):
-                    link = Image(self.number(), outgoing, way)
-                    self.images[link.id] = outgoing.image = link
-                    outgoing.inbox.wake()  # it is connected
-                    late = outgoing.said
-                    self._send(way, ImageJoined(way.token, link.id, outgoing.session_id, outgoing.source, late))
+                if _hears(way, publication):
+                    link = Image(self.number(), publication, way)
+                    self.images[link.id] = publication.image = link
+                    publication.inbox.wake()  # it is connected
+                    late = publication.said
+                    self._send(
+                        way, ImageAvailable(way.token, link.id, publication.session_id, publication.source, late)
+                    )
                     break
 
     def _forget(self, link: Image) -> None:
         del self.images[link.id]
-        link.outgoing.image = None
+        link.publication.image = None
 
     def _unlink(self, link: Image) -> None:
         self._forget(link)
-        self._send(link.way, ImageLeft(link.way.token, link.id))
+        self._send(link.way, ImageUnavailable(link.way.token, link.id))
 
-    def _send(self, way: _Way, event: Event) -> None:
+    def _send(self, way: _Subscription, event: TransportEvent) -> None:
         way.waiting.append((self.clock() + self.delay, event))
         way.inbox.arrived.notify_all()
 
-    def _offer(self, outgoing: MemoryOutgoing, message: bytes) -> OfferResult | None:
+    def _offer(self, publication: MemoryPublication, message: bytes) -> OfferResult | None:
         with self.lock:
-            link = outgoing.image
-            if outgoing.closed:
+            link = publication.image
+            if publication.closed:
                 return OfferResult.CLOSED
             if link is None:
                 return OfferResult.NOT_CONNECTED
-            if outgoing.held or (link.unread and link.unread + len(message) > self._window):
+            if publication.held or (link.unread and link.unread + len(message) > self._window):
                 return OfferResult.BACK_PRESSURED
-            outgoing.said = True
-            for arriving in (message,) if self.change is None else self.change(outgoing, message):
+            publication.said = True
+            for arriving in (message,) if self.change is None else self.change(publication, message):
                 if len(arriving) > link.way.max_message:
                     link.way.inbox.dropped += 1
                 else:
                     link.unread += len(arriving)
-                    self._send(link.way, Arrived(link.way.token, link.id, memoryview(arriving)))
+                    self._send(link.way, MessageArrived(link.way.token, link.id, memoryview(arriving)))
             return None
 
     def reject_image(self, inbox: MemoryInbox, image: int, reason: str) -> None:
@@ -194,20 +196,22 @@ class MemoryNetwork:
             link = self.images.get(image)
             if link is None or link.way.inbox is not inbox:
                 return
-            outgoing = link.outgoing
-            outgoing.rejected = True
+            publication = link.publication
+            publication.rejected = True
             self._unlink(link)
-            told = next((way for way in self.ways if way.inbox is outgoing.inbox and way.token == outgoing.token), None)
+            told = next(
+                (way for way in self.ways if way.inbox is publication.inbox and way.token == publication.token), None
+            )
             if told is not None:
-                self._send(told, Rejected(told.token, outgoing.session_id, ascii_reason(reason)))
+                self._send(told, PublicationRejected(told.token, publication.session_id, ascii_reason(reason)))
 
-    def take(self, inbox: MemoryInbox) -> list[Event]:
+    def take(self, inbox: MemoryInbox) -> list[TransportEvent]:
         found, inbox.extra = inbox.extra, []
         now = self.clock()
         for way in inbox.ways.values():
             while way.waiting and way.waiting[0][0] <= now:
                 event = way.waiting[0][1]
-                if isinstance(event, Arrived):
+                if isinstance(event, MessageArrived):
                     if way.paused:
                         break
                     if event.image in self.images:
@@ -217,7 +221,7 @@ class MemoryNetwork:
         return found
 
 
-class MemoryOutgoing:
+class MemoryPublication:
     """Implements ``transport.port.Outgoing``. ``held`` makes it answer as if the other side were slow."""
 
     def __init__(self, network: MemoryNetwork, inbox: MemoryInbox, token: int, key: Key, session_id: int) -> None:
@@ -236,12 +240,12 @@ class MemoryOutgoing:
         self._network = network
         self._closed = False
 
-    def open(self, *, source: str, term_bytes: int) -> MemoryOutgoing:
+    def open(self, *, source: str, term_bytes: int) -> MemoryPublication:
         """Open it: it sends from ``source``."""
         self.source = source
         self.local_address = "" if source == IPC else source
         self.max_message = term_bytes // 8
-        self._network.open_outgoing(self)
+        self._network.open_publication(self)
         return self
 
     @property
@@ -278,7 +282,7 @@ class MemoryOutgoing:
         """Close it; closing twice does nothing."""
         if not self._closed:
             self._closed = True
-            self._network.close_outgoing(self)
+            self._network.close_publication(self)
 
 
 class MemoryInbox:
@@ -287,8 +291,8 @@ class MemoryInbox:
     def __init__(self, network: MemoryNetwork) -> None:
         self.dropped = 0
         self.lost = False
-        self.extra: list[Event] = []
-        self.ways: dict[int, _Way] = {}
+        self.extra: list[TransportEvent] = []
+        self.ways: dict[int, _Subscription] = {}
         self.arrived = threading.Condition(network.lock)
         self._network = network
         self._woken = False
@@ -304,13 +308,13 @@ class MemoryInbox:
         if self.closed:
             raise TransportError("the inbox is closed", remedy="Make a new one.")
         token = self._network.number()
-        way = _Way(self, token, key or ("answer", id(self), token), session_id, max_message, address=address)
+        way = _Subscription(self, token, key or ("answer", id(self), token), session_id, max_message, address=address)
         with self._network.lock:
             self.ways[way.token] = way
-            self._network.open_way(way)
+            self._network.open_subscription(way)
         return way.token
 
-    def poll(self, timeout: float) -> list[Event]:
+    def poll(self, timeout: float) -> list[TransportEvent]:
         """Return what has come, waiting at most ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         with self.arrived:
@@ -343,12 +347,12 @@ class MemoryInbox:
         """Refuse a sender; an unknown image is ignored."""
         self._network.reject_image(self, image, reason)
 
-    def close_way(self, token: int) -> None:
+    def close_subscription(self, token: int) -> None:
         """Close a way in; an unknown token is ignored."""
         with self._network.lock:
             way = self.ways.pop(token, None)
             if way is not None and way in self._network.ways:
-                self._network.close_way_of(way)
+                self._network.close_subscription_of(way)
 
     def ready(self, token: int) -> bool:
         """Whether this way in was opened."""
@@ -362,33 +366,33 @@ class MemoryInbox:
         """Close every way in."""
         self._closed = True
         for token in list(self.ways):
-            self.close_way(token)
+            self.close_subscription(token)
         self.wake()
 
 
-def _hears(way: _Way, outgoing: MemoryOutgoing) -> bool:
-    if way.session_id not in (None, outgoing.session_id):
+def _hears(way: _Subscription, publication: MemoryPublication) -> bool:
+    if way.session_id not in (None, publication.session_id):
         return False
-    if way.key == outgoing.key:
+    if way.key == publication.key:
         return True
-    match way.key, outgoing.key:
+    match way.key, publication.key:
         case ("in", medium, str(host), *rest), ("in", other, str(wanted), *there) if medium == other and rest == there:
             return host in WILDCARDS and (host == "::" or ":" not in wanted)
     return False
 
 
-class MemoryListening:
+class MemoryServerTransport:
     """Implements ``transport.port.Listening``."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self.network = network
         self.inbox = MemoryInbox(network)
-        self._places: dict[int, Place] = {}
-        self._duologues: dict[int, Place] = {}
+        self._places: dict[int, ServerAddress] = {}
+        self._duologues: dict[int, ServerAddress] = {}
 
-    def listen(self, place: Place, wishes: Wishes) -> int:
+    def listen(self, place: ServerAddress, channel_settings: ChannelSettings) -> int:
         """Open a handshake subscription. Raises InUseError where another server listens there."""
-        place = endpoint_channels.check_place(place, own=True)
+        place = endpoint_channels.check_address(place, own=True)
         key = _data_key(place, HANDSHAKE_STREAM_ID)
         with self.network.lock:
             taken = any(way.key == key and way.inbox is not self.inbox for way in self.network.ways)
@@ -400,88 +404,90 @@ class MemoryListening:
         self._places[token] = place
         return token
 
-    def respond(self, image: int) -> MemoryOutgoing:
+    def respond(self, image: int) -> MemoryPublication:
         """Open a publication that reaches the sender of a handshake image, and nobody else."""
         link, place = self._known(image)
-        key = ("answer", id(link.outgoing.inbox), link.outgoing.token)
-        outgoing = MemoryOutgoing(self.network, self.inbox, 0, key, self.network.number())
-        return outgoing.open(source=_control(place), term_bytes=HANDSHAKE_TERM_BYTES)
+        key = ("answer", id(link.publication.inbox), link.publication.token)
+        publication = MemoryPublication(self.network, self.inbox, 0, key, self.network.number())
+        return publication.open(source=_control(place), term_bytes=HANDSHAKE_TERM_BYTES)
 
-    def open_duologue(self, image: int, ids: DuologueIds, wishes: Wishes) -> Pair:
+    def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open both ways of a duologue."""
         _, place = self._known(image)
         address = _address(place, place.data_port)
-        token = self.inbox.add(_data_key(place, ids.stream_in), ids.session_in, wishes.max_message, address=address)
+        token = self.inbox.add(
+            _data_key(place, ids.stream_in), ids.session_in, channel_settings.max_message, address=address
+        )
         self._duologues[token] = place
-        outgoing = MemoryOutgoing(self.network, self.inbox, token, ("out", ids.stream_out), ids.session_out)
-        return Pair(token, outgoing.open(source=_control(place), term_bytes=wishes.term_bytes))
+        publication = MemoryPublication(self.network, self.inbox, token, ("out", ids.stream_out), ids.session_out)
+        return ChannelPair(token, publication.open(source=_control(place), term_bytes=channel_settings.term_bytes))
 
     def close(self) -> None:
         """Close the inbox and every way out."""
         _close(self.network, self.inbox)
 
-    def _known(self, image: int) -> tuple[Image, Place]:
+    def _known(self, image: int) -> tuple[Image, ServerAddress]:
         link = self.network.images.get(image)
         place = None if link is None else self._places.get(link.way.token) or self._duologues.get(link.way.token)
         if link is None or link.way.inbox is not self.inbox or place is None:
-            raise SenderGone("the sender of a handshake has gone", remedy="It may come again.")
+            raise SenderUnavailable("the sender of a handshake has gone", remedy="It may come again.")
         return link, place
 
 
-class MemoryDialing:
+class MemoryClientTransport:
     """Implements ``transport.port.Dialing`` for a client at ``source``."""
 
-    def __init__(self, network: MemoryNetwork, place: Place, *, source: str = "192.0.2.1:40000") -> None:
+    def __init__(self, network: MemoryNetwork, place: ServerAddress, *, source: str = "192.0.2.1:40000") -> None:
         self.network = network
-        self.place = endpoint_channels.check_place(place, own=False)
+        self.place = endpoint_channels.check_address(place, own=False)
         self.source = IPC if place.media == "ipc" else source
         self.inbox = MemoryInbox(network)
 
-    def knock(self) -> Pair:
+    def open_path(self) -> ChannelPair:
         """Open the handshake pair."""
         token = self.inbox.add(None, None, HANDSHAKE_MAX_BYTES, address=self._address())
-        return Pair(token, self._knocking(token))
+        return ChannelPair(token, self._path(token))
 
-    def knock_again(self, pair: Pair) -> Pair:
+    def reopen_path(self, pair: ChannelPair) -> ChannelPair:
         """Open a new way out beside the same way in."""
-        return Pair(pair.token, self._knocking(pair.token))
+        return ChannelPair(pair.token, self._path(pair.token))
 
-    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
+    def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         """Open both ways of a duologue."""
         out: Key = ("out", ids.stream_out)
-        token = self.inbox.add(out, ids.session_out, wishes.max_message, address=self._address())
+        token = self.inbox.add(out, ids.session_out, channel_settings.max_message, address=self._address())
         key = _data_key(self.place, ids.stream_in)
-        outgoing = MemoryOutgoing(self.network, self.inbox, token, key, ids.session_in)
-        return Pair(token, outgoing.open(source=self.source, term_bytes=wishes.term_bytes))
+        publication = MemoryPublication(self.network, self.inbox, token, key, ids.session_in)
+        return ChannelPair(token, publication.open(source=self.source, term_bytes=channel_settings.term_bytes))
 
     def close(self) -> None:
         """Close the inbox and every way out."""
         _close(self.network, self.inbox)
 
-    def _knocking(self, token: int) -> MemoryOutgoing:
+    def _path(self, token: int) -> MemoryPublication:
         key = _data_key(self.place, HANDSHAKE_STREAM_ID)
-        outgoing = MemoryOutgoing(self.network, self.inbox, token, key, self.network.number())
-        return outgoing.open(source=self.source, term_bytes=HANDSHAKE_TERM_BYTES)
+        publication = MemoryPublication(self.network, self.inbox, token, key, self.network.number())
+        return publication.open(source=self.source, term_bytes=HANDSHAKE_TERM_BYTES)
 
     def _address(self) -> str:
         return "" if self.source == IPC else self.source
 
 
-def _data_key(place: Place, stream_id: int) -> Key:
+def _data_key(place: ServerAddress, stream_id: int) -> Key:
     if place.media == "ipc":
         return "in", "ipc", "", 0, stream_id
     return "in", "udp", place.host, place.data_port, stream_id
 
 
-def _address(place: Place, port: int) -> str:
-    return "" if place.media == "ipc" else str(Endpoint(place.host, port))
+def _address(place: ServerAddress, port: int) -> str:
+    return "" if place.media == "ipc" else str(HostPort(place.host, port))
 
 
-def _control(place: Place) -> str:
+def _control(place: ServerAddress) -> str:
     return _address(place, place.control_port) or IPC
 
 
 def _close(network: MemoryNetwork, inbox: MemoryInbox) -> None:
-    for outgoing in [one for one in network.outgoing if one.inbox is inbox]:
-        outgoing.close()
+    for publication in [one for one in network.publications if one.inbox is inbox]:
+        publication.close()
     inbox.close()

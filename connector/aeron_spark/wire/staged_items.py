@@ -74,7 +74,7 @@ GROUP_HEAD: Final = struct.Struct(
 )
 
 
-class Kind(IntEnum):
+class ItemKind(IntEnum):
     """What an item holds."""
 
     VALUES = 1
@@ -139,7 +139,7 @@ def encode_values_item(values: pa.Array[Any], reserved: pa.Array[Any] | None = N
     if reserved is not None:
         head += _reserved(reserved, len(values))
     data = values.buffers()[2]
-    return _item(Kind.VALUES, len(values), head, [] if data is None else [data.slice(begin, size)])
+    return _item(ItemKind.VALUES, len(values), head, [] if data is None else [data.slice(begin, size)])
 
 
 def encode_group_item(header: Header, payload: Payload | Sequence[pa.Buffer]) -> list[pa.Buffer]:
@@ -155,10 +155,10 @@ def encode_group_item(header: Header, payload: Payload | Sequence[pa.Buffer]) ->
     head = GROUP_HEAD.pack(
         header.content, len(writer), header.partition, header.published_ns, header.batch, header.row
     ) + _padded(writer)
-    return _item(Kind.GROUP, header.rows, head, parts)
+    return _item(ItemKind.GROUP, header.rows, head, parts)
 
 
-def _item(kind: Kind, rows: int, head: bytes, parts: list[pa.Buffer]) -> list[pa.Buffer]:
+def _item(kind: ItemKind, rows: int, head: bytes, parts: list[pa.Buffer]) -> list[pa.Buffer]:
     length = len(head) + sum(part.size for part in parts)
     gap = bytes(-length % ALIGNMENT)
     buffers = [pa.py_buffer(ITEM.pack(kind, rows, length) + head), *(part for part in parts if part.size)]
@@ -230,9 +230,9 @@ def items_so_far(stage: pa.Buffer, begin: int = 0) -> Iterator[tuple[int, Item]]
 
 
 def _read_body(at: int, kind: int, rows: int, body: pa.Buffer) -> Item:
-    if kind == Kind.VALUES:
+    if kind == ItemKind.VALUES:
         return _read_values(at, rows, body)
-    if kind == Kind.GROUP:
+    if kind == ItemKind.GROUP:
         return _read_group(at, rows, body)
     raise _broken(at, f"its kind is {kind}, neither 1 (values) nor 2 (group)")
 

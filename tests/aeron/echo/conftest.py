@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import own_driver
 
 PORTS = 200  # in a row, for a server of many clients
@@ -30,12 +30,12 @@ def there(run_name: str) -> Iterator[Client]:
 
 
 @pytest.fixture
-def listen() -> Endpoint:
+def listen() -> HostPort:
     """Where a server may listen: the ports from there on are free, too."""
     while True:
         base = 20_000 + secrets.randbelow(12_000)  # below what the system hands out
         if all(_free(port) for port in (base, base + 1, base + 10, base + PORTS)):
-            return Endpoint("127.0.0.1", base)
+            return HostPort("127.0.0.1", base)
 
 
 def _free(port: int) -> bool:

@@ -10,31 +10,31 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.polled_images import Listening, Talking
+from aeron_spark.aeron.polled_images import BytesPublication, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.conversation import conversation, drive
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RefusedError, WaitTimeout
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import LARGEST, FakeServer, Seen, own_driver, say, serving, until
 from tests.ending import FOR_EVER, ends
 
 STEP = 1.0  # seconds that these tests give a step, instead of 10
 PATIENCE = 60.0  # seconds, for as many drivers on a machine that does other things
-DUOLOGUE = texts.Place(0, 0, 4711)
+DUOLOGUE = texts.EchoAddress(0, 0, 4711)
 
 Steps = Generator[None, None, object]
 
 
 @pytest.fixture
-def fake(here: Client, listen: Endpoint) -> Iterator[FakeServer]:
+def fake(here: Client, listen: HostPort) -> Iterator[FakeServer]:
     server = FakeServer(here, listen, listen.port + 1)
     yield server
     server.close()
 
 
 @contextlib.contextmanager
-def asking(there: Client, listen: Endpoint, step_seconds: float = STEP) -> Iterator[Client2]:
+def asking(there: Client, listen: HostPort, step_seconds: float = STEP) -> Iterator[Client2]:
     client = Client2(there, listen, listen.port + 1, step_seconds=step_seconds)
     try:
         yield client
@@ -62,7 +62,7 @@ def answering(fake: FakeServer, answer: Callable[[int, int], bytes]) -> Callable
     return poll
 
 
-def test_row_86_two_clients_have_two_keys(fake: FakeServer, there: Client, listen: Endpoint) -> None:
+def test_row_86_two_clients_have_two_keys(fake: FakeServer, there: Client, listen: HostPort) -> None:
     heard = []
     for _ in range(2):
         with asking(there, listen) as client:
@@ -78,11 +78,13 @@ def test_row_86_two_clients_have_two_keys(fake: FakeServer, there: Client, liste
     assert len(set(heard)) == 2
 
 
-def test_row_94_an_error_in_the_duologue_ends_the_client(fake: FakeServer, there: Client, listen: Endpoint) -> None:
+def test_row_94_an_error_in_the_duologue_ends_the_client(fake: FakeServer, there: Client, listen: HostPort) -> None:
     data, control = listen.port + 10, listen.port + 11
-    place = texts.Place(data, control, 4711)
-    talking = Talking(fake.client, channels.fanning_out(Endpoint(listen.host, control), 4711), texts.STREAM_ID)
-    hearing = Listening(fake.client, channels.receiving(Endpoint(listen.host, data), 4711), texts.STREAM_ID, LARGEST)
+    place = texts.EchoAddress(data, control, 4711)
+    talking = BytesPublication(fake.client, channels.fanning_out(HostPort(listen.host, control), 4711), texts.STREAM_ID)
+    hearing = PolledSubscription(
+        fake.client, channels.receiving(HostPort(listen.host, data), 4711), texts.STREAM_ID, LARGEST
+    )
     welcome = answering(fake, lambda session_id, key: texts.connect(session_id, key, place))
 
     def poll() -> None:
@@ -96,19 +98,19 @@ def test_row_94_an_error_in_the_duologue_ends_the_client(fake: FakeServer, there
     try:
         with asking(there, listen) as client, pytest.raises(RefusedError, match="you are too loud"):
             both(conversation(client, [b"soft", b"loud"], 0.0, seen), poll)
-        assert [echo.text for echo in seen.of(reports.Echoed)] == ["soft"]
+        assert [echo.text for echo in seen.of(reports.EchoReceived)] == ["soft"]
     finally:
         hearing.close()
         talking.close()
 
 
-def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Client, listen: HostPort) -> None:
     seen = Seen()
     server = Server2(here, Server2Settings(listen, listen.port + 1, listen.port + 10), lambda event: None)
     with asking(there, listen) as client:
         steps = conversation(client, [b"one", b"two"], FOR_EVER, seen)  # it pauses until then, unless it notices
         with serving(server):
-            drive(steps, lambda: bool(seen.of(reports.Echoed)))
+            drive(steps, lambda: bool(seen.of(reports.EchoReceived)))
         with pytest.raises(ConnectError, match="was closed"):
             ends(lambda: drive(steps, lambda: False), "a conversation whose server has gone")
 
@@ -128,7 +130,7 @@ def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Cl
 def test_what_a_server_answers_is_told(
     fake: FakeServer,
     there: Client,
-    listen: Endpoint,
+    listen: HostPort,
     answer: Callable[[int, int], bytes],
     error: type[AeronSparkError],
     says: str,
@@ -137,8 +139,8 @@ def test_what_a_server_answers_is_told(
         both(client.connecting(), answering(fake, lambda session, key: answer(session, key)[: 8 << 10]))
 
 
-def test_row_96_what_is_said_to_others_is_ignored(fake: FakeServer, there: Client, listen: Endpoint) -> None:
-    place = texts.Place(listen.port + 10, listen.port + 11, 4711)
+def test_row_96_what_is_said_to_others_is_ignored(fake: FakeServer, there: Client, listen: HostPort) -> None:
+    place = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
     said = []
 
     def other(session_id: int, key: int) -> bytes:
@@ -151,12 +153,12 @@ def test_row_96_what_is_said_to_others_is_ignored(fake: FakeServer, there: Clien
     assert len(said) == 1
 
 
-def test_row_96_each_step_is_named_when_its_time_is_over(fake: FakeServer, there: Client, listen: Endpoint) -> None:
-    place = texts.Place(listen.port + 10, listen.port + 11, 4711)
+def test_row_96_each_step_is_named_when_its_time_is_over(fake: FakeServer, there: Client, listen: HostPort) -> None:
+    place = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
     with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue subscription'"):
         both(client.connecting(), answering(fake, lambda session, key: texts.connect(session, key, place)))
-    control = Endpoint(listen.host, place.control_port)
-    talking = Talking(fake.client, channels.fanning_out(control, place.session_id), texts.STREAM_ID)
+    control = HostPort(listen.host, place.control_port)
+    talking = BytesPublication(fake.client, channels.fanning_out(control, place.session_id), texts.STREAM_ID)
     try:
         with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue publication'"):
             both(client.connecting(), answering(fake, lambda session, key: texts.connect(session, key, place)))
@@ -167,7 +169,7 @@ def test_row_96_each_step_is_named_when_its_time_is_over(fake: FakeServer, there
         drive(client.connecting(), lambda: False)
 
 
-def test_row_96_a_dead_port_is_given_ten_seconds(there: Client, listen: Endpoint) -> None:
+def test_row_96_a_dead_port_is_given_ten_seconds(there: Client, listen: HostPort) -> None:
     client = Client2(there, listen, listen.port + 1)  # the time that users get
     began = time.monotonic()
     try:
@@ -181,7 +183,7 @@ def test_row_96_a_dead_port_is_given_ten_seconds(there: Client, listen: Endpoint
 # forty drivers and clients that look each millisecond take all of two cores, and what runs beside them fails
 @pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.soak)])
 def test_row_97_clients_on_drivers_of_their_own_have_sessions_of_their_own(
-    here: Client, listen: Endpoint, run_name: str, count: int
+    here: Client, listen: HostPort, run_name: str, count: int
 ) -> None:
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, clients=count, per_address=0)
     seen, joined = Seen(), Seen()
@@ -201,7 +203,7 @@ def test_row_97_clients_on_drivers_of_their_own_have_sessions_of_their_own(
             return not waiting
 
         until(all_done, "all clients to be echoed", 2 * PATIENCE)
-    assert len(joined.of(reports.Echoed)) == count
-    sessions = {event.session_id for event in joined.of(reports.Connected)}
+    assert len(joined.of(reports.EchoReceived)) == count
+    sessions = {event.session_id for event in joined.of(reports.ClientConnected)}
     assert len(sessions) == count
-    assert {event.session_id for event in seen.of(reports.Opened)} == sessions
+    assert {event.session_id for event in seen.of(reports.DuologueOpened)} == sessions

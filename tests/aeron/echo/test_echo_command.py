@@ -16,7 +16,7 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron import counters
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from tests.cli.conftest import CONNECTOR, own  # noqa: F401  (a fixture)
 from tests.cli.conftest import run as run_here
 
@@ -64,7 +64,7 @@ def shared(run_name: str) -> Iterator[Path]:
     node.stop(aeron_dir, force=True, timeout=30)
 
 
-def server(listen: Endpoint, aeron_dir: Path, *more: str) -> subprocess.Popen[str]:
+def server(listen: HostPort, aeron_dir: Path, *more: str) -> subprocess.Popen[str]:
     process = begin("server", "--listen", str(listen), "--aeron-dir", str(aeron_dir), "--json", *more)
     assert line(process)["event"] == "listening"
     return process
@@ -78,7 +78,7 @@ def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 @pytest.mark.full("five processes, each with a JVM; the tests below run the commands in one process")
-def test_row_85_two_processes_talk(shared: Path, listen: Endpoint) -> None:
+def test_row_85_two_processes_talk(shared: Path, listen: HostPort) -> None:
     serving = server(listen, shared, "--duologue-ports", str(listen.port + 10), "--clients", "2", "--per-address", "1")
     to = ["client", "--connect", str(listen), "--aeron-dir", str(shared)]
     code, out, err = finish(*to, "--count", "3", "--interval", "0.05", "--json")
@@ -98,7 +98,7 @@ def test_row_85_two_processes_talk(shared: Path, listen: Endpoint) -> None:
     stop(serving, signal.SIGINT)
 
 
-def test_row_82_two_processes_talk_echo_1(shared: Path, listen: Endpoint) -> None:
+def test_row_82_two_processes_talk_echo_1(shared: Path, listen: HostPort) -> None:
     serving = server(listen, shared, "--protocol", "1")
     to = ["client", "--protocol", "1", "--connect", str(listen), "--aeron-dir", str(shared)]
     code, out, err = run(*to, "--count", "5", "--interval", "0.05", "--json")
@@ -111,7 +111,7 @@ def test_row_82_two_processes_talk_echo_1(shared: Path, listen: Endpoint) -> Non
     stop(serving, signal.SIGTERM)
 
 
-def test_row_96_a_client_without_a_server_fails_and_says_where(shared: Path, listen: Endpoint) -> None:
+def test_row_96_a_client_without_a_server_fails_and_says_where(shared: Path, listen: HostPort) -> None:
     to = ["--connect", str(listen), "--aeron-dir", str(shared), "--timeout", "0.5"]
     code, out, err = run("client", *to)
     assert (code, out) == (1, "")
@@ -122,7 +122,7 @@ def test_row_96_a_client_without_a_server_fails_and_says_where(shared: Path, lis
 
 
 @pytest.mark.full("a node and two programs; row 85 ends both sides by a signal, too")
-def test_row_100_sigterm_ends_it_soon_and_whole(own: Path, listen: Endpoint) -> None:  # noqa: F811
+def test_row_100_sigterm_ends_it_soon_and_whole(own: Path, listen: HostPort) -> None:  # noqa: F811
     serving = server(listen, own, "--duologue-ports", str(listen.port + 10))
     asking = begin("client", "--connect", str(listen), "--aeron-dir", str(own), "--json")
     assert [line(asking)["event"] for _ in range(2)] == ["connected", "echo"]

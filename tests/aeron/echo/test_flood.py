@@ -18,7 +18,7 @@ from aeron_spark.echo import channels, reports
 from aeron_spark.echo.conversation import conversation, drive
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.echo.reports import AT_ONCE
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import Hand, Seen, come, own_driver, say, sender, serving, until
 from tests.aeron.guard.frames import SEND_SETUP, status_message, strangers
 from tests.leaks import SHARED_MEMORY
@@ -51,7 +51,7 @@ def guarded(run_name: str) -> Iterator[Client]:
 
 
 @contextlib.contextmanager
-def flooding(client: Client, listen: Endpoint) -> Iterator[list[int]]:
+def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
     """Send what is no HELLO to all-clients, as fast as it is taken; how many were taken."""
     all_talking = [sender(client, listen, source=FLOODER) for _ in range(SESSIONS)]
     until(lambda: all(talking.connected for talking in all_talking), "the flood's publications")
@@ -76,7 +76,7 @@ def flooding(client: Client, listen: Endpoint) -> Iterator[list[int]]:
 
 
 def test_finding_c16_a_newcomer_is_echoed_beside_a_flood_which_the_server_reports_a_few_times(
-    guarded: Client, there: Client, listen: Endpoint
+    guarded: Client, there: Client, listen: HostPort
 ) -> None:
     seen = Seen()
     server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), seen)
@@ -93,7 +93,7 @@ def test_finding_c16_a_newcomer_is_echoed_beside_a_flood_which_the_server_report
 
 
 def test_finding_c16_the_guard_leaves_a_duologue_to_its_client(
-    guarded: Client, there: Client, listen: Endpoint, run_name: str
+    guarded: Client, there: Client, listen: HostPort, run_name: str
 ) -> None:
     seen = Seen()
     server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), seen)
@@ -116,10 +116,10 @@ def test_finding_c16_the_guard_leaves_a_duologue_to_its_client(
 
 
 def test_finding_c16_the_guard_limits_who_joins_what_all_clients_hear(
-    guarded: Client, there: Client, listen: Endpoint
+    guarded: Client, there: Client, listen: HostPort
 ) -> None:
     server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Seen())
-    control = Endpoint(listen.host, listen.port + 1)
+    control = HostPort(listen.host, listen.port + 1)
     refused = read_drops(guarded.aeron_dir).get("sending: source", 0)
     with serving(server), crowd(control, channels.RULES.destinations_per_source + 1) as join:
 
@@ -136,7 +136,7 @@ def test_finding_c16_the_guard_limits_who_joins_what_all_clients_hear(
 
 
 @contextlib.contextmanager
-def crowd(control: Endpoint, receivers: int) -> Iterator[Callable[[], None]]:
+def crowd(control: HostPort, receivers: int) -> Iterator[Callable[[], None]]:
     """Yield what asks, as so many receivers of one address, for all that is published at ``control``."""
     with strangers(1, control.port, first=60) as (stranger,):
         asking = [status_message(0, 0, number, term=0, flags=SEND_SETUP) for number in range(receivers)]

@@ -14,7 +14,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.echo import reports
 from aeron_spark.echo.conversation import conversation, drive
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import Hand, Seen, come, never, nothing_comes, own_driver, say, serving, until
 
 STEP = 1.5  # seconds that these tests give a client, instead of 10
@@ -43,7 +43,7 @@ class Place:
 
 @contextlib.contextmanager
 def place(
-    here: Client, there: Client, listen: Endpoint, *, step_seconds: float = STEP, **limits: int
+    here: Client, there: Client, listen: HostPort, *, step_seconds: float = STEP, **limits: int
 ) -> Iterator[Place]:
     seen = Seen()
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, **limits)
@@ -57,7 +57,7 @@ def place(
                 hand.close()
 
 
-def test_row_85_a_client_is_introduced_and_echoed(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_85_a_client_is_introduced_and_echoed(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         seen = Seen()
         client = Client2(there, listen, listen.port + 1)
@@ -66,14 +66,14 @@ def test_row_85_a_client_is_introduced_and_echoed(here: Client, there: Client, l
             assert drive(conversation(client, payloads, 0.0, seen), lambda: False) == len(payloads)
         finally:
             client.close()
-        assert len(seen.of(reports.Connected)) == 1
-        assert [echo.text for echo in seen.of(reports.Echoed)][:3] == ["one", "", "zwölf €"]
+        assert len(seen.of(reports.ClientConnected)) == 1
+        assert [echo.text for echo in seen.of(reports.EchoReceived)][:3] == ["one", "", "zwölf €"]
         running.gone()
-    (ended,) = running.seen.of(reports.Ended)
+    (ended,) = running.seen.of(reports.ClientEnded)
     assert (ended.echoes, ended.reason) == (5, "its client left")
 
 
-def test_row_86_the_answer_has_the_reference_s_grammar(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_86_the_answer_has_the_reference_s_grammar(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         for key in (0xDEADBEEF, 0, 0xFFFFFFFF):
             hand = running.hand()
@@ -84,7 +84,7 @@ def test_row_86_the_answer_has_the_reference_s_grammar(here: Client, there: Clie
             assert {int(found[1]), int(found[2])} <= set(range(listen.port + 10, listen.port + 26))
 
 
-def test_row_87_every_bad_hello_is_answered(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_87_every_bad_hello_is_answered(here: Client, there: Client, listen: HostPort) -> None:
     bad = ["HELLO", "HELLO xyz", "HELLO abcdef", "HELLO 12 ", "HELLO 123456789", "HELLO 1\n", "", "x" * 20_000, "ä"]
     with place(here, there, listen) as running:
         hand = running.hand()
@@ -94,7 +94,7 @@ def test_row_87_every_bad_hello_is_answered(here: Client, there: Client, listen:
         assert hand.ask("HELLO 12345678").startswith(b"CONNECT ")
 
 
-def test_row_88_a_full_server_says_so(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_88_a_full_server_says_so(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen, clients=2, per_address=9) as running:
         hands = [running.hand() for _ in range(3)]
         answers = [hand.ask("HELLO 1") for hand in hands]
@@ -102,7 +102,7 @@ def test_row_88_a_full_server_says_so(here: Client, there: Client, listen: Endpo
         assert answers[2] == b"ERROR server full"
 
 
-def test_row_88_an_address_has_its_limit_and_others_their_own(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_88_an_address_has_its_limit_and_others_their_own(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen, clients=9) as running:
         answers = [running.hand().ask("HELLO 1") for _ in range(4)]
         assert answers[3] == b"ERROR too many connections for IP address"
@@ -112,7 +112,7 @@ def test_row_88_an_address_has_its_limit_and_others_their_own(here: Client, ther
         assert running.hand().ask("HELLO 1") == b"ERROR too many connections for IP address"
 
 
-def test_row_89_a_duologue_nobody_came_to_is_given_back(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_89_a_duologue_nobody_came_to_is_given_back(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen, clients=3) as running:
         began = time.monotonic()
         for _ in range(3):
@@ -121,10 +121,10 @@ def test_row_89_a_duologue_nobody_came_to_is_given_back(here: Client, there: Cli
         assert time.monotonic() - began >= STEP
         for _ in range(3):
             assert running.hand().ask("HELLO 1").startswith(b"CONNECT ")
-    assert [end.reason for end in running.seen.of(reports.Ended)][:3] == ["its client never came"] * 3
+    assert [end.reason for end in running.seen.of(reports.ClientEnded)][:3] == ["its client never came"] * 3
 
 
-def test_row_90_a_second_hello_orphans_nothing(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_90_a_second_hello_orphans_nothing(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         hand = running.hand()
         first = hand.place(1)
@@ -139,7 +139,7 @@ def test_row_90_a_second_hello_orphans_nothing(here: Client, there: Client, list
         running.gone()
 
 
-def test_row_91_only_the_owner_may_use_a_duologue(here: Client, there: Client, listen: Endpoint, run_name: str) -> None:
+def test_row_91_only_the_owner_may_use_a_duologue(here: Client, there: Client, listen: HostPort, run_name: str) -> None:
     with own_driver(run_name) as elsewhere, place(here, there, listen, step_seconds=20.0) as running:
         hand = running.hand()
         wanted = hand.place()
@@ -149,13 +149,13 @@ def test_row_91_only_the_owner_may_use_a_duologue(here: Client, there: Client, l
         until(lambda: not talking.connected, "the foreign publication to be refused")
         talking.offer(b"ECHO mine now")
         assert nothing_comes(listening, 1.0)
-        assert not running.seen.of(reports.Joined)
+        assert not running.seen.of(reports.ClientJoined)
         (refused,) = running.seen.of(reports.Refusal)
         assert refused.source.startswith(FOREIGN)
         assert refused.reason == "this duologue belongs to another address"
 
 
-def test_row_91_who_owns_a_duologue_is_served(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_91_who_owns_a_duologue_is_served(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         hand = running.hand(FOREIGN)
         listening, talking = hand.join(hand.place())
@@ -163,7 +163,7 @@ def test_row_91_who_owns_a_duologue_is_served(here: Client, there: Client, liste
         assert come(listening) == [b"ECHO mine"]
 
 
-def test_row_92_a_wrong_session_cannot_join(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_92_a_wrong_session_cannot_join(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen, step_seconds=20.0) as running:
         hand = running.hand()
         wanted = hand.place()
@@ -171,10 +171,10 @@ def test_row_92_a_wrong_session_cannot_join(here: Client, there: Client, listen:
         listening, talking = hand.try_to_join(wrong)
         assert never(lambda: talking.connected, 3.0)
         assert nothing_comes(listening, 0.1)
-        assert not running.seen.of(reports.Joined)
+        assert not running.seen.of(reports.ClientJoined)
 
 
-def test_row_93_a_bad_verb_ends_the_duologue(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_93_a_bad_verb_ends_the_duologue(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         for bad in (b"NOPE", b"", b"ECHO", b"echo x", b"\xff\xfe"):
             hand = running.hand()
@@ -186,7 +186,7 @@ def test_row_93_a_bad_verb_ends_the_duologue(here: Client, there: Client, listen
         assert hand.ask("HELLO 1").startswith(b"CONNECT ")
 
 
-def test_row_95_long_echoes_are_given_or_refused(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_95_long_echoes_are_given_or_refused(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         for length in (1_100, 8_187, 8_188, 65_536, 0):
             hand = running.hand()
@@ -199,7 +199,7 @@ def test_row_95_long_echoes_are_given_or_refused(here: Client, there: Client, li
             running.gone()
 
 
-def test_row_98_a_stuck_client_does_not_delay_others(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_98_a_stuck_client_does_not_delay_others(here: Client, there: Client, listen: HostPort) -> None:
     with place(here, there, listen) as running:
         stuck, other = running.hand(), running.hand()
         _, silent = stuck.join(stuck.place())  # and never polled
@@ -211,26 +211,29 @@ def test_row_98_a_stuck_client_does_not_delay_others(here: Client, there: Client
             assert come(listening) == [b"ECHO quick"]
             served += 1
             assert served < 5_000
-        until(lambda: "its client does not read" in [end.reason for end in running.seen.of(reports.Ended)], "its end")
+        until(
+            lambda: "its client does not read" in [end.reason for end in running.seen.of(reports.ClientEnded)],
+            "its end",
+        )
         say(talking, b"ECHO still quick")
         assert come(listening) == [b"ECHO still quick"]
 
 
-def test_row_99_ipv6_works(here: Client, there: Client, listen: Endpoint) -> None:
+def test_row_99_ipv6_works(here: Client, there: Client, listen: HostPort) -> None:
     if not socket.has_ipv6:
         pytest.fail("this machine has no IPv6, so the row is not shown here")
-    with place(here, there, Endpoint("::1", listen.port)) as running:
+    with place(here, there, HostPort("::1", listen.port)) as running:
         seen = Seen()
         client = Client2(there, running.server.settings.listen, listen.port + 1)
         try:
             assert drive(conversation(client, [b"six"], 0.0, seen), lambda: False) == 1
         finally:
             client.close()
-        assert running.seen.of(reports.Opened)[0].source.startswith("[0:0:0:0:0:0:0:1]:")
+        assert running.seen.of(reports.DuologueOpened)[0].source.startswith("[0:0:0:0:0:0:0:1]:")
         assert running.server.duologues == 1
 
 
-def test_a_port_that_another_program_has_is_passed_over(here: Client, there: Client, listen: Endpoint) -> None:
+def test_a_port_that_another_program_has_is_passed_over(here: Client, there: Client, listen: HostPort) -> None:
     taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     try:
         for offset, one in zip((10, 11), taken, strict=True):

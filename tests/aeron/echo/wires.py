@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.polled_images import Incoming, Listening, Talking
+from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import channels, texts
 from aeron_spark.echo.conversation import serve
 from aeron_spark.echo.echo1 import Server1
 from aeron_spark.echo.echo2 import Server2
-from aeron_spark.echo.reports import Event
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.echo.reports import EchoEvent
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.waiting import wait_for
 from tests.leaks import SHARED_MEMORY
 
@@ -54,9 +54,9 @@ class Seen:
     """The events that a server or client reported."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[EchoEvent] = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: EchoEvent) -> None:
         self.events.append(event)
 
     def of(self, kind: type[T]) -> list[T]:
@@ -92,19 +92,21 @@ def until(poll: Callable[[], T | None], what: str, seconds: float = PATIENCE) ->
     return wait_for(lambda: poll() or None, seconds, what)
 
 
-def say(talking: Talking, *messages: bytes) -> None:
+def say(talking: BytesPublication, *messages: bytes) -> None:
     """Send each message once it can be sent."""
     for message in messages:
         until(lambda message=message: talking.offer(message) is None, f"{message[:20]!r} to be taken")
 
 
-def sender(client: Client, to: Endpoint, *, session_id: int | None = None, source: str | None = None) -> Talking:
+def sender(
+    client: Client, to: HostPort, *, session_id: int | None = None, source: str | None = None
+) -> BytesPublication:
     """A publication that takes long messages; with ``source`` from another loopback address."""
     session = secrets.randbelow(2**31 - 1) + 1 if session_id is None else session_id
     more = f"session-id={session}|term-length=1m|sparse=true|linger=100ms"
     if source is None:
-        return Talking(client, f"aeron:udp?endpoint={to}|{more}", texts.STREAM_ID)
-    talking = Talking(client, f"aeron:udp?control={source}:0|control-mode=manual|{more}", texts.STREAM_ID)
+        return BytesPublication(client, f"aeron:udp?endpoint={to}|{more}", texts.STREAM_ID)
+    talking = BytesPublication(client, f"aeron:udp?control={source}:0|control-mode=manual|{more}", texts.STREAM_ID)
     talking._publication.addDestination(f"aeron:udp?endpoint={to}")
     return talking
 
@@ -112,7 +114,7 @@ def sender(client: Client, to: Endpoint, *, session_id: int | None = None, sourc
 class Hand:
     """An Echo 2.0 client line by line: what it is told to send, and what comes back."""
 
-    def __init__(self, client: Client, listen: Endpoint, control_port: int, *, source: str | None = None) -> None:
+    def __init__(self, client: Client, listen: HostPort, control_port: int, *, source: str | None = None) -> None:
         self.client = client
         self.host = listen.host
         self.source = source
@@ -136,24 +138,28 @@ class Hand:
             if found.startswith(prefix):
                 return found.removeprefix(prefix)
 
-    def place(self, key: int = 0xDEADBEEF) -> texts.Place:
+    def place(self, key: int = 0xDEADBEEF) -> texts.EchoAddress:
         """Ask for a duologue and return where it is."""
         answer = self.ask(f"HELLO {key:X}")
         found = texts.read_answer(b"%d %s" % (self.session_id, answer), self.session_id, key)
-        assert isinstance(found, texts.Place), answer
+        assert isinstance(found, texts.EchoAddress), answer
         return found
 
-    def join(self, place: texts.Place, *, source: str | None = None) -> tuple[Listening, Talking]:
+    def join(
+        self, place: texts.EchoAddress, *, source: str | None = None
+    ) -> tuple[PolledSubscription, BytesPublication]:
         """Open both ways of a duologue and wait until they are connected."""
         pair = self.try_to_join(place, source=source or self.source)
         until(lambda: pair[1].connected and bool(pair[0].images()), "the duologue")
         return pair
 
-    def try_to_join(self, place: texts.Place, *, source: str | None = None) -> tuple[Listening, Talking]:
+    def try_to_join(
+        self, place: texts.EchoAddress, *, source: str | None = None
+    ) -> tuple[PolledSubscription, BytesPublication]:
         """Open both ways of a duologue."""
         pair = (
             self._listen(place.control_port, place.session_id),
-            sender(self.client, Endpoint(self.host, place.data_port), session_id=place.session_id, source=source),
+            sender(self.client, HostPort(self.host, place.data_port), session_id=place.session_id, source=source),
         )
         self.opened += pair
         return pair
@@ -162,21 +168,21 @@ class Hand:
         for one in self.opened:
             one.close()
 
-    def _listen(self, control_port: int, session_id: int | None = None) -> Listening:
-        channel = channels.joining(Endpoint(self.host, control_port), session_id)
-        return Listening(self.client, channel, texts.STREAM_ID, LARGEST)
+    def _listen(self, control_port: int, session_id: int | None = None) -> PolledSubscription:
+        channel = channels.joining(HostPort(self.host, control_port), session_id)
+        return PolledSubscription(self.client, channel, texts.STREAM_ID, LARGEST)
 
-    def _next(self, listening: Listening) -> bytes | None:
+    def _next(self, listening: PolledSubscription) -> bytes | None:
         self._said += messages(listening)
         return self._said.pop(0) if self._said else None
 
 
-def messages(listening: Listening) -> list[bytes]:
+def messages(listening: PolledSubscription) -> list[bytes]:
     """Return what has come."""
     return [message for image in listening.images() for message in image.poll(100) if message is not None]
 
 
-def come(listening: Listening, count: int = 1) -> list[bytes]:
+def come(listening: PolledSubscription, count: int = 1) -> list[bytes]:
     """Wait for ``count`` messages."""
     found: list[bytes] = []
 
@@ -188,7 +194,7 @@ def come(listening: Listening, count: int = 1) -> list[bytes]:
     return found
 
 
-def nothing_comes(listening: Listening, seconds: float) -> bool:
+def nothing_comes(listening: PolledSubscription, seconds: float) -> bool:
     """Whether nothing comes within ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -211,13 +217,13 @@ def never(poll: Callable[[], bool], seconds: float) -> bool:
 class FakeServer:
     """An Echo 2.0 server that says what a test wants it to say."""
 
-    def __init__(self, client: Client, listen: Endpoint, control_port: int) -> None:
-        control = Endpoint(listen.host, control_port)
+    def __init__(self, client: Client, listen: HostPort, control_port: int) -> None:
+        control = HostPort(listen.host, control_port)
         self.client = client
-        self.talking = Talking(client, channels.fanning_out(control, 77), texts.STREAM_ID)
-        self.listening = Listening(client, channels.receiving(listen), texts.STREAM_ID, LARGEST)
+        self.talking = BytesPublication(client, channels.fanning_out(control, 77), texts.STREAM_ID)
+        self.listening = PolledSubscription(client, channels.receiving(listen), texts.STREAM_ID, LARGEST)
 
-    def hello(self) -> tuple[Incoming, bytes] | None:
+    def hello(self) -> tuple[PolledImage, bytes] | None:
         """Return the next HELLO and whose it is, or None."""
         for image in self.listening.images():
             for message in image.poll(1):

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.jvm import classpath
 from aeron_spark.errors import TransportError
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 
 PATIENCE: Final = 30.0
@@ -120,12 +120,12 @@ class AeronWorld:
 
     def __init__(self, server: Driver, client: Driver, host: str) -> None:
         self.server, self.client = server, client
-        self.place = Place("ipc") if host == "ipc" else Place("udp", host, *free_ports(host))
+        self.place = ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
-    def listening(self) -> AeronListening:
+    def listening(self) -> AeronServerTransport:
         """A server's side."""
-        return AeronListening(self.server.client)
+        return AeronServerTransport(self.server.client)
 
-    def dialing(self) -> AeronDialing:
+    def dialing(self) -> AeronClientTransport:
         """A client's side."""
-        return AeronDialing(self.client.client, self.place)
+        return AeronClientTransport(self.client.client, self.place)

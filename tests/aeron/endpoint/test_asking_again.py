@@ -13,7 +13,7 @@ import pytest
 
 from aeron_spark.aeron import client as clients
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.jvm import jclass
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import WISHES, Reading, send, some_ids, until
@@ -74,10 +74,13 @@ def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
 ) -> None:
     monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
     place = AeronWorld(serving, dialling, "127.0.0.1").place
-    with closing(AeronListening(serving.client)) as listening, closing(AeronDialing(dialling_late, place)) as dialing:
+    with (
+        closing(AeronServerTransport(serving.client)) as listening,
+        closing(AeronClientTransport(dialling_late, place)) as dialing,
+    ):
         server, client = Reading(listening.inbox), Reading(dialing.inbox)
         token = listening.listen(place, WISHES)
-        dialing.knock()
+        dialing.open_path()
         until(lambda: server.joined(token), server, client)
         for _ in range(TIMES):
             came, left = _opened(serving, server, client, listening, dialing, server.joined(token)[0].image, lock)
@@ -90,11 +93,11 @@ def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
     """A subscription that is opened again too early starts its set-up from the beginning: no image would ever come."""
     monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
     place = AeronWorld(serving, dialling, "127.0.0.1").place
-    with closing(AeronDialing(dialling_late, place)) as dialing:
+    with closing(AeronClientTransport(dialling_late, place)) as dialing:
         client = Reading(dialing.inbox)
         dialling.process.send_signal(signal.SIGSTOP)
         try:
-            theirs = dialing.open_duologue(some_ids(), WISHES)
+            theirs = dialing.open_link(some_ids(), WISHES)
             time.sleep(SLOW)
         finally:
             dialling.process.send_signal(signal.SIGCONT)
@@ -106,21 +109,26 @@ def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
 
 
 def _opened(
-    serving: Driver, server: Reading, client: Reading, listening: AeronListening, dialing: AeronDialing, image: int,
+    serving: Driver,
+    server: Reading,
+    client: Reading,
+    listening: AeronServerTransport,
+    dialing: AeronClientTransport,
+    image: int,
     lock: LateLock,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """Open a duologue whose answer comes late, hear from it, and return how often its image came and left."""
     ids = some_ids()
-    mine = listening.open_duologue(image, ids, WISHES)
-    until(lambda: listening.inbox.ready(mine.token) and mine.outgoing.ready, server)
+    mine = listening.open_link(image, ids, WISHES)
+    until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)
     before = lock.held_up
     serving.process.send_signal(signal.SIGSTOP)
     try:
-        theirs = dialing.open_duologue(ids, WISHES)
+        theirs = dialing.open_link(ids, WISHES)
         until(lambda: lock.held_up > before + 2, client)
     finally:
         serving.process.send_signal(signal.SIGCONT)
     until(lambda: client.joined(theirs.token), client)
-    send(mine.outgoing, b"heard", reading=(server, client))
+    send(mine.publication, b"heard", reading=(server, client))
     until(lambda: client.of(theirs.token), server, client)
     return len(client.joined(theirs.token)), len(client.left(theirs.token))

@@ -12,11 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.inbox import ENDING
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import InUseError, OptionError
-from aeron_spark.transport.api import DuologueIds, Lost, OfferResult, Place, Rejected, Wishes
+from aeron_spark.transport.api import (
+    ChannelSettings,
+    DriverLost,
+    LinkIds,
+    OfferResult,
+    PublicationRejected,
+    ServerAddress,
+)
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import OPTIONS, PROMPT, AeronWorld, Driver, driver, driver_process, free_ports
@@ -56,15 +63,15 @@ def test_row_02_two_ports_of_a_server_and_one_to_receive_of_a_client_carry_twent
     dialings, pairs = [], []
     for _ in range(19):
         dialing = world.dialing()
-        dialing.knock()
+        dialing.open_path()
         seen = len(first.server.joined(first.handshake))
         until(lambda n=seen: len(first.server.joined(first.handshake)) > n, first.server)  # type: ignore[misc]
         ids = some_ids()
         image = first.server.joined(first.handshake)[-1].image
-        mine = first.listening.open_duologue(image, ids, WISHES)
-        until(lambda p=mine: first.listening.inbox.ready(p.token) and p.outgoing.ready, first.server)  # type: ignore[misc]
-        theirs = dialing.open_duologue(ids, WISHES)
-        until(lambda p=mine, q=theirs: p.outgoing.connected and q.outgoing.connected, first.server)  # type: ignore[misc]
+        mine = first.listening.open_link(image, ids, WISHES)
+        until(lambda p=mine: first.listening.inbox.ready(p.token) and p.publication.ready, first.server)  # type: ignore[misc]
+        theirs = dialing.open_link(ids, WISHES)
+        until(lambda p=mine, q=theirs: p.publication.connected and q.publication.connected, first.server)  # type: ignore[misc]
         dialings.append(dialing)
         pairs.append((mine, theirs))
     ports = {port for _, port in sockets(world.server.process.pid).keys() - before_server.keys()}
@@ -79,16 +86,16 @@ def test_row_02_two_ports_of_a_server_and_one_to_receive_of_a_client_carry_twent
 
 def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driver, dialling: Driver) -> None:
     data, control = free_ports("::")
-    listening = AeronListening(serving.client)
+    listening = AeronServerTransport(serving.client)
     server = Reading(listening.inbox)
-    token = listening.listen(Place("udp", "::", data, control), WISHES)
+    token = listening.listen(ServerAddress("udp", "::", data, control), WISHES)
     for number, host in enumerate(("127.0.0.1", "::1"), 1):
-        dialing = AeronDialing(dialling.client, Place("udp", host, data, control))
+        dialing = AeronClientTransport(dialling.client, ServerAddress("udp", host, data, control))
         client = Reading(dialing.inbox)
-        knock = dialing.knock()
+        open_path = dialing.open_path()
         until(lambda n=number: len(server.joined(token)) == n, server, client)  # type: ignore[misc]
         image = server.joined(token)[-1]
-        assert image.source == knock.outgoing.local_address
+        assert image.source == open_path.publication.local_address
         send(listening.respond(image.image), b"hello", reading=(server, client))
         until(lambda c=client: c.messages, client)  # type: ignore[misc]
         dialing.close()
@@ -97,18 +104,18 @@ def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driv
 
 def test_row_19_a_listener_on_ipv4_alone_hears_no_ipv6(serving: Driver, dialling: Driver) -> None:
     data, control = free_ports("::")
-    listening = AeronListening(serving.client)
-    listening.listen(Place("udp", "0.0.0.0", data, control), WISHES)
-    dialing = AeronDialing(dialling.client, Place("udp", "::1", data, control))
-    knock = dialing.knock()
+    listening = AeronServerTransport(serving.client)
+    listening.listen(ServerAddress("udp", "0.0.0.0", data, control), WISHES)
+    dialing = AeronClientTransport(dialling.client, ServerAddress("udp", "::1", data, control))
+    open_path = dialing.open_path()
     time.sleep(1.0)
-    assert not knock.outgoing.connected
+    assert not open_path.publication.connected
     dialing.close()
     listening.close()
 
 
 def test_a_port_that_is_taken_is_named(serving: Driver, dialling: Driver, world: AeronWorld) -> None:
-    first, second = world.listening(), AeronListening(dialling.client)
+    first, second = world.listening(), AeronServerTransport(dialling.client)
     first.listen(world.place, WISHES)
     with pytest.raises(InUseError, match=f"127.0.0.1:{world.place.data_port}: the address is in use"):
         second.listen(world.place, WISHES)
@@ -121,17 +128,17 @@ def test_row_21_a_client_sends_from_the_port_it_was_given_and_receives_on_the_ne
     listening = world.listening()
     server = Reading(listening.inbox)
     token = listening.listen(world.place, WISHES)
-    dialing = AeronDialing(world.client.client, world.place, ports=ClientPorts(send_port, receive_port))
+    dialing = AeronClientTransport(world.client.client, world.place, ports=ClientPorts(send_port, receive_port))
     client = Reading(dialing.inbox)
-    knock = dialing.knock()
+    open_path = dialing.open_path()
     until(lambda: server.joined(token), server, client)
     assert server.joined(token)[0].source == f"127.0.0.1:{send_port}"
-    assert dialing.inbox.local_address(knock.token) == f"0.0.0.0:{receive_port}"
+    assert dialing.inbox.local_address(open_path.token) == f"0.0.0.0:{receive_port}"
     image, ids = server.joined(token)[0].image, some_ids()
-    mine = listening.open_duologue(image, ids, WISHES)
-    until(lambda: listening.inbox.ready(mine.token) and mine.outgoing.ready, server)
-    theirs = dialing.open_duologue(ids, WISHES)
-    until(lambda: mine.outgoing.connected and theirs.outgoing.connected, server, client)
+    mine = listening.open_link(image, ids, WISHES)
+    until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)
+    theirs = dialing.open_link(ids, WISHES)
+    until(lambda: mine.publication.connected and theirs.publication.connected, server, client)
     until(lambda: server.joined(mine.token), server)
     assert server.joined(mine.token)[0].source == f"127.0.0.1:{send_port}"
     dialing.close()
@@ -141,10 +148,10 @@ def test_row_21_a_client_sends_from_the_port_it_was_given_and_receives_on_the_ne
 def test_row_22_shared_memory_sends_no_packets(serving: Driver) -> None:
     before = sockets(serving.process.pid)
     opened = Open(AeronWorld(serving, serving, "ipc"))
-    send(opened.at_client.outgoing, b"through memory", reading=(opened.server,))
+    send(opened.at_client.publication, b"through memory", reading=(opened.server,))
     until(lambda: opened.server.of(opened.at_server.token) == [b"through memory"], opened.server)
     assert opened.image.source == "aeron:ipc"
-    assert opened.at_client.outgoing.local_address == ""
+    assert opened.at_client.publication.local_address == ""
     assert not sockets(serving.process.pid).keys() - before.keys()
     opened.close()
 
@@ -152,20 +159,20 @@ def test_row_22_shared_memory_sends_no_packets(serving: Driver) -> None:
 def test_a_duologue_by_multi_destination_has_a_control_port_of_its_own(world: AeronWorld) -> None:
     port = free_ports()[0]
     ids = some_ids()
-    opened = Open(world, DuologueIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, port))
-    assert opened.at_server.outgoing.local_address == f"127.0.0.1:{port}"
-    send(opened.at_server.outgoing, b"by mdc", reading=(opened.client,))
+    opened = Open(world, LinkIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, port))
+    assert opened.at_server.publication.local_address == f"127.0.0.1:{port}"
+    send(opened.at_server.publication, b"by mdc", reading=(opened.client,))
     until(lambda: opened.client.of(opened.at_client.token) == [b"by mdc"], opened.client)
     opened.close()
 
 
 @pytest.mark.parametrize(("mtu", "term"), [(1184, 65_536), (1184, 1 << 20), (8192, 1 << 22), (65_504, 1 << 24)])
 def test_messages_arrive_at_every_size_of_packet_and_of_term(world: AeronWorld, mtu: int, term: int) -> None:
-    opened = Open(world, wishes=Wishes(mtu_bytes=mtu, term_bytes=term))
+    opened = Open(world, channel_settings=ChannelSettings(mtu_bytes=mtu, term_bytes=term))
     most = min(term // 8, 128 * 1024)
-    assert opened.at_client.outgoing.max_message >= most
+    assert opened.at_client.publication.max_message >= most
     for size in (mtu - 33, mtu - 32, mtu - 31, most):
-        send(opened.at_client.outgoing, bytes(min(size, most)), reading=(opened.server,))
+        send(opened.at_client.publication, bytes(min(size, most)), reading=(opened.server,))
     until(lambda: len(opened.server.of(opened.at_server.token)) == 4, opened.server)
     assert [len(one) for one in opened.server.of(opened.at_server.token)] == [
         min(size, most) for size in (mtu - 33, mtu - 32, mtu - 31, most)
@@ -174,9 +181,9 @@ def test_messages_arrive_at_every_size_of_packet_and_of_term(world: AeronWorld, 
 
 
 def test_a_message_longer_than_wished_for_is_dropped_and_the_next_arrives(world: AeronWorld) -> None:
-    opened = Open(world, wishes=Wishes(max_message=5_000))
-    send(opened.at_client.outgoing, bytes(5_001), reading=(opened.server,))
-    send(opened.at_client.outgoing, bytes(5_000), reading=(opened.server,))
+    opened = Open(world, channel_settings=ChannelSettings(max_message=5_000))
+    send(opened.at_client.publication, bytes(5_001), reading=(opened.server,))
+    send(opened.at_client.publication, bytes(5_000), reading=(opened.server,))
     until(lambda: opened.server.of(opened.at_server.token), opened.server)
     assert [len(one) for one in opened.server.of(opened.at_server.token)] == [5_000]
     assert opened.listening.inbox.dropped == 1
@@ -187,15 +194,15 @@ def test_a_client_that_asked_too_early_asks_again(world: AeronWorld) -> None:
     listening, dialing = world.listening(), world.dialing()
     server, client = Reading(listening.inbox), Reading(dialing.inbox)
     token = listening.listen(world.place, WISHES)
-    dialing.knock()
+    dialing.open_path()
     until(lambda: server.joined(token), server, client)
     ids = some_ids()
-    theirs = dialing.open_duologue(ids, WISHES)
+    theirs = dialing.open_link(ids, WISHES)
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         client.poll(0.01)
-    mine = listening.open_duologue(server.joined(token)[0].image, ids, WISHES)
-    until(lambda: mine.outgoing.connected and theirs.outgoing.connected, server, client)
+    mine = listening.open_link(server.joined(token)[0].image, ids, WISHES)
+    until(lambda: mine.publication.connected and theirs.publication.connected, server, client)
     until(lambda: client.joined(theirs.token), server, client)  # the sender hears of it before its reader does
     assert len(client.joined(theirs.token)) == 1
     dialing.close()
@@ -210,14 +217,14 @@ def test_rejections_and_answers_do_not_wait_for_a_status_message(world: AeronWor
     for _ in range(15):
         dialing = world.dialing()
         client = Reading(dialing.inbox)
-        pair = dialing.knock()
+        pair = dialing.open_path()
         seen = len(server.joined(token))
         until(lambda n=seen: len(server.joined(token)) > n, server, client)  # type: ignore[misc]
         begin = time.monotonic()
         listening.inbox.reject(server.joined(token)[-1].image, "again")
-        until(lambda c=client: any(isinstance(one, Rejected) for one in c.events), server, client)  # type: ignore[misc]
+        until(lambda c=client: any(isinstance(one, PublicationRejected) for one in c.events), server, client)  # type: ignore[misc]
         rejected.append(time.monotonic() - begin)
-        dialing.knock_again(pair)
+        dialing.reopen_path(pair)
         until(lambda n=seen: len(server.joined(token)) > n + 1, server, client)  # type: ignore[misc]
         begin = time.monotonic()
         send(listening.respond(server.joined(token)[-1].image), b"answer", reading=(server, client))
@@ -232,7 +239,7 @@ def test_rejections_and_answers_do_not_wait_for_a_status_message(world: AeronWor
 
 def test_everything_works_beside_a_driver_that_does_not_hurry(dialling: Driver) -> None:
     opened = Open(AeronWorld(dialling, dialling, "127.0.0.1"))
-    send(opened.at_server.outgoing, b"in time", reading=(opened.client,))
+    send(opened.at_server.publication, b"in time", reading=(opened.client,))
     until(lambda: opened.client.of(opened.at_client.token) == [b"in time"], opened.client)
     opened.close()
 
@@ -256,16 +263,16 @@ def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Dri
         # as a node does: the directory is new, the old client cannot know
         with driver_process(aeron_dir, *OPTIONS, *PROMPT):
             until(
-                lambda: any(isinstance(one, Lost) for one in opened.server.events),
+                lambda: any(isinstance(one, DriverLost) for one in opened.server.events),
                 opened.server,
                 what="the driver's loss",
             )
             assert opened.listening.inbox.closed
-            losses = [one for one in opened.server.events if isinstance(one, Lost)]
+            losses = [one for one in opened.server.events if isinstance(one, DriverLost)]
             assert len(losses) == 1
-            assert opened.at_server.outgoing.offer(b"x") is OfferResult.CLOSED
+            assert opened.at_server.publication.offer(b"x") is OfferResult.CLOSED
             opened.server.poll(0)
-            assert [one for one in opened.server.events if isinstance(one, Lost)] == losses
+            assert [one for one in opened.server.events if isinstance(one, DriverLost)] == losses
             opened.close()
             serving.client.close()
 
@@ -279,7 +286,7 @@ def test_a_client_that_is_about_to_end_brings_nothing_and_any_other_error_is_tol
     def poll(_timeout: int) -> int:
         raise exception(said)
 
-    with closing(AeronListening(serving.client)) as listening:
+    with closing(AeronServerTransport(serving.client)) as listening:
         listening.inbox._poll = poll
         said = f"ERROR - {ENDING}"
         assert listening.inbox.poll(0) == []
@@ -290,12 +297,12 @@ def test_a_client_that_is_about_to_end_brings_nothing_and_any_other_error_is_tol
 
 def test_an_unknown_idle_strategy_is_refused_with_those_there_are(serving: Driver) -> None:
     with pytest.raises(OptionError, match="busy-spin, yielding, backoff, sleeping"):
-        AeronListening(serving.client, idle="lazy")
+        AeronServerTransport(serving.client, idle="lazy")
 
 
 @pytest.mark.parametrize("idle", ["busy-spin", "yielding", "backoff", "sleeping"])
 def test_every_idle_strategy_waits_and_wakes(serving: Driver, idle: str) -> None:
-    listening = AeronListening(serving.client, idle=idle)
+    listening = AeronServerTransport(serving.client, idle=idle)
     begin = time.monotonic()
     assert listening.inbox.poll(0.05) == []
     assert 0.04 < time.monotonic() - begin < 5

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aeron_spark.aeron.endpoint_transport import AeronDialing
-from aeron_spark.transport.api import Arrived, Event, Inbox, Pair
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
+from aeron_spark.transport.api import ChannelPair, Inbox, MessageArrived, TransportEvent
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import PATIENCE, WISHES, Open, send, some_ids, until
 
@@ -39,7 +39,7 @@ def later(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def polled(inbox: Inbox) -> list[Event]:
+def polled(inbox: Inbox) -> list[TransportEvent]:
     """What a poll gives that would wait for very long; it must end before that."""
     begun = time.monotonic()
     found = inbox.poll(PATIENCE)
@@ -54,9 +54,9 @@ def test_an_inbox_at_rest_takes_no_processor_time(opened: Open) -> None:
 
 
 def test_a_message_ends_the_rest(opened: Open) -> None:
-    sending = later(lambda: send(opened.at_server.outgoing, b"good morning"))
+    sending = later(lambda: send(opened.at_server.publication, b"good morning"))
     [event] = polled(opened.dialing.inbox)
-    assert isinstance(event, Arrived)
+    assert isinstance(event, MessageArrived)
     assert (event.token, bytes(event.payload)) == (opened.at_client.token, b"good morning")
     sending.join()
 
@@ -69,37 +69,37 @@ def test_a_call_ends_the_rest(opened: Open) -> None:
 
 def test_a_new_way_in_ends_the_rest_and_hears(opened: Open) -> None:
     """Images of ways that were added while the inbox rested are polled, too."""
-    ids, pairs = some_ids(), list[Pair]()
+    ids, pairs = some_ids(), list[ChannelPair]()
 
     def open_another() -> None:
-        pairs.append(opened.listening.open_duologue(opened.image.image, ids, WISHES))
-        until(lambda: opened.listening.inbox.ready(pairs[0].token) and pairs[0].outgoing.ready, opened.server)
-        pairs.append(opened.dialing.open_duologue(ids, WISHES))
+        pairs.append(opened.listening.open_link(opened.image.image, ids, WISHES))
+        until(lambda: opened.listening.inbox.ready(pairs[0].token) and pairs[0].publication.ready, opened.server)
+        pairs.append(opened.dialing.open_link(ids, WISHES))
 
     opening = later(open_another)
     end = time.monotonic() + PATIENCE
-    while not (len(pairs) == 2 and pairs[0].outgoing.connected) and time.monotonic() < end:
+    while not (len(pairs) == 2 and pairs[0].publication.connected) and time.monotonic() < end:
         opened.client.poll(REST)
     opening.join()
-    send(pairs[0].outgoing, b"hello", reading=(opened.client,))  # the driver may have no room for it yet
+    send(pairs[0].publication, b"hello", reading=(opened.client,))  # the driver may have no room for it yet
     until(lambda: opened.client.of(pairs[1].token) == [b"hello"], opened.client)
 
 
 def test_what_was_held_up_ends_the_rest_once_it_may_come(opened: Open) -> None:
     inbox = opened.dialing.inbox
     inbox.pause(opened.at_client.token)
-    send(opened.at_server.outgoing, b"later")
+    send(opened.at_server.publication, b"later")
     assert inbox.poll(0.5) == []
     resuming = later(lambda: inbox.resume(opened.at_client.token))
     [event] = polled(inbox)
-    assert isinstance(event, Arrived)
+    assert isinstance(event, MessageArrived)
     resuming.join()
 
 
 def test_the_lookout_serves_many_inboxes_at_once(serving: Driver, dialling: Driver) -> None:
     world = AeronWorld(serving, dialling, "127.0.0.1")
-    dialings: list[AeronDialing] = []
-    polls: list[list[Event] | None] = [None] * 20
+    dialings: list[AeronClientTransport] = []
+    polls: list[list[TransportEvent] | None] = [None] * 20
     try:
         for _ in polls:
             dialings.append(world.dialing())

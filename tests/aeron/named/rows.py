@@ -13,7 +13,7 @@ import pyarrow as pa
 from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
-from aeron_spark.streams.model import Outcome, Settings
+from aeron_spark.streams.model import CommitOutcome, StreamSettings
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
@@ -22,7 +22,7 @@ from aeron_spark.wire.groups import Group, Reassembler
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from tests.aeron.streams import PATIENCE
 
-SETTINGS: Final = Settings(patience=PATIENCE)
+SETTINGS: Final = StreamSettings(patience=PATIENCE)
 # length, version, flags, type, term offset, session (the checksum, in the file), stream, term, reserved value
 FRAME: Final = struct.Struct("<ibBHiiiiq")
 PADDING: Final = 0
@@ -66,14 +66,14 @@ def write(
     writer: str = "w",
     run: str = "r",
     ahead: bool = False,
-) -> Outcome:
+) -> CommitOutcome:
     """Stage and commit one task's values for each partition."""
     tasks = [(partition, 0, of_partition) for partition, of_partition in values.items()]
     refs = staged(stream, transaction, tasks, writer=writer, run=run, ahead=ahead)
     return stream.commit(writer, run, transaction, refs)
 
 
-def write_group(stream: Stream, transaction: int, partition: int, payload: bytes) -> Outcome:
+def write_group(stream: Stream, transaction: int, partition: int, payload: bytes) -> CommitOutcome:
     """Stage and commit one value that becomes a group of chunks."""
     stage = stream.open_stage("w", "r", transaction, partition, 0, "framed")
     header = Header(Content.BYTES, total=len(payload), published_ns=7, batch=transaction, partition=partition)

@@ -355,8 +355,8 @@ def test_a_stream_deleted_under_its_writers_and_readers_tells_them(streams: Stre
         for transaction in range(1, 10_000):
             write(stream, transaction, {0: [b"x"] * 100})
 
-    wishes = (produce, lambda: stream.wait_beyond([2**60], 120))
-    threads = [threading.Thread(target=attempt, args=(wish,), daemon=True) for wish in wishes]
+    channel_settings = (produce, lambda: stream.wait_beyond([2**60], 120))
+    threads = [threading.Thread(target=attempt, args=(wish,), daemon=True) for wish in channel_settings]
     for thread in threads:
         thread.start()
     time.sleep(0.1)

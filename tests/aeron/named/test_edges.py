@@ -99,7 +99,7 @@ def test_what_a_crash_left_half_made_or_half_deleted_is_swept_by_the_next_start(
 
     with monkeypatch.context() as patched:
         patched.setattr(stores, "delete_recording", fail)
-        patched.setattr(stores, "begin_books", fail)
+        patched.setattr(stores, "begin_ledger", fail)
         with pytest.raises(TransportError):
             streams.create("made", 2, term_bytes=TERM)
         streams.delete("deleted")

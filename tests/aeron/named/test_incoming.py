@@ -11,7 +11,7 @@ from aeron_spark.server.incoming import LARGE, Incoming
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
-from aeron_spark.wire.transfer import Kind, Piece
+from aeron_spark.wire.transfer import BulkMessage, BulkMessageKind
 from tests.aeron.named.rows import ends, values, write
 
 ROW = b"r" * 1_000
@@ -50,7 +50,7 @@ def come(one: Incoming, data: bytes, at: int = 0, size: int = MIB // 2) -> tuple
     wanted = 0
     for begin in range(0, len(data), size):
         piece = data[begin : begin + size]
-        if one.take(Piece(1, Kind.STAGE, at, memoryview(piece))):
+        if one.take(BulkMessage(1, BulkMessageKind.STAGE, at, memoryview(piece))):
             wanted += 1
             one.publish_ahead()
         at += len(piece)
@@ -106,7 +106,7 @@ def test_a_commit_to_another_partition_has_its_turn(stream: Stream) -> None:
     one = incoming(stream)
     data = item(1_000) * 100
     for at in range(0, len(data), MIB):
-        one.take(Piece(1, Kind.STAGE, at, memoryview(data[at : at + MIB])))
+        one.take(BulkMessage(1, BulkMessageKind.STAGE, at, memoryview(data[at : at + MIB])))
     publishing = threading.Thread(target=one.publish_ahead)
     publishing.start()
     write(stream, 0, {1: [b"small"]}, writer="x")

@@ -324,7 +324,7 @@ def test_what_a_failed_creation_began_is_undone(
         raise TransportError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stores, "begin_books", fail)
+        patched.setattr(stores, "begin_ledger", fail)
         if archive_fails:
             patched.setattr(stores, "delete_recording", fail)
         with pytest.raises(TransportError, match="no"):

@@ -100,7 +100,7 @@ def churn(own: Path, rng: random.Random, seconds: float) -> None:
         for user in users:
             user.communicate(timeout=60)
     wait_until_absent(own)
-    log = node.places_here(own).log.read_text().splitlines()
+    log = node.paths_here(own).log.read_text().splitlines()
     serving = [line for line in log if "ready:" in line or line.endswith("] stopped")]
     nodes = sum("ready:" in line for line in serving)
     print(f"{served} uses in {rounds} rounds of {nodes} nodes")

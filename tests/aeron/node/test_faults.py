@@ -150,7 +150,7 @@ def test_the_default_directory_falls_back_to_disk_and_says_so(small: Path, monke
     with pytest.warns(RuntimeWarning, match=r"64 MiB free|6\d MiB free.*runs in .*/nodes/default/aeron instead"):
         handle = node.ensure()
     with handle:
-        assert handle.aeron_dir == str(node.places_here().disk_aeron_dir)
+        assert handle.aeron_dir == str(node.paths_here().disk_aeron_dir)
         assert (Path(handle.aeron_dir) / "cnc.dat").exists()
         with node.ensure() as again:  # whoever comes later is told where it is, and not warned again
             assert again.aeron_dir == handle.aeron_dir
@@ -174,7 +174,7 @@ def test_a_disk_that_is_too_small_for_the_archive(own: Path, small: Path) -> Non
 
 def test_a_folder_of_another_machine_is_refused(own: Path) -> None:
     with node.ensure(own):
-        places = node.places_here(own)
+        places = node.paths_here(own)
         values = json.loads(places.record.read_text())
         places.record.write_text(json.dumps(values | {"host": "elsewhere"}))
         with pytest.raises(SetupError, match=r"used by a node on the host elsewhere.*AERON_SPARK_DATA_HOME"):

@@ -13,7 +13,7 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.publication import Offering
+from aeron_spark.aeron.publication import BatchPublication
 from aeron_spark.errors import OptionError, RefusedError, TransportError
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.liveness import driver_liveness
@@ -58,7 +58,7 @@ def test_a_node_starts_serves_and_stops_when_unused(own: Path) -> None:
 
 def test_what_it_makes_is_for_its_user_alone(own: Path) -> None:
     with node.ensure(own) as handle:
-        for place in (own, Path(handle.archive_dir), node.places_here(own).folder):
+        for place in (own, Path(handle.archive_dir), node.paths_here(own).folder):
             assert stat.S_IMODE(place.stat().st_mode) == 0o700, place
         assert stat.S_IMODE((own / "cnc.dat").stat().st_mode) == 0o600
 
@@ -169,7 +169,7 @@ def test_a_recording_keeps_the_node_as_long_as_it_goes_on(own: Path, node_of_256
     handle = node.ensure(own, linger=linger)
     port, _ = free_ports()
     stream = Stream(handle, f"aeron:udp?endpoint=127.0.0.1:{port}").record()
-    publication = Offering(client_of(node_of_256k.aeron_dir), stream.channel, stream.id)
+    publication = BatchPublication(client_of(node_of_256k.aeron_dir), stream.channel, stream.id)
     try:
         wait_for(lambda: stream.archive.recordings(stream.id), PATIENCE, "the recording")
         close_client(own)
@@ -179,7 +179,7 @@ def test_a_recording_keeps_the_node_as_long_as_it_goes_on(own: Path, node_of_256
 
         def is_kept() -> bool:
             assert node.status(own).state == "running"
-            state = read_state(node.places_here(own).state)
+            state = read_state(node.paths_here(own).state)
             if state is not None and state.checked > alone and not state.clients:
                 looks[state.checked] = state.recordings
             return sum(at > min(looks) + linger for at in looks) > 2  # a node that ends looks twice
@@ -217,7 +217,7 @@ def test_a_driver_without_an_archive(own: Path) -> None:
     with node.ensure(own, archive=False) as handle:
         assert handle.archive_dir == ""
         assert node.status(own).runs
-        assert not node.places_here(own).archive_dir.exists()
+        assert not node.paths_here(own).archive_dir.exists()
 
 
 def test_any_other_property_of_aeron_reaches_it(own: Path) -> None:

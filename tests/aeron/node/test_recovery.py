@@ -36,7 +36,7 @@ def kill_node(aeron_dir: Path, pid: int) -> None:
     """Kill the node, and return when the system has noticed."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while is_held(node.places_here(aeron_dir).alive_lock):
+    while is_held(node.paths_here(aeron_dir).alive_lock):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -99,7 +99,7 @@ def test_a_torn_recording_is_cut_and_used(own: Path) -> None:
     segment.write_bytes(content)
     with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == base_of(segment) + begin
-    log = node.places_here(own).log.read_text()
+    log = node.paths_here(own).log.read_text()
     assert log.count("ready:") == 2
     assert log.count(f"{end - begin} bytes of an incomplete fragment were cut off") == 1
     assert not any(segment.read_bytes()[begin:])
@@ -205,7 +205,7 @@ def test_a_node_whose_starter_was_killed_is_found_and_not_disturbed(own: Path) -
     starter.kill()
     early = node.status(own).state
     with node.ensure(own) as handle:
-        assert handle.pid == owner(node.places_here(own).alive_lock)
+        assert handle.pid == owner(node.paths_here(own).alive_lock)
         found = driver_liveness(own)
         assert found is not None
         assert found.pid == handle.pid
@@ -214,7 +214,7 @@ def test_a_node_whose_starter_was_killed_is_found_and_not_disturbed(own: Path) -
 
 
 def test_a_node_killed_while_it_starts_is_an_error_and_the_next_start_works(own: Path) -> None:
-    places = node.places_here(own)
+    places = node.paths_here(own)
     with node.ensure(own) as handle:
         kill_node(own, handle.pid)
         places.record.unlink()  # as if it had never become ready

@@ -19,7 +19,7 @@ STAGE = "starting the Java virtual machine"
 
 
 def test_finding_c11_a_start_that_is_frozen_is_not_killed_and_the_next_call_waits_for_the_same_one(own: Path) -> None:
-    places = node.places_here(own)
+    places = node.paths_here(own)
 
     def at_stage() -> int:
         values = state_files.read_json(places.progress) or {}

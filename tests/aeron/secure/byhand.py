@@ -11,40 +11,48 @@ from typing import Final
 from aeron_spark.aeron.client import Client
 from aeron_spark.connection.carrier import CLOSE_ALL
 from aeron_spark.connection.link import OPEN
-from aeron_spark.protocol.client_handshake import Connected
-from aeron_spark.protocol.frames import Kind, Outgoing, Record, decode, encode, is_sequenced
-from aeron_spark.protocol.transfers import DATA, FINISHED, GivenUp, Start, decode_failed, encode_failed, encode_start
-from aeron_spark.transport.api import MAX_MESSAGE_BYTES, Arrived, DuologueIds, Place, Wishes
+from aeron_spark.protocol.client_handshake import HandshakeAccepted
+from aeron_spark.protocol.frames import OutgoingRecord, Record, RecordKind, decode, encode, is_sequenced
+from aeron_spark.protocol.transfers import (
+    DATA,
+    FINISHED,
+    TransferFailed,
+    TransferStart,
+    decode_failed,
+    encode_failed,
+    encode_start,
+)
+from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ChannelSettings, LinkIds, MessageArrived, ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.raw import PATIENCE, Raw
 
 FRAME_BYTES: Final = 60_000  # of records in one frame, but for a longer one
 
 
-def start(announced: Start) -> tuple[int, bytes]:
+def start(announced: TransferStart) -> tuple[int, bytes]:
     """The record that announces a stream."""
-    return Kind.STREAM_START, encode_start(announced)
+    return RecordKind.STREAM_START, encode_start(announced)
 
 
 def data(stream_id: int, offset: int, content: bytes) -> tuple[int, bytes]:
     """A piece of it."""
-    return Kind.STREAM_DATA, DATA.pack(stream_id, offset) + content
+    return RecordKind.STREAM_DATA, DATA.pack(stream_id, offset) + content
 
 
 def finished(stream_id: int, content: bytes) -> tuple[int, bytes]:
     """Its end, with the digest of ``content``."""
-    return Kind.STREAM_FINISHED, FINISHED.pack(stream_id, hashlib.sha256(content).digest())
+    return RecordKind.STREAM_FINISHED, FINISHED.pack(stream_id, hashlib.sha256(content).digest())
 
 
 def failed(stream_id: int, text: str) -> tuple[int, bytes]:
     """It is given up."""
-    return Kind.STREAM_FAILED, encode_failed(stream_id, text)
+    return RecordKind.STREAM_FAILED, encode_failed(stream_id, text)
 
 
 class ByHand(Raw):
-    """Connected when it is made. It acknowledges nothing, and keeps what the server says."""
+    """HandshakeAccepted when it is made. It acknowledges nothing, and keeps what the server says."""
 
-    def __init__(self, driver: Client, place: Place) -> None:
+    def __init__(self, driver: Client, place: ServerAddress) -> None:
         super().__init__(driver, place)
         self.records: list[Record] = []
         self._sequence = 0  # number of the next record
@@ -52,18 +60,18 @@ class ByHand(Raw):
         self.send(self.hello_with_cookie())
         self.send(self.done())
         actions = self.machine.packet(self.answer(), time.monotonic())
-        self.connected = next(action for action in actions if isinstance(action, Connected))
+        self.connected = next(action for action in actions if isinstance(action, HandshakeAccepted))
         ack = self.connected.ack
-        ids = DuologueIds(ack.session_in, ack.stream_in, ack.session_out, ack.stream_out)
-        self.way = self.dialing.open_duologue(ids, Wishes())
+        ids = LinkIds(ack.session_in, ack.stream_in, ack.session_out, ack.stream_out)
+        self.way = self.dialing.open_link(ids, ChannelSettings())
         self._duologue = self.way.token
-        self._until(lambda: self.way.outgoing.connected, "the duologue to open")
-        self._offer([(Kind.OPEN, 0, OPEN.pack(0, MAX_MESSAGE_BYTES))], first=0)
-        self.heard(Kind.OPEN)
+        self._until(lambda: self.way.publication.connected, "the duologue to open")
+        self._offer([(RecordKind.OPEN, 0, OPEN.pack(0, MAX_MESSAGE_BYTES))], first=0)
+        self.heard(RecordKind.OPEN)
 
     def say(self, *records: tuple[int, bytes]) -> None:
         """Send records of these kinds and payloads; the sequenced ones are numbered."""
-        frame: list[Outgoing] = []
+        frame: list[OutgoingRecord] = []
         for kind, payload in records:
             if frame and sum(len(one) for _, _, one in frame) + len(payload) > FRAME_BYTES:
                 self._number(frame)
@@ -71,7 +79,7 @@ class ByHand(Raw):
             frame.append((kind, 0, payload))
         self._number(frame)
 
-    def heard(self, kind: Kind) -> bytes:
+    def heard(self, kind: RecordKind) -> bytes:
         """The payload of the server's next record of this kind; what it said before is forgotten."""
 
         def look() -> bytes | None:
@@ -84,31 +92,31 @@ class ByHand(Raw):
 
         return wait_for(look, PATIENCE, f"a record of the kind {kind.name}")
 
-    def refusal(self) -> GivenUp:
+    def refusal(self) -> TransferFailed:
         """The server's next refusal of a stream."""
-        return decode_failed(self.heard(Kind.STREAM_FAILED))
+        return decode_failed(self.heard(RecordKind.STREAM_FAILED))
 
     def ping(self) -> None:
         """Return when the server has read everything."""
-        self._number([(Kind.PING, 0, self._sequence.to_bytes(8, "big"))])
-        assert self.heard(Kind.PONG) == self._sequence.to_bytes(8, "big")
+        self._number([(RecordKind.PING, 0, self._sequence.to_bytes(8, "big"))])
+        assert self.heard(RecordKind.PONG) == self._sequence.to_bytes(8, "big")
 
     def poll(self) -> None:
         for event in self.dialing.inbox.poll(0.001):
-            if isinstance(event, Arrived) and event.token == self._duologue:
+            if isinstance(event, MessageArrived) and event.token == self._duologue:
                 frame = decode(bytes(self.connected.opening.open(event.payload)))
                 self.records += frame.records
             else:
                 self.take(event)
 
-    def _number(self, records: list[Outgoing]) -> None:
+    def _number(self, records: list[OutgoingRecord]) -> None:
         self._offer(records, first=self._sequence)
         self._sequence += sum(is_sequenced(kind) for kind, _, _ in records)
 
-    def _offer(self, records: list[Outgoing], first: int) -> None:
+    def _offer(self, records: list[OutgoingRecord], first: int) -> None:
         plaintext = encode(0, first, records)
         frame = self.connected.sealing.seal(plaintext[0], plaintext[1:])
-        self._until(lambda: self.way.outgoing.offer(frame) is None, "room for a frame")
+        self._until(lambda: self.way.publication.offer(frame) is None, "room for a frame")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         def look() -> bool:
@@ -119,12 +127,12 @@ class ByHand(Raw):
 
 
 @contextmanager
-def by_hand(driver: Client, place: Place, *, silent: bool = False) -> Iterator[ByHand]:
+def by_hand(driver: Client, place: ServerAddress, *, silent: bool = False) -> Iterator[ByHand]:
     """Connect, and leave in the end: ``silent`` without a word."""
     one = ByHand(driver, place)
     try:
         yield one
         if not silent:
-            one.say((Kind.CLOSE, bytes([CLOSE_ALL])))
+            one.say((RecordKind.CLOSE, bytes([CLOSE_ALL])))
     finally:
         one.close()

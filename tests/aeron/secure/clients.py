@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
-from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 
 PATIENCE = 240.0  # seconds: two hundred clients of four processes share two cores, maybe with others
 
@@ -27,10 +27,10 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
     """Connect, then do what the input says."""
     with node.ensure(aeron_dir):
         aeron = client_of(aeron_dir)
-        place = Place("udp", host, data, control)
+        place = ServerAddress("udp", host, data, control)
         clients = [
             ClientProgram(
-                lambda: AeronDialing(aeron, place, idle="sleeping"),
+                lambda: AeronClientTransport(aeron, place, idle="sleeping"),
                 ServerName(host, data),
                 MemoryPeerStore(),
                 ClientSettings(tag=f"client {number}"),

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import Dialing, Pair, Place
+from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
@@ -46,7 +46,7 @@ NOTHING_HELD: Final = (
 class Heard:
     """What the listeners of an endpoint were told, with the times."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Runtime) -> None:
         self.events: list[tuple[str, Connection, float]] = []
         self.errors: list[BaseException] = []
         for name in ("init", "connect", "resume", "disconnect"):
@@ -63,14 +63,14 @@ class Heard:
         return next(at for event, _, at in list(self.events) if event == name)
 
 
-class CountingDialing(AeronDialing):
+class CountingDialing(AeronClientTransport):
     """Counts the attempts that a client makes."""
 
     attempts = 0
 
-    def knock(self) -> Pair:
+    def open_path(self) -> ChannelPair:
         self.attempts += 1
-        return super().knock()
+        return super().open_path()
 
 
 class World:
@@ -80,14 +80,19 @@ class World:
         self.serving, self.dialling = serving, dialling
         self._opened: list[ServerCore | ClientProgram] = []
 
-    def place(self, host: str = "127.0.0.1") -> Place:
+    def place(self, host: str = "127.0.0.1") -> ServerAddress:
         """A place nobody listens at."""
-        return Place("ipc") if host == "ipc" else Place("udp", host, *free_ports(host))
+        return ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
     def server(
-        self, *places: Place, settings: ServerSettings = OPEN, store: PeerStore | None = None, tap: Tap | None = None,
-        echo: bool = True, **changes: Any,
-    ) -> ServerCore:  # fmt: skip
+        self,
+        *places: ServerAddress,
+        settings: ServerSettings = OPEN,
+        store: PeerStore | None = None,
+        tap: Tap | None = None,
+        echo: bool = True,
+        **changes: Any,
+    ) -> ServerCore:
         """A server that echoes what it is sent, and says what it says into ``tap``."""
         server = self.unstarted(settings, store, tap, **changes)
         if echo:
@@ -99,17 +104,17 @@ class World:
         self, settings: ServerSettings = OPEN, store: PeerStore | None = None, tap: Tap | None = None, **changes: Any
     ) -> ServerCore:
         """A server that does not listen yet."""
-        listen = AeronListening if tap is None else tap.listening
+        listen = AeronServerTransport if tap is None else tap.listening
         server = ServerCore(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
         self._opened.append(server)
         return server
 
     def client(
         self,
-        place: Place,
+        place: ServerAddress,
         *,
         driver: Client | None = None,
-        dial: Callable[[], Dialing] | None = None,
+        dial: Callable[[], ClientTransport] | None = None,
         store: PeerStore | None = None,
         ports: ClientPorts | None = None,
         tap: Tap | None = None,
@@ -117,7 +122,7 @@ class World:
     ) -> ClientProgram:
         """A client that is not connected yet."""
         on = driver or (self.serving if place.media == "ipc" else self.dialling)
-        make = AeronDialing if tap is None else tap.dialing
+        make = AeronClientTransport if tap is None else tap.dialing
         client = ClientProgram(
             dial or (lambda: make(on, place, ports=ports)),
             ServerName(place.host, place.data_port),
@@ -129,7 +134,7 @@ class World:
         self._opened = [*(one for one in self._opened if not one.closed), client]
         return client
 
-    def connected(self, place: Place, **changes: Any) -> ClientProgram:
+    def connected(self, place: ServerAddress, **changes: Any) -> ClientProgram:
         """A client that is connected."""
         client = self.client(place, **changes)
         client.connect(PATIENCE)

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.protocol.client_handshake import Actions, ClientHandshake, ClientTiming, Reopen, Send
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.keypair import new_keypair
-from aeron_spark.transport.api import Arrived, Event, Place, Rejected
+from aeron_spark.transport.api import MessageArrived, PublicationRejected, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.ending import FOR_EVER
 
@@ -25,9 +25,9 @@ T = TypeVar("T")
 class Raw:
     """One way in and out of a handshake, and what came back."""
 
-    def __init__(self, driver: Client, place: Place) -> None:
-        self.dialing = AeronDialing(driver, place)
-        self.pair = self.dialing.knock()
+    def __init__(self, driver: Client, place: ServerAddress) -> None:
+        self.dialing = AeronClientTransport(driver, place)
+        self.pair = self.dialing.open_path()
         self.packets: list[bytes] = []
         self.hints: list[str] = []
         self.machine = ClientHandshake(
@@ -41,24 +41,24 @@ class Raw:
 
     def send(self, packet: bytes) -> None:
         """Send one packet, whatever it is."""
-        wait_for(lambda: self.poll() or self.pair.outgoing.connected, PATIENCE, "the server's port to answer")
-        wait_for(lambda: self.pair.outgoing.offer(packet) is None, PATIENCE, "room for a packet")
+        wait_for(lambda: self.poll() or self.pair.publication.connected, PATIENCE, "the server's port to answer")
+        wait_for(lambda: self.pair.publication.offer(packet) is None, PATIENCE, "room for a packet")
 
     def again(self) -> None:
         """Another session, for the one before was rejected."""
-        before, self.pair = self.pair, self.dialing.knock_again(self.pair)
-        before.outgoing.close()
+        before, self.pair = self.pair, self.dialing.reopen_path(self.pair)
+        before.publication.close()
 
     def poll(self) -> None:
         """Take note of what has come."""
         for event in self.dialing.inbox.poll(0.001):
             self.take(event)
 
-    def take(self, event: Event) -> None:
+    def take(self, event: TransportEvent) -> None:
         """Take note of one thing."""
-        if isinstance(event, Arrived):
+        if isinstance(event, MessageArrived):
             self.packets.append(bytes(event.payload))
-        elif isinstance(event, Rejected):
+        elif isinstance(event, PublicationRejected):
             self.hints.append(event.reason)
 
     def hint(self, seconds: float = PATIENCE) -> str:
@@ -104,7 +104,7 @@ def sent(actions: Actions) -> bytes:
 
 
 @contextmanager
-def raw(driver: Client, place: Place) -> Iterator[Raw]:
+def raw(driver: Client, place: ServerAddress) -> Iterator[Raw]:
     one = Raw(driver, place)
     try:
         yield one

@@ -7,10 +7,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.endpoint_transport import AeronDialing, AeronListening
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.protocol import handshake_packets
-from aeron_spark.protocol.frame_cipher import HEADER, SEALED
-from aeron_spark.transport.api import DuologueIds, OfferResult, Outgoing, Pair, Part, Place, Wishes
+from aeron_spark.protocol.frame_cipher import ENCRYPTED, HEADER
+from aeron_spark.transport.api import (
+    ChannelPair,
+    ChannelSettings,
+    LinkIds,
+    OfferResult,
+    Part,
+    Publication,
+    ServerAddress,
+)
 from aeron_spark.transport.endpoint_channels import ClientPorts
 
 TYPE: Final = 3  # where a packet of the handshake says its type
@@ -37,7 +45,7 @@ class Said(NamedTuple):
             if self.packet in {handshake_packets.DONE_ACK, handshake_packets.FAILED}
             else self.data
         )
-        return int(HEADER.unpack_from(frame)[-1]) if frame[0] == SEALED else None
+        return int(HEADER.unpack_from(frame)[-1]) if frame[0] == ENCRYPTED else None
 
 
 class Tap:
@@ -47,11 +55,13 @@ class Tap:
         self.said: list[Said] = []
         self.change: Callable[[Said], Iterable[bytes]] | None = None
 
-    def dialing(self, client: Client, place: Place, *, ports: ClientPorts | None = None) -> AeronDialing:
+    def dialing(
+        self, client: Client, place: ServerAddress, *, ports: ClientPorts | None = None
+    ) -> AeronClientTransport:
         """A client's side that is listened to."""
         return _Dialing(self, client, place, ports)
 
-    def listening(self, client: Client) -> AeronListening:
+    def listening(self, client: Client) -> AeronServerTransport:
         """A server's side that is listened to."""
         return _Listening(self, client)
 
@@ -67,7 +77,7 @@ class Tap:
 class _Overheard:
     """A publication as it is, but for ``offer``."""
 
-    def __init__(self, tap: Tap, inner: Outgoing, *, to_server: bool) -> None:
+    def __init__(self, tap: Tap, inner: Publication, *, to_server: bool) -> None:
         self._tap = tap
         self._inner = inner
         self._to_server = to_server
@@ -90,25 +100,25 @@ class _Overheard:
         return None
 
 
-class _Dialing(AeronDialing):
-    def __init__(self, tap: Tap, client: Client, place: Place, ports: ClientPorts | None) -> None:
+class _Dialing(AeronClientTransport):
+    def __init__(self, tap: Tap, client: Client, place: ServerAddress, ports: ClientPorts | None) -> None:
         super().__init__(client, place, ports=ports)
         self._tap = tap
 
-    def knock(self) -> Pair:
-        return self._overheard(super().knock())
+    def open_path(self) -> ChannelPair:
+        return self._overheard(super().open_path())
 
-    def knock_again(self, pair: Pair) -> Pair:
-        return self._overheard(super().knock_again(pair))
+    def reopen_path(self, pair: ChannelPair) -> ChannelPair:
+        return self._overheard(super().reopen_path(pair))
 
-    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
-        return self._overheard(super().open_duologue(ids, wishes))
+    def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
+        return self._overheard(super().open_link(ids, channel_settings))
 
-    def _overheard(self, pair: Pair) -> Pair:
-        return Pair(pair.token, cast("Outgoing", _Overheard(self._tap, pair.outgoing, to_server=True)))
+    def _overheard(self, pair: ChannelPair) -> ChannelPair:
+        return ChannelPair(pair.token, cast("Publication", _Overheard(self._tap, pair.publication, to_server=True)))
 
 
-class _Listening(AeronListening):
+class _Listening(AeronServerTransport):
     def __init__(self, tap: Tap, client: Client) -> None:
         super().__init__(client)
         self._tap = tap
@@ -116,6 +126,6 @@ class _Listening(AeronListening):
     def respond(self, image: int) -> Any:
         return _Overheard(self._tap, super().respond(image), to_server=False)
 
-    def open_duologue(self, image: int, ids: DuologueIds, wishes: Wishes) -> Pair:
-        pair = super().open_duologue(image, ids, wishes)
-        return Pair(pair.token, cast("Outgoing", _Overheard(self._tap, pair.outgoing, to_server=False)))
+    def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
+        pair = super().open_link(image, ids, channel_settings)
+        return ChannelPair(pair.token, cast("Publication", _Overheard(self._tap, pair.publication, to_server=False)))

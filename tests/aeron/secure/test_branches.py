@@ -9,7 +9,7 @@ import time
 import pytest
 
 from aeron_spark.client.program import ClientProgram
-from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
@@ -19,13 +19,13 @@ from tests.aeron.secure.ends import FREE, PATIENCE, World
 MIB = 1 << 20
 
 
-def opened(server: ServerCore, client: ClientProgram) -> tuple[Branch, Branch]:
-    branch = client.branch(PATIENCE)
+def opened(server: ServerCore, client: ClientProgram) -> tuple[BulkLink, BulkLink]:
+    bulk_link = client.bulk_link(PATIENCE)
     (connection,) = server.connections
-    return branch, server.branches.of(connection, branch.number)
+    return bulk_link, server.bulk_links.of(connection, bulk_link.number)
 
 
-def carried(sender: Branch, receiver: Branch, size: int) -> float:
+def carried(sender: BulkLink, receiver: BulkLink, size: int) -> float:
     """Send so many bytes, and look that they arrive; return the seconds it took."""
     pattern = bytes(range(256)) * (sender.room // 256)
     sent, came = hashlib.blake2b(), hashlib.blake2b()
@@ -62,7 +62,7 @@ def test_bulk_goes_both_ways(world: World, host: str) -> None:
         seconds = carried(sender, receiver, 64 * MIB)
         print(f"{host}: {64 / seconds:.0f} MiB/s")
     mine.close()
-    wait_for(lambda: not len(server.branches) and not len(client.branches), PATIENCE, "both ends to go")
+    wait_for(lambda: not len(server.bulk_links) and not len(client.bulk_links), PATIENCE, "both ends to go")
 
 
 def test_asking_again_for_a_set_up_that_is_on_its_way_loses_nothing(
@@ -91,11 +91,11 @@ def test_it_is_there_at_once_on_a_connection_that_is(world: World) -> None:
     taken = []
     for _ in range(8):
         begun = time.monotonic()
-        branch, _ = opened(server, client)
+        bulk_link, _ = opened(server, client)
         taken.append(time.monotonic() - begun)
-        branch.close()
+        bulk_link.close()
     print(f"a branch: {1000 * sorted(taken)[4]:.1f} ms")
-    assert server.branches.opened == 8
+    assert server.bulk_links.opened == 8
 
 
 def test_by_multi_destination_each_has_a_control_port_of_its_own(world: World) -> None:
@@ -117,11 +117,11 @@ def test_many_at_once_each_get_their_own(world: World) -> None:
     server = world.server(place)
     client = world.connected(place)
     (connection,) = server.connections
-    branches = [client.branch(PATIENCE) for _ in range(16)]
-    for branch in branches:
-        server.branches.of(connection, branch.number).send(str(branch.number).encode(), timeout=PATIENCE)
-    for branch in branches:
-        assert branch.receive(PATIENCE) == str(branch.number).encode()
+    bulk_links = [client.bulk_link(PATIENCE) for _ in range(16)]
+    for bulk_link in bulk_links:
+        server.bulk_links.of(connection, bulk_link.number).send(str(bulk_link.number).encode(), timeout=PATIENCE)
+    for bulk_link in bulk_links:
+        assert bulk_link.receive(PATIENCE) == str(bulk_link.number).encode()
 
 
 def test_a_client_that_ends_leaves_none(world: World) -> None:
@@ -130,7 +130,7 @@ def test_a_client_that_ends_leaves_none(world: World) -> None:
     client = world.connected(place)
     _, theirs = opened(server, client)
     client.close()
-    wait_for(lambda: not len(server.branches), PATIENCE, "the branch to go")
+    wait_for(lambda: not len(server.bulk_links), PATIENCE, "the branch to go")
     with pytest.raises(AeronSparkError):
         theirs.receive(PATIENCE)
     wait_for(lambda: server.statistics["session_ids"] == 0, PATIENCE, "its ids")

@@ -14,7 +14,7 @@ import aeron_spark
 from aeron_spark.aeron.client import close_all
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, ServerKeyChanged, WaitTimeout
-from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 from aeron_spark.protocol.access import Candidate, Filters
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.waiting import wait_for
@@ -101,12 +101,12 @@ def test_row_44_keys_in_files_survive_both_ends_and_nobody_else_can_read_them(wo
     folders = [tmp_path / "server", tmp_path / "client"]
     keys = []
     for _ in range(2):
-        server = world.server(place, store=FilePeerStore(KeyPlaces.below(folders[0])))
-        client = world.connected(place, store=FilePeerStore(KeyPlaces.below(folders[1])))
+        server = world.server(place, store=FilePeerStore(KeyPaths.below(folders[0])))
+        client = world.connected(place, store=FilePeerStore(KeyPaths.below(folders[1])))
         assert echoes(client, "known")
         [there] = server.connections
         keys.append((there.key, client.server_key))
-        known = KeyPlaces.below(folders[1]).known_servers
+        known = KeyPaths.below(folders[1]).known_servers
         wait_for(known.exists, PATIENCE, "the store to remember the server")
         client.close()
         server.close()
@@ -116,7 +116,7 @@ def test_row_44_keys_in_files_survive_both_ends_and_nobody_else_can_read_them(wo
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     world.server(place)  # whose key is in memory, and another
     with pytest.raises(ServerKeyChanged):
-        world.client(place, store=FilePeerStore(KeyPlaces.below(folders[1]))).connect(PATIENCE)
+        world.client(place, store=FilePeerStore(KeyPaths.below(folders[1]))).connect(PATIENCE)
 
 
 def test_row_43_and_row_44_stores_in_memory_have_nothing_in_common_and_two_servers_of_a_host_are_two(

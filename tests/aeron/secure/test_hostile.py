@@ -20,7 +20,7 @@ import pytest
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, Event, Place
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, setup, status_message, strangers
 from tests.aeron.secure.ends import World, echoes, logs, memory_of, nothing_held
@@ -183,7 +183,7 @@ def counted_polls(end: ServerCore | ClientProgram) -> Callable[[], int]:
     agent, polls = end._agent, [0]
     poll = agent._poll
 
-    def counting(timeout: float) -> list[Event]:
+    def counting(timeout: float) -> list[TransportEvent]:
         polls[0] += 1
         return poll(timeout)
 
@@ -191,7 +191,7 @@ def counted_polls(end: ServerCore | ClientProgram) -> Callable[[], int]:
     return lambda: polls[0]
 
 
-def _quiet_server(world: World, place: Place) -> tuple[ServerCore, ClientProgram, int]:
+def _quiet_server(world: World, place: ServerAddress) -> tuple[ServerCore, ClientProgram, int]:
     wait_for(lambda: logs(world.serving) == 0, FREED, "the server's driver to be as it was")
     before = memory_of(world.serving)
     server = world.server(place)

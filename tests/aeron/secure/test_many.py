@@ -19,7 +19,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.client import Client
 from aeron_spark.protocol.liveness import RETENTION_SECONDS
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import Heard, World, echoes, logs, memory_of, node_of, nothing_held
 from tests.leaks import SHARED_MEMORY
@@ -38,7 +38,7 @@ def serving(run_name: str) -> Iterator[Client]:
 
 
 @contextmanager
-def clients(run_name: str, place: Place, count: int) -> Iterator[subprocess.Popen[str]]:
+def clients(run_name: str, place: ServerAddress, count: int) -> Iterator[subprocess.Popen[str]]:
     """A process with so many clients, and a media driver of its own."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])

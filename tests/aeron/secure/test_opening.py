@@ -11,10 +11,18 @@ from typing import ClassVar
 import pytest
 
 from aeron_spark.aeron.client import Client
-from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.errors import InUseError
 from aeron_spark.protocol.client_handshake import ClientTiming
-from aeron_spark.transport.api import DuologueIds, OfferResult, Outgoing, Pair, Part, Place, Wishes
+from aeron_spark.transport.api import (
+    ChannelPair,
+    ChannelSettings,
+    LinkIds,
+    OfferResult,
+    Part,
+    Publication,
+    ServerAddress,
+)
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
@@ -27,7 +35,7 @@ UNTIMED = ClientTiming(hello_ack=FOR_EVER, done_ack=FOR_EVER)  # no attempt ends
 class Slow:
     """A publication whose driver gives no room for its first messages, as a driver does that has just made it."""
 
-    def __init__(self, inner: Outgoing, refusals: int) -> None:
+    def __init__(self, inner: Publication, refusals: int) -> None:
         self._inner = inner
         self.refusals = refusals
 
@@ -41,15 +49,15 @@ class Slow:
         return self._inner.offer(*parts, patience=patience)
 
 
-class SlowDialing(AeronDialing):
+class SlowDialing(AeronClientTransport):
     """Duologues open with a slow publication; ``made`` are those of all clients."""
 
     made: ClassVar[list[Slow]] = []
 
-    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
-        pair = super().open_duologue(ids, wishes)
-        self.made.append(Slow(pair.outgoing, refusals=3))
-        return Pair(pair.token, self.made[-1])  # type: ignore[arg-type]
+    def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
+        pair = super().open_link(ids, channel_settings)
+        self.made.append(Slow(pair.publication, refusals=3))
+        return ChannelPair(pair.token, self.made[-1])  # type: ignore[arg-type]
 
 
 def test_a_first_frame_that_finds_no_room_is_sent_again(world: World) -> None:
@@ -103,7 +111,7 @@ def test_row_02_and_row_19_listeners_at_two_places_and_on_all_addresses(world: W
     everywhere, beside = world.place("::"), world.place()
     server = world.server(everywhere, beside)
     for host, ports in (("127.0.0.1", everywhere), ("::1", everywhere), ("127.0.0.1", beside)):
-        place = Place("udp", host, ports.data_port, ports.control_port)
+        place = ServerAddress("udp", host, ports.data_port, ports.control_port)
         client = world.connected(place)
         assert echoes(client, [host, ports.data_port])
         client.close()

@@ -18,7 +18,7 @@ from aeron_spark.protocol.ids import FIRST_SESSION_ID
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import FREE, PATIENCE, World, echoes, logs, memory_of, nothing_held
 from tests.aeron.secure.raw import raw
@@ -29,7 +29,7 @@ RETRY, FAILED = "aeron-spark/1 RETRY ", "aeron-spark/1 FAILED "
 FREED = 30.0  # seconds for a driver to give back the log of a session that was rejected or left
 
 
-def stays_useful(world: World, place: Place) -> None:
+def stays_useful(world: World, place: ServerAddress) -> None:
     """The server serves whoever behaves, at once: the next client is served as fast as one that comes later."""
     seconds = []
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_row_09_clients_that_cannot_be_answered_hold_up_nobody_else(world: World
     for _ in range(5):
         with raw(world.dialling, place) as stranger:
             hello = stranger.hello_with_cookie()
-            stranger.dialing.inbox.close_way(stranger.pair.token)
+            stranger.dialing.inbox.close_subscription(stranger.pair.token)
             stranger.send(hello)
             wait_for(lambda: server.statistics["handshakes"] > 0, PATIENCE, "the handshake to begin")
             stays_useful(world, place)

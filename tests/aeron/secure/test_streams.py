@@ -18,9 +18,9 @@ from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import BuiltIn
-from aeron_spark.protocol.transfers import MAX_OPEN, MEMORY_LIMIT, Purpose, Start
+from aeron_spark.protocol.transfers import MAX_OPEN, MEMORY_LIMIT, Purpose, TransferStart
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure import byhand
 from tests.aeron.secure.byhand import by_hand
@@ -34,7 +34,7 @@ CONTENT: Final = 1  # the stream id of what is sent by hand
 class Kept:
     """A server that keeps the digests of what it is sent, by name or by tag, and a folder for what it spills."""
 
-    def __init__(self, world: World, folder: Path, place: Place, **link: object) -> None:
+    def __init__(self, world: World, folder: Path, place: ServerAddress, **link: object) -> None:
         self.folder = folder
         self.place = place
         self.server: ServerCore = world.server(
@@ -129,7 +129,7 @@ def test_row_62_what_is_small_is_in_memory_while_it_comes_and_what_is_large_in_a
 
 
 def stream(number: int, total: int) -> tuple[int, bytes]:
-    return byhand.start(Start(number, Purpose.MESSAGE, total, BuiltIn.BYTES))
+    return byhand.start(TransferStart(number, Purpose.MESSAGE, total, BuiltIn.BYTES))
 
 
 WRONG: Final[dict[str, Callable[[], list[tuple[int, bytes]]]]] = {

@@ -17,10 +17,10 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
-from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, Kind
+from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind
 from aeron_spark.protocol.message_types import TYPE_ID
 from aeron_spark.server.server import ServerCore
-from aeron_spark.transport.api import MTU_BYTES, Place
+from aeron_spark.transport.api import MTU_BYTES, ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import PATIENCE, Heard, World, nothing_held
 from tests.aeron.secure.tapped import Tap
@@ -70,7 +70,7 @@ class OddError(Exception):
 class Ends:
     """A server that listens to nothing yet, a client that is connected, and what their listeners were told."""
 
-    place: Place
+    place: ServerAddress
     server: ServerCore
     client: ClientProgram
     there: Connection
@@ -87,7 +87,7 @@ def ends(world: World, request: pytest.FixtureRequest) -> Iterator[Ends]:
     nothing_held(made.server)
 
 
-def joined(world: World, place: Place, link: LinkSettings | None = None) -> Ends:
+def joined(world: World, place: ServerAddress, link: LinkSettings | None = None) -> Ends:
     thing, settings = Thing(23), link or LinkSettings()
     server = world.server(place, echo=False, link=settings)
     server.register("thing", thing, METHODS)
@@ -258,7 +258,7 @@ def test_row_71_a_late_answer_and_one_of_another_connection_are_ignored(world: W
         waiting = pool.submit(thing.with_timeout(PATIENCE).wait)
         wait_for(lambda: ends.client.connection.held["calls"] == 1, PATIENCE, "the call")
         for number in range(1, 20):
-            other.connection.carrier.answer(Kind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+            other.connection.carrier.answer(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
         other.ping()
         assert not waiting.done()
         ends.thing.released.set()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import ConnectError
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from tests.aeron.secure.ends import World
 
 
 def test_finding_u8_an_unknown_host_is_told_in_one_sentence_and_not_in_javas_words(world: World) -> None:
-    place = Place("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
+    place = ServerAddress("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
     client = world.client(place)
     with pytest.raises(ConnectError) as caught:
         client.connect(1.0)

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from aeron_spark.aeron.counters import PUBLISHER_LIMIT, SUBSCRIBER_POSITION, read_counters
-from aeron_spark.aeron.endpoint_transport import AeronDialing
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import TamperedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol import handshake_packets
 from aeron_spark.protocol.frame_cipher import HEADER, KeyLimits
 from aeron_spark.protocol.keypair import keypair_from
-from aeron_spark.transport.api import Wishes
+from aeron_spark.transport.api import ChannelSettings
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
@@ -145,12 +145,12 @@ def test_row_16_every_publication_on_a_control_port_says_its_mode(world: World, 
 @pytest.mark.parametrize("reliable", [True, False])
 def test_row_17_a_client_over_ipv6_with_ports_of_its_own_says_all_of_it(world: World, reliable: bool) -> None:
     place, (send_port, receive_port) = world.place("::1"), free_ports("::1")
-    ports, wishes = ClientPorts(send_port, receive_port, "::1"), Wishes(reliable=reliable)
+    ports, channel_settings = ClientPorts(send_port, receive_port, "::1"), ChannelSettings(reliable=reliable)
     world.server(place)
     client = world.connected(
         place,
-        dial=lambda: AeronDialing(world.dialling, place, ports=ports, wishes=wishes),
-        link=LinkSettings(wishes=wishes),
+        dial=lambda: AeronClientTransport(world.dialling, place, ports=ports, channel_settings=channel_settings),
+        link=LinkSettings(channel_settings=channel_settings),
     )
     assert echoes(client, "over IPv6")
     aeron_dir = world.dialling.aeron_dir
@@ -266,7 +266,7 @@ def test_row_40_a_frame_that_is_not_the_next_one_is_not_delivered_and_costs_a_re
     client = world.connected(place, tap=tap)
     [there] = server.connections
     sender: Connection = client.connection if to_server else there
-    receiver: Endpoint = server if to_server else client
+    receiver: Runtime = server if to_server else client
     got: list[object] = []
     server.on_message(int, lambda _, message: got.append(message))
     client.on_message(int, got.append)

@@ -14,31 +14,33 @@ from aeron_spark.log.api import Range
 from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
 from aeron_spark.log.writing import Source
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.appending import StagedAppender, Transaction, commit, enter, first_lost
-from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.appending import ServerAppender, Transaction, commit, enter, first_lost
+from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.reader import StreamReader
-from aeron_spark.stream_client.server_log import EndpointLog
+from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.wire.values import Rows
 
 _names = itertools.count()
 UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
 
 
-def written(server: Server, asking: Asking, writer: str = "desk-7") -> tuple[str, str]:
+def written(server: Server, asking: StreamSession, writer: str = "desk-7") -> tuple[str, str]:
     """A new stream with three transactions of one row; its name, and the stamp of the last commit."""
     name = f"epochs-{next(_names)}"
     server.streams.create(name, 1)
     stamp = ""
     for number in range(3):
         one = Transaction(writer, "run", number)
-        appender = StagedAppender(asking, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
+        appender = ServerAppender(asking, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
         appender.raw(pa.array([b"%d" % number], pa.binary()))
         already, stamp = commit(asking, name, one, appender.finish(), rows=1)
         assert not already
     return name, stamp
 
 
-def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(server: Server, asking: Asking) -> None:
+def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(
+    server: Server, asking: StreamSession
+) -> None:
     """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
     name, stamp = written(server, asking)
     again = Transaction("desk-7", "run", -1)
@@ -53,7 +55,7 @@ def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(serv
 
 
 def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_history(
-    server: Server, asking: Asking
+    server: Server, asking: StreamSession
 ) -> None:
     """Finding C3: the server looks at a reader's epoch itself, before it sends the first byte."""
     name, _ = written(server, asking)
@@ -64,16 +66,16 @@ def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_his
     assert state.epochs.at(state.end) not in (FIRST, UNKNOWN)
     with (
         pytest.raises(DataLossError, match=r"partition 0 of stream '\S+' diverged: the reader is at 999") as caught,
-        asking.branch("x") as branch,
+        asking.bulk_link("x") as bulk_link,
     ):
-        asking.ask("read", name, 0, 0, state.end, branch.number, asking.request(), UNKNOWN, 999)
+        asking.ask("read", name, 0, 0, state.end, bulk_link.number, asking.request(), UNKNOWN, 999)
     assert caught.value.reason == DIVERGED
 
 
-def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, asking: Asking) -> None:
+def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, asking: StreamSession) -> None:
     """Finding C3: the server was replaced between the planning of a range and its reading."""
     name, _ = written(server, asking)
-    log = EndpointLog({"s": asking}, name)
+    log = ServerLog({"s": asking}, name)
     (state,) = log.states()
     planned = Range(
         state.key, state.fingerprint, 0, state.end, state.end, state.term_length, state.epoch_at(state.end)
@@ -85,18 +87,18 @@ def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server,
 
 
 def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
-    server: Server, asking: Asking, monkeypatch: pytest.MonkeyPatch
+    server: Server, asking: StreamSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding C3: so that the range is refused where the server was replaced since the reader looked."""
     name, _ = written(server, asking)
     planned: list[Range] = []
-    real = EndpointLog.read
+    real = ServerLog.read
 
-    def read(log: EndpointLog, wanted: Range) -> Iterator[Rows]:
+    def read(log: ServerLog, wanted: Range) -> Iterator[Rows]:
         planned.append(wanted)
         return real(log, wanted)
 
-    monkeypatch.setattr(EndpointLog, "read", read)
+    monkeypatch.setattr(ServerLog, "read", read)
     assert sum(len(batch) for batch in StreamReader(asking, name)) == 3
     (state,) = server.streams.get(name).states()
     assert [(one.end, one.epoch) for one in planned] == [(state.end, state.epochs.at(state.end))]

@@ -12,9 +12,9 @@ from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import SmallValues, read_range
 from aeron_spark.log.writing import Source
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.appending import StagedAppender, Transaction, abort, commit, enter
-from aeron_spark.stream_client.asking import Asking
-from aeron_spark.stream_client.server_log import EndpointLog
+from aeron_spark.stream_client.appending import ServerAppender, Transaction, abort, commit, enter
+from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.wire.arrow import decode_batches
 
 
@@ -25,10 +25,16 @@ def name_of(server: Server, partitions: int = 1) -> str:
 
 
 def staged(
-    asking: Asking, stream: str, transaction: Transaction, values: list[bytes], *, task: int = 0, partition: int = 0,
+    asking: StreamSession,
+    stream: str,
+    transaction: Transaction,
+    values: list[bytes],
+    *,
+    task: int = 0,
+    partition: int = 0,
     payload: str = "raw",
-) -> StagedAppender:  # fmt: skip
-    appender = StagedAppender(
+) -> ServerAppender:
+    appender = ServerAppender(
         asking, stream, transaction, task=task, partition=partition, source=Source("w", transaction.id, task),
         payload=payload,
     )  # fmt: skip
@@ -36,15 +42,15 @@ def staged(
     return appender
 
 
-def read(asking: Asking, stream: str, partition: int = 0, *, start: int | None = None) -> list[bytes]:
-    log = EndpointLog({"s": asking}, stream)
+def read(asking: StreamSession, stream: str, partition: int = 0, *, start: int | None = None) -> list[bytes]:
+    log = ServerLog({"s": asking}, stream)
     state = log.states()[partition]
     begin = state.start if start is None else start
     wanted = Range(state.key, state.fingerprint, begin, state.end, state.end, state.term_length)
     return [value for rows in log.read(wanted) for value in rows.values.to_pylist()]
 
 
-def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, asking: Asking) -> None:
+def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, asking: StreamSession) -> None:
     stream = name_of(server)
     values = [bytes([n % 256]) * (n % 3000) for n in range(5_000)]
     transaction = Transaction("w", "run", 0)
@@ -57,7 +63,7 @@ def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, 
     assert read(asking, stream) == values
 
 
-def test_tasks_and_partitions(server: Server, asking: Asking) -> None:
+def test_tasks_and_partitions(server: Server, asking: StreamSession) -> None:
     stream = name_of(server, 2)
     transaction = Transaction("w", "run", 7)
     found = [
@@ -72,7 +78,7 @@ def test_tasks_and_partitions(server: Server, asking: Asking) -> None:
     assert read(asking, stream, 1) == [b"%d-%d" % (task, n) for task in (1, 3) for n in range(100)]
 
 
-def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, asking: Asking) -> None:
+def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, asking: StreamSession) -> None:
     stream = name_of(server)
     first, second = Transaction("w", "run-1", 0), Transaction("w", "run-2", 0)
     staged(asking, stream, first, [b"aborted"]).finish()
@@ -89,12 +95,12 @@ def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, asking: 
     assert read(asking, stream) == [b"new"]
 
 
-def test_framed_and_arrow_rows_of_any_size(server: Server, asking: Asking) -> None:
+def test_framed_and_arrow_rows_of_any_size(server: Server, asking: StreamSession) -> None:
     for payload in ("framed", "arrow"):
         stream = name_of(server)
         rows = [b"small", bytes(5 << 20), b"x" * 100_000] * 2
         transaction = Transaction("w", "run", 0)
-        appender = StagedAppender(
+        appender = ServerAppender(
             asking, stream, transaction, task=0, partition=0, source=Source("w", 0, 0), payload=payload
         )
         if payload == "arrow":
@@ -102,7 +108,7 @@ def test_framed_and_arrow_rows_of_any_size(server: Server, asking: Asking) -> No
         else:
             appender.framed(pa.array(rows, pa.binary()))
         commit(asking, stream, transaction, appender.finish(), len(rows))
-        log = EndpointLog({"s": asking}, stream, framed=True)
+        log = ServerLog({"s": asking}, stream, framed=True)
         (state,) = log.states()
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
         found: list[bytes] = []
@@ -121,7 +127,7 @@ def test_framed_and_arrow_rows_of_any_size(server: Server, asking: Asking) -> No
         assert (content.schema is not None) == (payload == "arrow")
 
 
-def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server, asking: Asking) -> None:
+def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server, asking: StreamSession) -> None:
     stream = name_of(server)
     with pytest.raises(DataFormatError, match="the longest message of stream"):
         staged(asking, stream, Transaction("w", "r", 0), [bytes(3 << 20)])
@@ -129,14 +135,14 @@ def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server,
         asking.ask("describe", stream + "x")
 
 
-def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server, asking: Asking) -> None:
+def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server, asking: StreamSession) -> None:
     stream = name_of(server)
     transaction = Transaction("w", "run", 0)
     values = [bytes(1000)] * 40_000
     commit(asking, stream, transaction, staged(asking, stream, transaction, values).finish(), len(values))
     before = asking.opened
     for _ in range(5):
-        log = EndpointLog({"s": asking}, stream)
+        log = ServerLog({"s": asking}, stream)
         (state,) = log.states()
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
         rows = iter(log.read(wanted))
@@ -146,7 +152,7 @@ def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server,
     assert asking.opened - before <= 1
 
 
-def test_positions_by_time(server: Server, asking: Asking) -> None:
+def test_positions_by_time(server: Server, asking: StreamSession) -> None:
     import time
 
     stream = name_of(server)
@@ -156,7 +162,7 @@ def test_positions_by_time(server: Server, asking: Asking) -> None:
         if number == 0:
             time.sleep(0.01)
             between = time.time_ns()
-    log = EndpointLog({"s": asking}, stream)
+    log = ServerLog({"s": asking}, stream)
     (state,) = log.states()
     at = log.position_at(state, between, None)
     assert read(asking, stream, start=at) == [b"1", b"2"]

@@ -21,7 +21,7 @@ from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.log.writing import Source
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.appending import StagedAppender, Transaction, commit, enter
+from aeron_spark.stream_client.appending import ServerAppender, Transaction, commit, enter
 from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
@@ -128,7 +128,7 @@ def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
     for number in numbers:
         last += 1
         one = Transaction(writer, "run", last)
-        appender = StagedAppender(
+        appender = ServerAppender(
             asking, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
         )
         appender.arrow(pa.record_batch({"n": [number]}))

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from aeron_spark.aeron.counters import DriverInfo, StreamBacklog
 from aeron_spark.cli import output
-from aeron_spark.cli.driver_stats import Look, _print_lines, view
+from aeron_spark.cli.driver_stats import Sample, _print_lines, view
 from aeron_spark.cli.main import cli
 from aeron_spark.cli.outputs import JsonOutput
 from aeron_spark.keys import parse_server, read_identity
@@ -100,9 +100,9 @@ def test_no_command_draws_a_box_into_a_pipe(arguments: tuple[str, ...]) -> None:
 
 def test_top_to_a_pipe_is_a_line_for_each_counter_and_stream(capsys: pytest.CaptureFixture[str]) -> None:
     driver = DriverInfo("/dev/shm/x", 4711, 0.0, 0.1, 10.0, "0.2.0")
-    before = Look(0.0, driver, {"Bytes sent": 0, "Errors": 0}, [], 0.0)
+    before = Sample(0.0, driver, {"Bytes sent": 0, "Errors": 0}, [], 0.0)
     streams = [StreamBacklog("aeron:ipc", 1001, 7, 96, None, None, None, None, ())]
-    _print_lines(view(before, Look(2.0, driver, {"Bytes sent": 5000, "Errors": 0}, streams, 1_795_458_600.0)))
+    _print_lines(view(before, Sample(2.0, driver, {"Bytes sent": 5000, "Errors": 0}, streams, 1_795_458_600.0)))
     assert capsys.readouterr().out.splitlines() == [
         "counter\t2026-11-23T18:30:00.000Z\tBytes sent\t5000\t2500",
         "stream\t2026-11-23T18:30:00.000Z\taeron:ipc\t1001\t7\t96\t-\t-\t-\t0\t0",

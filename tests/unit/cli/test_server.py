@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aeron_spark.cli.server import _Said
+from aeron_spark.cli.server import _StatusPrinter
 
 SERVING = SimpleNamespace(public_key=bytes(32), addresses=["192.0.2.1:1:2", "192.0.2.1:3:4"], aeron_dir="/dev/shm/x")
 
@@ -19,7 +19,7 @@ def connection(number: int) -> SimpleNamespace:
 
 
 def test_that_it_listens_is_said_before_who_came_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    said = _Said(True)
+    said = _StatusPrinter(True)
     said._connection("connect", connection(7))
     said.listening(SERVING)
     said._connection("disconnect", connection(7))

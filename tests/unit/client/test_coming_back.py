@@ -15,7 +15,7 @@ from aeron_spark.errors import AeronSparkError, SessionLost, UsageError, WaitTim
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.memory import MemoryDialing
+from aeron_spark.transport.memory import MemoryClientTransport
 from tests.unit.connection.ends import FREE, LINK, PLACE, World, flood, kept_for, wait_for
 
 
@@ -209,7 +209,7 @@ def test_a_changed_nat_mapping_ends_in_a_resume_from_the_other_address(world: Wo
     address = ["192.0.2.7:4000"]
     client = world.client(
         ClientSettings(link=LINK, first_pause=0.01),
-        dial=lambda: MemoryDialing(world.network, PLACE, source=address[0]),
+        dial=lambda: MemoryClientTransport(world.network, PLACE, source=address[0]),
     )
     wait_for(lambda: server.connections)
     address[0] = "198.51.100.9:777"

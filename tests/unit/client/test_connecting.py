@@ -20,12 +20,12 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.keys.stores import FilePeerStore, KeyPlaces, MemoryPeerStore
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
-from aeron_spark.transport.api import Pair, Place, Rejected
-from aeron_spark.transport.memory import MemoryOutgoing
+from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
+from aeron_spark.transport.memory import MemoryPublication
 from aeron_spark.waiting import result_within
 from tests.ending import FOR_EVER, ends
 from tests.unit.connection.ends import LINK, PATIENCE, PLACE, World, link, wait_for
@@ -92,8 +92,8 @@ def test_row_79_closing_while_connecting_and_before_is_quick(world: World) -> No
 def test_row_36_an_answer_with_a_flipped_bit_is_an_authentication_error_and_no_timeout(world: World) -> None:
     server = world.server()
 
-    def flip(outgoing: object, message: bytes) -> tuple[bytes]:
-        if outgoing.inbox is server._transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
+    def flip(publication: object, message: bytes) -> tuple[bytes]:
+        if publication.inbox is server._transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
             return (message[:-5] + bytes([message[-5] ^ 4]) + message[-4:],)
         return (message,)
 
@@ -104,7 +104,7 @@ def test_row_36_an_answer_with_a_flipped_bit_is_an_authentication_error_and_no_t
 
 
 def test_row_41_the_first_use_stores_the_key_and_a_changed_one_is_refused(world: World, tmp_path: Path) -> None:
-    places = KeyPlaces.below(tmp_path)
+    places = KeyPaths.below(tmp_path)
     store = FilePeerStore(places)
     first = world.server(store=MemoryPeerStore(keypair_from(b"1" * 32)))
     client = world.client(store=store)
@@ -120,7 +120,7 @@ def test_row_41_the_first_use_stores_the_key_and_a_changed_one_is_refused(world:
 
 
 def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World) -> None:
-    other = Place("udp", "10.0.0.1", 20131, 20132)
+    other = ServerAddress("udp", "10.0.0.1", 20131, 20132)
     world.server()
     world.server(places=[other])
     store = MemoryPeerStore()
@@ -134,23 +134,23 @@ def hellos_and_ways(world: World, client: ClientCore, refuse: str = "") -> list[
     """Connect: in which order HELLOs were sent and further ways opened, the first of which may be refused."""
     order: list[str] = []
     dialing = client._dialing
-    knock_again = dialing.knock_again
+    reopen_path = dialing.reopen_path
 
-    def open_way(pair: Pair) -> Pair:
+    def open_subscription(pair: ChannelPair) -> ChannelPair:
         order.append("way")
-        opened = knock_again(pair)
+        opened = reopen_path(pair)
         if refuse and order.count("way") == 1:
             way = next(one for one in world.network.ways if one.token == opened.token)
             with world.network.lock:
-                world.network._send(way, Rejected(opened.token, opened.outgoing.session_id, refuse))
+                world.network._send(way, PublicationRejected(opened.token, opened.publication.session_id, refuse))
         return opened
 
-    def overhear(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
+    def overhear(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
         if message[:2] == b"AS" and message[3] == 1:
             order.append("HELLO")
         return (message,)
 
-    dialing.knock_again = open_way  # type: ignore[method-assign]
+    dialing.reopen_path = open_subscription  # type: ignore[method-assign]
     world.network.change = overhear
     client.connect(10)
     return order
@@ -172,18 +172,18 @@ def test_a_way_that_was_not_needed_is_closed_with_its_attempt(world: World) -> N
     world.server()
     client = world.client(connect=False)
     dialing, opened = client._dialing, []
-    knock_again = dialing.knock_again
+    reopen_path = dialing.reopen_path
 
-    def open_way(pair: Pair) -> Pair:
-        opened.append(knock_again(pair))
+    def open_subscription(pair: ChannelPair) -> ChannelPair:
+        opened.append(reopen_path(pair))
         return opened[-1]
 
-    dialing.knock_again = open_way  # type: ignore[method-assign]
-    world.network.change = lambda outgoing, message: () if message[:2] == b"AS" and message[3] == 1 else (message,)
+    dialing.reopen_path = open_subscription  # type: ignore[method-assign]
+    world.network.change = lambda publication, message: () if message[:2] == b"AS" and message[3] == 1 else (message,)
     with pytest.raises(WaitTimeout):
         client.connect(0.3)
     assert opened
-    wait_for(lambda: all(one.outgoing.closed for one in opened), "the way to be closed")
+    wait_for(lambda: all(one.publication.closed for one in opened), "the way to be closed")
 
 
 def test_connecting_twice_is_connecting_once(world: World) -> None:
@@ -205,8 +205,8 @@ def test_an_open_that_is_lost_is_not_waited_for_without_end(world: World) -> Non
     server = world.server()
     lost = [1]
 
-    def lose(outgoing: object, message: bytes) -> tuple[bytes, ...]:
-        if outgoing.key[0] == "out" and lost[0]:  # type: ignore[attr-defined]
+    def lose(publication: object, message: bytes) -> tuple[bytes, ...]:
+        if publication.key[0] == "out" and lost[0]:  # type: ignore[attr-defined]
             lost[0] -= 1
             return ()
         return (message,)
@@ -265,7 +265,7 @@ def test_a_slow_store_does_not_hold_up_the_polling_thread(world: World) -> None:
 
 
 def test_over_shared_memory_it_is_the_same(world: World) -> None:
-    ipc = Place("ipc")
+    ipc = ServerAddress("ipc")
     server = world.server(places=[PLACE, ipc])
     client = world.client(place=ipc)
     wait_for(lambda: server.connections)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aeron_spark.client.judge import Judge
+from aeron_spark.client.judge import ServerKeyVerifier
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import IdentityError, ServerKeyChanged, SetupError, UsageError
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -24,11 +24,11 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def a_judge(pool: ThreadPoolExecutor, known: bytes | None = None, **settings: object) -> Judge:
+def a_judge(pool: ThreadPoolExecutor, known: bytes | None = None, **settings: object) -> ServerKeyVerifier:
     store = MemoryPeerStore()
     if known is not None:
         store.trust(SERVER, known)
-    judge = Judge(store, SERVER, ClientSettings(**settings), pool)  # type: ignore[arg-type]
+    judge = ServerKeyVerifier(store, SERVER, ClientSettings(**settings), pool)  # type: ignore[arg-type]
     assert not judge.asked
     wait_for(judge.ready)
     assert not judge.asked
@@ -77,7 +77,7 @@ def test_a_store_that_fails_is_an_error_each_time_and_is_asked_again(
                 raise error
             return ONE
 
-    judge = Judge(Failing(), SERVER, ClientSettings(), pool)
+    judge = ServerKeyVerifier(Failing(), SERVER, ClientSettings(), pool)
     for _ in range(2):
         with pytest.raises(type(error) if isinstance(error, SetupError) else UsageError, match="the disk is gone"):
             wait_for(judge.ready)

@@ -19,8 +19,8 @@ from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, DuologueIds, Pair, SenderGone, Wishes
-from aeron_spark.transport.memory import MemoryDialing, MemoryOutgoing
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
+from aeron_spark.transport.memory import MemoryClientTransport, MemoryPublication
 from tests.unit.connection.ends import FREE, LINK, PATIENCE, PLACE, World, kept_for, link, wait_for
 
 ONE = Limits(connections=1, handshakes_per_second=0, pending_per_address=0)
@@ -28,16 +28,16 @@ DONE_ACK = 4  # types of handshake packets
 IN_VAIN = 0.3  # seconds of a connect that no answer comes back to
 
 
-def is_done_ack(outgoing: MemoryOutgoing, message: bytes) -> bool:
-    return message[:2] == b"AS" and message[3] == DONE_ACK and outgoing.key[0] == "answer"
+def is_done_ack(publication: MemoryPublication, message: bytes) -> bool:
+    return message[:2] == b"AS" and message[3] == DONE_ACK and publication.key[0] == "answer"
 
 
-def is_frame_to_server(outgoing: MemoryOutgoing, message: bytes) -> bool:
-    return outgoing.key[0] == "in" and outgoing.key[-1] != HANDSHAKE_STREAM_ID
+def is_frame_to_server(publication: MemoryPublication, message: bytes) -> bool:
+    return publication.key[0] == "in" and publication.key[-1] != HANDSHAKE_STREAM_ID
 
 
-def is_frame_to_client(outgoing: MemoryOutgoing, message: bytes) -> bool:
-    return outgoing.key[0] == "out"
+def is_frame_to_client(publication: MemoryPublication, message: bytes) -> bool:
+    return publication.key[0] == "out"
 
 
 class Losing:
@@ -46,16 +46,16 @@ class Losing:
     A client on a busy machine may give up an attempt whose answer is not lost but late. That attempt, too, is answered.
     """
 
-    def __init__(self, world: World, kind: Callable[[MemoryOutgoing, bytes], bool], count: int = 1) -> None:
+    def __init__(self, world: World, kind: Callable[[MemoryPublication, bytes], bool], count: int = 1) -> None:
         self.left = count
         self.answered: set[object] = set()
         self._kind = kind
         world.network.change = self._change
 
-    def _change(self, outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes, ...]:
-        if is_frame_to_client(outgoing, message):
-            self.answered.add(outgoing.key)
-        if self.left and self._kind(outgoing, message):
+    def _change(self, publication: MemoryPublication, message: bytes) -> tuple[bytes, ...]:
+        if is_frame_to_client(publication, message):
+            self.answered.add(publication.key)
+        if self.left and self._kind(publication, message):
             self.left -= 1
             return ()
         return (message,)
@@ -112,14 +112,14 @@ def one_session(world: World, server: ServerCore, client: ClientProgram) -> None
 def test_a_client_that_gave_up_before_it_was_accepted_is_no_error_of_the_servers(world: World) -> None:
     server = a_server(world)
     listening = server._transport
-    open_duologue, gone = listening.open_duologue, [SenderGone("the sender of a handshake has gone")]
+    open_link, gone = listening.open_link, [SenderUnavailable("the sender of a handshake has gone")]
 
-    def open_later(*given: Any) -> Pair:
+    def open_later(*given: Any) -> ChannelPair:
         if gone:
             raise gone.pop()
-        return open_duologue(*given)
+        return open_link(*given)
 
-    listening.open_duologue = open_later
+    listening.open_link = open_later
     client, _ = a_client(world)
     client.connect(PATIENCE)
     assert not gone
@@ -166,21 +166,21 @@ def test_an_answer_to_the_first_frame_that_is_lost_is_a_resume_on_the_server_alo
     assert got == ["hello"]
 
 
-class Killing(MemoryDialing):
+class Killing(MemoryClientTransport):
     """Kills the duologue that the server has just made: its way out, or the media driver."""
 
     left = 1
     driver = False
 
-    def open_duologue(self, ids: DuologueIds, wishes: Wishes) -> Pair:
-        pair = super().open_duologue(ids, wishes)
+    def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
+        pair = super().open_link(ids, channel_settings)
         if type(self).left:
             type(self).left -= 1
             if self.driver:
                 self.network.lose_driver(self.inbox)
             else:
-                assert isinstance(pair.outgoing, MemoryOutgoing)
-                pair.outgoing.failure = "killed"
+                assert isinstance(pair.publication, MemoryPublication)
+                pair.publication.failure = "killed"
         return pair
 
 
@@ -252,7 +252,7 @@ KINDS = [is_done_ack, is_frame_to_server, is_frame_to_client]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_lost_while_coming_back_loses_no_session(
-    world: World, kind: Callable[[MemoryOutgoing, bytes], bool]
+    world: World, kind: Callable[[MemoryPublication, bytes], bool]
 ) -> None:
     server = a_server(world)
     client, _ = a_client(world)
@@ -333,8 +333,10 @@ def test_whatever_is_lost_while_connecting_there_is_one_session_in_the_end(world
         kinds = [(rng.choice(KINDS), rng.randrange(1, 3)) for _ in range(rng.randrange(1, 4))]
         losses = [[kind, count] for kind, count in kinds]
 
-        def change(outgoing: MemoryOutgoing, message: bytes, losses: list[list[object]] = losses) -> tuple[bytes, ...]:
-            if losses and losses[0][0](outgoing, message):  # type: ignore[operator]
+        def change(
+            publication: MemoryPublication, message: bytes, losses: list[list[object]] = losses
+        ) -> tuple[bytes, ...]:
+            if losses and losses[0][0](publication, message):  # type: ignore[operator]
                 losses[0][1] -= 1  # type: ignore[operator]
                 if not losses[0][1]:
                     losses.pop(0)

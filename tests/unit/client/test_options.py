@@ -8,7 +8,7 @@ from aeron_spark.client.options import client_options, client_settings
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import OptionError
 from aeron_spark.protocol.keypair import keypair_from, public_text
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
 
 KEY = keypair_from(b"k" * 32).public
@@ -23,7 +23,7 @@ def refused(address: str = "feeds.example:20121", **options: object) -> str:
 def test_the_tables_defaults_are_those_of_the_code() -> None:
     assert client_settings({}) == ClientSettings()
     options = client_options("feeds.example:20121")
-    assert options.place == Place("udp", "feeds.example", 20121, 20122)
+    assert options.place == ServerAddress("udp", "feeds.example", 20121, 20122)
     assert (options.ipc, options.idle, options.ports, options.aeron_dir) == ("auto", "backoff", None, None)
     assert (options.identity, options.known_servers) == (None, None)
 

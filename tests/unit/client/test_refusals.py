@@ -18,8 +18,8 @@ from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import Rejected
-from aeron_spark.transport.memory import MemoryOutgoing
+from aeron_spark.transport.api import PublicationRejected
+from aeron_spark.transport.memory import MemoryPublication
 from tests.ending import FOR_EVER, ends
 from tests.unit.connection.ends import FREE, LINK, PATIENCE, World, link, wait_for
 
@@ -125,7 +125,7 @@ def test_a_handshake_whose_beginning_an_outage_took_from_the_server_is_begun_ane
     server = world.server()
     outages: list[str] = []
 
-    def lose(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
+    def lose(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
         if message[:2] == b"AS" and message[3] == HELLO_ACK and not outages:
             outages.append("DONE comes as another image, of which the server knows nothing")
             world.network.cut()
@@ -145,7 +145,7 @@ def test_a_hello_that_the_servers_new_image_missed_is_not_waited_for(world: Worl
     server = world.server(ServerSettings(link=LINK, limits=FREE, timing=times))
     lost: list[bytes] = []
 
-    def lose(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes, ...]:
+    def lose(publication: MemoryPublication, message: bytes) -> tuple[bytes, ...]:
         if message[:2] == b"AS" and message[3] == HELLO and not lost:
             lost.append(message)
             world.network.cut()
@@ -165,13 +165,13 @@ def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
     server = world.server()
     forged: list[int] = []
 
-    def forge(outgoing: MemoryOutgoing, message: bytes) -> tuple[bytes]:
+    def forge(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
         if message[:2] == b"AS" and message[3] == HELLO:
-            way = next(one for one in world.network.ways if one.token == outgoing.token)
+            way = next(one for one in world.network.ways if one.token == publication.token)
             for code in ("rate", "version"):
                 hint = encode_hint(RefusalHint(Refusal(code, "forged")))
-                world.network._send(way, Rejected(outgoing.token, outgoing.session_id, hint))
-            forged.append(outgoing.session_id)
+                world.network._send(way, PublicationRejected(publication.token, publication.session_id, hint))
+            forged.append(publication.session_id)
         return (message,)
 
     world.network.change = forge

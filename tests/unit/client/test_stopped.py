@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.home import Home, Who
+from aeron_spark.connection.home import ConnectionOwner, PeerInfo
 from aeron_spark.errors import (
     ConnectError,
     IdentityError,
@@ -143,7 +143,7 @@ def test_finding_c15_after_a_reconnect_that_is_interrupted_send_raises_and_conne
         monkeypatch.setattr(client, "_connect", interrupted)
     else:
         monkeypatch.setattr("aeron_spark.client.client.result_within", interrupted_once)
-        world.network.change = lambda outgoing, message: ()  # so that it does not succeed first
+        world.network.change = lambda publication, message: ()  # so that it does not succeed first
     with pytest.raises(KeyboardInterrupt):
         client.reconnect(PATIENCE)
     assert client.state == "stopped"
@@ -228,7 +228,7 @@ class Fault:
         fault = self
 
         class Kind(Connection):
-            def __init__(self, home: Home, who: Who, number: int) -> None:
+            def __init__(self, home: ConnectionOwner, who: PeerInfo, number: int) -> None:
                 fault.check()
                 super().__init__(home, who, number)
 

@@ -39,8 +39,8 @@ def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothi
         client.send(number, acknowledge=True)
     done = threading.Event()
 
-    def change(outgoing: object, message: bytes) -> Iterable[bytes]:
-        if done.is_set() or outgoing.inbox is not client._dialing.inbox:  # type: ignore[attr-defined]
+    def change(publication: object, message: bytes) -> Iterable[bytes]:
+        if done.is_set() or publication.inbox is not client._dialing.inbox:  # type: ignore[attr-defined]
             return (message,)
         done.set()
         return _mangled(how, message, [])
@@ -60,9 +60,9 @@ def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothi
 def test_too_many_mangled_frames_end_the_connection_for_good(world: World) -> None:
     server, client = world.pair(tampered_most=3)
 
-    def change(outgoing: object, message: bytes) -> Iterable[bytes]:
-        to_client = outgoing.inbox is server._transport.inbox  # type: ignore[attr-defined]
-        if to_client and outgoing.key[0] == "out" and int.from_bytes(message[8:16], "big") > 1:  # type: ignore[attr-defined]
+    def change(publication: object, message: bytes) -> Iterable[bytes]:
+        to_client = publication.inbox is server._transport.inbox  # type: ignore[attr-defined]
+        if to_client and publication.key[0] == "out" and int.from_bytes(message[8:16], "big") > 1:  # type: ignore[attr-defined]
             return (message[:-1] + bytes([message[-1] ^ 1]),)
         return (message,)
 

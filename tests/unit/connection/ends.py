@@ -11,7 +11,7 @@ from typing import Any, Final
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
@@ -20,11 +20,11 @@ from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import Place
-from aeron_spark.transport.memory import MemoryDialing, MemoryListening, MemoryNetwork
+from aeron_spark.transport.api import ServerAddress
+from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
 
 PATIENCE: Final = 20.0  # seconds for what must happen; it takes milliseconds on an idle machine
-PLACE: Final = Place("udp", "10.0.0.1", 20121, 20122)
+PLACE: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
 SHORT: Final = Times(
     expiry_seconds=0.3, setup_seconds=2.0, linger_seconds=0.1, ping_seconds=5.0, retention_seconds=60.0
 )
@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], object], what: str = "", seconds: float = P
 class Heard:
     """What the listeners of an endpoint were told, in order."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Runtime) -> None:
         self.events: list[tuple[str, Connection]] = []
         self.errors: list[BaseException] = []
         self.threads: set[str] = set()
@@ -89,8 +89,8 @@ class World:
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(window=1 << 20)
-        self.ends: list[Endpoint] = []
-        self.heard: dict[Endpoint, Heard] = {}
+        self.ends: list[Runtime] = []
+        self.heard: dict[Runtime, Heard] = {}
         self._threads_before = frozenset(threading.enumerate())  # those of wider fixtures
 
     def threads(self) -> list[str]:
@@ -100,10 +100,10 @@ class World:
 
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
-        places: Iterable[Place] = (PLACE,), connection_class: type[Connection] = Connection, start: bool = True,
+        places: Iterable[ServerAddress] = (PLACE,), connection_class: type[Connection] = Connection, start: bool = True,
     ) -> ServerCore:  # fmt: skip
         server = ServerCore(
-            lambda: MemoryListening(self.network), store or MemoryPeerStore(),
+            lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
             settings or ServerSettings(link=LINK, limits=FREE), connection_class,
         )  # fmt: skip
         self._add(server)
@@ -112,13 +112,13 @@ class World:
         return server
 
     def client(
-        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: Place = PLACE,
+        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: ServerAddress = PLACE,
         source: str = "192.0.2.7:4000", connection_class: type[Connection] = Connection, connect: bool = True,
-        dial: Callable[[], MemoryDialing] | None = None,
+        dial: Callable[[], MemoryClientTransport] | None = None,
     ) -> ClientProgram:  # fmt: skip
         is_ipc = place.media == "ipc"
         client = ClientProgram(
-            dial or (lambda: MemoryDialing(self.network, place, source=source)),
+            dial or (lambda: MemoryClientTransport(self.network, place, source=source)),
             ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(place.host, place.data_port),
             store or MemoryPeerStore(),
             settings or ClientSettings(link=LINK, tag="desk-7", first_pause=0.01, longest_pause=0.05),
@@ -138,7 +138,7 @@ class World:
         wait_for(lambda: server.connections, "the server's connection")
         return server, client
 
-    def _add(self, endpoint: Endpoint) -> None:
+    def _add(self, endpoint: Runtime) -> None:
         self.ends.append(endpoint)
         self.heard[endpoint] = Heard(endpoint)
 
@@ -155,7 +155,7 @@ class World:
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
         assert not self.network.ways
-        assert not self.network.outgoing
+        assert not self.network.publications
 
 
 COUNTERS: Final = frozenset({"dropped", "tampered"})

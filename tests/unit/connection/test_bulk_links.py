@@ -1,4 +1,4 @@
-"""Branches: further duologues of a connection, without a handshake of their own."""
+"""BulkLinks: further duologues of a connection, without a handshake of their own."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.program import ClientProgram
-from aeron_spark.connection.bulk_links import WAITING_BYTES, Branch, Branches
+from aeron_spark.connection.bulk_links import WAITING_BYTES, BulkLink, BulkLinks
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.ends import FREE, LINK, World, wait_for
 
 
-def both_ends(world: World, **settings: Any) -> tuple[ServerCore, ClientProgram, Branch, Branch]:
+def both_ends(world: World, **settings: Any) -> tuple[ServerCore, ClientProgram, BulkLink, BulkLink]:
     server = world.server(ServerSettings(link=LINK, limits=FREE, **settings))
     client = world.client()
-    branch = client.branch(5.0)
+    bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return server, client, branch, server.branches.of(connection, branch.number)
+    return server, client, bulk_link, server.bulk_links.of(connection, bulk_link.number)
 
 
 def test_messages_go_both_ways_in_order(world: World) -> None:
@@ -38,15 +38,15 @@ def test_messages_go_both_ways_in_order(world: World) -> None:
 
 def test_it_needs_no_second_handshake_and_has_ids_of_its_own(world: World) -> None:
     server, client, first, _ = both_ends(world)
-    second = client.branch(5.0)
+    second = client.bulk_link(5.0)
     assert first.number != second.number
     assert world.heard[server].count("init") == 1
-    assert server.branches.opened == 2
+    assert server.bulk_links.opened == 2
     assert server.statistics["session_ids"] == 2 * 3
     first.close()
     second.close()
     wait_for(lambda: server.statistics["session_ids"] == 2, "the ids of both")
-    wait_for(lambda: len(server.branches) == len(client.branches) == 0, "both ends of both")
+    wait_for(lambda: len(server.bulk_links) == len(client.bulk_links) == 0, "both ends of both")
 
 
 def test_what_is_not_taken_holds_the_sender_up(world: World) -> None:
@@ -79,7 +79,7 @@ def test_a_reader_that_catches_up_while_it_is_being_held_up_is_not_held_up_for_g
     """The agent finds too much waiting, and before it says so the reader has taken all of it."""
     server, _, mine, theirs = both_ends(world)
     said: list[str] = []
-    pause, resume = server.branches.pause, server.branches.resume
+    pause, resume = server.bulk_links.pause, server.bulk_links.resume
     readers: list[threading.Thread] = []
 
     def slow_pause(token: int) -> None:
@@ -97,8 +97,8 @@ def test_a_reader_that_catches_up_while_it_is_being_held_up_is_not_held_up_for_g
         while theirs.receive(0.0) is not None:
             pass
 
-    monkeypatch.setattr(server.branches, "pause", slow_pause)
-    monkeypatch.setattr(server.branches, "resume", noted_resume)
+    monkeypatch.setattr(server.bulk_links, "pause", slow_pause)
+    monkeypatch.setattr(server.bulk_links, "resume", noted_resume)
     for _ in range(WAITING_BYTES // mine.room + 2):
         mine.send(bytes(mine.room), timeout=5.0)
     wait_for(lambda: len(said) == 2, "it to be held up and let go")
@@ -137,7 +137,7 @@ def test_it_ends_with_its_connection(world: World) -> None:
     thread.join(10.0)
     assert waiting
     assert mine.closed
-    wait_for(lambda: len(server.branches) == 0, "the server's end")
+    wait_for(lambda: len(server.bulk_links) == 0, "the server's end")
 
 
 def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> None:
@@ -151,14 +151,14 @@ def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> 
 
 
 def test_nobody_has_more_than_the_server_allows(world: World) -> None:
-    server, client, first, _ = both_ends(world, max_branches=2)
-    client.branch(5.0)
+    server, client, first, _ = both_ends(world, max_bulk_links=2)
+    client.bulk_link(5.0)
     with pytest.raises(RemoteError, match="has 2 branches, and may have no more") as refused:
-        client.branch(5.0)
+        client.bulk_link(5.0)
     assert (refused.value.reason, refused.value.retriable) == ("full", True)
     first.close()
-    wait_for(lambda: len(server.branches) == 1, "the place of the first")
-    client.branch(5.0).close()
+    wait_for(lambda: len(server.bulk_links) == 1, "the place of the first")
+    client.bulk_link(5.0).close()
 
 
 def test_a_lost_driver_ends_all(world: World) -> None:
@@ -174,7 +174,7 @@ def test_a_number_that_is_no_branch_is_said(world: World) -> None:
     server, _, _, _ = both_ends(world)
     (connection,) = server.connections
     with pytest.raises(UsageError, match="has no branch 7"):
-        server.branches.of(connection, 7)
+        server.bulk_links.of(connection, 7)
 
 
 def test_a_client_sends_nothing_useful_as_its_part(world: World) -> None:
@@ -197,10 +197,10 @@ class Late:
 def test_an_old_branch_does_not_take_a_new_one_with_it(world: World) -> None:
     _, client, used, _ = both_ends(world)
     rooms = Late(client)
-    home = Branches(rooms)
+    home = BulkLinks(rooms)
     # a new inbox counts its tokens from 1 again
     old, new = (
-        Branch(home, used.connection, used.link, used.number, label, begins=True) for label in ("the old", "the new")
+        BulkLink(home, used.connection, used.link, used.number, label, begins=True) for label in ("the old", "the new")
     )
     home.add(old)
     home.fail_all(TransportError("the media driver is gone"))

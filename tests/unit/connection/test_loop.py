@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from aeron_spark.connection.loop import CALM, CALM_AFTER, IDLE, Agent
-from aeron_spark.transport.api import Event
+from aeron_spark.connection.loop import IDLE_AFTER_S, IDLE_WAIT_S, WAIT_S, EventLoop
+from aeron_spark.transport.api import TransportEvent
 from aeron_spark.transport.memory import MemoryInbox, MemoryNetwork
 from aeron_spark.waiting import wait_for
 
@@ -23,7 +23,7 @@ class Noting(MemoryInbox):
         super().__init__(network)
         self.asked: list[float] = []
 
-    def poll(self, timeout: float) -> list[Event]:
+    def poll(self, timeout: float) -> list[TransportEvent]:
         self.asked.append(timeout)
         return super().poll(timeout)
 
@@ -35,7 +35,7 @@ class Idler:
         self.busy = threading.Event()
         self.inbox = Noting(MemoryNetwork())
         self.ticks = 0
-        self.agent = Agent(
+        self.agent = EventLoop(
             "idler", lambda: self.inbox, lambda event, now: None, lambda now: False, self._tick,
             lambda: not self.busy.is_set(),
         )  # fmt: skip
@@ -59,7 +59,7 @@ def longest(idler: Idler) -> float:
 
 
 def test_an_agent_with_nothing_under_way_waits_for_long_and_still_ticks(idler: Idler) -> None:
-    wait_for(lambda: longest(idler) == CALM, PATIENCE, "the agent to be calm")
+    wait_for(lambda: longest(idler) == IDLE_WAIT_S, PATIENCE, "the agent to be calm")
     before = idler.ticks
     wait_for(lambda: idler.ticks >= before + 2, PATIENCE, "two ticks of a calm agent")
 
@@ -68,14 +68,14 @@ def test_while_something_is_under_way_it_looks_often(idler: Idler) -> None:
     idler.busy.set()
     idler.inbox.wake()
     seen = len(idler.inbox.asked)
-    wait_for(lambda: len(idler.inbox.asked) > seen + 2 * CALM_AFTER / IDLE, PATIENCE, "many polls")
-    assert max(idler.inbox.asked[seen + 1 :]) == IDLE
+    wait_for(lambda: len(idler.inbox.asked) > seen + 2 * IDLE_AFTER_S / WAIT_S, PATIENCE, "many polls")
+    assert max(idler.inbox.asked[seen + 1 :]) == WAIT_S
     idler.busy.clear()
-    wait_for(lambda: idler.inbox.asked[-1] == CALM, PATIENCE, "the agent to be calm")
+    wait_for(lambda: idler.inbox.asked[-1] == IDLE_WAIT_S, PATIENCE, "the agent to be calm")
 
 
 def test_a_calm_agent_stops_at_once(idler: Idler) -> None:
-    wait_for(lambda: longest(idler) == CALM, PATIENCE, "the agent to be calm")
+    wait_for(lambda: longest(idler) == IDLE_WAIT_S, PATIENCE, "the agent to be calm")
     begun = time.monotonic()
     assert idler.agent.stop(PATIENCE)
     assert time.monotonic() - begun < PATIENCE

@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError, UsageError, WaitTimeout
-from aeron_spark.transport.api import Wishes
+from aeron_spark.transport.api import ChannelSettings
 from tests.ending import FOR_EVER, ends
 from tests.unit.connection.ends import LINK, World, flood, link, wait_for
 
@@ -54,8 +54,8 @@ def test_row_48_a_ping_without_answer_ends_at_its_time_and_holds_up_nobody(world
     wait_for(lambda: not client.connected)
     world.network.heal()
     wait_for(lambda: client.connected)
-    (outgoing,) = [one for one in world.network.outgoing if one.inbox is server._transport.inbox]
-    outgoing.held = True
+    (publication,) = [one for one in world.network.publications if one.inbox is server._transport.inbox]
+    publication.held = True
     begun = time.monotonic()
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.1)
@@ -123,11 +123,11 @@ def test_row_60_a_slow_listener_loses_nothing_and_a_bounded_wait_says_so(world: 
 
 def test_timeout_0_tries_once(world: World) -> None:
     _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000), send_seconds=FOR_EVER)
-    for one in list(world.network.outgoing):
+    for one in list(world.network.publications):
         one.held = True
     with pytest.raises(WaitTimeout):
         ends(lambda: flood(client, 10_000, 0), "sending without waiting")
-    for one in list(world.network.outgoing):
+    for one in list(world.network.publications):
         one.held = False
 
 
@@ -204,7 +204,7 @@ def test_listeners_and_errors_are_never_heard_on_the_polling_thread(world: World
     server, client = world.pair()
     where: list[str] = []
     server.on_error(lambda c, e: where.append(threading.current_thread().name))
-    world.network.change = lambda outgoing, message: (message[:-1] + bytes([message[-1] ^ 1]),)
+    world.network.change = lambda publication, message: (message[:-1] + bytes([message[-1] ^ 1]),)
     client.connection.carrier.say(66, bytes(8))
     wait_for(lambda: where)
     world.network.change = None
@@ -260,7 +260,7 @@ def test_every_size_around_a_limit_arrives(world: World, size: int) -> None:
 
 def test_a_smaller_max_message_on_one_side_is_kept_to_by_both(world: World) -> None:
     small = link(
-        wishes=Wishes(max_message=16 * 1024),
+        channel_settings=ChannelSettings(max_message=16 * 1024),
         session=replace(LINK.session, max_record_bytes=8 * 1024),
     )
     from aeron_spark.client.settings import ClientSettings
@@ -314,7 +314,7 @@ def test_row_64_streams_are_freed_when_their_connection_ends(world: World, tmp_p
     sent = threading.Thread(target=lambda: _send_quietly(client, bytes(8_000_000)))
     cut = threading.Event()
 
-    def stop(outgoing: object, message: bytes) -> tuple[bytes, ...]:
+    def stop(publication: object, message: bytes) -> tuple[bytes, ...]:
         if len(message) > 60_000:
             cut.set()
         return (message,)

@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.connection.options import link_settings, shared_secret
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError, SetupError
-from aeron_spark.options.given import Given
+from aeron_spark.options.given import OptionReader
 from aeron_spark.options.row import Where
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.noise import psk_of
@@ -20,20 +20,20 @@ BOTH = pytest.mark.parametrize("where", [Where.SERVER, Where.CLIENT])
 
 def refused(options: dict[str, object], where: Where = Where.SERVER) -> str:
     with pytest.raises(OptionError) as caught:
-        link_settings(Given(options, where))
+        link_settings(OptionReader(options, where))
     assert caught.value.remedy
     return str(caught.value)
 
 
 @BOTH
 def test_the_tables_defaults_are_those_of_the_code(where: Where) -> None:
-    assert link_settings(Given({}, where)) == LinkSettings()
+    assert link_settings(OptionReader({}, where)) == LinkSettings()
 
 
 @BOTH
 def test_every_option_reaches_its_setting(where: Where) -> None:
     link = link_settings(
-        Given(
+        OptionReader(
             {
                 "expiry": "6s", "linger": 0, "sessionTimeout": "5m", "setupTimeout": "7s", "keepAlive": "8s",
                 "pingTimeout": "9s", "sendTimeout": "11s", "closeTimeout": "12s", "buffering": False,
@@ -45,7 +45,7 @@ def test_every_option_reaches_its_setting(where: Where) -> None:
             where,
         )
     )  # fmt: skip
-    times, session, wishes = link.times, link.session, link.wishes
+    times, session, channel_settings = link.times, link.session, link.channel_settings
     assert (times.expiry_seconds, times.linger_seconds, times.retention_seconds) == (6, 0, 300)
     assert (times.setup_seconds, times.keep_alive_seconds, times.ping_seconds) == (7, 8, 9)
     assert (link.send_seconds, link.close_seconds, link.queue_bytes) == (11, 12, 2 << 20)
@@ -56,32 +56,36 @@ def test_every_option_reaches_its_setting(where: Where) -> None:
     assert link.spill_folder == Path("/var/tmp")
     assert (link.max_calls, link.max_running, link.max_objects, link.workers) == (14, 15, 16, 17)
     assert (link.tampered_most, link.tampered_seconds) == (18, 19)
-    assert (wishes.mtu_bytes, wishes.term_bytes, wishes.max_message) == (8192, 4 << 20, 256 << 10)
-    assert not wishes.reliable
+    assert (channel_settings.mtu_bytes, channel_settings.term_bytes, channel_settings.max_message) == (
+        8192,
+        4 << 20,
+        256 << 10,
+    )
+    assert not channel_settings.reliable
 
 
 def test_messages_wait_as_long_as_the_session_unless_told_otherwise() -> None:
-    assert link_settings(Given({"sessionTimeout": "10m"}, Where.CLIENT)).session.buffer_seconds == 600
+    assert link_settings(OptionReader({"sessionTimeout": "10m"}, Where.CLIENT)).session.buffer_seconds == 600
 
 
 @BOTH
 @pytest.mark.parametrize("kept", ["30", "59.9s", "1s"])
 def test_row_56_a_session_is_kept_for_a_minute_at_least(kept: str, where: Where) -> None:
     assert "option 'sessionTimeout' is" in refused({"sessionTimeout": kept}, where)
-    assert link_settings(Given({"sessionTimeout": "60s"}, where)).times.retention_seconds == 60
+    assert link_settings(OptionReader({"sessionTimeout": "60s"}, where)).times.retention_seconds == 60
 
 
 def test_row_56_a_session_outlives_the_end_of_its_connection() -> None:
     told = refused({"sessionTimeout": "75s", "expiry": "60s", "linger": "15s"})
     assert "option 'sessionTimeout' is 75 s, but a connection takes 75 s to end" in told
-    assert link_settings(Given({"sessionTimeout": "76s", "expiry": "60s", "linger": "15s"}, Where.SERVER))
+    assert link_settings(OptionReader({"sessionTimeout": "76s", "expiry": "60s", "linger": "15s"}, Where.SERVER))
 
 
 def test_messages_do_not_wait_longer_than_their_session_is_kept() -> None:
     told = refused({"bufferTime": "121s"})
     assert "messages wait 121 s for a connection, but their session is kept for 120 s only" in told
     assert "sessionTimeout" in told
-    assert link_settings(Given({"bufferTime": "121s", "sessionTimeout": "121s"}, Where.CLIENT))
+    assert link_settings(OptionReader({"bufferTime": "121s", "sessionTimeout": "121s"}, Where.CLIENT))
 
 
 def test_settings_that_contradict_each_other_are_refused_when_they_are_made() -> None:
@@ -105,14 +109,14 @@ def test_an_mtu_that_aeron_or_the_handshake_cannot_use_is_refused(mtu: str) -> N
 
 @pytest.mark.parametrize("mtu", ["1184", "1216", "65504"])
 def test_an_mtu_at_its_limits_is_taken(mtu: str) -> None:
-    assert link_settings(Given({"mtu": mtu}, Where.SERVER)).wishes.mtu_bytes == int(mtu)
+    assert link_settings(OptionReader({"mtu": mtu}, Where.SERVER)).channel_settings.mtu_bytes == int(mtu)
 
 
 def test_a_term_is_a_power_of_two_and_holds_eight_messages() -> None:
     assert "'termLength' is 3145728, not a power of two. The next one is 4194304" in refused({"termLength": "3m"})
     assert "Make 'termLength' at least 4194304" in refused({"maxMessage": "512k"})
     assert "option 'maxMessage'" in refused({"maxMessage": "64k"})
-    assert link_settings(Given({"maxMessage": "16m", "termLength": "128m"}, Where.SERVER))
+    assert link_settings(OptionReader({"maxMessage": "16m", "termLength": "128m"}, Where.SERVER))
 
 
 def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> str:
@@ -124,18 +128,18 @@ def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> str:
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
 def test_a_shared_secret_is_read_without_the_end_of_its_line(tmp_path: Path, ending: bytes) -> None:
-    given = Given({"sharedSecretFile": secret_file(tmp_path, b"0123456789abcdef" + ending)}, Where.CLIENT)
+    given = OptionReader({"sharedSecretFile": secret_file(tmp_path, b"0123456789abcdef" + ending)}, Where.CLIENT)
     assert shared_secret(given) == psk_of(b"0123456789abcdef")
 
 
 def test_without_a_file_there_is_no_shared_secret() -> None:
-    assert shared_secret(Given({}, Where.CLIENT)) is None
+    assert shared_secret(OptionReader({}, Where.CLIENT)) is None
 
 
 def test_a_shared_secret_that_is_short_missing_or_known_to_others_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"option 'sharedSecretFile'.*fewer than 16"):
-        shared_secret(Given({"sharedSecretFile": secret_file(tmp_path, b"0123456789abcde\n")}, Where.SERVER))
+        shared_secret(OptionReader({"sharedSecretFile": secret_file(tmp_path, b"0123456789abcde\n")}, Where.SERVER))
     with pytest.raises(SetupError, match="there is no shared secret"):
-        shared_secret(Given({"sharedSecretFile": tmp_path / "none"}, Where.SERVER))
+        shared_secret(OptionReader({"sharedSecretFile": tmp_path / "none"}, Where.SERVER))
     with pytest.raises(SetupError, match="can be read"):
-        shared_secret(Given({"sharedSecretFile": secret_file(tmp_path, bytes(32), 0o644)}, Where.SERVER))
+        shared_secret(OptionReader({"sharedSecretFile": secret_file(tmp_path, bytes(32), 0o644)}, Where.SERVER))

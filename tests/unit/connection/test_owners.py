@@ -15,9 +15,9 @@ from tests.unit.connection.ends import FREE, World, link
 def test_finding_c8_a_client_at_any_spelling_of_an_address_opens_further_links(world: World, source: str) -> None:
     server = world.server()
     client = world.client(source=source)
-    mine = client.branch(5.0)
+    mine = client.bulk_link(5.0)
     (connection,) = server.connections
-    theirs = server.branches.of(connection, mine.number)
+    theirs = server.bulk_links.of(connection, mine.number)
     mine.send(b"over the further link", timeout=5.0)
     assert bytes(theirs.receive(5.0) or b"") == b"over the further link"
 
@@ -28,4 +28,4 @@ def test_a_further_link_from_another_address_is_refused(world: World) -> None:
     client = world.client(ClientSettings(link=link(times=times)), source="[fe80::1%eth0]:4000")
     client._dialing.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
     with pytest.raises(AeronSparkError):
-        client.branch(1.0)
+        client.bulk_link(1.0)

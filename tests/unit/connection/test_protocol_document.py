@@ -11,7 +11,7 @@ from aeron_spark.connection.link import LEAST_MESSAGE, OPEN
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
 from aeron_spark.protocol.document import RECORDS
-from aeron_spark.protocol.frames import BATCH_FROM, MAX_RECORDS, Kind
+from aeron_spark.protocol.frames import BATCH_FROM, MAX_RECORDS, RecordKind
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
 from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REST
 from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS
@@ -77,7 +77,7 @@ def test_a_number_on_the_page_is_that_of_the_code(said: str) -> None:
 
 
 def test_every_kind_of_record_is_explained() -> None:
-    assert set(RECORDS) == set(Kind)
+    assert set(RECORDS) == set(RecordKind)
 
 
 def test_what_open_and_close_hold_is_on_the_page() -> None:

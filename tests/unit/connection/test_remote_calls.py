@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aeron_spark.errors import AeronSparkError, RemoteError, UsageError, WaitTimeout
-from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.frames import RecordKind
 from tests.ending import FOR_EVER
 from tests.unit.connection.ends import PATIENCE, World, wait_for
 
@@ -144,7 +144,7 @@ def test_row_71_a_forged_answer_of_another_connection_changes_nothing_over_a_con
     waiting.start()
     wait_for(lambda: client.connection.held["calls"])
     for number in range(1, 20):
-        other.connection.carrier.answer(Kind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+        other.connection.carrier.answer(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
     other.ping()  # behind them: the server has had them all
     assert results == []
     things.released.set()

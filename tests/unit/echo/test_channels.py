@@ -7,14 +7,14 @@ import random
 import pytest
 
 from aeron_spark.echo import channels
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.channel import ChannelUri
 
 PUBLICATION = "term-length=65536|mtu=1184|sparse=true|linger=500000000"
 
 
 def test_the_channels_are_literally_these() -> None:
-    here = Endpoint("127.0.0.1", 9000)
+    here = HostPort("127.0.0.1", 9000)
     assert channels.receiving(here) == "aeron:udp?endpoint=127.0.0.1:9000|reliable=true"
     assert channels.receiving(here, 5) == "aeron:udp?endpoint=127.0.0.1:9000|reliable=true|session-id=5"
     assert channels.sending(here, 5) == f"aeron:udp?endpoint=127.0.0.1:9000|reliable=true|session-id=5|{PUBLICATION}"
@@ -26,7 +26,7 @@ def test_the_channels_are_literally_these() -> None:
 
 @pytest.mark.parametrize("host", ["::1", "2001:db8::7", "fe80::1%eth0"])
 def test_ipv6_stands_in_brackets(host: str) -> None:
-    for uri in (channels.sending(Endpoint(host, 9), 1), channels.fanning_out(Endpoint(host, 9), 1)):
+    for uri in (channels.sending(HostPort(host, 9), 1), channels.fanning_out(HostPort(host, 9), 1)):
         assert f"=[{host}]:9|" in uri
         assert ChannelUri.parse(uri)
 

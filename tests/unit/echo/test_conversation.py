@@ -29,9 +29,9 @@ class Talker:
         self.answer = answer
         self.looks = looks
 
-    def connecting(self) -> Generator[None, None, reports.Connected]:
+    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
         yield
-        return reports.Connected("nowhere", 1, 0.0)
+        return reports.ClientConnected("nowhere", 1, 0.0)
 
     def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
         yield
@@ -50,7 +50,7 @@ def finish(steps: Generator[None, None, int]) -> int:
 
 
 def test_each_payload_is_echoed_and_reported() -> None:
-    seen: list[reports.Event] = []
+    seen: list[reports.EchoEvent] = []
     assert finish(conversation(Talker(bytes), [b"a", b"\xff"], 3.0, seen.append, Clock())) == 2
     assert [str(event).split(" in ")[0] for event in seen] == ["connected to nowhere", "a", "\\xff"]
 

@@ -9,8 +9,8 @@ import pytest
 
 from aeron_spark.echo import channels, echo1, echo2, reports, texts
 from aeron_spark.echo.outbox import REFUSALS_A_SECOND, REFUSALS_AT_ONCE, SharedOutbox
-from aeron_spark.echo.reports import AT_ONCE, INTERVAL_S, MOST_ADDRESSES, OTHERS, Event, LimitedReport, Refusal
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.echo.reports import AT_ONCE, INTERVAL_S, MOST_ADDRESSES, OTHERS, EchoEvent, LimitedReport, Refusal
+from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import OfferResult
 
 FLOODER = "203.0.113.9"
@@ -80,7 +80,7 @@ class Reported:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.events: list[Event] = []
+        self.events: list[EchoEvent] = []
         self.limited = LimitedReport(self.events.append, lambda: self.now)
 
     def refuse(self, source: str = f"{FLOODER}:4000", count: int = 1) -> None:
@@ -116,8 +116,8 @@ def test_finding_c16_a_flood_of_one_address_hides_no_refusal_of_another_and_no_o
     reported = Reported()
     reported.refuse(count=100)
     reported.refuse("198.51.100.1:1")
-    reported.limited(reports.Joined("198.51.100.1:1", 1))
-    assert [type(event) for event in reported.events[AT_ONCE:]] == [Refusal, reports.Joined]
+    reported.limited(reports.ClientJoined("198.51.100.1:1", 1))
+    assert [type(event) for event in reported.events[AT_ONCE:]] == [Refusal, reports.ClientJoined]
 
 
 def test_finding_c16_what_is_withheld_is_told_at_the_end() -> None:
@@ -183,7 +183,7 @@ class Opened:
 
         def listen(client: object, channel: str, stream_id: int, limit: int) -> Listening:
             self.channels.append(channel)
-            return self.listening if str(Endpoint("192.0.2.1", 9000)) in channel else Listening(channel)
+            return self.listening if str(HostPort("192.0.2.1", 9000)) in channel else Listening(channel)
 
         def talk(client: object, channel: Any, *more: object) -> Publication:
             self.channels.append(channel if isinstance(channel, str) else channel(77))
@@ -194,9 +194,9 @@ class Opened:
             return self.publication  # which can be closed, too
 
         for module in (echo1, echo2, echo2):
-            monkeypatch.setattr(module, "Listening", listen)
+            monkeypatch.setattr(module, "PolledSubscription", listen)
         monkeypatch.setattr(echo2, "talking", talk)
-        monkeypatch.setattr(echo2, "Talking", talk)
+        monkeypatch.setattr(echo2, "BytesPublication", talk)
         monkeypatch.setattr(channels, "register", register)
 
 
@@ -205,13 +205,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     return Opened(monkeypatch)
 
 
-def a_server(seen: list[Event], now: list[float]) -> echo2.Server2:
-    settings = echo2.Server2Settings(Endpoint("192.0.2.1", 9000), 9001, 9010)
+def a_server(seen: list[EchoEvent], now: list[float]) -> echo2.Server2:
+    settings = echo2.Server2Settings(HostPort("192.0.2.1", 9000), 9001, 9010)
     return echo2.Server2(Any, settings, seen.append, clock=lambda: now[0])  # type: ignore[arg-type]
 
 
 def test_finding_c16_a_newcomer_is_answered_at_once_beside_a_flood_and_the_flood_waits(opened: Opened) -> None:
-    seen: list[Event] = []
+    seen: list[EchoEvent] = []
     now = [0.0]
     server = a_server(seen, now)
     flood = [Image(number, f"{FLOODER}:{number + 1}", [], flood=True) for number in range(50)]
@@ -232,13 +232,13 @@ def test_finding_c16_a_newcomer_is_answered_at_once_beside_a_flood_and_the_flood
 def test_finding_c16_the_servers_channels_ask_for_the_guard_and_a_duologue_is_for_its_clients_address(
     opened: Opened,
 ) -> None:
-    seen: list[Event] = []
+    seen: list[EchoEvent] = []
     server = a_server(seen, [0.0])
     opened.listening.all = [Image(1, "198.51.100.7:4000", [texts.hello_2(7)])]
     server.poll()
-    (place,) = [event for event in seen if isinstance(event, reports.Opened)]
+    (place,) = [event for event in seen if isinstance(event, reports.DuologueOpened)]
     server.close()
-    echo1.Server1(Any, echo1.Server1Settings(Endpoint("192.0.2.1", 9100)), seen.append).close()  # type: ignore[arg-type]
+    echo1.Server1(Any, echo1.Server1Settings(HostPort("192.0.2.1", 9100)), seen.append).close()  # type: ignore[arg-type]
     watched = [channel for channel in opened.channels if f"|guard=true|guard-streams={texts.STREAM_ID}|" in channel]
     # two of all clients, two of the duologue, one of Echo 1.0
     assert (len(opened.channels), len(watched)) == (5, 5)
@@ -252,8 +252,8 @@ def test_finding_c16_the_servers_channels_ask_for_the_guard_and_a_duologue_is_fo
 
 
 def test_finding_c16_a_client_reads_past_the_answers_of_a_flood_in_one_look() -> None:
-    place = texts.Place(9010, 9011, 4711)
-    client = echo2.Client2(Any, Endpoint("192.0.2.1", 9000), 9001, entropy=bytes)  # type: ignore[arg-type]
+    place = texts.EchoAddress(9010, 9011, 4711)
+    client = echo2.Client2(Any, HostPort("192.0.2.1", 9000), 9001, entropy=bytes)  # type: ignore[arg-type]
     listening = Listening()
     others = [texts.refuse(number, texts.BAD_MESSAGE) for number in range(100)]
     listening.all = [Image(1, "192.0.2.1:9001", [*others, texts.connect(4_000, 0, place)])]

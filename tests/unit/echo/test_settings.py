@@ -7,9 +7,9 @@ import pytest
 from aeron_spark.echo.echo1 import Server1Settings
 from aeron_spark.echo.echo2 import Server2Settings
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.addresses import Endpoint
+from aeron_spark.transport.addresses import HostPort
 
-HERE = Endpoint("127.0.0.1", 9000)
+HERE = HostPort("127.0.0.1", 9000)
 
 
 def test_the_reference_s_example_is_fine() -> None:

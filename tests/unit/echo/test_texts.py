@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.echo import texts
-from aeron_spark.echo.texts import Place, Refused, Unreadable
+from aeron_spark.echo.texts import EchoAddress, Refused, Unreadable
 
 keys = st.integers(0, 2**32 - 1)
 sessions = st.integers(-(2**31), 2**31 - 1)
 ports = st.integers(1, 65535)
-places = st.builds(Place, ports, ports, st.integers(texts.FIRST_SESSION, texts.LAST_SESSION))
+places = st.builds(EchoAddress, ports, ports, st.integers(texts.FIRST_SESSION, texts.LAST_SESSION))
 
 
 def test_the_stream_is_the_reference_s() -> None:
@@ -23,7 +23,7 @@ def test_the_texts_are_literally_these() -> None:
     assert texts.hello_1(8000) == b"HELLO 8000"
     assert texts.hello_2(0xDEADBEEF) == b"HELLO DEADBEEF"
     assert texts.hello_2(10) == b"HELLO A"
-    assert texts.connect(-5, 0xFF, Place(9010, 9011, 0x0F)) == b"-5 CONNECT 9010 9011 F0"
+    assert texts.connect(-5, 0xFF, EchoAddress(9010, 9011, 0x0F)) == b"-5 CONNECT 9010 9011 F0"
     assert texts.refuse(7, texts.SERVER_FULL) == b"7 ERROR server full"
     assert texts.refuse(7, texts.ADDRESS_FULL) == b"7 ERROR too many connections for IP address"
     assert texts.echo(b"x") == b"ECHO x"
@@ -50,13 +50,13 @@ def test_a_port_is_decimal(bad: bytes) -> None:
 
 
 @given(keys, sessions, places)
-def test_a_client_reads_what_a_server_says(key: int, session_id: int, place: Place) -> None:
+def test_a_client_reads_what_a_server_says(key: int, session_id: int, place: EchoAddress) -> None:
     assert texts.read_hello_2(texts.hello_2(key)) == key
     assert texts.read_answer(texts.connect(session_id, key, place), session_id, key) == place
 
 
 @given(sessions, sessions, keys, places)
-def test_what_is_for_another_session_is_for_nobody_here(own: int, other: int, key: int, place: Place) -> None:
+def test_what_is_for_another_session_is_for_nobody_here(own: int, other: int, key: int, place: EchoAddress) -> None:
     expected = place if own == other else None
     assert texts.read_answer(texts.connect(other, key, place), own, key) == expected
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import DataFormatError, ServerKeyChanged
-from aeron_spark.keys import FilePeerStore, KeyPlaces, MemoryPeerStore, network_server
+from aeron_spark.keys import FilePeerStore, KeyPaths, MemoryPeerStore, network_server
 from aeron_spark.protocol.access import UNKNOWN_KEY, Grant, PeerStore, judge_client, judge_server
 from aeron_spark.protocol.keypair import new_keypair, public_text
 
@@ -22,12 +22,12 @@ def key(number: int) -> bytes:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> KeyPlaces:
-    return KeyPlaces.below(tmp_path / "config")
+def places(tmp_path: Path) -> KeyPaths:
+    return KeyPaths.below(tmp_path / "config")
 
 
 @pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, places: KeyPlaces) -> PeerStore:
+def store(request: pytest.FixtureRequest, places: KeyPaths) -> PeerStore:
     if request.param == "memory":
         return MemoryPeerStore(authorized={key(7): Grant(tags=("seven",))})
     places.authorized_keys.parent.mkdir()
@@ -88,7 +88,7 @@ def test_row_45_a_key_that_is_not_authorised_has_no_grant(store: PeerStore) -> N
     assert judge_client(store.grant(key(8)), "seven", required=True) == UNKNOWN_KEY
 
 
-def test_row_44_files_persist_and_memories_differ(places: KeyPlaces) -> None:
+def test_row_44_files_persist_and_memories_differ(places: KeyPaths) -> None:
     first = FilePeerStore(places)
     first.trust(SERVER, key(1))
     second = FilePeerStore(places)
@@ -99,13 +99,13 @@ def test_row_44_files_persist_and_memories_differ(places: KeyPlaces) -> None:
     assert MemoryPeerStore(first.identity()).identity() == first.identity()
 
 
-def test_a_loaded_identity_is_used_and_none_is_made(places: KeyPlaces, rng: random.Random) -> None:
+def test_a_loaded_identity_is_used_and_none_is_made(places: KeyPaths, rng: random.Random) -> None:
     pair = new_keypair(rng.randbytes)
     assert FilePeerStore(places, pair).identity() == pair
     assert not places.identity.exists()
 
 
-def test_authorised_keys_are_read_anew(places: KeyPlaces) -> None:
+def test_authorised_keys_are_read_anew(places: KeyPaths) -> None:
     store = FilePeerStore(places)
     assert store.grant(key(7)) is None, "without a file nobody is authorised"
     places.authorized_keys.parent.mkdir()

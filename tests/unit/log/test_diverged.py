@@ -13,7 +13,7 @@ from aeron_spark.errors import DataFormatError, DataLossError
 from aeron_spark.log.api import Log, Range, RecordingState
 from aeron_spark.log.epochs import FIRST, Epochs, NoEpochWarning, epoch_text
 from aeron_spark.log.offsets import Offset
-from aeron_spark.log.query import DataLossWarning, StreamLog
+from aeron_spark.log.query import DataLossWarning, QueryPlanner
 from aeron_spark.log.source_stream import ServerStream, SourceStream
 from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
@@ -68,10 +68,10 @@ def served(end: int, *pairs: tuple[int, int]) -> Served:
     return log
 
 
-def query(log: Served, *, fail: bool = True, starting: str = "earliest") -> StreamLog:
+def query(log: Served, *, fail: bool = True, starting: str = "earliest") -> QueryPlanner:
     given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights", "startingOffsets": starting}
     options = ReadOptions.parse({**given, "failOnDataLoss": str(fail).lower()}, streaming=True)
-    return StreamLog(options, lambda options, framed: cast("Log", log), framed=False)
+    return QueryPlanner(options, lambda options, framed: cast("Log", log), framed=False)
 
 
 def kept(offset: Offset) -> Offset:
@@ -127,7 +127,7 @@ def test_what_a_batch_query_planned_has_the_epoch_of_its_end() -> None:
     """Finding C3: the server compares it before it sends a byte, and may have been replaced since."""
     given = {"server": "s:1", "serverKey": EXAMPLE_KEY, "stream": "flights"}
     log = served(122880, (BEFORE, 0), (AFTER, COPY))
-    stream = StreamLog(
+    stream = QueryPlanner(
         ReadOptions.parse(given, streaming=False), lambda options, framed: cast("Log", log), framed=False
     )
     assert stream.whole() == [Range(KEY, "00000000", 0, 122880, 122880, 65536, AFTER)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, compare, settle
+from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated, check_recordings, compare
 from aeron_spark.log.offsets import Finished, Offset
 from aeron_spark.log.source_stream import ServerStream
 
@@ -77,10 +77,10 @@ def test_each_loss_is_named_and_goes_on_where_there_is_something(
 ) -> None:
     assert compare(KNOWN, states) == (finding,)
     with pytest.raises(DataLossError) as caught:
-        settle(KNOWN, states, fail_on_data_loss=True)
+        check_recordings(KNOWN, states, fail_on_data_loss=True)
     assert sentence in str(caught.value)
     assert "failOnDataLoss=false" in caught.value.remedy
-    settled = settle(KNOWN, states, fail_on_data_loss=False)
+    settled = check_recordings(KNOWN, states, fail_on_data_loss=False)
     assert settled.findings == (finding,)
     assert settled.positions == positions
 
@@ -96,7 +96,7 @@ def test_each_loss_is_named_and_goes_on_where_there_is_something(
 )
 def test_what_loses_nothing_is_no_finding(states: list[RecordingState]) -> None:
     assert compare(KNOWN, states) == ()
-    settled = settle(KNOWN, states, fail_on_data_loss=True)
+    settled = check_recordings(KNOWN, states, fail_on_data_loss=True)
     assert settled.findings == ()
     assert settled.positions == {
         one.key: {"host:8010/7": 4096, "host:8010/3": 640}.get(one.key, one.start) for one in states
@@ -106,7 +106,7 @@ def test_what_loses_nothing_is_no_finding(states: list[RecordingState]) -> None:
 def test_all_losses_are_told_at_once_in_the_order_of_recordings() -> None:
     offset = Offset({f"a/{number}": 64 for number in range(25)}, {f"a/{number}": PRINT for number in range(25)})
     with pytest.raises(DataLossError) as caught:
-        settle(offset, [RecordingState("a/0", PRINT, 96, 96, True, 65536)], fail_on_data_loss=True)
+        check_recordings(offset, [RecordingState("a/0", PRINT, 96, 96, True, 65536)], fail_on_data_loss=True)
     told = str(caught.value)
     assert (
         told.index("recording 0 of archive a was purged") < told.index("recording 2 of") < told.index("recording 10 of")
@@ -126,7 +126,7 @@ def test_going_on_never_reads_a_row_twice_and_stays_within_what_there_is(
 ) -> None:
     offset = Offset({f"a/{n}": at for n, at in read.items()}, {f"a/{n}": PRINT for n in read})
     states = [RecordingState(f"a/{n}", one[2], one[0], one[0] + one[1], True, 64) for n, one in found.items()]
-    positions = settle(offset, states, fail_on_data_loss=False).positions
+    positions = check_recordings(offset, states, fail_on_data_loss=False).positions
     assert positions.keys() == {one.key for one in states}
     for one in states:
         assert one.start <= positions[one.key] <= one.end
@@ -143,7 +143,7 @@ def test_a_server_that_is_no_longer_read_is_named_as_that() -> None:
     states = [RecordingState("a:1/0", PRINT, 0, 64, True, 65536)]
     assert compare(offset, states) == (Deleted("a:1/1", 32), Deleted("b:1/0", 128, left=True))
     with pytest.raises(DataLossError) as caught:
-        settle(offset, states, fail_on_data_loss=True)
+        check_recordings(offset, states, fail_on_data_loss=True)
     assert "server b:1 is no longer in option 'server', and its partition 0 was to be read from position 128" in str(
         caught.value
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.log.api import RecordingState
-from aeron_spark.log.losses import settle
+from aeron_spark.log.losses import check_recordings
 from aeron_spark.log.offsets import Finished, Offset, advance, begin
 from aeron_spark.log.planning import Plan, backlogs, cap, due, plan_end, share
 from tests.unit.log.fake_log import FakeLog
@@ -24,7 +24,7 @@ def planned(
 ) -> tuple[Plan, Offset]:
     """Plan one batch as a reader does."""
     states = log.states()
-    positions = settle(offset, states, fail_on_data_loss=True).positions
+    positions = check_recordings(offset, states, fail_on_data_loss=True).positions
     wanted = backlogs(offset, positions, states)
     plan = plan_end(positions, states, wanted, log, max_bytes=max_bytes, max_rows=max_rows, turn=offset.turn)
     end = advance(offset, {**positions, **plan.positions}, states, finished=plan.finished, turn=plan.turn)

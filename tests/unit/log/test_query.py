@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.errors import DataLossError, OptionError
 from aeron_spark.log.api import Log, RecordingState
 from aeron_spark.log.inspection import StreamContent
-from aeron_spark.log.query import StreamLog
+from aeron_spark.log.query import QueryPlanner
 from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
 
@@ -33,9 +33,9 @@ class Recorded(FakeLog):
         assert record == "auto"
 
 
-def stream_of(log: FakeLog, **options: str) -> StreamLog:
+def stream_of(log: FakeLog, **options: str) -> QueryPlanner:
     parsed = ReadOptions.parse(OPTIONS | options, streaming=True)
-    return StreamLog(parsed, lambda options, framed: cast("Log", log), framed=False)
+    return QueryPlanner(parsed, lambda options, framed: cast("Log", log), framed=False)
 
 
 def two_recordings() -> Mapping[str, Sequence[tuple[int, int]]]:
@@ -81,12 +81,12 @@ def test_the_log_itself_says_what_it_holds_and_where_a_time_is() -> None:
         "startingTimestamp": "1970-01-01T00:00:00.000000Z"
     }
     options = ReadOptions.parse(at, streaming=True)
-    stream = StreamLog(options, lambda *_: cast("Log", Recorded(two_recordings())), framed=False)
+    stream = QueryPlanner(options, lambda *_: cast("Log", Recorded(two_recordings())), framed=False)
     assert stream.initial().recordings == {"embedded/0": 64, "embedded/1": 0}
 
 
 def test_a_time_in_a_stream_without_recordings_needs_to_know_where_times_are() -> None:
     at = {"channel": "aeron:ipc", "streamId": "1001", "startingTimestamp": "-10m"}
-    stream = StreamLog(ReadOptions.parse(at, streaming=True), lambda *_: cast("Log", Recorded({})), framed=False)
+    stream = QueryPlanner(ReadOptions.parse(at, streaming=True), lambda *_: cast("Log", Recorded({})), framed=False)
     with pytest.raises(OptionError, match="needs 'timestampFrom' for a stream that has nothing recorded yet"):
         stream.initial()

@@ -10,7 +10,7 @@ from aeron_spark.errors import DataLossError
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.losses import Deleted, Finding, Purged, Replaced, Truncated
 from aeron_spark.log.offsets import Finished, Offset
-from aeron_spark.log.planning import Batch, in_place, partition, ranges_between
+from aeron_spark.log.planning import PlannedBatch, partition_by_key, partition_by_size, ranges_between
 
 PRINT = "00000000"
 OTHER = "ffffffff"
@@ -38,7 +38,9 @@ def test_ranges_are_what_moved_in_the_order_of_recordings() -> None:
     )
     states = [state(0, 999, key=key) for key in ("a/10", "a/9", "a/3")]
     batch = ranges_between(begun, end, states, fail_on_data_loss=True)
-    assert batch == Batch((between(0, 96, key="a/3"), between(0, 32, key="a/9"), between(64, 128, key="a/10")), ())
+    assert batch == PlannedBatch(
+        (between(0, 96, key="a/3"), between(0, 32, key="a/9"), between(64, 128, key="a/10")), ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,13 +57,13 @@ def test_ranges_are_what_moved_in_the_order_of_recordings() -> None:
 def test_what_is_gone_when_a_batch_is_planned_again(
     states: list[RecordingState], finding: Finding, rest: tuple[Range, ...]
 ) -> None:
-    assert ranges_between(BEGUN, END, states, fail_on_data_loss=False) == Batch(rest, (finding,))
+    assert ranges_between(BEGUN, END, states, fail_on_data_loss=False) == PlannedBatch(rest, (finding,))
     with pytest.raises(DataLossError, match="data was lost: recording 1 of archive a was"):
         ranges_between(BEGUN, END, states, fail_on_data_loss=True)
 
 
 def test_a_truncated_recording_that_goes_on_at_its_end_has_no_range() -> None:
-    assert ranges_between(END, BEGUN, [state(0, 64)], fail_on_data_loss=True) == Batch((), ())
+    assert ranges_between(END, BEGUN, [state(0, 64)], fail_on_data_loss=True) == PlannedBatch((), ())
 
 
 # partition
@@ -69,8 +71,8 @@ def test_a_truncated_recording_that_goes_on_at_its_end_has_no_range() -> None:
 
 def test_many_small_ranges_share_a_partition() -> None:
     ranges = [between(0, 320, key=f"a/{number}") for number in range(50)]
-    assert partition(ranges) == [tuple(ranges)]
-    assert [len(one) for one in partition(ranges, pack_bytes=3200)] == [10] * 5
+    assert partition_by_size(ranges) == [tuple(ranges)]
+    assert [len(one) for one in partition_by_size(ranges, pack_bytes=3200)] == [10] * 5
 
 
 def test_a_large_range_has_a_partition_of_its_own() -> None:
@@ -80,18 +82,18 @@ def test_a_large_range_has_a_partition_of_its_own() -> None:
         between(0, 32, key="a/3"),
         between(0, 32, key="a/4"),
     ]
-    assert partition(ranges, pack_bytes=64) == [(ranges[0],), (ranges[1],), (ranges[2], ranges[3])]
+    assert partition_by_size(ranges, pack_bytes=64) == [(ranges[0],), (ranges[1],), (ranges[2], ranges[3])]
 
 
 def test_nothing_has_no_partition() -> None:
-    assert partition([]) == []
-    assert partition([between(64, 64)]) == []
-    assert partition([], 4) == []
+    assert partition_by_size([]) == []
+    assert partition_by_size([between(64, 64)]) == []
+    assert partition_by_size([], 4) == []
 
 
 def test_a_large_range_is_split_at_term_boundaries() -> None:
     whole = between(32, 4 * TERM + 64)
-    assert partition([whole], 4) == [
+    assert partition_by_size([whole], 4) == [
         (between(32, TERM, overrun=whole.end),),
         (between(TERM, 2 * TERM, overrun=whole.end),),
         (between(2 * TERM, 3 * TERM, overrun=whole.end),),
@@ -101,30 +103,30 @@ def test_a_large_range_is_split_at_term_boundaries() -> None:
 
 def test_a_large_range_is_split_no_further_than_asked_for() -> None:
     whole = between(0, 10 * TERM)
-    assert partition([whole], 2, pack_bytes=TERM) == [
+    assert partition_by_size([whole], 2, pack_bytes=TERM) == [
         (between(0, 5 * TERM, overrun=whole.end),),
         (between(5 * TERM, 10 * TERM),),
     ]
 
 
 def test_a_range_within_one_term_cannot_be_split() -> None:
-    assert partition([between(32, TERM)], 8) == [(between(32, TERM),)]
+    assert partition_by_size([between(32, TERM)], 8) == [(between(32, TERM),)]
     unknown = Range("a/1", PRINT, 0, 9 * TERM, 9 * TERM, 0)
-    assert partition([unknown], 8) == [(unknown,)]
+    assert partition_by_size([unknown], 8) == [(unknown,)]
 
 
 def test_small_ranges_are_spread_when_partitions_are_asked_for() -> None:
     ranges = [between(0, 320, key=f"a/{number}") for number in range(8)]
-    assert [len(one) for one in partition(ranges, 4)] == [2, 2, 2, 2]
-    assert len(partition(ranges, 0)) == 1
+    assert [len(one) for one in partition_by_size(ranges, 4)] == [2, 2, 2, 2]
+    assert len(partition_by_size(ranges, 0)) == 1
 
 
 @pytest.mark.parametrize("wanted", range(1, 14))
 def test_there_are_as_many_partitions_as_asked_for_while_there_are_terms(wanted: int) -> None:
     ranges = [between(TERM // 2, 3 * TERM, key="a/1"), between(0, 9 * TERM + 32, key="a/2"), between(0, 64, key="a/3")]
-    assert len(partition(ranges, wanted)) >= wanted
+    assert len(partition_by_size(ranges, wanted)) >= wanted
     # cheap even where a term is tiny beside the range
-    assert len(partition([Range("a/1", PRINT, 0, 1 << 40, 1 << 40, 1 << 30)], wanted)) >= wanted
+    assert len(partition_by_size([Range("a/1", PRINT, 0, 1 << 40, 1 << 40, 1 << 30)], wanted)) >= wanted
 
 
 RANGES = st.lists(st.tuples(st.integers(0, 5 * TERM // 32), st.integers(0, 5 * TERM // 32)), max_size=8).map(
@@ -136,7 +138,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 5 * TERM // 32), st.integers(0, 5 * T
 
 @given(RANGES, st.none() | st.integers(1, 40), st.integers(32, 6 * TERM))
 def test_partitions_cover_exactly_what_was_given(ranges: list[Range], wanted: int | None, pack: int) -> None:
-    laid_out = partition(ranges, wanted, pack)
+    laid_out = partition_by_size(ranges, wanted, pack)
     assert all(laid_out)
     pieces: dict[str, list[Range]] = {}
     for one in (one for packed in laid_out for one in packed):
@@ -161,12 +163,12 @@ def test_each_key_has_the_same_partition_in_every_batch() -> None:
     def one(key: str) -> Range:
         return Range(key, "", 0, 64, 64, 65536)
 
-    assert in_place([], keys) == []
-    assert in_place([one(key) for key in keys], keys) == [(one(key),) for key in keys]
-    assert in_place([one("a:1/0")], keys) == [(), (), (one("a:1/0"),)]
-    assert in_place([one(key) for key in keys], keys, most=3) == [
+    assert partition_by_key([], keys) == []
+    assert partition_by_key([one(key) for key in keys], keys) == [(one(key),) for key in keys]
+    assert partition_by_key([one("a:1/0")], keys) == [(), (), (one("a:1/0"),)]
+    assert partition_by_key([one(key) for key in keys], keys, most=3) == [
         (one("b:1/0"), one("a:1/1")),
         (one("b:1/1"),),
         (one("a:1/0"),),
     ]
-    assert in_place([one("gone:1/0")], keys) == [(one("gone:1/0"),)]
+    assert partition_by_key([one("gone:1/0")], keys) == [(one("gone:1/0"),)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.log.api import Log, RecordingState
 from aeron_spark.log.offsets import Offset, begin
-from aeron_spark.log.query import StreamLog
+from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.source_stream import (
     DirectStream,
     ServerStream,
@@ -140,9 +140,9 @@ class Named(FakeLog):
         self.uses.append("prepare")
 
 
-def planner_of(log: Named, **options: str) -> StreamLog:
+def planner_of(log: Named, **options: str) -> QueryPlanner:
     given = {"channel": "aeron:ipc", "streamId": "1001", "startingOffsets": "earliest", **options}
-    return StreamLog(ReadOptions.parse(given, streaming=True), lambda *_: cast("Log", log), framed=False)
+    return QueryPlanner(ReadOptions.parse(given, streaming=True), lambda *_: cast("Log", log), framed=False)
 
 
 def written_before(offset: Offset) -> Offset:

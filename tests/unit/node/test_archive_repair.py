@@ -52,16 +52,20 @@ def test_the_end_is_behind_the_last_frame(tmp_path: Path) -> None:
     archive.segment(0, b"")
     content = frame(100) + frame(5000) + frame(64)
     path = archive.segment(SEGMENT, content)
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, SEGMENT + len(content), 0)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [
+        archive_repair.RepairedRecording(7, SEGMENT + len(content), 0)
+    ]
     assert archive.stop_position() == SEGMENT + len(content)
     assert path.read_bytes() == content.ljust(SEGMENT, b"\0")
-    assert archive_repair.settle(tmp_path, checksum) == []
+    assert archive_repair.repair_recordings(tmp_path, checksum) == []
 
 
 def test_a_recording_that_began_within_a_term_ends_where_it_ends(tmp_path: Path) -> None:
     archive = Archive(tmp_path, start=TERM + 96)
     archive.segment(TERM, bytes(96) + frame(320))
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, TERM + 96 + 320, 0)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [
+        archive_repair.RepairedRecording(7, TERM + 96 + 320, 0)
+    ]
 
 
 @pytest.mark.parametrize("files", [False, True])
@@ -69,47 +73,53 @@ def test_nothing_recorded_ends_where_it_began(tmp_path: Path, files: bool) -> No
     archive = Archive(tmp_path, start=TERM + 96)
     if files:
         archive.segment(TERM, b"")
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, TERM + 96, 0)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [archive_repair.RepairedRecording(7, TERM + 96, 0)]
 
 
 def test_a_fragment_with_a_page_that_was_not_written_is_cut_off(tmp_path: Path) -> None:
     archive = Archive(tmp_path)
     whole = frame(4000)
     path = archive.segment(0, whole + frame(9000)[:5000])
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, len(whole), 9024)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [
+        archive_repair.RepairedRecording(7, len(whole), 9024)
+    ]
     assert path.read_bytes() == whole.ljust(SEGMENT, b"\0")
 
 
 def test_a_fragment_without_a_checksum_is_whole_where_every_page_has_data(tmp_path: Path) -> None:
     content = frame(9000, whole=False)
     Archive(tmp_path).segment(0, content)
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, len(content), 0)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [
+        archive_repair.RepairedRecording(7, len(content), 0)
+    ]
 
 
 def test_padding_is_whole_with_its_header_alone(tmp_path: Path) -> None:
     content = frame(64) + struct.pack("<ibBHii16x", TERM - 64, 0, 0xC0, archive_repair.PADDING, 0, 0)
     Archive(tmp_path).segment(0, content)
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, TERM, 0)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [archive_repair.RepairedRecording(7, TERM, 0)]
 
 
 def test_a_frame_that_would_leave_its_file_is_cut_off(tmp_path: Path) -> None:
     whole = frame(64)
     path = Archive(tmp_path).segment(0, whole + struct.pack("<ibBHii16x", 2 * SEGMENT, 0, 0xC0, 1, 0, 0))
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, 64, SEGMENT - 64)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [
+        archive_repair.RepairedRecording(7, 64, SEGMENT - 64)
+    ]
     assert path.read_bytes() == whole.ljust(SEGMENT, b"\0")
 
 
 def test_what_has_ended_is_left_alone(tmp_path: Path) -> None:
     archive = Archive(tmp_path, stop=64)
     archive.segment(0, frame(64) + frame(64))
-    assert archive_repair.settle(tmp_path, checksum) == []
+    assert archive_repair.repair_recordings(tmp_path, checksum) == []
     assert archive.stop_position() == 64
 
 
 def test_another_version_is_left_to_aeron(tmp_path: Path) -> None:
     archive = Archive(tmp_path, version=2 << 16)
     archive.segment(0, frame(64))
-    assert archive_repair.settle(tmp_path, checksum) == []
+    assert archive_repair.repair_recordings(tmp_path, checksum) == []
     assert archive.stop_position() == -1
 
 
@@ -117,16 +127,16 @@ def test_another_version_is_left_to_aeron(tmp_path: Path) -> None:
 def test_an_archive_that_may_be_alive_is_left_alone(tmp_path: Path, ago: float, left: bool) -> None:
     Archive(tmp_path).segment(0, frame(64))
     (tmp_path / MARK_FILE).write_bytes(MARK_HEADER.pack(1, int((time.time() - ago) * 1000), 0, 1))
-    assert (archive_repair.settle(tmp_path, checksum) == []) == left
+    assert (archive_repair.repair_recordings(tmp_path, checksum) == []) == left
 
 
 def test_what_is_no_segment_and_no_catalog_is_passed_over(tmp_path: Path) -> None:
     Archive(tmp_path).segment(0, frame(64))
     (tmp_path / "7-old.rec").write_bytes(b"not a segment")
-    assert archive_repair.settle(tmp_path, checksum) == [archive_repair.Tail(7, 64, 0)]
+    assert archive_repair.repair_recordings(tmp_path, checksum) == [archive_repair.RepairedRecording(7, 64, 0)]
     (tmp_path / archive_repair.CATALOG).write_bytes(b"")  # as a kill while it is made may leave it
-    assert archive_repair.settle(tmp_path, checksum) == []
+    assert archive_repair.repair_recordings(tmp_path, checksum) == []
 
 
 def test_no_archive_is_no_error(tmp_path: Path) -> None:
-    assert archive_repair.settle(tmp_path, checksum) == []
+    assert archive_repair.repair_recordings(tmp_path, checksum) == []

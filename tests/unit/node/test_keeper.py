@@ -16,7 +16,7 @@ from aeron_spark.node.settings import parse_settings
 @pytest.fixture
 def stopped(tmp_path: Path) -> Iterator[keeper.Keeper]:
     """A keeper that has taken its lock, and whose record cannot be removed."""
-    places = node.places_here(tmp_path / "driver", environ={"AERON_SPARK_DATA_HOME": str(tmp_path)})
+    places = node.paths_here(tmp_path / "driver", environ={"AERON_SPARK_DATA_HOME": str(tmp_path)})
     places.record.mkdir(parents=True)
     made = keeper.Keeper(places, parse_settings({}, 1), "")
     assert made._alive.try_acquire()

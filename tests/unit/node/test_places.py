@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.node.paths import config_home, node_name, node_places
+from aeron_spark.node.paths import config_home, node_name, node_paths
 
 HOME = {"HOME": "/home/ada"}
 
 
 def test_the_defaults_are_those_of_the_product() -> None:
-    places = node_places(HOME, "ada")
+    places = node_paths(HOME, "ada")
     assert places.aeron_dir == Path("/dev/shm/aeron-spark-ada")
     assert places.folder == Path("/home/ada/.local/share/aeron-spark/nodes/default")
     assert places.archive_dir == places.folder / "archive"
@@ -21,7 +21,7 @@ def test_the_defaults_are_those_of_the_product() -> None:
 
 def test_xdg_variables_move_the_homes() -> None:
     environ = HOME | {"XDG_DATA_HOME": "/data", "XDG_CONFIG_HOME": "/conf"}
-    assert node_places(environ, "ada").folder == Path("/data/aeron-spark/nodes/default")
+    assert node_paths(environ, "ada").folder == Path("/data/aeron-spark/nodes/default")
     assert config_home(environ) == Path("/conf/aeron-spark")
 
 
@@ -33,7 +33,7 @@ def test_variables_of_our_own_come_before_xdg() -> None:
         "AERON_SPARK_AERON_DIR": "/dev/shm/prices",
         "AERON_SPARK_ARCHIVE_DIR": "/big/archive",
     }
-    places = node_places(environ, "ada")
+    places = node_paths(environ, "ada")
     assert places.aeron_dir == Path("/dev/shm/prices")
     assert places.archive_dir == Path("/big/archive")
     assert places.config_home == Path("/keys")
@@ -43,12 +43,12 @@ def test_variables_of_our_own_come_before_xdg() -> None:
 
 def test_an_argument_comes_before_a_variable() -> None:
     environ = HOME | {"AERON_SPARK_AERON_DIR": "/dev/shm/prices"}
-    assert node_places(environ, "ada", "/dev/shm/trades").aeron_dir == Path("/dev/shm/trades")
+    assert node_paths(environ, "ada", "/dev/shm/trades").aeron_dir == Path("/dev/shm/trades")
 
 
 def test_the_default_directory_named_outright_is_the_same_node() -> None:
-    assert node_places(HOME, "ada", "/dev/shm/aeron-spark-ada") == node_places(HOME, "ada")
-    assert node_places(HOME, "ada", "/dev/shm/x/../aeron-spark-ada/") == node_places(HOME, "ada")
+    assert node_paths(HOME, "ada", "/dev/shm/aeron-spark-ada") == node_paths(HOME, "ada")
+    assert node_paths(HOME, "ada", "/dev/shm/x/../aeron-spark-ada/") == node_paths(HOME, "ada")
 
 
 def test_two_directories_of_one_name_are_two_nodes() -> None:
@@ -60,11 +60,11 @@ def test_two_directories_of_one_name_are_two_nodes() -> None:
 @pytest.mark.parametrize("text", ["prices", "./prices", "/"])
 def test_a_directory_that_others_would_not_find_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"aeronDir.*\. "):
-        node_places(HOME, "ada", text)
+        node_paths(HOME, "ada", text)
 
 
 def test_an_archive_directory_counts_as_chosen_only_where_somebody_named_it() -> None:
     """A node that runs with another one is else used as it is, as everything not asked for."""
-    assert not node_places({"HOME": "/home/me"}, "me", "/dev/shm/x").archive_chosen
-    assert node_places({"HOME": "/home/me"}, "me", "/dev/shm/x", "/disk/archive").archive_chosen
-    assert node_places({"AERON_SPARK_ARCHIVE_DIR": "/disk/archive"}, "me", "/dev/shm/x").archive_chosen
+    assert not node_paths({"HOME": "/home/me"}, "me", "/dev/shm/x").archive_chosen
+    assert node_paths({"HOME": "/home/me"}, "me", "/dev/shm/x", "/disk/archive").archive_chosen
+    assert node_paths({"AERON_SPARK_ARCHIVE_DIR": "/disk/archive"}, "me", "/dev/shm/x").archive_chosen

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.errors import SetupError, TransportError, WaitTimeout
 from aeron_spark.node import start_progress, starting, state_files
-from aeron_spark.node.paths import NodePlaces
+from aeron_spark.node.paths import NodePaths
 from aeron_spark.node.start_progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage, write_stage
 
 PID = 4711
@@ -46,8 +46,8 @@ class Process:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> NodePlaces:
-    return NodePlaces(tmp_path / "aeron", tmp_path / "archive", tmp_path, tmp_path, chosen=True)
+def places(tmp_path: Path) -> NodePaths:
+    return NodePaths(tmp_path / "aeron", tmp_path / "archive", tmp_path, tmp_path, chosen=True)
 
 
 @pytest.fixture(autouse=True)
@@ -59,16 +59,16 @@ def uses(monkeypatch: pytest.MonkeyPatch, ticks: Callable[[], int]) -> None:
     monkeypatch.setattr(starting, "processor_ticks", lambda pid: ticks())
 
 
-def at_stage(places: NodePlaces, stage: str) -> None:
+def at_stage(places: NodePaths, stage: str) -> None:
     state_files.write_json(places.progress, {"pid": PID, "stage": stage})
 
 
-def wait_for(places: NodePlaces, process: Process, deadline: float) -> None:
+def wait_for(places: NodePaths, process: Process, deadline: float) -> None:
     starting._await_ready(places, process, deadline, clock=process.clock, sleep=process.sleep)  # type: ignore[arg-type]
 
 
 def test_finding_c11_a_start_that_takes_minutes_is_waited_for_as_long_as_it_uses_the_processor(
-    places: NodePlaces, monkeypatch: pytest.MonkeyPatch
+    places: NodePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def does(now: float) -> None:
         if now >= 500:
@@ -83,7 +83,7 @@ def test_finding_c11_a_start_that_takes_minutes_is_waited_for_as_long_as_it_uses
 
 
 def test_finding_c11_a_start_that_comes_to_another_stage_is_not_stuck(
-    places: NodePlaces, monkeypatch: pytest.MonkeyPatch
+    places: NodePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def does(now: float) -> None:
         at_stage(places, f"repairing recording {int(now) // 50}")
@@ -97,7 +97,7 @@ def test_finding_c11_a_start_that_comes_to_another_stage_is_not_stuck(
 
 
 def test_finding_c11_a_start_that_is_late_goes_on_and_the_error_names_its_stage(
-    places: NodePlaces, monkeypatch: pytest.MonkeyPatch
+    places: NodePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process()
     uses(monkeypatch, lambda: int(process.now))
@@ -110,7 +110,7 @@ def test_finding_c11_a_start_that_is_late_goes_on_and_the_error_names_its_stage(
 
 
 def test_finding_c11_a_start_that_is_stuck_is_killed_and_the_error_names_its_stage(
-    places: NodePlaces, monkeypatch: pytest.MonkeyPatch
+    places: NodePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process()
     uses(monkeypatch, lambda: 7)
@@ -122,7 +122,7 @@ def test_finding_c11_a_start_that_is_stuck_is_killed_and_the_error_names_its_sta
     assert STALL_TIMEOUT <= process.now < STALL_TIMEOUT + 10
 
 
-def test_finding_c11_a_start_that_failed_says_why(places: NodePlaces) -> None:
+def test_finding_c11_a_start_that_failed_says_why(places: NodePaths) -> None:
     process = Process()
     process.returncode = 1
     state_files.write_failure(places.failure, SetupError("there is no Java", remedy="Install it."))

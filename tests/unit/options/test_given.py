@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import Given, only_in_batches
+from aeron_spark.options.given import OptionReader, only_in_batches
 from aeron_spark.options.row import ENDPOINT, EVERYWHERE, Where
 from aeron_spark.options.table import TABLE
 
 
 def refused(options: dict[str, object], where: Where = Where.READ_STREAM) -> str:
     with pytest.raises(OptionError) as caught:
-        Given(options, where)
+        OptionReader(options, where)
     assert caught.value.remedy
     return str(caught.value)
 
 
 def test_names_are_read_whatever_their_case() -> None:
-    given = Given({"STREAMid": " 7 "}, Where.READ_STREAM)
+    given = OptionReader({"STREAMid": " 7 "}, Where.READ_STREAM)
     assert given.whole("streamId") == 7
     assert given.names() == ("streamId",)
     assert "streamId" in given
@@ -30,7 +30,7 @@ def test_names_are_read_whatever_their_case() -> None:
 )
 def test_what_spark_passes_itself_is_let_through(name: str) -> None:
     for where in EVERYWHERE:
-        assert Given({name: "anything"}, where).names() == ()
+        assert OptionReader({name: "anything"}, where).names() == ()
     for where in ENDPOINT:
         refused({name: "anything"}, where)
 
@@ -78,7 +78,7 @@ def test_an_option_of_another_place_says_where_it_belongs(name: str, where: Wher
 
 @pytest.mark.parametrize("where", sorted(EVERYWHERE, key=lambda one: one.value))
 def test_options_of_a_client_stand_beside_sparks_own_and_are_kept_apart(where: Where) -> None:
-    given = Given({"TAG": " desk-7 ", "mtu": "8k", "stream": "flights"}, where)
+    given = OptionReader({"TAG": " desk-7 ", "mtu": "8k", "stream": "flights"}, where)
     assert given.names() == ("stream",)
     assert given.of_client() == (("mtu", "8k"), ("tag", "desk-7"))
     assert "given twice" in refused({"tag": "a", "Tag": "b"}, where)
@@ -92,7 +92,7 @@ def test_an_option_of_a_server_alone_is_no_option_of_spark(name: str) -> None:
 
 
 def test_values_of_programs_and_files_are_read_as_their_texts() -> None:
-    given = Given(
+    given = OptionReader(
         {"exempt_loopback": True, "max_connections": 7, "handshakesPerSecond": 0.5, "allow": ["10.0.0.0/8", "::1"]},
         Where.SERVER,
     )
@@ -111,36 +111,39 @@ def test_an_option_without_a_value_is_refused() -> None:
     assert refused({"channel": "  "}).startswith(
         "option 'channel' has no value. For example .option('channel', 'aeron:"
     )
-    assert Given({"channel": None}, Where.READ_STREAM).names() == ()
+    assert OptionReader({"channel": None}, Where.READ_STREAM).names() == ()
 
 
 def test_an_option_given_twice_in_different_ways_is_refused() -> None:
     assert "given twice" in refused({"streamId": "1", "STREAMID": "2"})
-    assert Given({"streamId": "1", "STREAMID": "1"}, Where.READ_STREAM).whole("streamId") == 1
+    assert OptionReader({"streamId": "1", "STREAMID": "1"}, Where.READ_STREAM).whole("streamId") == 1
 
 
 def test_an_example_is_quoted_so_that_it_can_be_pasted() -> None:
     with pytest.raises(OptionError, match=r"For example \.option\('endingOffsets', '\{\"embedded/7\": 8192\}'\)"):
-        Given({"endingOffsets": "?"}, Where.READ_BATCH).offsets("endingOffsets", "latest")
+        OptionReader({"endingOffsets": "?"}, Where.READ_BATCH).offsets("endingOffsets", "latest")
 
 
 def test_a_long_wrong_value_is_shortened() -> None:
     with pytest.raises(OptionError) as caught:
-        Given({"streamId": "9" * 5000}, Where.READ_STREAM).whole("streamId")
+        OptionReader({"streamId": "9" * 5000}, Where.READ_STREAM).whole("streamId")
     assert len(str(caught.value)) < 400
 
 
 def test_a_response_channel_may_be_the_word_or_a_channel() -> None:
-    given = Given({"responseChannel": "RESPONSE", "replayChannel": "aeron:udp?endpoint=h:0"}, Where.READ_STREAM)
+    given = OptionReader({"responseChannel": "RESPONSE", "replayChannel": "aeron:udp?endpoint=h:0"}, Where.READ_STREAM)
     assert given.response("responseChannel") == "response"
     assert given.response("replayChannel") == "aeron:udp?endpoint=h:0"
 
 
 def test_archives_are_checked_each() -> None:
     text = "Embedded,aeron:udp?endpoint=h:8010"
-    assert Given({"archive": text}, Where.READ_STREAM).archives("archive") == ("embedded", "aeron:udp?endpoint=h:8010")
+    assert OptionReader({"archive": text}, Where.READ_STREAM).archives("archive") == (
+        "embedded",
+        "aeron:udp?endpoint=h:8010",
+    )
     with pytest.raises(OptionError, match="option 'archive': the channel 'aeron:upd"):
-        Given({"archive": "embedded,aeron:upd?endpoint=h:8010"}, Where.READ_STREAM).archives("archive")
+        OptionReader({"archive": "embedded,aeron:upd?endpoint=h:8010"}, Where.READ_STREAM).archives("archive")
 
 
 def test_it_is_known_which_options_only_a_batch_has() -> None:

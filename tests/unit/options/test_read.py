@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options import Bounds, Direct, Limits, Moment, ReadOptions, TimestampFrom, WantedOffsets
+from aeron_spark.options import Bounds, DirectRoute, Limits, Moment, ReadOptions, TimestampFrom, WantedOffsets
 
 GOOD = {"channel": "aeron:ipc", "streamId": "1001"}
 MINUTE = 60 * 1_000_000_000
@@ -20,7 +20,7 @@ def parse(streaming: bool = True, **options: object) -> ReadOptions:
 def test_the_defaults_of_a_stream() -> None:
     assert parse() == ReadOptions(
         streaming=True,
-        way=Direct("aeron:ipc", 1001),
+        way=DirectRoute("aeron:ipc", 1001),
         payload="auto",
         starting=WantedOffsets("latest"),
         starting_timestamp=None,

@@ -11,8 +11,8 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 from aeron_spark.options.document import markdown
 from aeron_spark.options.endpoint_values import identity, public_key, public_keys
-from aeron_spark.options.given import Given, example
-from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, SERVER, WRITING, Kind, Option, Where
+from aeron_spark.options.given import OptionReader, example
+from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, SERVER, WRITING, Option, ValueType, Where
 from aeron_spark.options.table import TABLE, rows, rows_of_endpoint
 from aeron_spark.transport.endpoint_channels import client_ports, server_addresses
 
@@ -94,34 +94,34 @@ def test_an_endpoints_option_has_three_spellings_and_no_others() -> None:
     assert rows_of_endpoint("startingOffsets") == ()
 
 
-def read(given: Given, option: Option) -> object:
+def read(given: OptionReader, option: Option) -> object:
     readers = {
-        Kind.TEXT: given.text,
-        Kind.PATH: given.text,
-        Kind.CHANNEL: given.channel,
-        Kind.ARCHIVES: given.archives,
-        Kind.RESPONSE: given.response,
-        Kind.WHOLE: given.whole,
-        Kind.SIZE: given.size,
-        Kind.DURATION: lambda name: given.read(name, values.duration_ns),
-        Kind.FLAG: given.flag,
-        Kind.CHOICE: given.choice,
-        Kind.OFFSETS: lambda name: given.offsets(name, "latest"),
-        Kind.MOMENT: given.moment,
-        Kind.TIMESTAMP_FROM: given.timestamp_from,
-        Kind.SESSIONS: given.sessions,
-        Kind.NUMBER: given.number,
-        Kind.DURATION_OR_ZERO: given.seconds_or_zero,
-        Kind.SPAN: given.span,
-        Kind.PORT_SPAN: given.span,
-        Kind.PORT_PAIR: given.port_pair,
-        Kind.ADDRESS: lambda name: given.read(name, client_ports),
-        Kind.ADDRESSES: lambda name: given.read(name, lambda text: server_addresses(text, (20121, 20122))),
-        Kind.NETWORKS: lambda name: given.networks(name) or None,
-        Kind.PUBLIC_KEY: lambda name: given.read(name, public_key),
-        Kind.PUBLIC_KEYS: lambda name: given.read(name, public_keys),
-        Kind.STREAM: lambda name: given.read(name, values.stream_name),
-        Kind.IDENTITY: lambda name: given.read(name, identity),
+        ValueType.TEXT: given.text,
+        ValueType.PATH: given.text,
+        ValueType.CHANNEL: given.channel,
+        ValueType.ARCHIVES: given.archives,
+        ValueType.RESPONSE: given.response,
+        ValueType.WHOLE: given.whole,
+        ValueType.SIZE: given.size,
+        ValueType.DURATION: lambda name: given.read(name, values.duration_ns),
+        ValueType.FLAG: given.flag,
+        ValueType.CHOICE: given.choice,
+        ValueType.OFFSETS: lambda name: given.offsets(name, "latest"),
+        ValueType.MOMENT: given.moment,
+        ValueType.TIMESTAMP_FROM: given.timestamp_from,
+        ValueType.SESSIONS: given.sessions,
+        ValueType.NUMBER: given.number,
+        ValueType.DURATION_OR_ZERO: given.seconds_or_zero,
+        ValueType.SPAN: given.span,
+        ValueType.PORT_SPAN: given.span,
+        ValueType.PORT_PAIR: given.port_pair,
+        ValueType.ADDRESS: lambda name: given.read(name, client_ports),
+        ValueType.ADDRESSES: lambda name: given.read(name, lambda text: server_addresses(text, (20121, 20122))),
+        ValueType.NETWORKS: lambda name: given.networks(name) or None,
+        ValueType.PUBLIC_KEY: lambda name: given.read(name, public_key),
+        ValueType.PUBLIC_KEYS: lambda name: given.read(name, public_keys),
+        ValueType.STREAM: lambda name: given.read(name, values.stream_name),
+        ValueType.IDENTITY: lambda name: given.read(name, identity),
     }
     return readers[option.kind](option.name)
 
@@ -131,22 +131,26 @@ PLACES = [(option, where) for option in TABLE for where in Where if where in opt
 
 @pytest.mark.parametrize(("option", "where"), PLACES, ids=[f"{option.name}-{where.value}" for option, where in PLACES])
 def test_defaults_and_examples_are_values_of_their_kind(option: Option, where: Where) -> None:
-    assert (read(Given({}, where), option) is None) == (option.default_in(where) is None)
-    assert read(Given({option.name: option.example}, where), option) is not None
+    assert (read(OptionReader({}, where), option) is None) == (option.default_in(where) is None)
+    assert read(OptionReader({option.name: option.example}, where), option) is not None
     assert option.example in example(option)
     if where in ENDPOINT:
         assert option.flag in example(option)
     assert option.meaning.endswith(".")
-    assert (option.kind is Kind.CHOICE) == bool(option.choices)
+    assert (option.kind is ValueType.CHOICE) == bool(option.choices)
 
 
-NARROW = [(option, where) for option, where in PLACES if option.kind not in (Kind.TEXT, Kind.PATH, Kind.IDENTITY)]
+NARROW = [
+    (option, where)
+    for option, where in PLACES
+    if option.kind not in (ValueType.TEXT, ValueType.PATH, ValueType.IDENTITY)
+]
 
 
 @pytest.mark.parametrize(("option", "where"), NARROW, ids=[f"{option.name}-{where.value}" for option, where in NARROW])
 def test_every_option_refuses_a_wrong_value_with_an_example(option: Option, where: Where) -> None:
     with pytest.raises(OptionError) as caught:
-        read(Given({option.name: "?!"}, where), option)
+        read(OptionReader({option.name: "?!"}, where), option)
     assert f"option '{option.name}'" in str(caught.value)
     assert caught.value.remedy
 

@@ -10,14 +10,14 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import parse_asked
 from aeron_spark.options import values
-from aeron_spark.options.row import Kind
+from aeron_spark.options.row import ValueType
 from aeron_spark.options.table import TABLE
 from aeron_spark.stream_client.admin import Retention, parse_retention
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 AMBIGUOUS = re.compile(r"-?\d+(?:\.\d+)?\s*m")
-SIZES = (Kind.SIZE,)
-DURATIONS = (Kind.DURATION, Kind.DURATION_OR_ZERO, Kind.MOMENT)
+SIZES = (ValueType.SIZE,)
+DURATIONS = (ValueType.DURATION, ValueType.DURATION_OR_ZERO, ValueType.MOMENT)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import Given
+from aeron_spark.options.given import OptionReader
 from aeron_spark.options.row import Where
-from aeron_spark.options.ways import Direct, ServerAt, Through, direct, direct_way, listed, way_of
+from aeron_spark.options.ways import DirectRoute, ServerAt, ServerRoute, direct, direct_route, listed, route_of
 
 KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 OTHER = "aeron-spark:BwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -16,8 +16,8 @@ GOOD = {"channel": "aeron:udp?endpoint=localhost:40123", "streamId": "1001"}
 
 
 def test_the_defaults_of_the_direct_way() -> None:
-    way = direct(Given(GOOD, Where.READ_STREAM), reading=True)
-    assert way == Direct("aeron:udp?endpoint=localhost:40123", 1001)
+    way = direct(OptionReader(GOOD, Where.READ_STREAM), reading=True)
+    assert way == DirectRoute("aeron:udp?endpoint=localhost:40123", 1001)
     assert way.embedded
 
 
@@ -31,8 +31,8 @@ def test_everything_of_the_direct_way() -> None:
         "credentialsFile": "/etc/secret",
         "connectTimeout": "2500ms",
     }
-    way = direct(Given(options, Where.READ_BATCH), reading=True)
-    assert way == Direct(
+    way = direct(OptionReader(options, Where.READ_BATCH), reading=True)
+    assert way == DirectRoute(
         "aeron:udp?endpoint=localhost:40123",
         1001,
         ("aeron:udp?endpoint=archive:8010",),
@@ -87,25 +87,25 @@ def test_everything_of_the_direct_way() -> None:
     ],
 )
 def test_what_is_no_way_has_its_own_sentence(options: dict[str, object], sentence: str) -> None:
-    assert way_of(Given(GOOD, Where.WRITE_STREAM), reading=False) == Direct(GOOD["channel"], 1001)
-    assert isinstance(way_of(Given(SERVER, Where.WRITE_STREAM), reading=False), Through)
+    assert route_of(OptionReader(GOOD, Where.WRITE_STREAM), reading=False) == DirectRoute(GOOD["channel"], 1001)
+    assert isinstance(route_of(OptionReader(SERVER, Where.WRITE_STREAM), reading=False), ServerRoute)
     for where, reading in ((Where.READ_STREAM, True), (Where.WRITE_BATCH, False)):
         with pytest.raises(OptionError) as caught:
-            way_of(Given(options, where), reading=reading)
+            route_of(OptionReader(options, where), reading=reading)
         assert sentence in str(caught.value)
         assert caught.value.remedy
 
 
 def test_a_spy_listens_and_cannot_be_written_to() -> None:
     options = {"channel": "aeron-spy:aeron:udp?endpoint=localhost:40123", "streamId": "1001"}
-    assert direct(Given(options, Where.READ_STREAM), reading=True).channel == options["channel"]
+    assert direct(OptionReader(options, Where.READ_STREAM), reading=True).channel == options["channel"]
     with pytest.raises(OptionError, match="a spy"):
-        direct(Given(options, Where.WRITE_STREAM), reading=False)
+        direct(OptionReader(options, Where.WRITE_STREAM), reading=False)
 
 
 def test_the_defaults_of_the_way_through_a_server() -> None:
-    way = way_of(Given(SERVER, Where.READ_STREAM), reading=True)
-    assert way == Through(
+    way = route_of(OptionReader(SERVER, Where.READ_STREAM), reading=True)
+    assert way == ServerRoute(
         servers=(ServerAt("feeds.example:20121", "feeds.example:20121:20122", KEY),),
         stream="flights",
         identity=None,
@@ -126,7 +126,7 @@ def test_everything_of_the_way_through_servers() -> None:
         "mtu": "8k",
     }
     for where in (Where.READ_BATCH, Where.WRITE_STREAM):
-        assert way_of(Given(options, where), reading=where is Where.READ_BATCH) == Through(
+        assert route_of(OptionReader(options, where), reading=where is Where.READ_BATCH) == ServerRoute(
             (
                 ServerAt("127.0.0.1:20121", "127.0.0.1:20121:20200", KEY),
                 ServerAt("[::1]:20121", "[::1]:20121:20122", OTHER),
@@ -141,15 +141,15 @@ def test_everything_of_the_way_through_servers() -> None:
 
 
 def test_one_key_is_for_all_servers() -> None:
-    way = way_of(Given({**SERVER, "server": "a:1,b:1,c:1"}, Where.READ_STREAM), reading=True)
-    assert isinstance(way, Through)
+    way = route_of(OptionReader({**SERVER, "server": "a:1,b:1,c:1"}, Where.READ_STREAM), reading=True)
+    assert isinstance(way, ServerRoute)
     assert [one.key for one in way.servers] == [KEY, KEY, KEY]
 
 
 def test_a_file_may_list_the_servers() -> None:
     options = {"server": "@/etc/aeron-spark/servers", "stream": "flights"}
-    way = way_of(Given(options, Where.READ_STREAM), reading=True)
-    assert isinstance(way, Through)
+    way = route_of(OptionReader(options, Where.READ_STREAM), reading=True)
+    assert isinstance(way, ServerRoute)
     assert (way.servers, way.servers_file) == ((), "/etc/aeron-spark/servers")
     assert way.label == "stream 'flights' of the servers in /etc/aeron-spark/servers"
     found = listed(f"# ours\n\n a.example:20121:20200 {KEY}\n[::1]:20121 {OTHER} \n")
@@ -182,9 +182,9 @@ def test_a_list_of_servers_that_is_none_names_the_line(text: str, why: str) -> N
 
 def test_a_file_of_servers_has_their_keys_and_a_path() -> None:
     with pytest.raises(OptionError, match="names a file, which has the servers' keys, too"):
-        way_of(Given({**SERVER, "server": "@servers"}, Where.READ_STREAM), reading=True)
+        route_of(OptionReader({**SERVER, "server": "@servers"}, Where.READ_STREAM), reading=True)
     with pytest.raises(OptionError, match="option 'server': there is no path behind '@'"):
-        way_of(Given({"server": "@ ", "stream": "flights"}, Where.READ_STREAM), reading=True)
+        route_of(OptionReader({"server": "@ ", "stream": "flights"}, Where.READ_STREAM), reading=True)
 
 
 SECRETS = [
@@ -203,7 +203,7 @@ SECRETS = [
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_key_in_an_options_text_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(OptionError) as caught:
-        way_of(Given({**SERVER, "identity": secret}, Where.READ_STREAM), reading=True)
+        route_of(OptionReader({**SERVER, "identity": secret}, Where.READ_STREAM), reading=True)
     assert "spark.addFile" in caught.value.remedy
     assert "Q0FGRUJB" not in str(caught.value)
     assert "cafebabe" not in str(caught.value)
@@ -213,13 +213,13 @@ def test_a_key_in_an_options_text_is_refused_and_not_repeated(secret: str) -> No
     "text", ["me.key", "/etc/keys/me", "~/me", "env:KEY_1", "./" + "a" * 43, "k" * 42, "/" + "k" * 42]
 )
 def test_where_a_key_is_may_be_said(text: str) -> None:
-    way = way_of(Given({**SERVER, "identity": text}, Where.READ_STREAM), reading=True)
-    assert isinstance(way, Through)
+    way = route_of(OptionReader({**SERVER, "identity": text}, Where.READ_STREAM), reading=True)
+    assert isinstance(way, ServerRoute)
     assert way.identity == text
 
 
 def test_what_goes_one_way_only_says_so() -> None:
-    way = way_of(Given(GOOD, Where.READ_STREAM), reading=True)
-    assert direct_way(way) is way
+    way = route_of(OptionReader(GOOD, Where.READ_STREAM), reading=True)
+    assert direct_route(way) is way
     with pytest.raises(OptionError, match=r"stream 'flights' of .* is reached through a server"):
-        direct_way(way_of(Given(SERVER, Where.READ_STREAM), reading=True))
+        direct_route(route_of(OptionReader(SERVER, Where.READ_STREAM), reading=True))

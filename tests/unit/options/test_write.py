@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options import Direct, WriteOptions
+from aeron_spark.options import DirectRoute, WriteOptions
 
 GOOD = {"channel": "aeron:ipc", "streamId": "1001"}
 
@@ -20,7 +20,7 @@ def parse(streaming: bool = True, **options: object) -> WriteOptions:
 def test_the_defaults(streaming: bool) -> None:
     assert parse(streaming) == WriteOptions(
         streaming=streaming,
-        way=Direct("aeron:ipc", 1001),
+        way=DirectRoute("aeron:ipc", 1001),
         payload="auto",
         ack="auto",
         offer_timeout_s=30.0,

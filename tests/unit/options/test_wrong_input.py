@@ -6,8 +6,8 @@ import pytest
 
 from aeron_spark.client.options import client_options
 from aeron_spark.errors import OptionError
-from aeron_spark.options import ReadOptions, Through, WriteOptions
-from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, Option, Way, Where
+from aeron_spark.options import ReadOptions, ServerRoute, WriteOptions
+from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, Option, Route, Where
 from aeron_spark.options.table import TABLE
 from aeron_spark.server.options import server_options
 
@@ -140,7 +140,7 @@ OF_ONE_WAY = [(option, where) for option in TABLE for where in SPARK if where in
 
 @pytest.mark.parametrize(("option", "where"), OF_ONE_WAY, ids=[f"{o.name}-{w.value}" for o, w in OF_ONE_WAY])
 def test_an_option_of_the_other_way_is_refused_by_name(option: Option, where: Where) -> None:
-    way = SERVER if option.way is Way.DIRECT else STREAM
+    way = SERVER if option.way is Route.DIRECT else STREAM
     with pytest.raises(OptionError, match=f"'{option.name}' (are two ways|belongs to the)|'server' and 'channel'"):
         parse(way | {option.name: option.example}, where)
 
@@ -151,7 +151,7 @@ def test_every_option_of_a_client_may_stand_beside_a_server(where: Where) -> Non
     assert len(own) > 30
     options = parse(SERVER | own, where)
     assert isinstance(options, ReadOptions | WriteOptions)
-    assert isinstance(options.way, Through)
+    assert isinstance(options.way, ServerRoute)
     assert dict(options.way.client) == own
     for name, example in own.items():
         with pytest.raises(OptionError, match=f"option '{name}' belongs to the way through a server"):

@@ -16,8 +16,8 @@ from aeron_spark.connection.link import OPEN
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
 from aeron_spark.protocol.client_handshake import ClientHandshake
-from aeron_spark.protocol.frame_cipher import KeyLimits, Sealing
-from aeron_spark.protocol.frames import Kind, Outgoing, encode
+from aeron_spark.protocol.frame_cipher import FrameEncryptor, KeyLimits
+from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, encode
 from aeron_spark.protocol.handshake_packets import HelloPacket, decode, prologue
 from aeron_spark.protocol.handshake_payloads import encode_payload
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
@@ -42,22 +42,33 @@ HANDSHAKES: Final[tuple[tuple[str, bytes | None, str | None, Refusal | None], ..
 )
 
 RECORDS: Final[tuple[tuple[str, int, int, list[tuple[int, int, bytes]]], ...]] = (
-    ("OPEN of a new session", 0, 0, [(Kind.OPEN, 0, OPEN.pack(0, 131_072))]),
-    ("OPEN of a resumed session", 0, 0, [(Kind.OPEN, 0, OPEN.pack(5, 131_072))]),
-    ("a message", 0, 0, [(Kind.MESSAGE, 0, bytes.fromhex("0005") + b"hello")]),
-    ("two messages, the second with acknowledgement", 3, 1,
-     [(Kind.MESSAGE, 0, bytes.fromhex("000301")),
-      (Kind.MESSAGE_ACK_WANTED, 0, (1).to_bytes(8, "big") + bytes.fromhex("000302"))]),
-    ("a question whether what came before was delivered", 3, 3, [(Kind.MESSAGE_ACK_WANTED, 0, (2).to_bytes(8, "big"))]),
-    ("delivered", 4, 9, [(Kind.DELIVERED, 0, (2).to_bytes(8, "big"))]),
-    ("an acknowledgement", 4, 10, [(Kind.ACK, 0, b"")]),
-    ("a ping", 4, 10, [(Kind.PING, 0, (7).to_bytes(8, "big"))]),
-    ("its pong", 10, 4, [(Kind.PONG, 0, (7).to_bytes(8, "big"))]),
-    ("eight messages: a batch", 4, 10, [(Kind.MESSAGE, 0, bytes([0, 3, number])) for number in range(8)]),
-    ("seven messages: no batch", 4, 18, [(Kind.MESSAGE, 0, bytes([0, 3, number])) for number in range(7)]),
-    ("close everything", 4, 25, [(Kind.CLOSE, 0, bytes([0]))]),
-    ("close, and keep the session", 4, 25, [(Kind.CLOSE, 0, bytes([1]))]),
-)  # fmt: skip
+    ("OPEN of a new session", 0, 0, [(RecordKind.OPEN, 0, OPEN.pack(0, 131_072))]),
+    ("OPEN of a resumed session", 0, 0, [(RecordKind.OPEN, 0, OPEN.pack(5, 131_072))]),
+    ("a message", 0, 0, [(RecordKind.MESSAGE, 0, bytes.fromhex("0005") + b"hello")]),
+    (
+        "two messages, the second with acknowledgement",
+        3,
+        1,
+        [
+            (RecordKind.MESSAGE, 0, bytes.fromhex("000301")),
+            (RecordKind.MESSAGE_ACK_WANTED, 0, (1).to_bytes(8, "big") + bytes.fromhex("000302")),
+        ],
+    ),
+    (
+        "a question whether what came before was delivered",
+        3,
+        3,
+        [(RecordKind.MESSAGE_ACK_WANTED, 0, (2).to_bytes(8, "big"))],
+    ),
+    ("delivered", 4, 9, [(RecordKind.DELIVERED, 0, (2).to_bytes(8, "big"))]),
+    ("an acknowledgement", 4, 10, [(RecordKind.ACK, 0, b"")]),
+    ("a ping", 4, 10, [(RecordKind.PING, 0, (7).to_bytes(8, "big"))]),
+    ("its pong", 10, 4, [(RecordKind.PONG, 0, (7).to_bytes(8, "big"))]),
+    ("eight messages: a batch", 4, 10, [(RecordKind.MESSAGE, 0, bytes([0, 3, number])) for number in range(8)]),
+    ("seven messages: no batch", 4, 18, [(RecordKind.MESSAGE, 0, bytes([0, 3, number])) for number in range(7)]),
+    ("close everything", 4, 25, [(RecordKind.CLOSE, 0, bytes([0]))]),
+    ("close, and keep the session", 4, 25, [(RecordKind.CLOSE, 0, bytes([1]))]),
+)
 
 
 class Draws:
@@ -128,9 +139,9 @@ def _refused(image: ServerHandshake, refusal: Refusal) -> dict[str, Any]:
 def _accepted(client: ClientHandshake, image: ServerHandshake) -> dict[str, Any]:
     sent = image.accept(ACK, NOW)
     done_ack = one(sent, server_side.Send).packet
-    there = one(sent, server_side.Connected)
-    here = one(client.packet(done_ack, NOW), client_side.Connected)
-    opening = b"".join(encode(0, 0, [(Kind.OPEN, 0, OPEN.pack(0, 131_072))]))
+    there = one(sent, server_side.ClientAccepted)
+    here = one(client.packet(done_ack, NOW), client_side.HandshakeAccepted)
+    opening = b"".join(encode(0, 0, [(RecordKind.OPEN, 0, OPEN.pack(0, 131_072))]))
     return {
         "done_ack_payload": encode_payload(ACK).hex(),
         "done_ack": done_ack.hex(),
@@ -147,11 +158,11 @@ def _pair(pair: KeyPair) -> dict[str, str]:
 def frames() -> list[dict[str, Any]]:
     """Seal the plaintexts of RECORDS one after another, with a key that changes every second frame."""
     key = hashlib.sha256(b"a key").digest()
-    sealing = Sealing(key, LIMIT)
+    sealing = FrameEncryptor(key, LIMIT)
     found = []
     for name, ack, first, records in RECORDS:
-        outgoing: list[Outgoing] = list(records)
-        plaintext = b"".join(encode(ack, first, outgoing))
+        publication: list[OutgoingRecord] = list(records)
+        plaintext = b"".join(encode(ack, first, publication))
         counter = sealing.counter
         frame = bytes(sealing.seal(plaintext))
         found.append(

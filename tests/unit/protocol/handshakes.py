@@ -133,13 +133,13 @@ class Joined:
         done = self.to_done()  # which replaces the image
         return one(self.image.packet(done, NOW), server_side.Authenticate)
 
-    def to_done_ack(self) -> tuple[bytes, server_side.Connected]:
+    def to_done_ack(self) -> tuple[bytes, server_side.ClientAccepted]:
         self.to_authenticating()
         send, connected = self.image.accept(ACK, NOW)
         assert isinstance(send, server_side.Send)
-        assert isinstance(connected, server_side.Connected)
+        assert isinstance(connected, server_side.ClientAccepted)
         return send.packet, connected
 
-    def to_connected(self) -> tuple[client_side.Connected, server_side.Connected]:
+    def to_connected(self) -> tuple[client_side.HandshakeAccepted, server_side.ClientAccepted]:
         packet, there = self.to_done_ack()
-        return one(self.client.packet(packet, NOW), client_side.Connected), there
+        return one(self.client.packet(packet, NOW), client_side.HandshakeAccepted), there

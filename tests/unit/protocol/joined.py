@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aeron_spark.protocol.frames import Frame, Outgoing, Record, decode
+from aeron_spark.protocol.frames import Frame, OutgoingRecord, Record, decode
 from aeron_spark.protocol.session import Session, SessionLimits
 
 LIMITS = SessionLimits(
@@ -27,7 +27,7 @@ def rejoined(one: Session, other: Session, now: float) -> None:
 
 
 def frame_of(
-    session: Session, now: float = 0.0, max_bytes: int = FRAME, unsequenced: list[Outgoing] | None = None
+    session: Session, now: float = 0.0, max_bytes: int = FRAME, unsequenced: list[OutgoingRecord] | None = None
 ) -> Frame:
     buffers = session.take(max_bytes, now, unsequenced or [])
     assert buffers is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_calls import Calls, Ended
+from aeron_spark.protocol.rpc_calls import Calls, EndedCall
 from aeron_spark.protocol.rpc_dispatch import Dispatcher, ErrorCodes, Invocation
-from aeron_spark.protocol.rpc_messages import Call, Create, Delete, Gone, Request, Target, encode_object
+from aeron_spark.protocol.rpc_messages import Call, Create, Delete, ObjectEnded, Request, Target, encode_object
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Mode, Proxy, remote_of
 
 
@@ -75,10 +75,10 @@ class Side:
         """End an object at home and tell the peer."""
         number = self.objects.end(value)
         assert number is not None
-        self.peer.serve(encode_object(0, Gone(number), self.types, None), is_call=False)
+        self.peer.serve(encode_object(0, ObjectEnded(number), self.types, None), is_call=False)
 
 
-def result(ended: Ended) -> Any:
+def result(ended: EndedCall) -> Any:
     if ended.error is not None:
         raise ended.error
     return ended.value

@@ -7,14 +7,14 @@ import hashlib
 from aeron_spark.protocol.transfers import (
     DATA,
     FINISHED,
-    Assembly,
     Buffer,
-    GivenUp,
-    Kind,
+    EncodedTransferRecord,
     Purpose,
-    Received,
-    Record,
-    Start,
+    ReceivedTransfer,
+    TransferAssembly,
+    TransferFailed,
+    TransferRecord,
+    TransferStart,
     encode_start,
 )
 
@@ -28,7 +28,7 @@ class Disk:
         self.discarded = 0
         self.room = fails_at
 
-    def spill(self, start: Start) -> DiskSink:
+    def spill(self, start: TransferStart) -> DiskSink:
         return DiskSink(self, start.stream_id)
 
 
@@ -51,19 +51,19 @@ class DiskSink:
         self.disk.discarded += 1
 
 
-def take(assembly: Assembly, record: Record) -> Received | GivenUp | None:
+def take(assembly: TransferAssembly, record: EncodedTransferRecord) -> ReceivedTransfer | TransferFailed | None:
     kind, payload = record
-    if kind is Kind.START:
+    if kind is TransferRecord.START:
         assembly.start(payload)
         return None
-    if kind is Kind.DATA:
+    if kind is TransferRecord.DATA:
         assembly.data(payload)
         return None
-    return assembly.finished(payload) if kind is Kind.FINISHED else assembly.failed(payload)
+    return assembly.finished(payload) if kind is TransferRecord.FINISHED else assembly.failed(payload)
 
 
-def begin(assembly: Assembly, stream_id: int, total: int) -> None:
-    assembly.start(encode_start(Start(stream_id, Purpose.MESSAGE, total, 64)))
+def begin(assembly: TransferAssembly, stream_id: int, total: int) -> None:
+    assembly.start(encode_start(TransferStart(stream_id, Purpose.MESSAGE, total, 64)))
 
 
 def data(stream_id: int, offset: int, content: bytes) -> bytes:
@@ -74,5 +74,5 @@ def finish(stream_id: int, content: bytes) -> bytes:
     return FINISHED.pack(stream_id, hashlib.sha256(content).digest())
 
 
-def is_empty(assembly: Assembly, disk: Disk) -> bool:
+def is_empty(assembly: TransferAssembly, disk: Disk) -> bool:
     return len(assembly) == 0 and assembly.held_bytes == 0 and not disk.open

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, RefusedError, SetupError
 from aeron_spark.protocol.transfers import (
-    Assembly,
     Buffer,
-    GivenUp,
-    Kind,
+    EncodedTransferRecord,
     Purpose,
-    Received,
-    Record,
-    Start,
+    ReceivedTransfer,
+    TransferAssembly,
+    TransferFailed,
+    TransferRecord,
+    TransferStart,
     encode_failed,
     encode_start,
     send_buffer,
@@ -35,11 +35,11 @@ KIB = 1024
 @pytest.mark.parametrize("memory_limit", [0, KIB, 16 * KIB * KIB])
 def test_rows_61_62_every_size_arrives_as_it_was_in_memory_or_in_a_sink(size: int, memory_limit: int) -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=memory_limit)
+    assembly = TransferAssembly(disk.spill, memory_limit=memory_limit)
     content = hashlib.shake_128(b"seed").digest(size)
-    start = Start(1, Purpose.FILE, size, name="flights.csv")
+    start = TransferStart(1, Purpose.FILE, size, name="flights.csv")
     *_, received = [take(assembly, record) for record in send_buffer(start, content)]
-    assert isinstance(received, Received)
+    assert isinstance(received, ReceivedTransfer)
     assert received.start == start
     assert received.spilled == (size > memory_limit)
     assert (disk.closed[0] if received.spilled else received.content) == content
@@ -50,7 +50,7 @@ def test_rows_61_62_every_size_arrives_as_it_was_in_memory_or_in_a_sink(size: in
 
 def test_row_62_the_limit_of_memory_is_sixteen_mebibytes_to_the_byte() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill)
+    assembly = TransferAssembly(disk.spill)
     begin(assembly, 1, 16 * KIB * KIB)
     assert not disk.open
     begin(assembly, 2, 16 * KIB * KIB + 1)
@@ -75,17 +75,17 @@ class Counting:
 
 def through(total: int, chunk: bytes) -> tuple[object, int]:
     """Send ``total`` bytes that are nowhere; return what was received, and the peak of memory."""
-    assembly = Assembly(lambda start: Counting())
+    assembly = TransferAssembly(lambda start: Counting())
     received = None
     tracemalloc.start()
     try:
-        start = Start(2**63 - 1, Purpose.FILE, total)
+        start = TransferStart(2**63 - 1, Purpose.FILE, total)
         for record in send_from(start, lambda count: chunk[:count], chunk_bytes=len(chunk)):
             received = take(assembly, record)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert isinstance(received, Received)
+    assert isinstance(received, ReceivedTransfer)
     return received.content, peak
 
 
@@ -104,7 +104,7 @@ def test_row_62_two_gibibytes_and_one_byte_arrive_soak() -> None:
 
 def test_row_62_sizes_beyond_32_bits_are_counted_exactly() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill)
+    assembly = TransferAssembly(disk.spill)
     begin(assembly, 1, 2**33)
     # as if 2^32 + 5 bytes had arrived: what is asked for next is exactly behind them
     assembly._open[1].received = 2**32 + 5
@@ -122,7 +122,7 @@ WRONG: dict[str, Callable[[int], list[tuple[str, bytes]]]] = {
     "6 bytes at 5": lambda i: [("data", data(i, 0, b"12345")), ("data", data(i, 5, b"678901"))],
     "0 bytes at 0": lambda i: [("data", data(i, 0, b""))],
     "its digest is another": lambda i: [("data", data(i, 0, b"1234567890")), ("finished", finish(i, b"1234567891"))],
-    "began twice": lambda i: [("data", data(i, 0, b"1")), ("start", encode_start(Start(i, Purpose.FILE, 10)))],
+    "began twice": lambda i: [("data", data(i, 0, b"1")), ("start", encode_start(TransferStart(i, Purpose.FILE, 10)))],
 }
 
 
@@ -131,7 +131,7 @@ WRONG: dict[str, Callable[[int], list[tuple[str, bytes]]]] = {
 @pytest.mark.parametrize("stream_id", [1, -1])
 def test_row_63_what_is_wrong_ends_the_stream_and_leaves_nothing(why: str, memory_limit: int, stream_id: int) -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=memory_limit)
+    assembly = TransferAssembly(disk.spill, memory_limit=memory_limit)
     begin(assembly, 77, 3)
     begin(assembly, stream_id, 10)
     *before, (last, payload) = WRONG[why](stream_id)
@@ -153,7 +153,7 @@ def test_row_63_what_is_wrong_ends_the_stream_and_leaves_nothing(why: str, memor
 
 
 def test_a_stream_that_did_not_begin_is_an_error() -> None:
-    assembly = Assembly(Disk().spill)
+    assembly = TransferAssembly(Disk().spill)
     for name, payload in (
         ("data", data(5, 0, b"x")),
         ("finished", finish(5, b"")),
@@ -170,25 +170,25 @@ def test_a_stream_that_did_not_begin_is_an_error() -> None:
 
 def test_row_64_a_sender_that_gives_up_leaves_nothing() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=4)
+    assembly = TransferAssembly(disk.spill, memory_limit=4)
     for stream_id, total in ((1, 10), (2, 3)):
         begin(assembly, stream_id, total)
         assembly.data(data(stream_id, 0, b"abc"))
-        assert assembly.failed(encode_failed(stream_id, "no more")) == GivenUp(stream_id, False, "no more")
+        assert assembly.failed(encode_failed(stream_id, "no more")) == TransferFailed(stream_id, False, "no more")
     assert is_empty(assembly, disk)
     assert disk.discarded == 1
 
 
 def test_a_receiver_that_gave_up_is_told_to_the_sender_and_touches_no_stream_that_arrives() -> None:
-    assembly = Assembly(Disk().spill)
+    assembly = TransferAssembly(Disk().spill)
     begin(assembly, 1, 10)
-    assert assembly.failed(encode_failed(1, "full", by_receiver=True)) == GivenUp(1, True, "full")
+    assert assembly.failed(encode_failed(1, "full", by_receiver=True)) == TransferFailed(1, True, "full")
     assert len(assembly) == 1
 
 
 def test_row_64_a_disconnect_removes_all_and_nothing_begins_afterwards() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=4)
+    assembly = TransferAssembly(disk.spill, memory_limit=4)
     begin(assembly, 1, 10)
     begin(assembly, 2, 3)
     assembly.data(data(1, 0, b"abc"))
@@ -202,7 +202,7 @@ def test_row_64_a_disconnect_removes_all_and_nothing_begins_afterwards() -> None
 
 def test_row_64_open_streams_have_a_limit_and_the_refused_are_no_news_later() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill)
+    assembly = TransferAssembly(disk.spill)
     refused = 0
     for stream_id in range(1000):
         try:
@@ -219,7 +219,7 @@ def test_row_64_open_streams_have_a_limit_and_the_refused_are_no_news_later() ->
 
 def test_row_64_memory_of_a_connection_has_a_limit_above_which_small_streams_spill() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=100, max_held_bytes=250)
+    assembly = TransferAssembly(disk.spill, memory_limit=100, max_held_bytes=250)
     for stream_id in range(4):
         begin(assembly, stream_id, 100)
         assembly.data(data(stream_id, 0, bytes(100)))
@@ -229,7 +229,7 @@ def test_row_64_memory_of_a_connection_has_a_limit_above_which_small_streams_spi
 
 def test_row_64_announced_bytes_on_disk_have_a_limit() -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=0, max_spilled_bytes=1000)
+    assembly = TransferAssembly(disk.spill, memory_limit=0, max_spilled_bytes=1000)
     begin(assembly, 1, 600)
     with pytest.raises(RefusedError, match="a stream of 401 bytes is announced beside 600"):
         begin(assembly, 2, 401)
@@ -237,11 +237,11 @@ def test_row_64_announced_bytes_on_disk_have_a_limit() -> None:
     assembly.failed(encode_failed(1, ""))
     begin(assembly, 4, 600)
     with pytest.raises(RefusedError):
-        begin(Assembly(disk.spill), 1, 2**64 - 1)
+        begin(TransferAssembly(disk.spill), 1, 2**64 - 1)
 
 
 def test_nothing_is_reserved_for_an_announcement() -> None:
-    assembly = Assembly(Disk().spill)
+    assembly = TransferAssembly(Disk().spill)
     tracemalloc.start()
     try:
         for stream_id in range(4):
@@ -254,7 +254,7 @@ def test_nothing_is_reserved_for_an_announcement() -> None:
 
 def test_a_full_disk_ends_the_stream_and_removes_the_file() -> None:
     disk = Disk(fails_at=5)
-    assembly = Assembly(disk.spill, memory_limit=0)
+    assembly = TransferAssembly(disk.spill, memory_limit=0)
     begin(assembly, 1, 10)
     assembly.data(data(1, 0, b"12345"))
     with pytest.raises(SetupError, match="No space left"):
@@ -265,10 +265,10 @@ def test_a_full_disk_ends_the_stream_and_removes_the_file() -> None:
 
 
 def test_a_sink_that_cannot_be_made_refuses_the_stream() -> None:
-    def no_place(start: Start) -> DiskSink:
+    def no_place(start: TransferStart) -> DiskSink:
         raise PermissionError(13, "Permission denied")
 
-    assembly = Assembly(no_place, memory_limit=0)
+    assembly = TransferAssembly(no_place, memory_limit=0)
     with pytest.raises(SetupError, match="Permission denied"):
         begin(assembly, 1, 10)
     assembly.data(data(1, 0, b"x"))
@@ -278,9 +278,9 @@ def test_a_sink_that_cannot_be_made_refuses_the_stream() -> None:
 @pytest.mark.parametrize("stream_id", [1, 0, -1, -(2**63), 2**63 - 1, 0x0010_0000_0000_0001])
 def test_row_65_two_connections_with_the_same_stream_id_do_not_mix(stream_id: int) -> None:
     disks = Disk(), Disk()
-    assemblies = [Assembly(disk.spill, memory_limit=10) for disk in disks]
+    assemblies = [TransferAssembly(disk.spill, memory_limit=10) for disk in disks]
     contents = b"a" * 100, b"b" * 100
-    streams = [send_buffer(Start(stream_id, Purpose.FILE, 100), content, chunk_bytes=9) for content in contents]
+    streams = [send_buffer(TransferStart(stream_id, Purpose.FILE, 100), content, chunk_bytes=9) for content in contents]
     for records in zip(*streams, strict=True):
         for assembly, record in zip(assemblies, records, strict=True):
             take(assembly, record)
@@ -291,10 +291,10 @@ def test_row_65_two_connections_with_the_same_stream_id_do_not_mix(stream_id: in
 @given(st.data())
 def test_row_65_streams_that_interleave_arrive_as_they_were(draw: st.DataObject) -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=50)
+    assembly = TransferAssembly(disk.spill, memory_limit=50)
     contents = draw.draw(st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=120), max_size=6))
     senders = {
-        stream_id: send_buffer(Start(stream_id, Purpose.MESSAGE, len(content)), content, chunk_bytes=16)
+        stream_id: send_buffer(TransferStart(stream_id, Purpose.MESSAGE, len(content)), content, chunk_bytes=16)
         for stream_id, content in contents.items()
     }
     arrived: dict[int, bytes] = {}
@@ -305,35 +305,38 @@ def test_row_65_streams_that_interleave_arrive_as_they_were(draw: st.DataObject)
             del senders[stream_id]
             continue
         received = take(assembly, record)
-        if isinstance(received, Received):
+        if isinstance(received, ReceivedTransfer):
             arrived[stream_id] = disk.closed[-1] if received.spilled else bytes(received.content)
     assert arrived == contents
     assert is_empty(assembly, disk)
 
 
 RECORDS = st.one_of(
-    st.tuples(st.sampled_from(Kind), st.binary(max_size=80)),
+    st.tuples(st.sampled_from(TransferRecord), st.binary(max_size=80)),
     st.builds(
-        lambda i, total: (Kind.START, encode_start(Start(i, Purpose.MESSAGE, total))),
+        lambda i, total: (TransferRecord.START, encode_start(TransferStart(i, Purpose.MESSAGE, total))),
         st.integers(0, 2),
         st.sampled_from([0, 1, 5, 30, 2**64 - 1]),
     ),
     st.builds(
-        lambda i, at, more: (Kind.DATA, data(i, at, more)), st.integers(0, 2), st.integers(0, 5), st.binary(max_size=9)
+        lambda i, at, more: (TransferRecord.DATA, data(i, at, more)),
+        st.integers(0, 2),
+        st.integers(0, 5),
+        st.binary(max_size=9),
     ),
-    st.builds(lambda i, text: (Kind.FINISHED, finish(i, text)), st.integers(0, 2), st.binary(max_size=9)),
-    st.builds(lambda i: (Kind.FAILED, encode_failed(i, "x")), st.integers(0, 2)),
+    st.builds(lambda i, text: (TransferRecord.FINISHED, finish(i, text)), st.integers(0, 2), st.binary(max_size=9)),
+    st.builds(lambda i: (TransferRecord.FAILED, encode_failed(i, "x")), st.integers(0, 2)),
 )
 
 
 @given(st.lists(RECORDS, max_size=30))
-def test_any_records_in_any_order_do_no_harm(records: list[Record]) -> None:
+def test_any_records_in_any_order_do_no_harm(records: list[EncodedTransferRecord]) -> None:
     disk = Disk()
-    assembly = Assembly(disk.spill, memory_limit=20, max_held_bytes=25, max_open=2, max_spilled_bytes=100)
+    assembly = TransferAssembly(disk.spill, memory_limit=20, max_held_bytes=25, max_open=2, max_spilled_bytes=100)
     for record in records:
         with contextlib.suppress(DataFormatError, RefusedError):
             received = take(assembly, record)
-            if isinstance(received, Received):
+            if isinstance(received, ReceivedTransfer):
                 content = disk.closed[-1] if received.spilled else received.content
                 assert len(content) == received.start.total
                 assert hashlib.sha256(content).digest() == record[1][8:]

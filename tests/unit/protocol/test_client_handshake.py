@@ -16,8 +16,8 @@ from aeron_spark.protocol.client_handshake import (
     Action,
     ClientHandshake,
     ClientTiming,
-    Connected,
     Event,
+    HandshakeAccepted,
     Ignored,
     Reopen,
     Send,
@@ -80,8 +80,8 @@ def fire(client: ClientHandshake, event: Event) -> tuple[Action, ...]:
             return client.packet(PACKETS[event], NOW)
         case Event.DEADLINE:
             return client.tick(LATER)
-        case Event.WAY_LOST:
-            return client.way_lost(NOW)
+        case Event.PATH_LOST:
+            return client.path_lost(NOW)
         case Event.CLOSE:
             return client.close(NOW)
 
@@ -93,13 +93,13 @@ EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
     (State.AWAIT_HELLO_ACK, Event.RETRY): (State.AWAIT_HELLO_ACK, (Reopen, Send)),
     (State.AWAIT_HELLO_ACK, Event.REFUSAL): (State.AWAIT_HELLO_ACK, ()),
     (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): (State.AWAIT_DONE_ACK, (Send,)),
-    (State.AWAIT_HELLO_ACK, Event.WAY_LOST): (State.AWAIT_HELLO_ACK, ()),
+    (State.AWAIT_HELLO_ACK, Event.PATH_LOST): (State.AWAIT_HELLO_ACK, ()),
     (State.AWAIT_HELLO_ACK, Event.DEADLINE): (State.ENDED, (Abandoned,)),
     (State.AWAIT_HELLO_ACK, Event.CLOSE): (State.ENDED, ()),
     (State.AWAIT_DONE_ACK, Event.REFUSAL): (State.AWAIT_DONE_ACK, ()),
-    (State.AWAIT_DONE_ACK, Event.DONE_ACK): (State.CONNECTED, (Connected,)),
+    (State.AWAIT_DONE_ACK, Event.DONE_ACK): (State.CONNECTED, (HandshakeAccepted,)),
     (State.AWAIT_DONE_ACK, Event.FAILED): (State.ENDED, (Abandoned,)),
-    (State.AWAIT_DONE_ACK, Event.WAY_LOST): (State.AWAIT_DONE_ACK, ()),
+    (State.AWAIT_DONE_ACK, Event.PATH_LOST): (State.AWAIT_DONE_ACK, ()),
     (State.AWAIT_DONE_ACK, Event.DEADLINE): (State.ENDED, (Abandoned,)),
     (State.AWAIT_DONE_ACK, Event.CLOSE): (State.ENDED, ()),
 }
@@ -158,8 +158,8 @@ def test_row_96_every_step_has_its_deadline_and_names_itself(
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
 def test_a_lost_way_is_told_soon(state: State) -> None:
     client = at(state).client
-    client.way_lost(NOW + 2)
-    client.way_lost(NOW + 2.5)
+    client.path_lost(NOW + 2)
+    client.path_lost(NOW + 2.5)
     assert client.deadline == NOW + 3
     assert client.tick(NOW + 2.999) == ()
     error = error_of(client.tick(NOW + 3))
@@ -170,7 +170,7 @@ def test_a_lost_way_is_told_soon(state: State) -> None:
 
 def test_a_hint_that_follows_the_lost_way_says_more() -> None:
     client = at(State.AWAIT_DONE_ACK).client
-    client.way_lost(NOW)
+    client.path_lost(NOW)
     client.hint(REFUSAL, NOW)
     client.hint("aeron-spark/1 FAILED rate a second hint says less than the first", NOW)
     error = error_of(client.tick(LATER))
@@ -239,7 +239,7 @@ def test_a_hint_that_is_followed_by_the_servers_answer_is_forgotten() -> None:
 def test_a_new_way_by_retry_is_not_a_lost_one() -> None:
     client = at(State.AWAIT_HELLO_ACK).client
     before = client.deadline
-    client.way_lost(NOW)
+    client.path_lost(NOW)
     client.hint(RETRY, NOW)
     assert client.deadline == before
     assert isinstance(error_of(client.tick(LATER)), WaitTimeout)

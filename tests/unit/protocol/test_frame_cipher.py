@@ -11,22 +11,29 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import TamperedError, TransportError
 from aeron_spark.protocol import frame_cipher as cipher_module
-from aeron_spark.protocol.frame_cipher import HEADER, HEADER_BYTES, OVERHEAD_BYTES, KeyLimits, Opening, Sealing
+from aeron_spark.protocol.frame_cipher import (
+    HEADER,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    FrameDecryptor,
+    FrameEncryptor,
+    KeyLimits,
+)
 from aeron_spark.protocol.noise import MAX_NONCE, CipherState, rekeyed
 
 KEY = bytes(range(32))
 
 
 def test_a_frame_is_a_header_and_what_noise_would_seal() -> None:
-    frame = bytes(Sealing(KEY).seal(b"head", [b"one", bytearray(b"two"), memoryview(b"three")]))
+    frame = bytes(FrameEncryptor(KEY).seal(b"head", [b"one", bytearray(b"two"), memoryview(b"three")]))
     header = bytes.fromhex("01000000000000000000000000000000")
     assert frame[:HEADER_BYTES] == header
     assert CipherState(KEY).decrypt(frame[HEADER_BYTES:], header) == b"headonetwothree"
-    assert bytes(Opening(KEY).open(frame)) == b"headonetwothree"
+    assert bytes(FrameDecryptor(KEY).open(frame)) == b"headonetwothree"
 
 
 def test_frames_count_up_from_zero_in_nonce_and_header() -> None:
-    sealing, opening = Sealing(KEY), Opening(KEY)
+    sealing, opening = FrameEncryptor(KEY), FrameDecryptor(KEY)
     for number in range(300):
         frame = sealing.seal(b"%d" % number)
         assert HEADER.unpack_from(frame) == (1, 0, 0, 0, number)
@@ -37,7 +44,7 @@ def test_frames_count_up_from_zero_in_nonce_and_header() -> None:
 
 
 def test_sealed_and_opened_memory_is_its_own() -> None:
-    sealing, opening = Sealing(KEY), Opening(KEY)
+    sealing, opening = FrameEncryptor(KEY), FrameDecryptor(KEY)
     part = bytearray(b"first")
     first = sealing.seal(b"", [part])
     part[:] = b"later"
@@ -50,14 +57,14 @@ def test_sealed_and_opened_memory_is_its_own() -> None:
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 1152, 65_536, 1 << 20])
 def test_every_length_goes_through(length: int, rng: random.Random) -> None:
     payload = rng.randbytes(length)
-    frame = Sealing(KEY).seal(payload)
+    frame = FrameEncryptor(KEY).seal(payload)
     assert len(frame) == length + OVERHEAD_BYTES
-    assert bytes(Opening(KEY).open(frame)) == payload
+    assert bytes(FrameDecryptor(KEY).open(frame)) == payload
 
 
 def test_row_36_every_flipped_bit_and_every_cut_is_refused_and_the_frame_itself_still_opens() -> None:
-    frame, opening = bytes(Sealing(KEY).seal(b"a payload of some bytes")), Opening(KEY)
-    assert bytes(Opening(KEY).open(frame)) == b"a payload of some bytes"
+    frame, opening = bytes(FrameEncryptor(KEY).seal(b"a payload of some bytes")), FrameDecryptor(KEY)
+    assert bytes(FrameDecryptor(KEY).open(frame)) == b"a payload of some bytes"
     for bit in range(len(frame) * 8):
         changed = bytearray(frame)
         changed[bit // 8] ^= 1 << bit % 8
@@ -74,7 +81,7 @@ def test_row_36_every_flipped_bit_and_every_cut_is_refused_and_the_frame_itself_
 
 
 def test_row_40_a_repeated_reordered_or_foreign_frame_is_refused_and_counted() -> None:
-    sealing, opening = Sealing(KEY), Opening(KEY)
+    sealing, opening = FrameEncryptor(KEY), FrameDecryptor(KEY)
     first, second, third = (sealing.seal(b"%d" % number) for number in range(3))
     opening.open(first)
     with pytest.raises(TamperedError, match="sent again"):
@@ -82,7 +89,7 @@ def test_row_40_a_repeated_reordered_or_foreign_frame_is_refused_and_counted() -
     with pytest.raises(TamperedError, match="frames before it are missing"):
         opening.open(third)
     with pytest.raises(TamperedError, match="failed its authentication"):
-        opening.open(Sealing(bytes(32), counter=1).seal(b"of another connection"))
+        opening.open(FrameEncryptor(bytes(32), counter=1).seal(b"of another connection"))
     with pytest.raises(TamperedError, match="fewer than a frame has"):
         opening.open(b"deadbeef")
     assert opening.refused == 4
@@ -93,18 +100,18 @@ def test_row_40_a_repeated_reordered_or_foreign_frame_is_refused_and_counted() -
 def test_a_header_of_another_kind_is_refused_even_when_it_was_sealed(header: tuple[int, ...]) -> None:
     packed = HEADER.pack(*header)
     with pytest.raises(TamperedError, match="its header begins with"):
-        Opening(KEY).open(packed + CipherState(KEY).encrypt(b"x", packed))
+        FrameDecryptor(KEY).open(packed + CipherState(KEY).encrypt(b"x", packed))
 
 
 def test_a_frame_sent_back_to_its_sender_is_refused() -> None:
     there, back = bytes(32), bytes(range(32))
     with pytest.raises(TamperedError):
-        Opening(back).open(Sealing(there).seal(b"hello"))
+        FrameDecryptor(back).open(FrameEncryptor(there).seal(b"hello"))
 
 
 def test_the_key_changes_after_its_frames_on_both_sides() -> None:
     limits = KeyLimits(frames=3)
-    sealing, opening = Sealing(KEY, limits), Opening(KEY, limits)
+    sealing, opening = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     keys = [KEY, rekeyed(KEY), rekeyed(rekeyed(KEY)), rekeyed(rekeyed(rekeyed(KEY)))]
     for number in range(10):
         frame = sealing.seal(b"x")
@@ -119,7 +126,7 @@ def test_the_key_changes_after_its_frames_on_both_sides() -> None:
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 5), st.integers(1, 60))
 def test_both_sides_change_the_key_at_the_same_frame(lengths: list[int], frames: int, total: int) -> None:
     limits = KeyLimits(frames=frames, plaintext_bytes=total)
-    sealing, opening = Sealing(KEY, limits), Opening(KEY, limits)
+    sealing, opening = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     epoch, under_key = 0, [0, 0]
     for length in lengths:
         # the rule by itself: at most so many frames, at most so many bytes, but always one frame
@@ -133,7 +140,7 @@ def test_both_sides_change_the_key_at_the_same_frame(lengths: list[int], frames:
 
 def test_a_forged_frame_does_not_change_the_key() -> None:
     limits = KeyLimits(plaintext_bytes=100)
-    sealing, opening = Sealing(KEY, limits), Opening(KEY, limits)
+    sealing, opening = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     opening.open(sealing.seal(bytes(60)))
     forged = HEADER.pack(1, 0, 1, 0, 1) + bytes(500)
     with pytest.raises(TamperedError, match="authentication"):
@@ -145,15 +152,15 @@ def test_a_forged_frame_does_not_change_the_key() -> None:
 
 
 def test_an_epoch_that_is_not_due_is_refused_before_its_key_is_made() -> None:
-    opening = Opening(KEY, KeyLimits(frames=2))
-    frame = Sealing(rekeyed(KEY)).seal(b"x")
+    opening = FrameDecryptor(KEY, KeyLimits(frames=2))
+    frame = FrameEncryptor(rekeyed(KEY)).seal(b"x")
     HEADER.pack_into(frame, 0, 1, 0, 1, 0, 0)
     with pytest.raises(TamperedError, match="key of epoch 1, not 0"):
         opening.open(frame)
 
 
 def test_the_counter_does_not_wrap() -> None:
-    sealing, opening = Sealing(KEY, counter=MAX_NONCE - 1), Opening(KEY, counter=MAX_NONCE - 1)
+    sealing, opening = FrameEncryptor(KEY, counter=MAX_NONCE - 1), FrameDecryptor(KEY, counter=MAX_NONCE - 1)
     opening.open(sealing.seal(b"the last frame"))
     with pytest.raises(TransportError, match="as its counter can count"):
         sealing.seal(b"one more")
@@ -183,7 +190,7 @@ def test_row_37_no_nonce_comes_twice_under_one_key(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(cipher_module, "AESGCM", Watched)
     for _ in range(1000):
-        sealing = Sealing(rng.randbytes(32), KeyLimits(frames=10, plaintext_bytes=40))
+        sealing = FrameEncryptor(rng.randbytes(32), KeyLimits(frames=10, plaintext_bytes=40))
         for _ in range(100):
             sealing.seal(b"12345")
     assert len(used) == len(set(used)) == 100_000
@@ -192,4 +199,4 @@ def test_row_37_no_nonce_comes_twice_under_one_key(monkeypatch: pytest.MonkeyPat
 @given(st.binary(max_size=200))
 def test_whatever_arrives_is_refused(frame: bytes) -> None:
     with pytest.raises(TamperedError):
-        Opening(KEY).open(frame)
+        FrameDecryptor(KEY).open(frame)

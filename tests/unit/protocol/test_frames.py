@@ -12,11 +12,11 @@ from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol.frames import (
     BATCH_FROM,
     FRAME_HEAD,
-    KINDS,
     MAX_RECORDS,
     RECORD_HEAD,
-    Kind,
-    Outgoing,
+    RECORD_KINDS,
+    OutgoingRecord,
+    RecordKind,
     decode,
     encode,
     is_sequenced,
@@ -28,17 +28,17 @@ BATCH = HEAD + bytes.fromhex(
     "0c 01 0000002b   01 000000 00000008"
     " 00000001 00000001 00000001 00000000 00000000 00000000 00000000 00000000   616263"
 )
-BATCH_RECORDS: list[Outgoing] = [(1, 1, b"a"), (1, 1, b"b"), (1, 1, b"c"), *[(1, 1, b"")] * 5]
+BATCH_RECORDS: list[OutgoingRecord] = [(1, 1, b"a"), (1, 1, b"b"), (1, 1, b"c"), *[(1, 1, b"")] * 5]
 
-outgoing = st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 3), st.binary(max_size=20))
+publication = st.tuples(st.sampled_from(sorted(RECORD_KINDS)), st.integers(0, 3), st.binary(max_size=20))
 
 
-def wire(records: list[Outgoing], ack: int = 5, first: int = 7) -> bytes:
+def wire(records: list[OutgoingRecord], ack: int = 5, first: int = 7) -> bytes:
     return b"".join(encode(ack, first, records))
 
 
 def test_records_have_these_bytes() -> None:
-    records: list[Outgoing] = [(Kind.PING, 0, (1).to_bytes(8, "big")), (Kind.MESSAGE, 0x80, b"abc")]
+    records: list[OutgoingRecord] = [(RecordKind.PING, 0, (1).to_bytes(8, "big")), (RecordKind.MESSAGE, 0x80, b"abc")]
     assert wire(records) == PING_THEN_MESSAGE
     frame = decode(PING_THEN_MESSAGE)
     assert (frame.ack, frame.first, frame.records, frame.sequenced) == (5, 7, records, 1)
@@ -58,12 +58,12 @@ def test_payloads_are_views_of_the_frame() -> None:
 
 def test_payloads_are_not_copied_on_the_way_out() -> None:
     payloads = [bytes(200) for _ in range(20)]
-    buffers = encode(0, 0, [(Kind.MESSAGE, 0, payload) for payload in payloads])
+    buffers = encode(0, 0, [(RecordKind.MESSAGE, 0, payload) for payload in payloads])
     assert [id(buffer) for buffer in buffers[-20:]] == [id(payload) for payload in payloads]
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.lists(outgoing, min_size=1, max_size=40))
-def test_what_was_encoded_comes_back(ack: int, first: int, records: list[Outgoing]) -> None:
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.lists(publication, min_size=1, max_size=40))
+def test_what_was_encoded_comes_back(ack: int, first: int, records: list[OutgoingRecord]) -> None:
     data = wire(records, ack, first)
     frame = decode(data)
     assert (frame.ack, frame.first, frame.records) == (ack, first, records)
@@ -80,9 +80,9 @@ def test_any_bytes_are_a_frame_or_a_format_error(data: bytes) -> None:
     assert frame.records
 
 
-@given(st.lists(outgoing, min_size=1, max_size=20), st.data())
+@given(st.lists(publication, min_size=1, max_size=20), st.data())
 def test_a_frame_with_one_changed_byte_is_a_frame_or_a_format_error(
-    records: list[Outgoing], data: st.DataObject
+    records: list[OutgoingRecord], data: st.DataObject
 ) -> None:
     broken = bytearray(wire(records))
     broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
@@ -114,7 +114,7 @@ def test_a_frame_without_records_is_refused() -> None:
         decode(HEAD)
 
 
-@pytest.mark.parametrize("kind", sorted(set(range(256)) - KINDS - {Kind.BATCH}))
+@pytest.mark.parametrize("kind", sorted(set(range(256)) - RECORD_KINDS - {RecordKind.BATCH}))
 def test_a_kind_that_nobody_knows_is_refused(kind: int) -> None:
     with pytest.raises(DataFormatError, match=f"at byte 16: no record has the kind {kind}"):
         decode(HEAD + RECORD_HEAD.pack(kind, 0, 0))
@@ -123,12 +123,12 @@ def test_a_kind_that_nobody_knows_is_refused(kind: int) -> None:
 @pytest.mark.parametrize("length", [4, 2**31, 2**32 - 1])
 def test_a_length_beyond_the_frame_is_refused(length: int) -> None:
     with pytest.raises(DataFormatError, match=f"at byte 16: the record has {length} bytes, of which the frame holds 3"):
-        decode(HEAD + RECORD_HEAD.pack(Kind.MESSAGE, 0, length) + b"abc")
+        decode(HEAD + RECORD_HEAD.pack(RecordKind.MESSAGE, 0, length) + b"abc")
 
 
 def batch(body: str) -> bytes:
     inner = bytes.fromhex(body)
-    return HEAD + RECORD_HEAD.pack(Kind.BATCH, 0, len(inner)) + inner
+    return HEAD + RECORD_HEAD.pack(RecordKind.BATCH, 0, len(inner)) + inner
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_a_batch_that_contradicts_itself_is_refused(body: str, why: str) -> None
 
 def test_a_batch_of_one_is_read_though_none_is_written() -> None:
     assert decode(batch("01 000000 00000001 00000002 6869")).records == [(1, 0, b"hi")]
-    assert Kind.BATCH not in wire([(1, 0, b"")] * (BATCH_FROM - 1))[16::6]
+    assert RecordKind.BATCH not in wire([(1, 0, b"")] * (BATCH_FROM - 1))[16::6]
 
 
 def test_records_that_are_not_sequenced_are_never_batched() -> None:
-    pings: list[Outgoing] = [(Kind.PING, 0, bytes(8))] * 20
+    pings: list[OutgoingRecord] = [(RecordKind.PING, 0, bytes(8))] * 20
     frame = decode(wire(pings))
     assert (frame.records, frame.sequenced) == (pings, 0)
 
@@ -169,6 +169,6 @@ def test_the_number_of_records_is_bounded_however_small_they_are() -> None:
         decode(wire([(1, 0, b"")] * (MAX_RECORDS + 1)))
     with pytest.raises(DataFormatError, match=f"more than {MAX_RECORDS} records"):
         decode(wire([(64, 0, b"")] * (MAX_RECORDS + 1)))
-    many = struct.pack(">BBI", Kind.ACK, 0, 0)
+    many = struct.pack(">BBI", RecordKind.ACK, 0, 0)
     with pytest.raises(DataFormatError, match=f"the batch says {MAX_RECORDS} records"):
         decode(HEAD + many + wire([(1, 0, b"")] * MAX_RECORDS)[16:])

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from noise.connection import Keypair, NoiseConnection
 
-from aeron_spark.protocol.frame_cipher import Opening
+from aeron_spark.protocol.frame_cipher import FrameDecryptor
 from aeron_spark.protocol.frames import decode
 from tests.unit.protocol.golden import FILES, FOLDER, LIMIT
 
@@ -108,7 +108,7 @@ def test_a_frame_opens_by_the_page_alone(vector: dict[str, Any]) -> None:
 
 def test_the_frames_are_a_direction_in_its_order() -> None:
     kept = vectors("frames-1.json")
-    opening = Opening(bytes.fromhex(kept[0]["key_of_epoch_0"]), LIMIT)
+    opening = FrameDecryptor(bytes.fromhex(kept[0]["key_of_epoch_0"]), LIMIT)
     for vector in kept:
         frame = decode(opening.open(bytes.fromhex(vector["frame"])))
         records = [[kind, flags, bytes(payload).hex()] for kind, flags, payload in frame.records]

@@ -307,7 +307,7 @@ def test_a_hint_is_believed_only_when_nothing_better_came() -> None:
     done = one(joined.client.packet(ack, NOW), client_side.Send).packet
     joined.image.packet(done, NOW)
     packet = one(joined.image.accept(ACK, NOW), server_side.Send).packet
-    assert one(joined.client.packet(packet, NOW), client_side.Connected)
+    assert one(joined.client.packet(packet, NOW), client_side.HandshakeAccepted)
 
 
 def test_a_hint_is_believed_at_the_deadline() -> None:

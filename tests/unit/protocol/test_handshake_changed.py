@@ -122,7 +122,7 @@ def test_every_flipped_bit_of_the_last_answer_fails_at_once(answer: str) -> None
         assert bit < 4 * 8 or isinstance(action.error, TamperedError)
         joined.client.state = client_side.State.AWAIT_DONE_ACK
     (action,) = joined.client.packet(packet, NOW)
-    assert isinstance(action, client_side.Connected if answer == "done-ack" else client_side.Abandoned)
+    assert isinstance(action, client_side.HandshakeAccepted if answer == "done-ack" else client_side.Abandoned)
 
 
 @given(st.binary(max_size=1200), st.text(max_size=200), st.integers(0, 4))
@@ -132,8 +132,8 @@ def test_whatever_comes_nothing_crashes_and_nobody_is_connected(data: bytes, tex
         advance()
     for kind in (b"", b"AS\x01\x02" + joined.client.key_hash, b"AS\x01\x03" + joined.client.key_hash, b"AS\x01\x04"):
         for action in joined.client.packet(kind + data, NOW):
-            assert not isinstance(action, client_side.Connected | client_side.Send)
+            assert not isinstance(action, client_side.HandshakeAccepted | client_side.Send)
         for answer in joined.image.packet(kind + data, NOW):
-            assert not isinstance(answer, server_side.Connected | server_side.Authenticate | server_side.Admit)
+            assert not isinstance(answer, server_side.ClientAccepted | server_side.Authenticate | server_side.Admit)
     for action in joined.client.hint(text, NOW):
         assert isinstance(action, client_side.Ignored)

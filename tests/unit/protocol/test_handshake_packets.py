@@ -34,7 +34,7 @@ from aeron_spark.protocol.handshake_payloads import (
     MAX_WANTS,
     ClientDone,
     DoneAck,
-    Failed,
+    FailedPayload,
     Payload,
     ServerHello,
     check_tag,
@@ -95,14 +95,14 @@ LARGEST: tuple[Payload, ...] = (
         max_message=2**63 - 1,
         types=LARGEST_TYPES,
     ),
-    Failed(code="address-limit", text="x" * MAX_TEXT),
+    FailedPayload(code="address-limit", text="x" * MAX_TEXT),
 )
 PAYLOADS: tuple[Payload, ...] = (
     ServerHello(max_message=1 << 24),
     ClientDone(tag="t", types={3: b"digest-3"}, wants=("streams",), ticket=b"t" * 32, received=9),
     ClientDone(),
     ACK,
-    Failed(code="full", text="Server is full"),
+    FailedPayload(code="full", text="Server is full"),
 )
 
 
@@ -242,11 +242,11 @@ def test_a_flipped_bit_of_a_payload_is_refused_or_says_something_else(payload: P
         (b"\x93\x03\x05\x05", ServerHello),  # another packet's tag
         (b"\x93\x02\xcc\x05\x05", ServerHello),  # not the shortest spelling
         (b"\x93\x02\xff\x05", ServerHello),  # negative
-        (b"\x93\x05\xa4full\xa1\n", Failed),  # a line break
-        (b"\x93\x05\xa4full\xa2x\n", Failed),
-        (b"\x93\x05\xa4fuul\xa1x", Failed),  # an unknown code
-        (b"\x93\x05\xa4full\xa1\xff", Failed),  # not UTF-8
-        (b"\x93\x05\xa4full\xdb\xff\xff\xff\xff", Failed),  # 4 GB announced
+        (b"\x93\x05\xa4full\xa1\n", FailedPayload),  # a line break
+        (b"\x93\x05\xa4full\xa2x\n", FailedPayload),
+        (b"\x93\x05\xa4fuul\xa1x", FailedPayload),  # an unknown code
+        (b"\x93\x05\xa4full\xa1\xff", FailedPayload),  # not UTF-8
+        (b"\x93\x05\xa4full\xdb\xff\xff\xff\xff", FailedPayload),  # 4 GB announced
         (b"\x96\x03\xa0\xdf\xff\xff\xff\xff\x90\xc0\x00", ClientDone),
         (b"\x96\x03\xa0\x80\xdd\xff\xff\xff\xff\xc0\x00", ClientDone),
         (b"\xdd\xff\xff\xff\xff\x03", ClientDone),
@@ -285,8 +285,8 @@ def test_no_decoder_allocates_what_is_only_announced() -> None:
         ClientDone(types={70_000: b"digest-1"}),
         ClientDone(wants=("No Name",)),
         ClientDone(received=-1),
-        Failed(code="full", text="a line\nbreak"),
-        Failed(code="fool", text=""),  # type: ignore[arg-type]
+        FailedPayload(code="full", text="a line\nbreak"),
+        FailedPayload(code="fool", text=""),  # type: ignore[arg-type]
         msgspec.structs.replace(ACK, session_in=2**31),
         msgspec.structs.replace(ACK, ticket=b"short"),
     ],
@@ -326,7 +326,7 @@ def test_whatever_bytes_come_they_are_a_packet_or_refused(data: bytes) -> None:
     assert isinstance(packet, OtherVersion) or encode(packet) == data
 
 
-@given(st.binary(max_size=200), st.sampled_from([ServerHello, ClientDone, DoneAck, Failed]))
+@given(st.binary(max_size=200), st.sampled_from([ServerHello, ClientDone, DoneAck, FailedPayload]))
 def test_whatever_bytes_come_they_are_a_payload_or_refused(data: bytes, kind: type[ServerHello]) -> None:
     try:
         payload = decode_payload(data, kind)
@@ -337,7 +337,7 @@ def test_whatever_bytes_come_they_are_a_payload_or_refused(data: bytes, kind: ty
 
 @given(st.lists(st.integers() | st.text() | st.binary() | st.none() | st.dictionaries(st.integers(0, 9), st.binary())))
 def test_whatever_values_come_they_are_a_payload_or_refused(values: list[object]) -> None:
-    for kind, tag in ((ServerHello, 2), (ClientDone, 3), (DoneAck, 4), (Failed, 5)):
+    for kind, tag in ((ServerHello, 2), (ClientDone, 3), (DoneAck, 4), (FailedPayload, 5)):
         try:
             data = msgspec.msgpack.encode([tag, *values])
         except OverflowError:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_calls import Calls, Ended
+from aeron_spark.protocol.rpc_calls import Calls, EndedCall
 from aeron_spark.protocol.rpc_messages import (
     RETURN,
     Call,
@@ -40,7 +40,7 @@ def test_a_call_is_what_was_asked_and_its_answer_ends_it() -> None:
     calls = Calls(TYPES)
     record = calls.begin(CALL, now=0, timeout=1, token="mine")
     assert decode_call(record, TYPES, None) == CALL
-    assert calls.answer(value(call_id_of(record), (1, "a"))) == Ended("mine", (1, "a"))
+    assert calls.answer(value(call_id_of(record), (1, "a"))) == EndedCall("mine", (1, "a"))
     assert len(calls) == 0
 
 
@@ -95,7 +95,7 @@ def test_row_71_late_and_forged_answers_are_ignored_and_counted() -> None:
     # another connection's answer with the very same id reaches that connection's calls, which know no such id
     assert other.answer(value(waiting, "x")) is None
     assert other.forged == 1
-    assert calls.answer(value(waiting, "mine")) == Ended("waiting", "mine")
+    assert calls.answer(value(waiting, "mine")) == EndedCall("waiting", "mine")
     assert calls.answer(value(waiting, "again")) is None
     assert calls.late == 2
 
@@ -213,7 +213,7 @@ def test_ten_thousand_calls_at_once_are_all_answered_and_all_ids_released() -> N
     order = list(ids)
     random.Random(7).shuffle(order)
     for call_id in order:
-        assert calls.answer(value(call_id, call_id)) == Ended(ids[call_id], call_id)
+        assert calls.answer(value(call_id, call_id)) == EndedCall(ids[call_id], call_id)
     assert len(calls) == 0
     assert calls.expired(1e9) == []
     assert (calls.late, calls.forged) == (0, 0)

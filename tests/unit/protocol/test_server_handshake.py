@@ -17,7 +17,7 @@ from aeron_spark.protocol.server_handshake import (
     Action,
     Admit,
     Authenticate,
-    Connected,
+    ClientAccepted,
     Event,
     Ignored,
     OpenReply,
@@ -80,8 +80,8 @@ def fire(joined: Joined, event: Event) -> tuple[Action, ...]:
             return image.refuse(FULL, NOW)
         case Event.DEADLINE:
             return image.tick(LATER)
-        case Event.WAY_LOST:
-            return image.way_lost(NOW)
+        case Event.PATH_LOST:
+            return image.path_lost(NOW)
         case Event.CLOSE:
             return image.close(NOW)
 
@@ -97,26 +97,26 @@ EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
     (State.AWAIT_HELLO, Event.STRANGE): REJECTED,
     (State.AWAIT_HELLO, Event.OTHER_VERSION): REJECTED,
     (State.AWAIT_HELLO, Event.DEADLINE): REJECTED,
-    (State.AWAIT_HELLO, Event.WAY_LOST): GONE,
+    (State.AWAIT_HELLO, Event.PATH_LOST): GONE,
     (State.AWAIT_HELLO, Event.CLOSE): REJECTED,
     (State.ADMITTING, Event.ADMITTED): (State.OPENING, (OpenReply,)),
     (State.ADMITTING, Event.REFUSED): REJECTED,
     (State.ADMITTING, Event.DEADLINE): REJECTED,
-    (State.ADMITTING, Event.WAY_LOST): GONE,
+    (State.ADMITTING, Event.PATH_LOST): GONE,
     (State.ADMITTING, Event.CLOSE): REJECTED,
     (State.OPENING, Event.REPLY_OPENED): (State.AWAIT_DONE, (Send,)),
     (State.OPENING, Event.REFUSED): REJECTED,
     (State.OPENING, Event.DEADLINE): REJECTED,
-    (State.OPENING, Event.WAY_LOST): GONE,
+    (State.OPENING, Event.PATH_LOST): GONE,
     (State.OPENING, Event.CLOSE): REJECTED,
     (State.AWAIT_DONE, Event.DONE): (State.AUTHENTICATING, (Authenticate,)),
     (State.AWAIT_DONE, Event.DEADLINE): REJECTED,
-    (State.AWAIT_DONE, Event.WAY_LOST): GONE,
+    (State.AWAIT_DONE, Event.PATH_LOST): GONE,
     (State.AWAIT_DONE, Event.CLOSE): REJECTED,
-    (State.AUTHENTICATING, Event.ACCEPTED): (State.CONNECTED, (Send, Connected)),
+    (State.AUTHENTICATING, Event.ACCEPTED): (State.CONNECTED, (Send, ClientAccepted)),
     (State.AUTHENTICATING, Event.REFUSED): FAILED,
     (State.AUTHENTICATING, Event.DEADLINE): FAILED,
-    (State.AUTHENTICATING, Event.WAY_LOST): GONE,
+    (State.AUTHENTICATING, Event.PATH_LOST): GONE,
     (State.AUTHENTICATING, Event.CLOSE): FAILED,
 }
 OVER = {State.CONNECTED, State.ENDED}
@@ -157,7 +157,7 @@ def test_whatever_ends_without_a_connection_is_released_and_refusals_are_told() 
             continue
         assert kinds[-1] is Release
         release = one(fire(at(state), event), Release)
-        assert (release.refusal is None) is (event is Event.WAY_LOST)
+        assert (release.refusal is None) is (event is Event.PATH_LOST)
 
 
 @pytest.mark.parametrize(

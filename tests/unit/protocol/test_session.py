@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, UsageError
-from aeron_spark.protocol.frames import BATCH_FROM, Frame, Kind, decode, encode
+from aeron_spark.protocol.frames import BATCH_FROM, Frame, RecordKind, decode, encode
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session
 from tests.unit.protocol.joined import FRAME, LIMITS, carried, frame_of, joined, numbered, rejoined
 
@@ -16,16 +16,16 @@ from tests.unit.protocol.joined import FRAME, LIMITS, carried, frame_of, joined,
 def test_row_59_what_is_pushed_arrives_in_order() -> None:
     one, other = joined(replace(LIMITS, buffer_bytes=100_000_000))
     sent = numbered(100_000)
-    assert one.push_many(Kind.MESSAGE, sent, 0.0) == (100_000, Pushed.ACCEPTED)
+    assert one.push_many(RecordKind.MESSAGE, sent, 0.0) == (100_000, Pushed.ACCEPTED)
     assert carried(one, other) == sent
     assert other.received == 100_000
 
 
 def test_push_and_push_many_and_kinds_share_one_order() -> None:
     one, other = joined()
-    one.push(Kind.MESSAGE, b"a", 0.0, flags=1)
-    one.push_many(Kind.CALL, [b"b", bytearray(b"c"), memoryview(b"d")], 0.0, flags=2)
-    one.push(Kind.RETURN, b"e", 0.0)
+    one.push(RecordKind.MESSAGE, b"a", 0.0, flags=1)
+    one.push_many(RecordKind.CALL, [b"b", bytearray(b"c"), memoryview(b"d")], 0.0, flags=2)
+    one.push(RecordKind.RETURN, b"e", 0.0)
     expected = [(1, 1, b"a"), (4, 2, b"b"), (4, 2, b"c"), (4, 2, b"d"), (5, 0, b"e")]
     assert other.receive(frame_of(one), 0.0) == expected
 
@@ -33,24 +33,24 @@ def test_push_and_push_many_and_kinds_share_one_order() -> None:
 def test_a_buffer_that_changes_after_its_push_is_sent_as_it_was() -> None:
     one, other = joined()
     data = bytearray(b"before")
-    one.push(Kind.MESSAGE, data, 0.0)
+    one.push(RecordKind.MESSAGE, data, 0.0)
     data[:] = b"after!"
     assert carried(one, other) == [b"before"]
 
 
 def test_a_frame_holds_as_many_records_as_fit_and_splits_none() -> None:
     one, _ = joined()
-    one.push_many(Kind.MESSAGE, [bytes(100)] * 10, 0.0)
+    one.push_many(RecordKind.MESSAGE, [bytes(100)] * 10, 0.0)
     assert [frame_of(one, max_bytes=16 + 4 * 106).sequenced for _ in range(3)] == [4, 4, 2]
     assert one.take(FRAME, 0.0) is None
-    one.push_many(Kind.MESSAGE, [b""] * BATCH_FROM, 0.0)
+    one.push_many(RecordKind.MESSAGE, [b""] * BATCH_FROM, 0.0)
     assert frame_of(one, max_bytes=16 + 6 * BATCH_FROM).sequenced == BATCH_FROM
 
 
 def test_unsequenced_records_go_first_and_are_not_kept() -> None:
     one, other = joined()
-    one.push(Kind.MESSAGE, b"m", 0.0)
-    frame = frame_of(one, unsequenced=[(Kind.PING, 0, bytes(8))])
+    one.push(RecordKind.MESSAGE, b"m", 0.0)
+    frame = frame_of(one, unsequenced=[(RecordKind.PING, 0, bytes(8))])
     assert other.receive(frame, 0.0) == [(66, 0, bytes(8)), (1, 0, b"m")]
     rejoined(one, other, 1.0)
     assert one.take(FRAME, 1.0) is None
@@ -59,41 +59,41 @@ def test_unsequenced_records_go_first_and_are_not_kept() -> None:
 def test_a_record_too_large_for_a_frame_is_refused_and_changes_nothing() -> None:
     one, _ = joined()
     with pytest.raises(OptionError, match="stream of chunks"):
-        one.push(Kind.MESSAGE, bytes(10_001), 0.0)
+        one.push(RecordKind.MESSAGE, bytes(10_001), 0.0)
     with pytest.raises(OptionError, match="stream of chunks"):
-        one.push_many(Kind.MESSAGE, [b"fits", bytes(10_001)], 0.0)
+        one.push_many(RecordKind.MESSAGE, [b"fits", bytes(10_001)], 0.0)
     assert (one.pending, one.buffered_bytes) == (0, 0)
-    assert one.push(Kind.MESSAGE, bytes(10_000), 0.0) is Pushed.ACCEPTED
+    assert one.push(RecordKind.MESSAGE, bytes(10_000), 0.0) is Pushed.ACCEPTED
 
 
 def test_a_frame_too_small_for_what_waits_is_an_error_and_not_silence() -> None:
     one, _ = joined()
-    one.push(Kind.MESSAGE, bytes(1_000), 0.0)
+    one.push(RecordKind.MESSAGE, bytes(1_000), 0.0)
     with pytest.raises(OptionError, match="does not fit a frame"):
         one.take(1_000, 0.0)
     with pytest.raises(OptionError, match="no room for 1 records"):
-        one.take(20, 0.0, [(Kind.PING, 0, bytes(8))])
+        one.take(20, 0.0, [(RecordKind.PING, 0, bytes(8))])
     assert frame_of(one).sequenced == 1
 
 
-@pytest.mark.parametrize("kind", [Kind.PING, Kind.CLOSE, Kind.BATCH, 0, 99])
+@pytest.mark.parametrize("kind", [RecordKind.PING, RecordKind.CLOSE, RecordKind.BATCH, 0, 99])
 def test_only_sequenced_kinds_are_pushed(kind: int) -> None:
     one, _ = joined()
     with pytest.raises(OptionError, match="are not kept"):
         one.push(kind, b"", 0.0)
     with pytest.raises(OptionError, match="are sequenced"):
-        one.take(FRAME, 0.0, [(Kind.MESSAGE, 0, b"")])
+        one.take(FRAME, 0.0, [(RecordKind.MESSAGE, 0, b"")])
 
 
 def test_row_57_what_was_pushed_during_an_outage_arrives_once_and_in_order() -> None:
     one, other = joined(replace(LIMITS, buffer_bytes=1_000_000))
     sent = numbered(1_000)
-    one.push_many(Kind.MESSAGE, sent[:300], 0.0)
+    one.push_many(RecordKind.MESSAGE, sent[:300], 0.0)
     arrived = [bytes(p) for _, _, p in other.receive(frame_of(one, max_bytes=1_016), 0.0)]
     frame_of(one, max_bytes=1_016)  # taken by the outage
     one.detach(1.0)
     other.detach(1.0)
-    one.push_many(Kind.MESSAGE, sent[300:], 2.0)
+    one.push_many(RecordKind.MESSAGE, sent[300:], 2.0)
     rejoined(one, other, 3.0)
     arrived += carried(one, other, 3.0)
     assert arrived == sent
@@ -101,7 +101,7 @@ def test_row_57_what_was_pushed_during_an_outage_arrives_once_and_in_order() -> 
 
 def test_row_55_a_resumed_session_knows_what_each_side_has() -> None:
     one, other = joined()
-    one.push_many(Kind.MESSAGE, numbered(10), 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(10), 0.0)
     other.receive(frame_of(one, max_bytes=16 + 4 * 10), 0.0)
     frame_of(one)
     one.detach(1.0)
@@ -114,7 +114,7 @@ def test_row_55_a_resumed_session_knows_what_each_side_has() -> None:
 
 def test_an_acknowledgement_in_the_middle_of_a_frame_releases_what_it_names() -> None:
     one, _ = joined()
-    one.push_many(Kind.MESSAGE, [bytes(10), bytes(20), bytes(30)], 0.0)
+    one.push_many(RecordKind.MESSAGE, [bytes(10), bytes(20), bytes(30)], 0.0)
     frame_of(one)
     one.receive(Frame(2, 0, [(65, 0, memoryview(b""))], 0), 0.0)
     assert (one.pending, one.buffered_bytes) == (1, 30 + RECORD_COST)
@@ -125,7 +125,7 @@ def test_an_acknowledgement_in_the_middle_of_a_frame_releases_what_it_names() ->
 
 def test_a_peer_that_had_more_than_it_said_is_not_sent_it_again() -> None:
     one, _ = joined()
-    one.push_many(Kind.MESSAGE, numbered(5), 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(5), 0.0)
     frame_of(one)
     one.detach(1.0)
     assert one.attach(1, 1.0) == 4  # what the peer said before its last frames came in
@@ -138,21 +138,25 @@ def test_a_peer_that_had_more_than_it_said_is_not_sent_it_again() -> None:
 
 def test_repeated_records_are_dropped_and_acknowledged_and_the_others_delivered() -> None:
     one, other = joined()
-    one.push_many(Kind.MESSAGE, numbered(3), 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(3), 0.0)
     first = frame_of(one)
     assert len(other.receive(first, 0.0)) == 3
     other.take(FRAME, 1.0)
     assert other.receive(first, 1.0) == []
     assert other.ack_due(2.0)
-    mixed = encode(0, 1, [(Kind.PING, 0, b"1"), *[(Kind.MESSAGE, 0, n) for n in numbered(3, 1)], (Kind.PONG, 0, b"2")])
+    mixed = encode(
+        0,
+        1,
+        [(RecordKind.PING, 0, b"1"), *[(RecordKind.MESSAGE, 0, n) for n in numbered(3, 1)], (RecordKind.PONG, 0, b"2")],
+    )
     assert other.receive(decode(b"".join(mixed)), 2.0) == [(66, 0, b"1"), (1, 0, numbered(1, 3)[0]), (67, 0, b"2")]
     assert other.received == 4
 
 
 def test_a_gap_is_refused_and_changes_nothing() -> None:
     one, other = joined()
-    one.push_many(Kind.MESSAGE, numbered(2), 0.0)
-    other.push(Kind.MESSAGE, b"", 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(2), 0.0)
+    other.push(RecordKind.MESSAGE, b"", 0.0)
     other.take(FRAME, 0.0)
     frame_of(one, max_bytes=16 + 10)
     one.receive(Frame(0, 0, [(1, 0, memoryview(b""))], 1), 0.0)
@@ -165,7 +169,7 @@ def test_a_gap_is_refused_and_changes_nothing() -> None:
 
 def test_an_acknowledgement_of_what_was_never_sent_is_refused_and_changes_nothing() -> None:
     one, _ = joined()
-    one.push_many(Kind.MESSAGE, numbered(2), 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(2), 0.0)
     frame_of(one, max_bytes=16 + 10)
     with pytest.raises(DataFormatError, match="it acknowledges 2 records, of which 1 were sent"):
         one.receive(Frame(2, 0, [(1, 0, memoryview(b"x"))], 1), 0.0)
@@ -174,7 +178,7 @@ def test_an_acknowledgement_of_what_was_never_sent_is_refused_and_changes_nothin
 
 def test_an_older_acknowledgement_takes_nothing_back() -> None:
     one, _ = joined()
-    one.push_many(Kind.MESSAGE, numbered(2), 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(2), 0.0)
     frame_of(one)
     for ack in (2, 1, 0):
         one.receive(Frame(ack, 0, [(65, 0, memoryview(b""))], 0), 0.0)
@@ -184,7 +188,7 @@ def test_an_older_acknowledgement_takes_nothing_back() -> None:
 def test_an_acknowledgement_is_due_after_a_time_or_an_amount_and_rides_on_any_frame() -> None:
     one, other = joined()
     assert not other.ack_due(99.0)
-    one.push(Kind.MESSAGE, b"x", 0.0)
+    one.push(RecordKind.MESSAGE, b"x", 0.0)
     other.receive(frame_of(one), 1.0)
     assert other.take(FRAME, 1.0) is None
     assert other.deadline() == 1.0 + LIMITS.ack_seconds
@@ -193,10 +197,10 @@ def test_an_acknowledgement_is_due_after_a_time_or_an_amount_and_rides_on_any_fr
     ack = frame_of(other, 2.0)
     assert (ack.ack, ack.records) == (1, [(65, 0, b"")])
     assert other.take(FRAME, 3.0) is None  # once
-    one.push(Kind.MESSAGE, bytes(5_000), 3.0)
+    one.push(RecordKind.MESSAGE, bytes(5_000), 3.0)
     other.receive(frame_of(one, 3.0), 3.0)
     assert other.ack_due(3.0)
-    other.push(Kind.MESSAGE, b"y", 3.0)
+    other.push(RecordKind.MESSAGE, b"y", 3.0)
     answer = frame_of(other, 3.0)
     assert (answer.ack, [kind for kind, _, _ in answer.records]) == (2, [1])
     assert not other.ack_due(99.0)
@@ -204,7 +208,7 @@ def test_an_acknowledgement_is_due_after_a_time_or_an_amount_and_rides_on_any_fr
 
 def test_an_acknowledgement_is_never_acknowledged() -> None:
     one, other = joined()
-    one.push(Kind.MESSAGE, b"x", 0.0)
+    one.push(RecordKind.MESSAGE, b"x", 0.0)
     carried(one, other)
     one.receive(frame_of(other, 1.0), 1.0)
     assert (one.take(FRAME, 99.0), other.take(FRAME, 99.0)) == (None, None)
@@ -213,27 +217,27 @@ def test_an_acknowledgement_is_never_acknowledged() -> None:
 @pytest.mark.parametrize("peer_received", [1, 6])
 def test_ends_that_do_not_fit_each_other_lose_the_session(peer_received: int) -> None:
     one, _ = joined()
-    one.push_many(Kind.MESSAGE, numbered(5), 0.0)
+    one.push_many(RecordKind.MESSAGE, numbered(5), 0.0)
     frame_of(one)
     one.receive(Frame(2, 0, [(65, 0, memoryview(b""))], 0), 0.0)
     one.detach(1.0)
     with pytest.raises(RefusedError, match=f"the peer has {peer_received} records, but 2 were acknowledged and 5 sent"):
         one.attach(peer_received, 1.0)
     with pytest.raises(RefusedError, match="the session is lost"):
-        one.push(Kind.MESSAGE, b"", 1.0)
+        one.push(RecordKind.MESSAGE, b"", 1.0)
     assert not one.attached
 
 
 def test_a_lost_session_keeps_its_reason_and_a_closed_one_its_own() -> None:
     one, other = joined()
-    one.push(Kind.MESSAGE, b"x", 0.0)
+    one.push(RecordKind.MESSAGE, b"x", 0.0)
     assert "the server does not know it; of 1 messages" in str(one.lose("the server does not know it"))
     one.close()
     assert "does not know it" in str(one.lose("another reason"))
     other.close()
     other.detach(1.0)
     calls: list[Any] = [
-        lambda s: s.push(Kind.MESSAGE, b"", 0.0),
+        lambda s: s.push(RecordKind.MESSAGE, b"", 0.0),
         lambda s: s.take(FRAME, 0.0),
         lambda s: s.receive(Frame(0, 0, [], 0), 0.0),
         lambda s: s.attach(0, 0.0),

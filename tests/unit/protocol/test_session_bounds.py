@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.protocol.frames import Kind
+from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLimits
 from tests.unit.protocol.joined import LIMITS, carried, frame_of, joined, rejoined
 
 
 def test_row_60_a_full_buffer_is_a_value_until_an_acknowledgement_makes_room() -> None:
     one, other = joined()
-    accepted, answer = one.push_many(Kind.MESSAGE, [bytes(10_000)] * 20, 0.0)
+    accepted, answer = one.push_many(RecordKind.MESSAGE, [bytes(10_000)] * 20, 0.0)
     assert (accepted, answer) == (9, Pushed.FULL)
-    assert one.push(Kind.MESSAGE, bytes(10_000), 0.0) is Pushed.FULL
+    assert one.push(RecordKind.MESSAGE, bytes(10_000), 0.0) is Pushed.FULL
     assert len(carried(one, other)) == 9
-    assert one.push(Kind.MESSAGE, bytes(10_000), 0.0) is Pushed.FULL  # sent is not yet received
+    assert one.push(RecordKind.MESSAGE, bytes(10_000), 0.0) is Pushed.FULL  # sent is not yet received
     carried(other, one)
     assert (one.pending, one.buffered_bytes) == (0, 0)
-    assert one.push(Kind.MESSAGE, bytes(10_000), 0.0) is Pushed.ACCEPTED
+    assert one.push(RecordKind.MESSAGE, bytes(10_000), 0.0) is Pushed.ACCEPTED
 
 
 def test_row_58_the_buffer_is_bounded_and_holds_what_it_accepted() -> None:
     one = Session(replace(LIMITS, buffer_bytes=100 * (1_000 + RECORD_COST), max_record_bytes=1_000), 0.0)
-    answers = [one.push(Kind.MESSAGE, bytes(1_000), 0.0) for _ in range(1_000)]
+    answers = [one.push(RecordKind.MESSAGE, bytes(1_000), 0.0) for _ in range(1_000)]
     assert answers == [Pushed.ACCEPTED] * 100 + [Pushed.FULL] * 900
     other = Session(LIMITS, 0.0)
     one.attach(0, 1.0)
@@ -42,7 +42,7 @@ def test_row_58_empty_messages_do_not_fill_the_memory_either() -> None:
     tracemalloc.start()
     try:
         for n in range(100_000):
-            one.push(Kind.MESSAGE, n.to_bytes(4, "big"), 0.0)
+            one.push(RecordKind.MESSAGE, n.to_bytes(4, "big"), 0.0)
         used = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -52,12 +52,12 @@ def test_row_58_empty_messages_do_not_fill_the_memory_either() -> None:
 
 def test_row_58_without_buffering_nothing_is_accepted_while_nobody_is_there() -> None:
     one, other = joined(replace(LIMITS, buffering=False))
-    assert one.push(Kind.MESSAGE, b"sent, and its frame lost", 0.0) is Pushed.ACCEPTED
+    assert one.push(RecordKind.MESSAGE, b"sent, and its frame lost", 0.0) is Pushed.ACCEPTED
     frame_of(one)
     one.detach(1.0)
     other.detach(1.0)
-    assert one.push(Kind.MESSAGE, b"x", 1.0) is Pushed.NOT_CONNECTED
-    assert one.push_many(Kind.MESSAGE, [b"x"], 1.0) == (0, Pushed.NOT_CONNECTED)
+    assert one.push(RecordKind.MESSAGE, b"x", 1.0) is Pushed.NOT_CONNECTED
+    assert one.push_many(RecordKind.MESSAGE, [b"x"], 1.0) == (0, Pushed.NOT_CONNECTED)
     rejoined(one, other, 2.0)
     assert carried(one, other, 2.0) == [b"sent, and its frame lost"]
 
@@ -78,14 +78,14 @@ def test_row_56_a_session_nobody_came_back_to_is_lost_after_its_time() -> None:
 def test_messages_that_wait_too_long_lose_the_session_and_say_how_many(pushed_at: float) -> None:
     one, _ = joined()
     if pushed_at < 10.0:
-        one.push(Kind.MESSAGE, b"x", pushed_at)
+        one.push(RecordKind.MESSAGE, b"x", pushed_at)
     one.detach(10.0)
-    one.push(Kind.MESSAGE, b"y", 30.0)
+    one.push(RecordKind.MESSAGE, b"y", 30.0)
     begin = max(pushed_at, 10.0)  # while somebody is there, age is no matter
     assert one.deadline() == begin + 60.0
     one.check(begin + 59.9)
     with pytest.raises(RefusedError, match=r"waited 60 s for a connection; of [12] messages nobody can say"):
-        one.push(Kind.MESSAGE, b"z", begin + 60.0)
+        one.push(RecordKind.MESSAGE, b"z", begin + 60.0)
     assert (one.pending, one.waiting, one.buffered_bytes, one.deadline()) == (0, 0, 0, None)
 
 
@@ -93,10 +93,10 @@ def test_a_message_refused_while_detached_starts_no_clock() -> None:
     one = Session(replace(LIMITS, buffer_bytes=10_200), 0.0)
     one.attach(0, 0.0)
     one.detach(10.0)
-    assert one.push_many(Kind.MESSAGE, [], 10.0) == (0, Pushed.ACCEPTED)
+    assert one.push_many(RecordKind.MESSAGE, [], 10.0) == (0, Pushed.ACCEPTED)
     assert one.deadline() == 130.0
-    one.push(Kind.MESSAGE, bytes(10_000), 20.0)
-    assert one.push(Kind.MESSAGE, bytes(10_000), 30.0) is Pushed.FULL
+    one.push(RecordKind.MESSAGE, bytes(10_000), 20.0)
+    assert one.push(RecordKind.MESSAGE, bytes(10_000), 30.0) is Pushed.FULL
     assert one.deadline() == 80.0
 
 

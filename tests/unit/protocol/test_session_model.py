@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aeron_spark.errors import AeronSparkError, RefusedError
-from aeron_spark.protocol.frames import Kind, decode
+from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLimits
 
 LIMITS = SessionLimits(
@@ -86,7 +86,7 @@ class TwoSessions(RuleBasedStateMachine):
     def send(self, which: int, frames: int, ping: bool) -> None:
         end, peer = self.ends[which], self.ends[1 - which]
         for _ in range(frames if end.session.attached else 0):
-            buffers = end.session.take(FRAME, self.now, [(Kind.PING, 0, bytes(8))] if ping else [])
+            buffers = end.session.take(FRAME, self.now, [(RecordKind.PING, 0, bytes(8))] if ping else [])
             if buffers is not None:
                 peer.inbox.append(b"".join(buffers))
 

@@ -16,11 +16,11 @@ from aeron_spark.protocol.transfers import (
     FINISHED,
     START,
     Buffer,
-    GivenUp,
-    Kind,
+    EncodedTransferRecord,
     Purpose,
-    Record,
-    Start,
+    TransferFailed,
+    TransferRecord,
+    TransferStart,
     decode_failed,
     decode_start,
     encode_failed,
@@ -31,18 +31,23 @@ from aeron_spark.protocol.transfers import (
 
 IDS = st.integers(-(2**63), 2**63 - 1)
 STARTS = st.builds(
-    Start, IDS, st.sampled_from(Purpose), st.integers(0, 2**64 - 1), st.integers(0, 65535), st.text(max_size=200)
+    TransferStart,
+    IDS,
+    st.sampled_from(Purpose),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 65535),
+    st.text(max_size=200),
 )
 
 
 @given(STARTS)
-def test_a_start_comes_back_as_it_was_sent(start: Start) -> None:
+def test_a_start_comes_back_as_it_was_sent(start: TransferStart) -> None:
     assert decode_start(encode_start(start)) == start
 
 
 @given(IDS, st.booleans(), st.text(max_size=200))
 def test_a_failure_comes_back_as_it_was_sent(stream_id: int, by_receiver: bool, text: str) -> None:
-    assert decode_failed(encode_failed(stream_id, text, by_receiver=by_receiver)) == GivenUp(
+    assert decode_failed(encode_failed(stream_id, text, by_receiver=by_receiver)) == TransferFailed(
         stream_id, by_receiver, text
     )
 
@@ -54,14 +59,14 @@ def test_any_bytes_are_a_record_or_a_format_error(payload: bytes) -> None:
             decoded = decode(payload)
         except DataFormatError:
             continue
-        assert isinstance(decoded, Start | GivenUp)
+        assert isinstance(decoded, TransferStart | TransferFailed)
 
 
 def test_names_and_texts_have_limits() -> None:
     with pytest.raises(OptionError, match="1025 bytes"):
-        encode_start(Start(1, Purpose.FILE, 1, name="x" * 1025))
+        encode_start(TransferStart(1, Purpose.FILE, 1, name="x" * 1025))
     with pytest.raises(OptionError, match="not UTF-8"):
-        encode_start(Start(1, Purpose.FILE, 1, name="\udcff"))
+        encode_start(TransferStart(1, Purpose.FILE, 1, name="\udcff"))
     for payload in (START.pack(1, 2, 0, 1) + b"x" * 1025, START.pack(1, 2, 0, 1) + b"\xff", START.pack(1, 9, 0, 1)):
         with pytest.raises(DataFormatError):
             decode_start(payload)
@@ -70,24 +75,24 @@ def test_names_and_texts_have_limits() -> None:
 
 @given(st.binary(max_size=500), st.integers(1, 100))
 def test_the_records_are_start_chunks_in_order_and_the_digest(content: bytes, chunk_bytes: int) -> None:
-    start = Start(-7, Purpose.MESSAGE, len(content), 64)
+    start = TransferStart(-7, Purpose.MESSAGE, len(content), 64)
     first, *middle, last = send_buffer(start, content, chunk_bytes=chunk_bytes)
-    assert first == (Kind.START, encode_start(start))
-    assert last == (Kind.FINISHED, FINISHED.pack(-7, hashlib.sha256(content).digest()))
+    assert first == (TransferRecord.START, encode_start(start))
+    assert last == (TransferRecord.FINISHED, FINISHED.pack(-7, hashlib.sha256(content).digest()))
     offsets = [DATA.unpack_from(payload) for _, payload in middle]
     assert offsets == [(-7, offset) for offset in range(0, len(content), chunk_bytes)]
     assert b"".join(payload[DATA.size :] for _, payload in middle) == content
-    assert all(kind is Kind.DATA and len(payload) <= DATA.size + chunk_bytes for kind, payload in middle)
+    assert all(kind is TransferRecord.DATA and len(payload) <= DATA.size + chunk_bytes for kind, payload in middle)
 
 
 def test_an_announced_size_must_be_the_buffers() -> None:
     with pytest.raises(OptionError, match="4 bytes were announced, and 3"):
-        list(send_buffer(Start(1, Purpose.MESSAGE, 4), b"abc"))
+        list(send_buffer(TransferStart(1, Purpose.MESSAGE, 4), b"abc"))
     with pytest.raises(OptionError, match="chunks of 0"):
-        list(send_buffer(Start(1, Purpose.MESSAGE, 3), b"abc", chunk_bytes=0))
+        list(send_buffer(TransferStart(1, Purpose.MESSAGE, 3), b"abc", chunk_bytes=0))
 
 
-def taken(records: Iterator[Record]) -> tuple[list[Kind], Exception]:
+def taken(records: Iterator[EncodedTransferRecord]) -> tuple[list[TransferRecord], Exception]:
     """The kinds of the records up to the error, and the error."""
     kinds = []
     try:
@@ -102,24 +107,24 @@ def test_row_64_a_source_that_fails_ends_in_failed_and_an_error_here() -> None:
     def raising(count: int) -> Buffer:
         raise OSError("the disk is gone")
 
-    kinds, error = taken(send_from(Start(1, Purpose.FILE, 10, name="f"), raising))
-    assert kinds == [Kind.START, Kind.FAILED]
+    kinds, error = taken(send_from(TransferStart(1, Purpose.FILE, 10, name="f"), raising))
+    assert kinds == [TransferRecord.START, TransferRecord.FAILED]
     assert "content of f could not be read: the disk is gone" in str(error)
 
     parts = iter([b"12345", b""])
-    kinds, error = taken(send_from(Start(1, Purpose.FILE, 10), lambda count: next(parts)))
-    assert kinds == [Kind.START, Kind.DATA, Kind.FAILED]
+    kinds, error = taken(send_from(TransferStart(1, Purpose.FILE, 10), lambda count: next(parts)))
+    assert kinds == [TransferRecord.START, TransferRecord.DATA, TransferRecord.FAILED]
     assert "gave 0 bytes at 5 of 10" in str(error)
 
-    kinds, error = taken(send_from(Start(1, Purpose.FILE, 10), lambda count: bytes(count + 1)))
-    assert kinds == [Kind.START, Kind.FAILED]
+    kinds, error = taken(send_from(TransferStart(1, Purpose.FILE, 10), lambda count: bytes(count + 1)))
+    assert kinds == [TransferRecord.START, TransferRecord.FAILED]
 
 
 def test_an_error_of_ours_is_raised_as_it_is() -> None:
     def raising(count: int) -> Buffer:
         raise TransportError("closed")
 
-    _, error = taken(send_from(Start(1, Purpose.FILE, 10), raising))
+    _, error = taken(send_from(TransferStart(1, Purpose.FILE, 10), raising))
     assert str(error) == "closed"
 
 
@@ -133,15 +138,15 @@ def test_a_source_that_gives_less_than_asked_and_one_that_holds_more_are_sent_to
         position += len(some)
         return some
 
-    records = list(send_from(Start(1, Purpose.FILE, 50), read, chunk_bytes=20))
-    assert b"".join(payload[DATA.size :] for kind, payload in records if kind is Kind.DATA) == source[:50]
+    records = list(send_from(TransferStart(1, Purpose.FILE, 50), read, chunk_bytes=20))
+    assert b"".join(payload[DATA.size :] for kind, payload in records if kind is TransferRecord.DATA) == source[:50]
 
 
 def test_sending_needs_the_memory_of_a_chunk_and_not_of_the_content() -> None:
     content = memoryview(bytes(50_000_000))
     tracemalloc.start()
     try:
-        for _ in send_buffer(Start(1, Purpose.MESSAGE, len(content)), content):
+        for _ in send_buffer(TransferStart(1, Purpose.MESSAGE, len(content)), content):
             pass
         _, peak = tracemalloc.get_traced_memory()
     finally:

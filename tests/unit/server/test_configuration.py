@@ -9,7 +9,7 @@ import pytest
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.server.configuration import read_configuration
 from aeron_spark.server.options import server_options
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 
 WHOLE = """
 # a comment
@@ -32,7 +32,7 @@ def written(folder: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize("head", ["", "[server]\n"])
 def test_a_file_is_a_servers_options(tmp_path: Path, head: str) -> None:
     options = server_options("", read_configuration(written(tmp_path, head + WHOLE)))
-    assert options.places == (Place("udp", "10.0.0.7", 20121, 20122), Place("udp", "::1", 20121, 20122))
+    assert options.places == (ServerAddress("udp", "10.0.0.7", 20121, 20122), ServerAddress("udp", "::1", 20121, 20122))
     limits = options.settings.limits
     assert (limits.connections, limits.handshakes_per_second, limits.exempt_loopback) == (100, 0.5, True)
     assert options.settings.link.times.retention_seconds == 300

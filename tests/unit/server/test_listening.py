@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import InUseError, TransportError, UsageError
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from tests.unit.connection.ends import World
 
-FIRST = Place("udp", "198.51.100.1", 20121, 20122)
-SECOND = Place("udp", "198.51.100.1", 20131, 20132)
+FIRST = ServerAddress("udp", "198.51.100.1", 20121, 20122)
+SECOND = ServerAddress("udp", "198.51.100.1", 20131, 20132)
 
 
 def test_finding_c4_one_address_that_is_taken_ends_the_start_and_leaves_no_other_one_open(world: World) -> None:

@@ -22,11 +22,11 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
 from aeron_spark.streams.store import holds_streams, lock_store
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 
 PATIENCE = 30.0  # seconds for what a child does at once on an idle machine
-PLACE = Place("udp", "127.0.0.1", 20121, 20122)
-OTHER = Place("udp", "127.0.0.1", 20131, 20132)
+PLACE = ServerAddress("udp", "127.0.0.1", 20121, 20122)
+OTHER = ServerAddress("udp", "127.0.0.1", 20131, 20132)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ class Child:
         os.close(self._read)
 
 
-def take(folder: Path, aeron_dir: Path, places: Sequence[Place] = (PLACE, Place(media="ipc"))) -> str:
+def take(folder: Path, aeron_dir: Path, places: Sequence[ServerAddress] = (PLACE, ServerAddress(media="ipc"))) -> str:
     """Take two places and the store as a server does; return "won", or the error."""
     one = ServerLocks()
     try:
@@ -97,7 +97,7 @@ def test_finding_c4_a_port_has_one_server_and_the_second_is_told_whose_it_is(
     aeron_dir: Path, locks: ServerLocks
 ) -> None:
     driver = str(aeron_dir)
-    locks.take_places(driver, [PLACE, Place("udp", "10.0.0.1", 20121, 20130), Place(media="ipc")])
+    locks.take_places(driver, [PLACE, ServerAddress("udp", "10.0.0.1", 20121, 20130), ServerAddress(media="ipc")])
     assert place_lock(driver, PLACE).name.endswith(".aeron-spark-server-20121.lock")
     with pytest.raises(InUseError) as refused:
         ServerLocks().take_places(driver, [PLACE])
@@ -106,9 +106,9 @@ def test_finding_c4_a_port_has_one_server_and_the_second_is_told_whose_it_is(
         "Stop it, or choose another port"
     )
     with pytest.raises(InUseError, match=rf"shared memory .* is served by server process {os.getpid()}\. Stop it"):
-        ServerLocks().take_places(driver, [Place(media="ipc")])
+        ServerLocks().take_places(driver, [ServerAddress(media="ipc")])
     other = ServerLocks()
-    other.take_places(driver, [Place("udp", "127.0.0.1", 20123, 20124)])
+    other.take_places(driver, [ServerAddress("udp", "127.0.0.1", 20123, 20124)])
     other.release()
 
 
@@ -145,7 +145,7 @@ def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subpro
 
 @pytest.mark.parametrize("second", [(PLACE, OTHER), (OTHER, PLACE)], ids=["same order", "opposite order"])
 def test_finding_c4_of_two_starts_at_the_same_instant_one_wins_and_the_other_is_told_whose_it_is(
-    tmp_path: Path, aeron_dir: Path, second: Sequence[Place]
+    tmp_path: Path, aeron_dir: Path, second: Sequence[ServerAddress]
 ) -> None:
     for _ in range(20):
         read, write = os.pipe()
@@ -191,7 +191,7 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_a_jvm_starts(
         "Stop it, or give --streams-dir another folder\n"
     )
     locks.release()
-    locks.take_places(str(aeron_dir), [Place("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
+    locks.take_places(str(aeron_dir), [ServerAddress("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
         f"aeron-spark: port {address.split(':')[1]} of the media driver in {aeron_dir} is served by server process "
@@ -209,7 +209,7 @@ def test_finding_c4_a_port_has_one_server_whatever_the_data_home_and_the_spellin
     monkeypatch: pytest.MonkeyPatch, other: str,
 ) -> None:  # fmt: skip
     port, driver = free_port(), str(aeron_dir)
-    locks.take_places(driver, [Place("udp", "127.0.0.1", port, 1)])
+    locks.take_places(driver, [ServerAddress("udp", "127.0.0.1", port, 1)])
     if other == "link":
         link = tmp_path / "link"
         link.symlink_to(aeron_dir)
@@ -235,7 +235,7 @@ def test_finding_c4_two_servers_take_the_same_places_in_one_order(
         return own(lock)
 
     monkeypatch.setattr(MachineLock, "try_own", recorded)
-    for places in ([PLACE, OTHER, Place(media="ipc")], [Place(media="ipc"), OTHER, PLACE]):
+    for places in ([PLACE, OTHER, ServerAddress(media="ipc")], [ServerAddress(media="ipc"), OTHER, PLACE]):
         locks.take_places(str(aeron_dir), places)
         locks.release()
     assert taken[:3] == taken[3:]
@@ -278,7 +278,7 @@ def test_finding_c4_a_port_of_another_program_is_refused_before_a_node_or_a_jvm_
                 f"aeron-spark: cannot listen on {said}: the address is in use. "
                 "Stop the program that has it, or choose another port\n"
             )
-    refuse_taken_ports([Place("udp", "127.0.0.1", port, port + 1)])
+    refuse_taken_ports([ServerAddress("udp", "127.0.0.1", port, port + 1)])
 
 
 def test_a_store_with_nothing_but_its_lock_holds_no_streams(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from aeron_spark.protocol.access import Candidate, Filters
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.server.options import server_options, server_settings
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 
 
 def refused(*given: str, **options: object) -> str:
@@ -27,7 +27,7 @@ def test_the_tables_defaults_are_those_of_the_code() -> None:
         if name != "filters":
             assert getattr(options.settings, name) == getattr(settings, name), name
     assert options.settings.filters.refusal(Candidate(None, "", b"")) is None
-    assert options.places == (Place("udp", "0.0.0.0", 20121, 20122),)
+    assert options.places == (ServerAddress("udp", "0.0.0.0", 20121, 20122),)
     assert (options.idle, options.aeron_dir, options.identity, options.authorized_keys) == ("backoff", None, None, None)
 
 
@@ -55,7 +55,7 @@ def test_an_address_stands_for_bind() -> None:
 
 def test_ports_are_for_addresses_without_one() -> None:
     places = server_options("", {"bind": ["10.0.0.7", "[::1]:5"], "ports": "2000,2007"}).places
-    assert places == (Place("udp", "10.0.0.7", 2000, 2007), Place("udp", "::1", 5, 6))
+    assert places == (ServerAddress("udp", "10.0.0.7", 2000, 2007), ServerAddress("udp", "::1", 5, 6))
 
 
 @pytest.mark.parametrize("ports", ["2000,2000", "0,1", "70000,1"])
@@ -64,7 +64,7 @@ def test_row_20_ports_that_cannot_be_are_refused(ports: str) -> None:
 
 
 def test_shared_memory_is_listened_on_once() -> None:
-    ipc = Place("ipc")
+    ipc = ServerAddress("ipc")
     assert ipc in server_options("10.0.0.7:1", {"ipc": True}).places
     assert server_options("ipc:", {"ipc": True}).places == (ipc,)
 

@@ -20,8 +20,8 @@ from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hi
 from aeron_spark.protocol.server_handshake import ServerTiming
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import Pair, Rejected
-from aeron_spark.transport.memory import MemoryDialing
+from aeron_spark.transport.api import ChannelPair, PublicationRejected
+from aeron_spark.transport.memory import MemoryClientTransport
 from tests.ending import FOR_EVER, ends
 from tests.unit.connection.ends import FREE, LINK, PATIENCE, PLACE, World, link, wait_for
 from tests.unit.protocol.handshakes import make_client, one
@@ -31,19 +31,19 @@ class Raw:
     """Somebody who sends what packets it likes to the server's door."""
 
     def __init__(self, world: World, source: str = "203.0.113.5:9") -> None:
-        self.dialing = MemoryDialing(world.network, PLACE, source=source)
-        self.pair: Pair = self.dialing.knock()
+        self.dialing = MemoryClientTransport(world.network, PLACE, source=source)
+        self.pair: ChannelPair = self.dialing.open_path()
         self.hints: list[str] = []
         self.packets: list[bytes] = []
         self.last = b""  # that HELLO with its cookie
-        wait_for(lambda: self.pair.outgoing.connected)
+        wait_for(lambda: self.pair.publication.connected)
 
     def send(self, packet: bytes) -> None:
-        wait_for(lambda: self.pair.outgoing.offer(packet) is None)
+        wait_for(lambda: self.pair.publication.offer(packet) is None)
 
     def listen(self, seconds: float = 0.05) -> None:
         for event in self.dialing.inbox.poll(seconds):
-            if isinstance(event, Rejected):
+            if isinstance(event, PublicationRejected):
                 self.hints.append(event.reason)
             elif hasattr(event, "payload"):
                 self.packets.append(bytes(event.payload))
@@ -58,8 +58,8 @@ class Raw:
         self.send(one(machine.start(time.monotonic()), sending()).packet)
         wait_for(lambda: self.listen() or self.hints)
         actions = machine.hint(self.hints.pop(), time.monotonic())
-        self.pair = self.dialing.knock_again(self.pair)
-        wait_for(lambda: self.pair.outgoing.connected)
+        self.pair = self.dialing.reopen_path(self.pair)
+        wait_for(lambda: self.pair.publication.connected)
         for action in actions:
             if isinstance(action, sending()):
                 self.last = action.packet
@@ -156,8 +156,8 @@ def test_row_10_a_pending_handshake_expires_and_gives_everything_back(world: Wor
 def test_a_client_that_never_opens_its_duologue_gives_everything_back(world: World) -> None:
     server = server_of(world, link=link(times=replace(LINK.times, setup_seconds=0.2)))
 
-    class Shy(MemoryDialing):
-        def open_duologue(self, *_: object) -> Pair:
+    class Shy(MemoryClientTransport):
+        def open_link(self, *_: object) -> ChannelPair:
             raise RefusedError("I will not")
 
     client = world.client(ClientSettings(link=LINK), dial=lambda: Shy(world.network, PLACE), connect=False)
@@ -345,8 +345,8 @@ def test_a_closing_server_is_not_held_up_by_many_stuck_clients(world: World) -> 
     for client in clients:
         client.connect(PATIENCE)
     wait_for(lambda: len(server.connections) == len(clients))
-    for outgoing in [out for out in world.network.outgoing if out.inbox is server._transport.inbox]:
-        outgoing.held = True
+    for publication in [out for out in world.network.publications if out.inbox is server._transport.inbox]:
+        publication.held = True
     for connection in server.connections:
         connection.send(1)
     begun = time.monotonic()

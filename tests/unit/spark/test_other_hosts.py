@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from aeron_spark.errors import SetupError
 from aeron_spark.log.api import Range
-from aeron_spark.options import Direct, ReadOptions
+from aeron_spark.options import DirectRoute, ReadOptions
 from aeron_spark.spark import reader as reading
 from aeron_spark.spark import writer as writing
 from aeron_spark.spark.reader import RangePartition
@@ -76,7 +76,7 @@ WITH_EMBEDDED = pytest.mark.parametrize("archive", [None, "embedded", f"{REMOTE}
 
 def share(given: dict[str, str]) -> RangePartition:
     way = ReadOptions.parse(given, streaming=False).way
-    assert isinstance(way, Direct)
+    assert isinstance(way, DirectRoute)
     return RangePartition((Range("embedded/1", "fingerprint", 0, 64, 64, 65_536),), way)
 
 

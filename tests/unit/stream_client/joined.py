@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aeron_spark.connection.bulk_links import Branch
+from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -35,10 +35,10 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.server.streaming import StreamDesk
-from aeron_spark.stream_client.asking import Asking
+from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.service import METHODS
 from aeron_spark.streams.journal import Journal
-from aeron_spark.streams.model import Settings
+from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import Streams
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
@@ -139,7 +139,7 @@ class Session:
     def __init__(self, world: World) -> None:
         self.world = world
         self.label = "the connection of the test"
-        self.branches: dict[int, Joint] = {}
+        self.bulk_links: dict[int, Joint] = {}
         self.service: Any = None
 
     def serve(self, service: Any, methods: tuple[str, ...], number: int) -> None:
@@ -147,16 +147,16 @@ class Session:
         self.service = service
 
     def end(self) -> None:
-        for branch in self.branches.values():
-            branch.closed = True
-            self.world.branch_changed(branch)
+        for bulk_link in self.bulk_links.values():
+            bulk_link.closed = True
+            self.world.branch_changed(bulk_link)
 
 
 class Branches:
     """The server's view of all branches."""
 
     def of(self, connection: Session, number: int) -> Joint:
-        found = connection.branches.get(number)
+        found = connection.bulk_links.get(number)
         if found is None or found.closed:
             raise EndedError(f"{connection.label} has no branch {number}")
         return found
@@ -170,20 +170,20 @@ class Jobs:
 
     def submit(self, job: Callable[..., None], *given: Any) -> None:
         if given and isinstance(given[0], Joint):
-            branch = given[0]
-            self.parked[branch.number] = lambda: job(branch)
-            self.resume(branch)
+            bulk_link = given[0]
+            self.parked[bulk_link.number] = lambda: job(bulk_link)
+            self.resume(bulk_link)
         else:
             job(*given)
 
-    def resume(self, branch: Joint) -> None:
-        job = self.parked.pop(branch.number, None)
+    def resume(self, bulk_link: Joint) -> None:
+        job = self.parked.pop(bulk_link.number, None)
         if job is None:
             return
         try:
             job()
         except Parked:
-            self.parked[branch.number] = job
+            self.parked[bulk_link.number] = job
 
     def shutdown(self, **_: object) -> None:
         pass
@@ -234,7 +234,7 @@ class World:
         self.folder = folder
         self.time = Time()
         self.archive = MemoryArchive()
-        self.settings = Settings(patience=1.0, turn=1.0)
+        self.settings = StreamSettings(patience=1.0, turn=1.0)
         self.faults: deque[Fault] = deque()
         self.away = 3.0  # seconds that a killed or stopped server stays away
         self.requests = 0
@@ -252,9 +252,9 @@ class World:
         self._numbers = 0
         self._copies = 0
 
-    def asking(self) -> Asking:
+    def asking(self) -> StreamSession:
         """Return what a program's writers use."""
-        return Asking(Host(self), 20.0, clock=self.time, sleep=self.sleep)
+        return StreamSession(Host(self), 20.0, clock=self.time, sleep=self.sleep)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for the program."""
@@ -401,40 +401,40 @@ class World:
         self._silent_until = self.time.now + self.away
         return self._unanswered(timeout)
 
-    def branch(self) -> Joint:
+    def bulk_link(self) -> Joint:
         """Open a branch."""
         if self.session is None:
             raise ConnectError("there is no connection")
         self._numbers += 1
-        made = self.session.branches[self._numbers] = Joint(self._numbers, self.session)
+        made = self.session.bulk_links[self._numbers] = Joint(self._numbers, self.session)
         return made
 
-    def branch_sends(self, branch: Joint, message: bytes, timeout: float) -> None:
+    def branch_sends(self, bulk_link: Joint, message: bytes, timeout: float) -> None:
         """Carry a message of a branch."""
         self.sleep(STEP)
-        if branch.closed:
-            raise TransportError(f"{branch.label} ended")
+        if bulk_link.closed:
+            raise TransportError(f"{bulk_link.label} ended")
         if Fault.CUT_BRANCH in self._next:
             self._next.discard(Fault.CUT_BRANCH)
-            branch.close()
+            bulk_link.close()
             return
-        branch.waiting.append(message)
-        if self.time.now < self._awake_at and len(branch.waiting) > 3:  # Aeron's window is full
+        bulk_link.waiting.append(message)
+        if self.time.now < self._awake_at and len(bulk_link.waiting) > 3:  # Aeron's window is full
             left = self._awake_at - self.time.now
             self.sleep(min(left, timeout))
             if left >= timeout:
-                raise WaitTimeout(f"{branch.label} took no more in time")
-        self.branch_changed(branch)
+                raise WaitTimeout(f"{bulk_link.label} took no more in time")
+        self.branch_changed(bulk_link)
 
-    def branch_changed(self, branch: Joint) -> None:
+    def branch_changed(self, bulk_link: Joint) -> None:
         """Something came on a branch, or it ended."""
         server = self.server
         if server is None:
             return
         if self.time.now < self._awake_at:
-            self._sleeping.append(lambda: server.jobs.resume(branch))
+            self._sleeping.append(lambda: server.jobs.resume(bulk_link))
         else:
-            server.jobs.resume(branch)
+            server.jobs.resume(bulk_link)
 
     # The server's side
 
@@ -553,8 +553,8 @@ class Host:
     def remote(self, target: object) -> Proxy:
         return _Target(self._world)  # type: ignore[return-value]
 
-    def branch(self, timeout: float | None = None) -> Branch:
-        return self._world.branch()  # type: ignore[return-value]
+    def bulk_link(self, timeout: float | None = None) -> BulkLink:
+        return self._world.bulk_link()  # type: ignore[return-value]
 
 
 class _Target:

@@ -119,7 +119,7 @@ class MemoryArchive:
 
 
 class Offers:
-    """What of :class:`aeron_spark.aeron.publication.Offering` a partition uses."""
+    """What of :class:`aeron_spark.aeron.publication.BatchPublication` a partition uses."""
 
     max_message_bytes = 1 << 13
     session_id = 7

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, RemoteError, Retry, UsageError
-from aeron_spark.stream_client.asking import PAUSE, Asking
+from aeron_spark.stream_client.asking import PAUSE, StreamSession
 from aeron_spark.stream_client.reader import StreamReader
 from tests.unit.stream_client.joined import World
 from tests.unit.test_error_codes import ADVICE
 
 
 class Server:
-    """The host of an ``Asking``: it is away until ``refusals`` connections were refused, then it answers."""
+    """The host of an ``StreamSession``: it is away until ``refusals`` connections were refused, then it answers."""
 
     closed = False
 
@@ -44,8 +44,8 @@ class Server:
         self.now += seconds
 
 
-def asking(server: Server, seconds: float = 60.0) -> Asking:
-    return Asking(server, seconds, clock=lambda: server.now, sleep=server.sleep)  # type: ignore[arg-type]
+def asking(server: Server, seconds: float = 60.0) -> StreamSession:
+    return StreamSession(server, seconds, clock=lambda: server.now, sleep=server.sleep)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
@@ -120,7 +120,7 @@ class Busy(Server):
 
     opened = 0
 
-    def branch(self, timeout: float) -> Busy:
+    def bulk_link(self, timeout: float) -> Busy:
         self.opened += 1
         if self.opened <= self._refusals:
             raised = RefusedError("there is no place for a branch", reason=self._code)
@@ -136,12 +136,12 @@ def test_finding_c9_a_branch_waits_for_a_refusal_that_can_pass_and_for_no_other(
     server = Busy(code, refusals=3)
     server.connects = 3
     if ADVICE[code] is Retry.NEVER:
-        with pytest.raises(RefusedError) as caught, asking(server).branch("a partition"):
+        with pytest.raises(RefusedError) as caught, asking(server).bulk_link("a partition"):
             pass
         assert (caught.value.reason, server.opened) == (code, 1)
         return
-    with asking(server).branch("a partition") as branch:
-        assert branch is server
+    with asking(server).bulk_link("a partition") as bulk_link:
+        assert bulk_link is server
     assert server.opened == 4
     assert server.now == pytest.approx(3 * PAUSE, abs=0.1)
 
@@ -149,7 +149,7 @@ def test_finding_c9_a_branch_waits_for_a_refusal_that_can_pass_and_for_no_other(
 def test_finding_c9_a_branch_that_is_refused_for_too_long_is_raised_with_its_reason() -> None:
     server = Busy("ids", refusals=1000)
     server.connects = 1000
-    with pytest.raises(RefusedError) as caught, asking(server).branch("a partition", 5.0):
+    with pytest.raises(RefusedError) as caught, asking(server).bulk_link("a partition", 5.0):
         pass
     assert (caught.value.reason, caught.value.retriable) == ("ids", True)
     assert 4.0 < server.now <= 5.0

@@ -8,21 +8,21 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, TransportError, UsageError
-from aeron_spark.stream_client.buffer_folder import Unsent, Waiting
-from aeron_spark.stream_client.write_batches import BYTES, Piece
+from aeron_spark.stream_client.buffer_folder import BufferedTransaction, BufferFolder
+from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 
 PIECES = [
-    Piece("arrow", pa.record_batch({"n": [1, 2, 3], "text": ["a", None, "c"]})),
-    Piece(BYTES, pa.record_batch({"value": [b"", b"x" * 1001]}), 3),
-    Piece("raw", pa.record_batch({"value": [b"a"], "reservedValue": [7]}), 0),
+    WriteBatch("arrow", pa.record_batch({"n": [1, 2, 3], "text": ["a", None, "c"]})),
+    WriteBatch(BYTES, pa.record_batch({"value": [b"", b"x" * 1001]}), 3),
+    WriteBatch("raw", pa.record_batch({"value": [b"a"], "reservedValue": [7]}), 0),
 ]
 
 
-def opened(folder: Path) -> Unsent:
-    return Unsent(folder, "flights", "edge-7")
+def opened(folder: Path) -> BufferFolder:
+    return BufferFolder(folder, "flights", "edge-7")
 
 
-def filled(folder: Path, count: int) -> Unsent:
+def filled(folder: Path, count: int) -> BufferFolder:
     unsent = opened(folder)
     for _ in range(count):
         for piece in PIECES:
@@ -35,7 +35,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name.lstrip("0") for path in folder.iterdir() if path.name[0] == "0")
 
 
-def first(unsent: Unsent) -> Waiting:
+def first(unsent: BufferFolder) -> BufferedTransaction:
     found = unsent.first()
     assert found is not None
     return found
@@ -96,7 +96,7 @@ def test_a_crash_between_sent_and_gone_has_it_sent_again(tmp_path: Path) -> None
     (tmp_path / f"{0:020d}.sent").touch()
     unsent.close()
     again = opened(tmp_path)
-    assert first(again) == Waiting(0, first(again).bytes, begun=True)
+    assert first(again) == BufferedTransaction(0, first(again).bytes, begun=True)
     again.sent(first(again), "a stamp")
     assert names(tmp_path) == [".sent"]
     again.close()
@@ -108,16 +108,16 @@ def test_the_folder_is_one_processes_and_one_streams_and_writers(tmp_path: Path)
         opened(tmp_path)
     unsent.close()
     with pytest.raises(OptionError, match="of stream 'flights', not 'other'"):
-        Unsent(tmp_path, "other", "edge-7")
+        BufferFolder(tmp_path, "other", "edge-7")
     with pytest.raises(OptionError, match="of writer 'edge-7', not 'edge-8'"):
-        Unsent(tmp_path, "flights", "edge-8")
-    whose = Unsent(tmp_path, "flights", "")
+        BufferFolder(tmp_path, "flights", "edge-8")
+    whose = BufferFolder(tmp_path, "flights", "")
     assert whose.writer == "edge-7"
     whose.close()
     (tmp_path / "buffer.json").write_text("{")
     with pytest.raises(DataFormatError, match="is not a buffer's"):
         opened(tmp_path)
-    new = Unsent(tmp_path / "new", "flights", "")
+    new = BufferFolder(tmp_path / "new", "flights", "")
     assert new.writer.startswith("buffer-")
     new.close()
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.stream_client.asking import Asking
-from aeron_spark.stream_client.buffer_folder import Unsent
+from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
-from aeron_spark.stream_client.write_batches import Piece
+from aeron_spark.stream_client.write_batches import WriteBatch
 from tests.unit.stream_client.joined import Host, World
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,12 +59,12 @@ def refused() -> Future[Any]:
 def away(folder: Path) -> BufferedWriter:
     """A writer whose server is never there. It learns that at once, so that ``close`` does not wait for the server."""
     host: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=refused)
-    return BufferedWriter(host, Asking(host, 1.0), "s", folder, writer_id="w", payload="raw", partition=0)
+    return BufferedWriter(host, StreamSession(host, 1.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 
 def there(world: World, folder: Path) -> BufferedWriter:
     host: Any = Host(world)
-    return BufferedWriter(host, Asking(host, 20.0), "s", folder, writer_id="w", payload="raw", partition=0)
+    return BufferedWriter(host, StreamSession(host, 20.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_commit_that_failed_fails_again_or_commits_the_same_rows(
     out = there(world, tmp_path)
     out.write([b"a", b"b"])
     with monkeypatch.context() as patched:
-        patched.setattr("aeron_spark.stream_client.buffer_folder.Unsent._put", full)
+        patched.setattr("aeron_spark.stream_client.buffer_folder.BufferFolder._put", full)
         for call in (out.commit, lambda: out.write(b"c"), out.commit):
             with pytest.raises(TransportError, match="No space left"):
                 call()
@@ -183,7 +183,7 @@ def test_a_write_that_failed_leaves_the_transaction_as_it_was(world: World, tmp_
 
     host: Any = Host(world)
     out = BufferedWriter(
-        host, Asking(host, 20.0), "s", tmp_path, writer_id="w", payload="raw", partition=0, most_bytes=2_000,
+        host, StreamSession(host, 20.0), "s", tmp_path, writer_id="w", payload="raw", partition=0, most_bytes=2_000,
         timeout=0.0,
     )  # fmt: skip
     out.write(b"a")
@@ -202,15 +202,15 @@ def test_a_base_that_could_not_be_written_is_not_used(
 ) -> None:
     """Finding C1, of a buffered writer: after a full disk a transaction was sent a second time by the next process."""
     folder = tmp_path / "b"
-    real, failed = Unsent._write_settings, []
+    real, failed = BufferFolder._write_settings, []
 
-    def write(unsent: Unsent, base: int | None = None) -> None:
+    def write(unsent: BufferFolder, base: int | None = None) -> None:
         if base is not None and not failed:
             failed.append(base)
             raise TransportError("the disk is full")
         real(unsent, base)
 
-    monkeypatch.setattr(Unsent, "_write_settings", write)
+    monkeypatch.setattr(BufferFolder, "_write_settings", write)
     out = there(world, folder)
     out.write(b"0")
     out.commit()
@@ -224,8 +224,8 @@ def test_a_folder_is_closed_once(tmp_path: Path) -> None:
     """Finding C13: a second close() removed what another process had committed meanwhile."""
     out = away(tmp_path / "b")
     out.close()
-    other = Unsent(tmp_path / "b", "s", "w")
-    other.add(Piece("raw", pa.record_batch({"value": [b"other"]}), 0))
+    other = BufferFolder(tmp_path / "b", "s", "w")
+    other.add(WriteBatch("raw", pa.record_batch({"value": [b"other"]}), 0))
     assert other.commit() == 0
     out._unsent.close()
     assert len(other) == 1

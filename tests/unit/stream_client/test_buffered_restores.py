@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.stream_client.asking import Asking
-from aeron_spark.stream_client.buffer_folder import Unsent
+from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from tests.unit.stream_client.joined import Copy, Host, World
 from tests.waiting import look_for
@@ -30,7 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def opened(world: World, folder: Path, keep_seconds: float = 0.0) -> BufferedWriter:
     host: Any = Host(world)
-    asking = Asking(host, 20.0)
+    asking = StreamSession(host, 20.0)
     return BufferedWriter(
         host, asking, "s", folder, writer_id="w", payload="raw", partition=0, keep_seconds=keep_seconds
     )
@@ -127,7 +127,7 @@ def test_the_loss_is_noticed_after_a_restart_of_the_program_too(world: World, tm
 
 def opened_other(world: World, folder: Path) -> BufferedWriter:
     host: Any = Host(world)
-    return BufferedWriter(host, Asking(host, 20.0), "s", folder, writer_id="other", payload="raw", partition=0)
+    return BufferedWriter(host, StreamSession(host, 20.0), "s", folder, writer_id="other", payload="raw", partition=0)
 
 
 def test_what_is_kept_is_sent_again_once(world: World, tmp_path: Path) -> None:
@@ -194,9 +194,9 @@ def test_a_program_killed_while_it_goes_back_has_it_done_again(
     send(out, 1, 2)
     out.close()
     restore(world, copy)
-    unsent = Unsent(folder, "s", "w", keep_seconds=3600.0)
+    unsent = BufferFolder(folder, "s", "w", keep_seconds=3600.0)
     with monkeypatch.context() as patched:
-        patched.setattr(Unsent, "_confirm", killed)
+        patched.setattr(BufferFolder, "_confirm", killed)
         with pytest.raises(KeyboardInterrupt):
             unsent.go_back(1, 0, "")
     unsent._lock.release()

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, WaitTimeout
-from aeron_spark.stream_client.leases import PATIENCE, Lease
+from aeron_spark.stream_client.leases import PATIENCE, ReaderLease
 from tests.unit.connection.ends import wait_for
 
 
 class Server:
-    """Answers calls of ``lease`` by the next of ``answers``, and then by success; it is what ``Lease`` calls."""
+    """Answers calls of ``lease`` by the next of ``answers``, and then by success; it is what ``ReaderLease`` calls."""
 
     def __init__(self, *answers: Exception | None) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -55,7 +55,7 @@ def test_finding_c10_a_lease_is_renewed_after_any_error_which_is_logged(
 ) -> None:
     caplog.set_level(logging.INFO, "aeron_spark.streams")
     server = Server(None, error, error, None)
-    lease = Lease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
+    lease = ReaderLease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
     lease.begin()
     wait_for(lambda: len(server.calls) >= 6 and lease.error is None, "renewals after the error")
     lease.end()
@@ -69,7 +69,7 @@ def test_finding_c10_a_lease_is_renewed_after_any_error_which_is_logged(
 
 def test_a_lease_whose_begin_fails_is_taken_by_the_next_renewal() -> None:
     server = Server(WaitTimeout("the server is away"))
-    lease = Lease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
+    lease = ReaderLease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
     lease.begin()
     wait_for(lambda: len(server.calls) >= 2 and lease.error is None, "the next renewal")
     lease.end()
@@ -85,7 +85,7 @@ def test_a_dropped_reader_whose_reading_fails_gives_its_lease_back() -> None:
     begun = failing()
     next(begun)
     server = Server()
-    lease = Lease(server, "flights", lambda: {0: 64}, begun)  # type: ignore[arg-type]
+    lease = ReaderLease(server, "flights", lambda: {0: 64}, begun)  # type: ignore[arg-type]
     lease.begin()
     lease.abandon()
     wait_for(lambda: server.calls[-1][-1] == 0.0, "the lease to be given back")
@@ -94,7 +94,7 @@ def test_a_dropped_reader_whose_reading_fails_gives_its_lease_back() -> None:
 def test_a_lease_is_renewed_more_than_twice_while_it_lasts() -> None:
     """Finding: no test noticed a renewal that came after the lease had expired."""
     server = Server()
-    lease = Lease(server, "flights", lambda: {0: 64}, reading())  # type: ignore[arg-type]
+    lease = ReaderLease(server, "flights", lambda: {0: 64}, reading())  # type: ignore[arg-type]
     lease.begin()
     lease.end()
     held = server.calls[0][-1]

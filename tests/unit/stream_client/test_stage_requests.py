@@ -21,17 +21,17 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.writing import Source
 from aeron_spark.server.committing import CommitsUnderWay
-from aeron_spark.stream_client.appending import StagedAppender, State, Transaction, commit, commit_empty, enter
+from aeron_spark.stream_client.appending import ServerAppender, State, Transaction, commit, commit_empty, enter
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.streams.model import Outcome
+from aeron_spark.streams.model import CommitOutcome
 from tests.unit.stream_client.joined import Fault, World
 
 ONE = Transaction("w", "r", 0)
 SECONDS = 10.0
 
 
-def appender(world: World, values: list[bytes]) -> StagedAppender:
-    made = StagedAppender(
+def appender(world: World, values: list[bytes]) -> ServerAppender:
+    made = ServerAppender(
         world.asking(), "s", ONE, task=0, partition=0, source=Source("w", 0, 0), payload="raw"
     )  # fmt: skip
     made.raw(pa.array(values, pa.binary()))
@@ -98,12 +98,12 @@ def test_the_server_answers_finish_stage_again(world: World) -> None:
 def test_the_server_answers_finish_stage_with_the_same_error_again(world: World) -> None:
     """Finding C1."""
     world.connect(1.0)
-    branch = world.branch()
-    stage = service(world).open_stage("s", "w", "r", 0, 0, 0, "raw", b"", False, "", branch.number, 1)
-    assert service(world).open_stage("s", "w", "r", 0, 0, 0, "raw", b"", False, "", branch.number, 1) == stage
+    bulk_link = world.bulk_link()
+    stage = service(world).open_stage("s", "w", "r", 0, 0, 0, "raw", b"", False, "", bulk_link.number, 1)
+    assert service(world).open_stage("s", "w", "r", 0, 0, 0, "raw", b"", False, "", bulk_link.number, 1) == stage
     with pytest.raises(TimeoutError, match="0 of 100 bytes"):
         service(world).finish_stage("s", stage, 100, 1.0)
-    branch.close()
+    bulk_link.close()
     said = set()
     for _ in range(3):
         with pytest.raises(TransportError) as caught:
@@ -235,7 +235,7 @@ def test_a_transaction_that_was_aborted_is_not_committed_later(world: World) -> 
 class Commit:
     """A commit at work in a thread, and a repetition of it that waits for it."""
 
-    def __init__(self, outcome: Outcome | Exception) -> None:
+    def __init__(self, outcome: CommitOutcome | Exception) -> None:
         self.commits = CommitsUnderWay(self._wait)
         self.results: list[object] = []
         self._outcome = outcome
@@ -254,21 +254,21 @@ class Commit:
             thread.join(SECONDS)
             assert not thread.is_alive()
 
-    def _wait(self, running: Future[Outcome], seconds: float) -> None:
+    def _wait(self, running: Future[CommitOutcome], seconds: float) -> None:
         self._waits.set()
         wait([running], seconds)
 
-    def _work(self) -> Outcome:
+    def _work(self) -> CommitOutcome:
         self._at_work.set()
         assert self._go_on.wait(SECONDS)
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
-    def _again(self) -> Outcome:
+    def _again(self) -> CommitOutcome:
         raise AssertionError("the commit was begun a second time")
 
-    def _run(self, work: Callable[[], Outcome]) -> None:
+    def _run(self, work: Callable[[], CommitOutcome]) -> None:
         try:
             self.results.append(self.commits.run("a", work, SECONDS))
         except Exception as error:
@@ -277,15 +277,15 @@ class Commit:
 
 def test_a_repeated_commit_waits_for_the_one_at_work() -> None:
     """Finding C1: for its result, or hears that it is at work."""
-    one = Commit(Outcome(False, [7], ""))
+    one = Commit(CommitOutcome(False, [7], ""))
     one.begin()
     with pytest.raises(StillWorking):
         one.commits.run("a", one._again, 0.0)
     one._waits.clear()
-    assert one.commits.run("b", lambda: Outcome(True, [], ""), 0.0).already
+    assert one.commits.run("b", lambda: CommitOutcome(True, [], ""), 0.0).already
     one.repeat_and_end()
-    assert one.results == [Outcome(False, [7], "")] * 2
-    assert one.commits.run("a", lambda: Outcome(True, [], ""), 0.0).already
+    assert one.results == [CommitOutcome(False, [7], "")] * 2
+    assert one.commits.run("a", lambda: CommitOutcome(True, [], ""), 0.0).already
 
 
 @pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive says nothing")])

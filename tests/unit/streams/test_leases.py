@@ -1,4 +1,4 @@
-"""Leases: the lowest live position counts, and none for longer than it was held."""
+"""ReaderLeases: the lowest live position counts, and none for longer than it was held."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import RefusedError
-from aeron_spark.streams.retention import Leases
+from aeron_spark.streams.retention import ReaderLeases
 
 
 def test_the_lowest_live_position_counts() -> None:
-    leases = Leases()
+    leases = ReaderLeases()
     leases.hold("one", {0: 100, 1: 5}, 10, now=0)
     leases.hold("two", {0: 50}, 5, now=0)
     assert [leases.floor(0, now) for now in (0, 4.9, 5, 9.9, 10)] == [50, 50, 100, 100, None]
@@ -19,7 +19,7 @@ def test_the_lowest_live_position_counts() -> None:
 
 
 def test_a_lease_is_replaced_and_ended() -> None:
-    leases = Leases()
+    leases = ReaderLeases()
     leases.hold("one", {0: 100}, 10, now=0)
     leases.hold("one", {0: 200}, 10, now=8)
     assert (leases.floor(0, 12), set(leases.live(12))) == (200, {"one"})
@@ -33,7 +33,7 @@ def test_a_lease_is_replaced_and_ended() -> None:
 
 
 def test_the_dead_are_forgotten_first_where_there_are_too_many() -> None:
-    leases = Leases(most=2)
+    leases = ReaderLeases(most=2)
     leases.hold("one", {0: 1}, 1, now=0)
     leases.hold("two", {0: 2}, 9, now=0)
     leases.hold("two", {0: 3}, 9, now=0)
@@ -50,7 +50,7 @@ holds = st.tuples(
 
 @given(st.lists(holds, max_size=20))
 def test_against_a_list_of_all_that_was_held(steps: list[tuple[str, dict[int, int], int, int]]) -> None:
-    leases, now = Leases(), 0
+    leases, now = ReaderLeases(), 0
     model: dict[str, tuple[dict[int, int], int]] = {}
     for reader, positions, seconds, passed in steps:
         now += passed

@@ -7,11 +7,11 @@ from threading import Thread
 import pytest
 
 from aeron_spark.errors import RefusedError, UsageError
-from aeron_spark.streams.stage_files import Space
+from aeron_spark.streams.stage_files import StageSpace
 
 
 def test_the_last_byte_fits_and_no_more() -> None:
-    space = Space(10)
+    space = StageSpace(10)
     space.take(10)
     with pytest.raises(RefusedError, match="10 of 10 bytes are taken, and 1 more"):
         space.take(1)
@@ -24,13 +24,13 @@ def test_the_last_byte_fits_and_no_more() -> None:
 
 
 def test_no_limit_is_no_limit() -> None:
-    space = Space(0)
+    space = StageSpace(0)
     space.take(1 << 60)
     assert space.taken == 1 << 60
 
 
 def test_threads_share_it() -> None:
-    space = Space(1000)
+    space = StageSpace(1000)
 
     def take_and_give() -> None:
         for _ in range(2000):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.streams import stage_files as module
-from aeron_spark.streams.stage_files import LEAST_BYTES, MOST_BYTES, SECONDS, Space, Spares
+from aeron_spark.streams.stage_files import LEAST_BYTES, MOST_BYTES, SECONDS, ReusableStageFiles, StageSpace
 from aeron_spark.streams.stages import Stage, Stages
 from aeron_spark.wire.staged_items import encode_values_item
 
@@ -29,8 +29,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def spares(tmp_path: Path, clock: Clock) -> Spares:
-    return Spares(tmp_path, clock=clock)
+def spares(tmp_path: Path, clock: Clock) -> ReusableStageFiles:
+    return ReusableStageFiles(tmp_path, clock=clock)
 
 
 def file(folder: Path, name: str, size: int = LEAST_BYTES) -> Path:
@@ -40,7 +40,7 @@ def file(folder: Path, name: str, size: int = LEAST_BYTES) -> Path:
     return path
 
 
-def reopened(spares: Spares, folder: Path) -> int:
+def reopened(spares: ReusableStageFiles, folder: Path) -> int:
     """Open a new file; return its size."""
     descriptor = spares.open(folder / "new.part")
     size = os.fstat(descriptor).st_size
@@ -53,7 +53,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_large_file_is_used_again_once(spares: Spares, tmp_path: Path) -> None:
+def test_a_large_file_is_used_again_once(spares: ReusableStageFiles, tmp_path: Path) -> None:
     spares.keep(file(tmp_path, "a"))
     assert names(tmp_path) == ["a.spare"]
     assert reopened(spares, tmp_path) == LEAST_BYTES
@@ -61,12 +61,12 @@ def test_a_large_file_is_used_again_once(spares: Spares, tmp_path: Path) -> None
     assert reopened(spares, tmp_path) == 0
 
 
-def test_a_small_file_is_removed(spares: Spares, tmp_path: Path) -> None:
+def test_a_small_file_is_removed(spares: ReusableStageFiles, tmp_path: Path) -> None:
     spares.keep(file(tmp_path, "a", LEAST_BYTES - 1))
     assert names(tmp_path) == []
 
 
-def test_together_they_take_no_more_than_a_limit(spares: Spares, tmp_path: Path) -> None:
+def test_together_they_take_no_more_than_a_limit(spares: ReusableStageFiles, tmp_path: Path) -> None:
     spares.keep(file(tmp_path, "a", MOST_BYTES - LEAST_BYTES))
     spares.keep(file(tmp_path, "b", LEAST_BYTES + 1))
     assert names(tmp_path) == ["a.spare"]
@@ -75,7 +75,7 @@ def test_together_they_take_no_more_than_a_limit(spares: Spares, tmp_path: Path)
 
 
 def test_none_is_kept_where_the_disk_is_filling_up(
-    spares: Spares, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spares: ReusableStageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 4 * LEAST_BYTES
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
@@ -86,7 +86,7 @@ def test_none_is_kept_where_the_disk_is_filling_up(
     assert shutil.disk_usage(tmp_path).free == free
 
 
-def test_they_go_after_a_while(spares: Spares, tmp_path: Path, clock: Clock) -> None:
+def test_they_go_after_a_while(spares: ReusableStageFiles, tmp_path: Path, clock: Clock) -> None:
     spares.keep(file(tmp_path, "a"))
     clock.now += 1
     spares.keep(file(tmp_path, "b"))
@@ -97,7 +97,7 @@ def test_they_go_after_a_while(spares: Spares, tmp_path: Path, clock: Clock) -> 
     assert reopened(spares, tmp_path) == 0
 
 
-def test_one_that_somebody_removed_does_no_harm(spares: Spares, tmp_path: Path) -> None:
+def test_one_that_somebody_removed_does_no_harm(spares: ReusableStageFiles, tmp_path: Path) -> None:
     spares.keep(file(tmp_path, "a"))
     (tmp_path / "a.spare").unlink()
     assert reopened(spares, tmp_path) == 0
@@ -119,7 +119,7 @@ def stage_of(stages: Stages, data: bytes) -> Stage:
 
 @pytest.fixture
 def stages(tmp_path: Path) -> Stages:
-    return Stages(tmp_path / "stages", Space(0), now=0.0)
+    return Stages(tmp_path / "stages", StageSpace(0), now=0.0)
 
 
 def test_a_stage_in_the_file_of_another_holds_its_own_rows_alone(stages: Stages) -> None:
@@ -153,7 +153,7 @@ def test_a_restart_finds_whole_stages_and_no_spare_files(stages: Stages) -> None
     whole.finish()
     gone.finish()
     gone.release()
-    again = Stages(stages.folder, Space(0), now=0.0)
+    again = Stages(stages.folder, StageSpace(0), now=0.0)
     assert [path.suffix for path in stages.folder.iterdir()] == [".stage"]
     assert whole.id in again
 

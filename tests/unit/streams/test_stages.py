@@ -18,7 +18,7 @@ import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, RefusedError, TransportError, UsageError
 from aeron_spark.streams import stages as stages_module
-from aeron_spark.streams.stage_files import Space
+from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import FILE_BYTES, Stage, StageRef, Stages, by_partition
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import StagedGroup, StagedValues, encode_group_item, encode_values_item
@@ -38,12 +38,12 @@ REF_OF_DATA = (10, len(DATA), zlib.crc32(DATA))
 
 
 @pytest.fixture
-def space() -> Space:
-    return Space(1 << 20)
+def space() -> StageSpace:
+    return StageSpace(1 << 20)
 
 
 @pytest.fixture
-def stages(tmp_path: Path, space: Space) -> Stages:
+def stages(tmp_path: Path, space: StageSpace) -> Stages:
     return Stages(tmp_path / "stages", space, now=0.0)
 
 
@@ -121,7 +121,7 @@ def test_a_stage_that_is_not_whole_is_no_stage(stages: Stages) -> None:
         stage.append(b"x", 0.0)
 
 
-def test_a_discarded_stage_is_gone(stages: Stages, space: Space) -> None:
+def test_a_discarded_stage_is_gone(stages: Stages, space: StageSpace) -> None:
     for stage in (opened(stages), staged(stages)):
         stage.discard()
         stage.discard()
@@ -144,7 +144,7 @@ def test_a_commit_names_exactly_what_was_staged(stages: Stages, change: dict[str
         stages.take(replace(ref, **change), 0.0)  # type: ignore[arg-type]
 
 
-def test_what_is_not_right_is_refused_when_it_is_finished(stages: Stages, space: Space) -> None:
+def test_what_is_not_right_is_refused_when_it_is_finished(stages: Stages, space: StageSpace) -> None:
     for length in range(1, len(DATA)):
         if length == len(items_of(*VALUES)):
             continue
@@ -156,7 +156,7 @@ def test_what_is_not_right_is_refused_when_it_is_finished(stages: Stages, space:
 
 
 def test_a_value_no_message_can_hold_is_refused_before_the_commit(tmp_path: Path) -> None:
-    stages = Stages(tmp_path / "s", Space(0), now=0.0, most_value_bytes=5)
+    stages = Stages(tmp_path / "s", StageSpace(0), now=0.0, most_value_bytes=5)
     staged(stages)
     stage = opened(stages)
     stage.append(items_of(b"123456"), 0.0)
@@ -165,7 +165,7 @@ def test_a_value_no_message_can_hold_is_refused_before_the_commit(tmp_path: Path
 
 
 def test_the_room_for_stages_is_bounded(tmp_path: Path) -> None:
-    space = Space(2 * FILE_BYTES + 1000)
+    space = StageSpace(2 * FILE_BYTES + 1000)
     one, two = Stages(tmp_path / "a", space, now=0.0), Stages(tmp_path / "b", space, now=0.0)
     first, second = opened(one), opened(two)
     second.append(bytes(400), 0.0)
@@ -180,7 +180,7 @@ def test_the_room_for_stages_is_bounded(tmp_path: Path) -> None:
     assert space.taken == 0
 
 
-def test_abandoned_stages_expire_and_free_their_space(stages: Stages, space: Space) -> None:
+def test_abandoned_stages_expire_and_free_their_space(stages: Stages, space: StageSpace) -> None:
     abandoned, growing, whole = opened(stages), opened(stages), staged(stages)
     growing.append(DATA, 3000.0)
     stages.take(whole.ref, 3000.0)
@@ -205,7 +205,7 @@ def test_the_order_of_a_commit_is_partition_and_task(stages: Stages) -> None:
     assert found == {0: [made[3], made[1]], 1: [made[2], made[0], made[4]]}
 
 
-def test_whole_stages_are_found_after_a_restart(tmp_path: Path, space: Space) -> None:
+def test_whole_stages_are_found_after_a_restart(tmp_path: Path, space: StageSpace) -> None:
     folder = tmp_path / "stages"
     before = Stages(folder, space, now=0.0)
     whole, half = staged(before, 4, 2, 3), opened(before)
@@ -230,7 +230,7 @@ def test_a_file_under_another_stages_name_is_removed(stages: Stages) -> None:
     stage = staged(stages)
     stage.path.rename(stage.path.with_stem("0" * 32))
     stages.close()
-    assert len(Stages(stages.folder, Space(0), now=0.0)) == 0
+    assert len(Stages(stages.folder, StageSpace(0), now=0.0)) == 0
     assert files(stages) == []
 
 
@@ -242,14 +242,14 @@ def test_a_stage_changed_on_the_disk_is_noticed_after_a_restart(stages: Stages, 
         changed = bytearray(data)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)
-        again = Stages(stages.folder, Space(0), now=0.0)
+        again = Stages(stages.folder, StageSpace(0), now=0.0)
         zeros = stage.begin - 1 - len(bytes(data[: stage.begin]).rstrip(b"\0"))
         if stage.begin - 1 - zeros <= bit // 8 < stage.begin:
             continue  # padding before the items
         with pytest.raises((RefusedError, DataFormatError)):
             again.take(ref, 0.0)
     path.write_bytes(data)
-    assert read(Stages(stages.folder, Space(0), now=0.0).take(ref, 0.0)) == [VALUES, (7, b"p" * 50)]
+    assert read(Stages(stages.folder, StageSpace(0), now=0.0).take(ref, 0.0)) == [VALUES, (7, b"p" * 50)]
 
 
 def test_a_stage_cut_short_on_the_disk_is_never_committed(stages: Stages) -> None:
@@ -259,11 +259,11 @@ def test_a_stage_cut_short_on_the_disk_is_never_committed(stages: Stages) -> Non
     for length in range(len(data)):
         path.write_bytes(data[:length])
         with pytest.raises((RefusedError, DataFormatError)):
-            Stages(stages.folder, Space(0), now=0.0).take(ref, 0.0)
+            Stages(stages.folder, StageSpace(0), now=0.0).take(ref, 0.0)
 
 
 def test_a_full_disk_fails_the_stage_and_removes_it(
-    stages: Stages, space: Space, monkeypatch: pytest.MonkeyPatch
+    stages: Stages, space: StageSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = opened(stages)
 
@@ -294,10 +294,10 @@ CHILD = """
 import resource, sys
 from pathlib import Path
 from aeron_spark.errors import TransportError
-from aeron_spark.streams.stage_files import Space
+from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stages import Stages
 folder, limit = Path(sys.argv[1]), int(sys.argv[2])
-space = Space(0)
+space = StageSpace(0)
 stages = Stages(folder, space, now=0.0)
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
@@ -345,15 +345,15 @@ def test_synced_where_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
     fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda *given: (calls.append("sync"), fsync(*given))[1])
     monkeypatch.setattr(Path, "rename", lambda *given: (calls.append("rename"), rename(*given))[1])
-    staged(Stages(tmp_path / "synced", Space(0), now=0.0, sync=True))
+    staged(Stages(tmp_path / "synced", StageSpace(0), now=0.0, sync=True))
     assert calls == ["sync", "rename", "sync"]
-    staged(Stages(tmp_path / "not", Space(0), now=0.0))
+    staged(Stages(tmp_path / "not", StageSpace(0), now=0.0))
     assert calls == ["sync", "rename", "sync", "rename"]
 
 
 def test_a_stage_that_expires_while_it_is_written_to(tmp_path: Path) -> None:
     """Whatever comes first, nothing is written to a file that is closed, and all room comes back."""
-    space = Space(0)
+    space = StageSpace(0)
     stages = Stages(tmp_path / "stages", space, now=0.0)
 
     def write(stage: Stage) -> None:
@@ -374,8 +374,8 @@ def test_a_stage_that_expires_while_it_is_written_to(tmp_path: Path) -> None:
 def test_where_no_stage_can_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TransportError, match="cannot be written"):
-        Stages(tmp_path / "file", Space(0), now=0.0)
-    stages = Stages(tmp_path / "stages", Space(0), now=0.0)
+        Stages(tmp_path / "file", StageSpace(0), now=0.0)
+    stages = Stages(tmp_path / "stages", StageSpace(0), now=0.0)
     stage = staged(stages)
     stage.path.unlink()
     with pytest.raises(TransportError, match="cannot be read"):

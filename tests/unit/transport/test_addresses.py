@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.transport.addresses import Endpoint, canonical_host, canonical_interface, ip_of
+from aeron_spark.transport.addresses import HostPort, canonical_host, canonical_interface, ip_of
 
 
 @pytest.mark.parametrize(
     ("text", "endpoint", "canonical"),
     [
-        ("localhost:00001", Endpoint("127.0.0.1", 1), "127.0.0.1:1"),
-        ("10.0.0.1:65535", Endpoint("10.0.0.1", 65535), "10.0.0.1:65535"),
-        ("Host_1.Example.:0", Endpoint("host_1.example", 0), "host_1.example:0"),
-        ("[0:0::1]:8", Endpoint("::1", 8), "[::1]:8"),
-        ("[::FFFF:a00:1]:8", Endpoint("10.0.0.1", 8), "10.0.0.1:8"),
-        ("[FE80::1%Lo]:8", Endpoint("fe80::1%Lo", 8), "[fe80::1%Lo]:8"),
+        ("localhost:00001", HostPort("127.0.0.1", 1), "127.0.0.1:1"),
+        ("10.0.0.1:65535", HostPort("10.0.0.1", 65535), "10.0.0.1:65535"),
+        ("Host_1.Example.:0", HostPort("host_1.example", 0), "host_1.example:0"),
+        ("[0:0::1]:8", HostPort("::1", 8), "[::1]:8"),
+        ("[::FFFF:a00:1]:8", HostPort("10.0.0.1", 8), "10.0.0.1:8"),
+        ("[FE80::1%Lo]:8", HostPort("fe80::1%Lo", 8), "[fe80::1%Lo]:8"),
     ],
 )
-def test_an_endpoint_has_one_spelling(text: str, endpoint: Endpoint, canonical: str) -> None:
-    assert Endpoint.parse(text) == endpoint
+def test_an_endpoint_has_one_spelling(text: str, endpoint: HostPort, canonical: str) -> None:
+    assert HostPort.parse(text) == endpoint
     assert str(endpoint) == canonical
-    assert Endpoint.parse(canonical) == endpoint
+    assert HostPort.parse(canonical) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_an_endpoint_has_one_spelling(text: str, endpoint: Endpoint, canonical: 
 )  # fmt: skip
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(is|has) "):
-        Endpoint.parse(text)
+        HostPort.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.api import Place
+from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import (
-    Address,
     ClientPorts,
+    EndpointAddress,
     client_ports,
     port_pair,
     server_address,
@@ -16,31 +16,31 @@ from aeron_spark.transport.endpoint_channels import (
 )
 
 
-def places(text: str, ports: tuple[int, int] | None = None) -> list[Place]:
+def places(text: str, ports: tuple[int, int] | None = None) -> list[ServerAddress]:
     return [address.place for address in server_addresses(text, ports)]
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("10.0.0.7:20121", Place("udp", "10.0.0.7", 20121, 20122)),
-        ("10.0.0.7:20121:30000", Place("udp", "10.0.0.7", 20121, 30000)),
-        ("Feeds.Example:1", Place("udp", "feeds.example", 1, 2)),
-        ("[::1]:20121", Place("udp", "::1", 20121, 20122)),
-        ("[0:0::1]:20121:7", Place("udp", "::1", 20121, 7)),
-        ("[::ffff:10.0.0.7]:20121", Place("udp", "10.0.0.7", 20121, 20122)),
-        ("localhost:20121", Place("udp", "127.0.0.1", 20121, 20122)),
-        ("ipc:", Place("ipc")),
+        ("10.0.0.7:20121", ServerAddress("udp", "10.0.0.7", 20121, 20122)),
+        ("10.0.0.7:20121:30000", ServerAddress("udp", "10.0.0.7", 20121, 30000)),
+        ("Feeds.Example:1", ServerAddress("udp", "feeds.example", 1, 2)),
+        ("[::1]:20121", ServerAddress("udp", "::1", 20121, 20122)),
+        ("[0:0::1]:20121:7", ServerAddress("udp", "::1", 20121, 7)),
+        ("[::ffff:10.0.0.7]:20121", ServerAddress("udp", "10.0.0.7", 20121, 20122)),
+        ("localhost:20121", ServerAddress("udp", "127.0.0.1", 20121, 20122)),
+        ("ipc:", ServerAddress("ipc")),
     ],
 )
-def test_an_address_is_a_place(text: str, place: Place) -> None:
+def test_an_address_is_a_place(text: str, place: ServerAddress) -> None:
     assert places(text) == [place]
-    assert server_address(text) == Address(place)
+    assert server_address(text) == EndpointAddress(place)
 
 
 def test_the_wildcard_is_one_socket_for_both_families() -> None:
-    assert places("*:20121") == [Place("udp", "::", 20121, 20122)]
-    assert places("0.0.0.0:20121") == [Place("udp", "0.0.0.0", 20121, 20122)]
+    assert places("*:20121") == [ServerAddress("udp", "::", 20121, 20122)]
+    assert places("0.0.0.0:20121") == [ServerAddress("udp", "0.0.0.0", 20121, 20122)]
 
 
 @pytest.mark.parametrize("text", ["*:20121", "0.0.0.0:20121", "[::]:20121"])
@@ -50,7 +50,7 @@ def test_a_wildcard_is_no_address_to_connect_to(text: str) -> None:
 
 
 def test_shared_memory_may_name_its_media_driver() -> None:
-    assert server_address("ipc:/dev/shm/x") == Address(Place("ipc"), "/dev/shm/x")
+    assert server_address("ipc:/dev/shm/x") == EndpointAddress(ServerAddress("ipc"), "/dev/shm/x")
     assert server_address("ipc:").is_ipc
 
 
@@ -60,8 +60,8 @@ def test_several_addresses_are_separated_by_commas() -> None:
 
 def test_ports_stand_in_where_an_address_names_none() -> None:
     assert places("10.0.0.7,[::1]:1", (2000, 2005)) == [
-        Place("udp", "10.0.0.7", 2000, 2005),
-        Place("udp", "::1", 1, 2),
+        ServerAddress("udp", "10.0.0.7", 2000, 2005),
+        ServerAddress("udp", "::1", 1, 2),
     ]
     with pytest.raises(OptionError, match="has no port"):
         places("10.0.0.7")

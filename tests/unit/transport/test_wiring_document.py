@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.transport import endpoint_channels
-from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, DuologueIds, Place, Wishes
+from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelSettings, LinkIds, ServerAddress
 
 PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
-PLACE, WISHES = Place("udp", "192.0.2.1", 20121, 20122), Wishes()
-IDS = DuologueIds(1610612737, 1_000_001, 1610612738, 1_000_002)
-MDC = DuologueIds(1610612737, 1_000_001, 1610612738, 1_000_002, 20200)
+PLACE, WISHES = ServerAddress("udp", "192.0.2.1", 20121, 20122), ChannelSettings()
+IDS = LinkIds(1610612737, 1_000_001, 1610612738, 1_000_002)
+MDC = LinkIds(1610612737, 1_000_001, 1610612738, 1_000_002, 20200)
 WAYS = {
     "handshake, to the server": (
         endpoint_channels.handshake_out(PLACE, None, 17, 4242, WISHES), endpoint_channels.handshake_in(PLACE, WISHES)),
     "handshake, to the client": (
         endpoint_channels.response_out(PLACE, 35, 4343, WISHES), endpoint_channels.response_in(PLACE, None, WISHES)),
     "duologue, to the server": (
-        endpoint_channels.dialed_out(PLACE, None, IDS, WISHES, 18), endpoint_channels.duologue_in(PLACE, IDS, WISHES)),
+        endpoint_channels.client_link_out(PLACE, None, IDS, WISHES, 18), endpoint_channels.link_in(PLACE, IDS, WISHES)),
     "duologue, to the client": (
-        endpoint_channels.duologue_out(PLACE, IDS, 35, WISHES), endpoint_channels.dialed_in(PLACE, None, IDS, WISHES)),
+        endpoint_channels.link_out(PLACE, IDS, 35, WISHES), endpoint_channels.client_link_in(PLACE, None, IDS, WISHES)),
     "the same with `duologue=mdc`": (
-        endpoint_channels.duologue_out(PLACE, MDC, 35, WISHES), endpoint_channels.dialed_in(PLACE, None, MDC, WISHES)),
+        endpoint_channels.link_out(PLACE, MDC, 35, WISHES), endpoint_channels.client_link_in(PLACE, None, MDC, WISHES)),
 }  # fmt: skip
 
 
@@ -37,20 +37,20 @@ def test_a_way_has_the_channels_on_the_page(way: str) -> None:
 
 def test_the_handshakes_stream_is_on_the_page() -> None:
     assert f"`{HANDSHAKE_STREAM_ID:#010x}`" in PAGE.read_text()
-    assert f"it has the stream `{endpoint_channels.answers_stream(Place('ipc')):#010x}`" in PAGE.read_text()
-    assert endpoint_channels.answers_stream(PLACE) == HANDSHAKE_STREAM_ID
+    assert f"it has the stream `{endpoint_channels.response_stream(ServerAddress('ipc')):#010x}`" in PAGE.read_text()
+    assert endpoint_channels.response_stream(PLACE) == HANDSHAKE_STREAM_ID
 
 
 def test_over_ipc_only_the_handshakes_way_to_the_client_has_a_mode() -> None:
-    ipc = Place("ipc")
+    ipc = ServerAddress("ipc")
     with_mode = [
         endpoint_channels.response_out(ipc, 35, 4343, WISHES),
         endpoint_channels.response_in(ipc, None, WISHES),
     ]
     without = [
         endpoint_channels.handshake_out(ipc, None, 17, 4242, WISHES), endpoint_channels.handshake_in(ipc, WISHES),
-        endpoint_channels.dialed_out(ipc, None, IDS, WISHES, 18), endpoint_channels.duologue_in(ipc, IDS, WISHES),
-        endpoint_channels.duologue_out(ipc, IDS, 35, WISHES), endpoint_channels.dialed_in(ipc, None, IDS, WISHES),
+        endpoint_channels.client_link_out(ipc, None, IDS, WISHES, 18), endpoint_channels.link_in(ipc, IDS, WISHES),
+        endpoint_channels.link_out(ipc, IDS, 35, WISHES), endpoint_channels.client_link_in(ipc, None, IDS, WISHES),
     ]  # fmt: skip
     assert all("control-mode=response" in channel for channel in with_mode)
     assert not any("control-mode" in channel for channel in without)
