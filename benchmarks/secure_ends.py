@@ -64,7 +64,7 @@ class Copying:
 
 def open_bare(connection: Connection) -> None:
     """Take frames that are not enciphered, too."""
-    link = connection.carrier.link
+    link = connection.sender.link
     assert link is not None
     direction = link.opening._direction
     direction.cipher = Copying(direction.cipher)  # type: ignore[assignment]
@@ -72,7 +72,7 @@ def open_bare(connection: Connection) -> None:
 
 def seal_bare(connection: Connection) -> None:
     """Encipher nothing any more; the other end must take that by now."""
-    link = connection.carrier.link
+    link = connection.sender.link
     assert link is not None
     direction = link._sealing._direction
     direction.cipher = Copying(direction.cipher)  # type: ignore[assignment]

@@ -11,7 +11,6 @@ from typing import Final
 from aeron_spark.client.attempt import Attempt
 from aeron_spark.client.judge import ServerKeyVerifier
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.carrier import closed_here
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.connection.home import PeerInfo
@@ -30,6 +29,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_handshake import ClientHandshake
+from aeron_spark.protocol.connection_machine import closed_here
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
 from aeron_spark.protocol.type_comparison import type_digests
 from aeron_spark.transport.api import ClientTransport, DriverLost, Inbox, TransportEvent
@@ -86,7 +86,7 @@ class Steering(Runtime):
         """Connect, until ``by``; None: until closed. One who left to reconnect does not go on trying after ``by``."""
         self._stopped, self._stops_when_late = None, reconnecting
         if self._connection is not None:
-            self._connection.carrier.refuse(None)
+            self._connection.sender.refuse(None)
         if self._connection is not None and self._connection.connected:
             if not self._connected.done():  # it may have come back between the question and this
                 self._connected.set_result(self._connection)
@@ -115,7 +115,7 @@ class Steering(Runtime):
 
     def _other_work(self, now: float) -> bool:
         for due, connection, keep in self._closing[:]:
-            if connection.carrier.quiet or now >= due:
+            if connection.sender.is_idle or now >= due:
                 self._closing.remove((due, connection, keep))
                 self._leave_now(connection, keep, now)
         if self._attempt is None and self._connect_by is not None and now >= self._connect_by:
@@ -175,7 +175,7 @@ class Steering(Runtime):
                 tag=self._client_settings.tag,
                 types=type_digests(self._types),
                 ticket=self._ticket,
-                received=0 if owner is None else owner.carrier.session.received,
+                received=0 if owner is None else owner.machine.session.received,
             ),
             server=str(self._server),
             psk=self._client_settings.psk,
@@ -189,7 +189,7 @@ class Steering(Runtime):
         if link is not None:
             if link.token not in self._links and not self._accepted(attempt, link, now):
                 return False
-            received = self._links[link.token][0].carrier.session.received
+            received = self._links[link.token][0].machine.session.received
         soon = attempt.step(now, received)
         if attempt.error is not None:
             self._attempt_failed(attempt.error, now, put_off=attempt.put_off, for_good=attempt.refused_for_good)
@@ -237,9 +237,8 @@ class Steering(Runtime):
                 self._finish(self._connection, lost)
             self._connection, self._candidate, self._told_gone = connection, None, False
         self._link = link
-        link.expiry.observe(True, now)
         try:
-            connection.carrier.attach(link, received, now)
+            connection.sender.attach(link, received, now)
         except AeronSparkError as error:
             self._over(connection, error)
             return
@@ -252,7 +251,7 @@ class Steering(Runtime):
             self.tell("connect" if first else "resume", connection)
 
         connection.in_order(tell)
-        connection.carrier.flush()
+        connection.sender.flush()
         if not self._connected.done():
             self._connected.set_result(connection)
 
@@ -305,7 +304,7 @@ class Steering(Runtime):
         self._stopped = stopped = error.with_what(error.what)
         stopped.remedy = f"{error.remedy.rstrip('.')}. {CONNECT_AGAIN}" if error.remedy else CONNECT_AGAIN
         if self._connection is not None:
-            self._connection.carrier.refuse(stopped)
+            self._connection.sender.refuse(stopped)
 
     def _stop_unless_connected(self, error: AeronSparkError) -> None:
         """Stop with ``error``; a client that is connected, or has stopped already, is left unchanged."""
@@ -398,7 +397,7 @@ class Steering(Runtime):
             self._stop_trying(why)
 
     def _let_go(self, connection: Connection, now: float) -> None:
-        connection.carrier.detach(now)
+        connection.sender.detach(now)
         if self._link is not None:
             self._drop(self._link)
             self._link = None

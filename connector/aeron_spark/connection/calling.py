@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from aeron_spark.connection.carrier import Carrier
 from aeron_spark.connection.home import ConnectionOwner
 from aeron_spark.connection.listeners import LOG
 from aeron_spark.errors import AeronSparkError, OptionError
@@ -42,24 +42,18 @@ class Calling:
     """``send`` sends a record, whatever its size."""
 
     def __init__(
-        self,
-        carrier: Carrier,
-        home: ConnectionOwner,
-        permit: Permit,
-        send: Send,
-        report: Callable[[BaseException], None],
-        number: int,
-        label: Callable[[], str],
-    ) -> None:
+        self, state_lock: threading.RLock, home: ConnectionOwner, permit: Permit, send: Send,
+        report: Callable[[BaseException], None], number: int, label: Callable[[], str],
+    ) -> None:  # fmt: skip
         settings = home.settings
-        self._carrier = carrier
+        self._state_lock = state_lock
         self._home = home
         self._send = send
         self._report = report
         self._number = number
         self._label = label
         self.objects = ConnectionObjects(home.objects, self._invoke, max_objects=settings.max_objects)
-        self.references = LockedReferences(self.objects, carrier)
+        self.references = LockedReferences(self.objects, state_lock)
         self.calls = Calls(home.types, self.objects, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
             home.types, self.objects, home.errors, permit=permit, max_running=settings.max_running
@@ -79,12 +73,12 @@ class Calling:
         if not isinstance(target, int):
             raise OptionError(f"{proxy!r} is a global object, which its own side ends", remedy="Leave it")
         self._request(RecordKind.OBJECT, Delete(target), CALL_TIMEOUT if timeout is None else timeout)
-        with self._carrier.lock:
+        with self._state_lock:
             self.objects.ended_there(target)
 
     def end(self, value: object) -> bool:
         """End our own object for the peer; whether it was one."""
-        with self._carrier.lock:
+        with self._state_lock:
             number = self.objects.end(value)
             if number is None:
                 return False
@@ -94,7 +88,7 @@ class Calling:
 
     def asked(self, kind: int, payload: Buffer) -> None:
         """The peer calls, or asks for an object."""
-        with self._carrier.lock:
+        with self._state_lock:
             taken = (
                 self.dispatcher.call(payload) if kind == RecordKind.CALL else self.dispatcher.object_request(payload)
             )
@@ -108,7 +102,7 @@ class Calling:
 
     def answered(self, payload: Buffer) -> None:
         """The peer answers."""
-        with self._carrier.lock:
+        with self._state_lock:
             ended = self.calls.answer(payload)
         if ended is not None:
             _finish(ended)
@@ -117,14 +111,14 @@ class Calling:
         """End the calls whose time is over."""
         deadline = self.calls.deadline()
         if deadline is not None and deadline <= now:
-            with self._carrier.lock:
+            with self._state_lock:
                 over = self.calls.expired(now)
             for ended in over:
                 _finish(ended)
 
     def close(self, reason: str) -> None:
         """End every call and every object."""
-        with self._carrier.lock:
+        with self._state_lock:
             over = self.calls.close(reason)
             self.objects.close()
         for ended in over:
@@ -136,7 +130,7 @@ class Calling:
     ) -> Any:  # fmt: skip
         call = Call(target, method, args, kwargs)
         if mode is Mode.ONE_WAY:
-            with self._carrier.lock:
+            with self._state_lock:
                 record = self.calls.one_way(call)
             self._send(RecordKind.CALL, record, self._until(None))
             return None
@@ -144,7 +138,7 @@ class Calling:
 
     def _request(self, kind: int, request: Request, timeout: float | None) -> Any:
         waiter: Future[Any] = Future()
-        with self._carrier.lock:
+        with self._state_lock:
             record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
         try:
             self._send(kind, record, self._until(timeout))
@@ -152,7 +146,7 @@ class Calling:
             within = timeout + GRACE if timeout else None
             return result_within(waiter, within, f"the answer to {named(request)}", remedy=STUCK)
         except BaseException:
-            with self._carrier.lock:
+            with self._state_lock:
                 self.calls.withdraw(waiter)
             raise
 
@@ -161,7 +155,7 @@ class Calling:
 
     def _run(self, invocation: Invocation) -> None:
         outcome = invocation.run()
-        with self._carrier.lock:
+        with self._state_lock:
             answer = self.dispatcher.finish(invocation, outcome)
         if outcome.error is not None:
             self._failed(invocation, outcome.error)
@@ -185,18 +179,18 @@ class Calling:
 class LockedReferences:
     """The objects of a connection for whoever encodes and decodes without its lock."""
 
-    def __init__(self, objects: ConnectionObjects, carrier: Carrier) -> None:
+    def __init__(self, objects: ConnectionObjects, state_lock: threading.RLock) -> None:
         self._objects = objects
-        self._lock = carrier.lock
+        self._state_lock = state_lock
 
     def refer(self, value: object) -> Reference | None:
         """As ``ConnectionObjects``."""
-        with self._lock:
+        with self._state_lock:
             return self._objects.refer(value)
 
     def resolve(self, reference: Reference) -> object:
         """As ``ConnectionObjects``."""
-        with self._lock:
+        with self._state_lock:
             return self._objects.resolve(reference)
 
 

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.connection.calling import GRACE, STUCK, Calling
-from aeron_spark.connection.carrier import NUMBER_BYTES, Carrier
-from aeron_spark.connection.deliveries import Deliveries
+from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.home import ConnectionOwner, PeerInfo
-from aeron_spark.connection.lanes import SerialExecutor
+from aeron_spark.connection.inbound import Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
-from aeron_spark.connection.streaming import Streaming, content_of
-from aeron_spark.connection.waiters import Waiters
+from aeron_spark.connection.spill import content_of
+from aeron_spark.connection.streaming import Streaming
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
-from aeron_spark.protocol.frames import Record, RecordKind
-from aeron_spark.protocol.liveness import Liveness, Pings
+from aeron_spark.protocol.connection_machine import (
+    NUMBER_BYTES,
+    ConfirmDelivery,
+    ConnectionMachine,
+    Deliver,
+    Effect,
+    EndConnection,
+    LinkExpired,
+    PeerClosed,
+    ResolvePing,
+    SendFrame,
+    TakeRequest,
+    TakeResponse,
+    TakeTransferRecord,
+)
+from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
-from aeron_spark.protocol.session import Session
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.waiting import result_within
 
 BATCH: Final = 2_000  # small messages encoded at a time by send_many
 BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
-MESSAGES_ALONE: Final = frozenset((RecordKind.MESSAGE,))
-MESSAGES: Final = frozenset((RecordKind.MESSAGE, RecordKind.MESSAGE_ACK_WANTED))
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
 
 
@@ -47,23 +59,24 @@ class Connection:
         self.data: dict[str, Any] = {}
         self.home = home
         self.tampered: list[float] = []  # when frames failed their authentication, of late
-        self.carrier = Carrier(
-            Session(settings.session, time.monotonic()), lambda: self.label, lambda: home.request_flush(self)
-        )
-        self._pings = Pings(settings.times.ping_seconds)
-        self._round_trips = Waiters()
+        self.state_lock = threading.RLock()
+        self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
+        self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: home.request_flush(self))
+        self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self._listeners: Listeners[Callable[[Any], object]] = Listeners()
         self._goodbyes: list[Callable[[Connection], object]] = []
-        self._lane = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
+        self._delivering = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
         self._assembling = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
         self._calling = Calling(
-            self.carrier, home, lambda target, method: home.permitted(self, target, method), self._send_record,
+            self.state_lock, home, lambda target, method: home.permitted(self, target, method), self._send_record,
             self._report, number, lambda: self.label,
         )  # fmt: skip
-        self._streaming = Streaming(self.carrier, home, self._assembling, self._stream_came, self._report)
+        self._streaming = Streaming(
+            self.sender, self.machine.session, home, self._assembling, self._stream_came, self._report
+        )
         types, objects = home.types, self._calling.references
         self._deliveries = Deliveries(
-            self.carrier, self._lane, lambda data: types.decode(data, objects),
+            self.sender, self.state_lock, self._delivering, lambda data: types.decode(data, objects),
             lambda type_id, body: types.decode_body(type_id, body, objects), self._hand, self._report,
         )  # fmt: skip
 
@@ -100,22 +113,22 @@ class Connection:
     @property
     def max_message(self) -> int:
         """Bytes of the longest message that is sent in one piece; longer ones are streamed in chunks."""
-        return self.carrier.session.limits.max_record_bytes - TYPE_ID.size
+        return self.machine.session.limits.max_record_bytes - TYPE_ID.size
 
     @property
     def connected(self) -> bool:
         """Whether a duologue carries the connection now."""
-        return self.carrier.attached
+        return self.machine.attached
 
     @property
     def closed(self) -> bool:
         """Whether it is over for good."""
-        return self.carrier.ended is not None
+        return self.machine.error is not None
 
     @property
     def last_result(self) -> OfferResult | None:
         """Why Aeron did not take the last frame that was offered; None if it did."""
-        return self.carrier.last_result
+        return self.sender.last_result
 
     @property
     def label(self) -> str:
@@ -134,15 +147,15 @@ class Connection:
         """
         seconds = self._seconds(timeout)
         if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
-            self.carrier.push(RecordKind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
+            self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
             return
         encoded = self.home.types.encode(message, self._calling.references)
-        if encoded.size + NUMBER_BYTES <= self.carrier.session.limits.max_record_bytes:
+        if encoded.size + NUMBER_BYTES <= self.machine.session.limits.max_record_bytes:
             data = b"".join(encoded.parts())
             if acknowledge:
                 self._deliveries.send(data, seconds, self.label)
             else:
-                self.carrier.push(RecordKind.MESSAGE, data, time.monotonic() + seconds)
+                self.sender.push(RecordKind.MESSAGE, data, time.monotonic() + seconds)
             return
         acknowledged = (lambda: self._deliveries.send(b"", seconds, self.label)) if acknowledge else None
         self._streaming.send_message(encoded, seconds, acknowledged)
@@ -150,7 +163,7 @@ class Connection:
     def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send many messages, many to a frame: the fast way for small ones. Raises as ``send`` does."""
         seconds = self._seconds(timeout)
-        most = self.carrier.session.limits.max_record_bytes
+        most = self.machine.session.limits.max_record_bytes
         encode, objects = self.home.types.encode, self._calling.references
         for first in range(0, len(messages), BATCH):
             some = messages[first : first + BATCH]
@@ -161,7 +174,7 @@ class Connection:
                 for one in some:
                     self.send(one, timeout=timeout)
             else:
-                self.carrier.push_many(RecordKind.MESSAGE, payloads, time.monotonic() + seconds)
+                self.sender.push_many(RecordKind.MESSAGE, payloads, time.monotonic() + seconds)
 
     def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
         """Send a file, read as it goes; the peer's listeners for ReceivedFile get it. Raises as ``send`` does."""
@@ -169,7 +182,7 @@ class Connection:
 
     def on_message(self, kind: type, listener: Callable[[Any], object]) -> None:
         """Have ``listener(message)`` called for each message of this class or a subclass; ``object`` for all."""
-        with self.carrier.lock:
+        with self.state_lock:
             self._listeners.add(kind, listener)
 
     def on_disconnect(self, listener: Callable[[Connection], object]) -> Callable[[Connection], object]:
@@ -179,12 +192,12 @@ class Connection:
 
     def register(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
         """Let this peer call the listed methods of ``value``; return the number by which it does."""
-        with self.carrier.lock:
+        with self.state_lock:
             return self._calling.objects.register(value, methods, number)
 
     def serve(self, value: object, methods: Iterable[str], number: int) -> None:
         """As ``register``, for what the endpoint itself offers on every connection; it counts as no object."""
-        with self.carrier.lock:
+        with self.state_lock:
             self._calling.objects.register(value, methods, number, origin=Origin.SERVICE)
 
     def unregister(self, value: object) -> bool:
@@ -193,7 +206,7 @@ class Connection:
 
     def remote(self, target: str | int) -> Proxy:
         """A stand-in for the peer's object of this name or number. Nobody is asked: a wrong one fails when called."""
-        with self.carrier.lock:
+        with self.state_lock:
             return self._calling.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
@@ -210,17 +223,18 @@ class Connection:
         Raises WaitTimeout without an answer in time, ConnectError while no duologue is there.
         """
         seconds = self.home.settings.times.ping_seconds if timeout is None else timeout
-        with self.carrier.lock:
-            self.carrier.check()
+        waiter: Future[float] = Future()
+        with self.state_lock:
+            self.machine.check()
             if not self.connected:
                 raise ConnectError(f"{self.label} is away", remedy="It is being made anew; try again")
-            number = self._pings.start(time.monotonic(), seconds)
+            number = self.machine.start_ping(seconds, time.monotonic())
             if number is None:
                 raise UsageError("too many pings wait for their answer", remedy="Wait for some of them")
-            waiter = self._round_trips.add(number)
-        self.carrier.say(RecordKind.PING, number.to_bytes(NUMBER_BYTES, "big"))
+            self._ping_waiters[number] = waiter
+        self.sender.flush()
         # the event loop ends it at its deadline, and ``end`` where there is no event loop any more
-        return float(result_within(waiter, seconds + GRACE, f"the answer of {self.label} to a ping", remedy=STUCK))
+        return result_within(waiter, seconds + GRACE, f"the answer of {self.label} to a ping", remedy=STUCK)
 
     def close(self, *, keep_session: bool = False) -> None:
         """Close: what was sent goes out first, for some seconds at most. The peer is told at once.
@@ -231,28 +245,64 @@ class Connection:
 
     # What follows is for the endpoint it belongs to.
 
-    def arrived(self, link: LinkEnds, payload: memoryview, now: float) -> list[Record]:
-        """Take a frame; return OPEN and CLOSE records, which are the endpoint's. Raises as ``Carrier.arrived``."""
-        records = self.carrier.arrived(link, payload, now)
-        if not records:
-            return []
-        if {kind for kind, _, _ in records} == MESSAGES_ALONE:
-            self._messages(link, records)
-            return []
-        return self._sort(link, records, now)
+    def receive(self, link: LinkEnds, payload: memoryview, now: float) -> PeerClosed | None:
+        """Take a frame of the current link; return whether the peer closed the connection with it.
 
-    def tick(self, now: float) -> Liveness | None:
-        """Look after the time. Raises the session's error once it has waited for too long."""
+        Raises TamperedError or DataFormatError, and changes nothing, for one that the peer cannot have sent.
+        """
+        frame = decode(link.opening.open(payload))
+        with self.state_lock:
+            received = self.machine.receive(frame, now)
+            if received.made_room:
+                self.sender.room.notify_all()
+        if received.frame_due:
+            self.sender.flush()
+        closed: PeerClosed | None = None
+        for effect in received.effects:
+            if isinstance(effect, Deliver):
+                self._deliveries.messages(effect.messages)
+            elif isinstance(effect, PeerClosed):
+                closed = effect
+            else:
+                self._carry_out(effect)
+        if received.effects:
+            self._pause_source(link)
+        return closed
+
+    def tick(self, now: float) -> bool:
+        """Do what is due at ``now``; return whether the link was silent for longer than its expiry.
+
+        Raises the error with which the connection must be ended.
+        """
         self._calling.tick(now)
-        for number in self._pings.expire(now):
-            self._round_trips.fail(
-                number, WaitTimeout(f"no answer to a ping of {self.label} in time", remedy="Look at the network")
-            )
-        return self.carrier.tick(now)
+        link = self.sender.link
+        link_connected = link is not None and link.connected
+        with self.state_lock:
+            effects = self.machine.tick(link_connected, now)
+        expired, frame_due = False, self.sender.is_blocked
+        for effect in effects:
+            match effect:
+                case SendFrame():
+                    frame_due = True
+                case LinkExpired():
+                    expired = True
+                case EndConnection():
+                    raise effect.error
+                case _:
+                    self._carry_out(effect)
+        if frame_due:
+            self.sender.flush()
+        return expired
+
+    def is_due(self, now: float) -> bool:
+        """Whether :meth:`tick` may have something to do by ``now``."""
+        with self.state_lock:
+            deadline = self.machine.deadline()
+        return deadline is not None and deadline <= now
 
     def in_order(self, work: Callable[[], None]) -> None:
         """Run ``work`` after all listeners of what came before."""
-        self._lane.add(work)
+        self._delivering.submit(work)
 
     def say_goodbye(self) -> None:
         """Call those who listen for the end."""
@@ -264,18 +314,19 @@ class Connection:
 
     def end(self, error: AeronSparkError) -> None:
         """It is over for good: whoever waits hears ``error``, and what had arrived in parts is removed."""
-        self.carrier.end(error)
+        self.sender.close(error)
         self._calling.close(error.what)
         self._streaming.close()
-        with self.carrier.lock:
-            self._pings.cancel()
-        for waiters in (self._round_trips, self._deliveries.waiters):
-            waiters.fail_all(error)
+        self._deliveries.fail_all(error)
+        with self.state_lock:
+            waiters, self._ping_waiters = self._ping_waiters, {}
+        for waiter in waiters.values():
+            waiter.set_exception(error)
 
     @property
     def asks(self) -> bool:
         """Whether a ping or a call waits for its answer, or its deadline."""
-        return bool(self._pings.pending or len(self._calling.calls))
+        return bool(self.machine.pings or len(self._calling.calls))
 
     @property
     def held(self) -> dict[str, int]:
@@ -284,82 +335,70 @@ class Connection:
             "calls": len(self._calling.calls),
             "running": self._calling.dispatcher.running,
             "objects": len(self._calling.objects),
-            "pings": self._pings.pending,
+            "pings": self.machine.pings,
             "streams": len(self._streaming.assembly),
             "stream_bytes": self._streaming.assembly.held_bytes,
-            "buffered_bytes": self.carrier.session.buffered_bytes,
-            "acknowledgements": len(self._deliveries.waiters),
+            "buffered_bytes": self.machine.session.buffered_bytes,
+            "acknowledgements": len(self._deliveries),
         }
 
-    def _sort(self, link: LinkEnds, records: list[Record], now: float) -> list[Record]:
-        for_endpoint: list[Record] = []
-        messages: list[Record] = []
-        for record in records:
-            kind, _, payload = record
-            if kind in MESSAGES:
-                messages.append(record)
-                continue
-            if messages and kind == RecordKind.STREAM_FINISHED:
-                self._messages(link, messages)
-                messages = []
-            if kind == RecordKind.OPEN or kind == RecordKind.CLOSE:
-                for_endpoint.append(record)
-                continue
-            try:
-                self._take(kind, payload, now)
-            except AeronSparkError as error:  # of one record: the others are as good as before
-                self._report(error)
-        if messages:
-            self._messages(link, messages)
-        self._hold_up(link)
-        return for_endpoint
+    def _carry_out(self, effect: Effect) -> None:
+        try:
+            match effect:
+                case TakeRequest():
+                    self._calling.asked(effect.kind, effect.payload)
+                case TakeResponse():
+                    self._calling.answered(effect.payload)
+                case ConfirmDelivery():
+                    self._deliveries.confirmed(effect.number)
+                case TakeTransferRecord(kind=RecordKind.STREAM_FINISHED):
+                    self._deliveries.in_turn(self._streaming.finished(effect.payload))
+                case TakeTransferRecord():
+                    self._streaming.arrived(effect.kind, effect.payload)
+                case ResolvePing():
+                    self._resolve_ping(effect)
+        except AeronSparkError as error:  # of one record: the others are as good as before
+            self._report(error)
 
-    def _take(self, kind: int, payload: memoryview, now: float) -> None:
-        match kind:
-            case RecordKind.CALL | RecordKind.OBJECT:
-                self._calling.asked(kind, payload)
-            case RecordKind.RETURN:
-                self._calling.answered(payload)
-            case RecordKind.DELIVERED:
-                self._deliveries.delivered(payload)
-            case RecordKind.PING:
-                self.carrier.say(RecordKind.PONG, bytes(payload[:NUMBER_BYTES]))
-            case RecordKind.PONG:
-                self._pong(int.from_bytes(payload[:NUMBER_BYTES], "big"), now)
-            case RecordKind.STREAM_FINISHED:
-                self._deliveries.in_turn(self._streaming.finished(payload))
-            case RecordKind.STREAM_START | RecordKind.STREAM_DATA | RecordKind.STREAM_FAILED:
-                self._streaming.arrived(kind, payload)
+    def _resolve_ping(self, ended: ResolvePing) -> None:
+        with self.state_lock:
+            waiter = self._ping_waiters.pop(ended.number, None)
+        if waiter is None:
+            return
+        if ended.round_trip is None:
+            waiter.set_exception(
+                WaitTimeout(f"no answer to a ping of {self.label} in time", remedy="Look at the network")
+            )
+        else:
+            waiter.set_result(ended.round_trip)
 
-    def _messages(self, link: LinkEnds, records: Sequence[Record]) -> None:
-        self._deliveries.messages(records)
-        self._hold_up(link)
+    def _pause_source(self, link: LinkEnds) -> None:
+        """Pause acknowledgements where listeners are too slow, so that the peer's buffer fills and its senders wait.
 
-    def _hold_up(self, link: LinkEnds) -> None:
-        """Have the peer wait where listeners do not keep up: first by its own buffer's bound, which it may ignore."""
-        for lane in (self._lane, self._assembling):
-            if lane.full:
-                self.carrier.hold_up(True)
-                if lane.beyond(self.home.settings.session.buffer_bytes):
+        A peer that ignores the bound of its buffer fills Aeron's window instead.
+        """
+        for executor in (self._delivering, self._assembling):
+            if executor.full:
+                self._pause_acks(True)
+                if executor.beyond(self.home.settings.session.buffer_bytes):
                     self.home.pause(link.token)
                 self._has_room()  # listeners may have made some in between
 
     def _has_room(self) -> None:
-        if self._lane.full or self._assembling.full:
+        if self._delivering.full or self._assembling.full:
             return
-        self.carrier.hold_up(False)
-        link = self.carrier.link
+        self._pause_acks(False)
+        self.sender.flush()
+        link = self.sender.link
         if link is not None:
             self.home.resume(link.token)
 
+    def _pause_acks(self, paused: bool) -> None:
+        with self.state_lock:
+            self.machine.pause_acks(paused)
+
     def _report(self, error: BaseException) -> None:
         self.home.report(self, error)
-
-    def _pong(self, number: int, now: float) -> None:
-        with self.carrier.lock:
-            seconds = self._pings.pong(number, now)
-        if seconds is not None:
-            self._round_trips.answer(number, seconds)
 
     def _stream_came(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
@@ -385,12 +424,12 @@ class Connection:
             )
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
-        if len(payload) > self.carrier.session.limits.max_record_bytes:
+        if len(payload) > self.machine.session.limits.max_record_bytes:
             self._streaming.send_record(kind, payload, self.home.settings.send_seconds)
         elif end is None:
-            self.carrier.answer(kind, payload)
+            self.sender.reply(kind, payload)
         else:
-            self.carrier.push(kind, payload, end)
+            self.sender.push(kind, payload, end)
 
     def _seconds(self, timeout: float | None) -> float:
         return self.home.settings.send_seconds if timeout is None else timeout

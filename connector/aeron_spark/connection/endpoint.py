@@ -9,9 +9,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from aeron_spark.connection.bulk_links import BulkLinks
-from aeron_spark.connection.carrier import CLOSE_ALL, KEEP_SESSION, closed_here
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.lanes import SerialExecutor
+from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import LOG, EndpointListeners
 from aeron_spark.connection.loop import EventLoop
@@ -19,8 +18,8 @@ from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
 from aeron_spark.process_cache import ProcessLock
 from aeron_spark.protocol.access import same_owner
+from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION, closed_here
 from aeron_spark.protocol.frames import RecordKind
-from aeron_spark.protocol.liveness import Liveness
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
 from aeron_spark.protocol.rpc_messages import Target
@@ -62,7 +61,7 @@ class Runtime(EndpointListeners):
         self._agent = EventLoop(name, self._inbox, self._handle, self._work, self._tick, self._calm)
         self._closing_begun = False
         self._closed = threading.Event()
-        self._errors_lane = SerialExecutor(self._listening, settings.queue_bytes, lambda: None)  # of no connection
+        self._error_executor = SerialExecutor(self._listening, settings.queue_bytes, lambda: None)  # of no connection
         self._fresh: set[Connection] = set()  # from which something came since the last tick
         self._everybody_at = 0.0  # when all of them are looked at next
         self.tampered = 0  # frames that nobody can have sent, of all connections
@@ -106,7 +105,7 @@ class Runtime(EndpointListeners):
         elif connection is not None:
             connection.in_order(lambda: super(Runtime, self).report(connection, error))
         else:
-            self._errors_lane.add(lambda: super(Runtime, self).report(None, error))
+            self._error_executor.submit(lambda: super(Runtime, self).report(None, error))
 
     # What follows is ``Home``, for connections.
 
@@ -164,7 +163,7 @@ class Runtime(EndpointListeners):
         if connection.closed:
             return
         if connection.connected and not self._agent.here:
-            connection.carrier.drain(time.monotonic() + self._settings.close_seconds)
+            connection.sender.drain(time.monotonic() + self._settings.close_seconds)
         self._leave(connection, keep_session)
 
     def _leave(self, connection: Connection, keep_session: bool) -> None:
@@ -174,7 +173,7 @@ class Runtime(EndpointListeners):
 
     def _say_close(self, connection: Connection, keep_session: bool) -> None:
         if connection.connected:
-            connection.carrier.say(RecordKind.CLOSE, bytes([KEEP_SESSION if keep_session else CLOSE_ALL]))
+            connection.sender.push_unsequenced(RecordKind.CLOSE, bytes([KEEP_SESSION if keep_session else CLOSE_ALL]))
 
     def _begin_closing(self) -> bool:
         """Whether this is the first who closes the endpoint."""
@@ -263,7 +262,7 @@ class Runtime(EndpointListeners):
         if found is None:
             link.close()
         else:
-            found[0].carrier.close_link(link)
+            found[0].sender.close_link(link)
 
     def _end_all(self) -> None:
         """The agent has ended: end every connection that is left."""
@@ -321,9 +320,9 @@ class Runtime(EndpointListeners):
             if not link.proved:
                 self._first(connection, link, payload, now)
                 return
-            for kind, _, data in connection.arrived(link, payload, now):
-                if kind == RecordKind.CLOSE:
-                    self._was_left(connection, bytes(data[:1]) == bytes([KEEP_SESSION]), now)
+            closed = connection.receive(link, payload, now)
+            if closed is not None:
+                self._was_left(connection, closed.keep_session, now)
         except (TamperedError, DataFormatError) as error:
             if link.proved:
                 self._suspicious(connection, error, now)
@@ -335,7 +334,6 @@ class Runtime(EndpointListeners):
     def _first(self, connection: Connection, link: LinkEnds, payload: memoryview, now: float) -> None:
         """Take the frame that proves the keys: an OPEN, and nothing before it."""
         received = link.first(payload)
-        connection.carrier.limit(link.max_record_bytes)
         link.proved = True
         self._opened(connection, link, received, now)
 
@@ -355,7 +353,7 @@ class Runtime(EndpointListeners):
         with self._attending:
             attended, self._attended = self._attended, set()
             jobs, self._jobs = self._jobs, []
-        for work in (*jobs, *(connection.carrier.flush for connection in attended)):
+        for work in (*jobs, *(connection.sender.flush for connection in attended)):
             try:
                 work()
             except Exception as error:  # of one connection: the others go on
@@ -376,11 +374,11 @@ class Runtime(EndpointListeners):
         fresh, self._fresh = self._fresh, set()
         for connection in self._connections_now() if everybody else fresh:
             try:
-                if connection.tick(now) is Liveness.EXPIRED:
+                if connection.tick(now):
                     seconds = self._settings.times.expiry_seconds
                     error = TransportError(f"{connection.label} was silent for {seconds:g} s")
                     self._interrupted(connection, error, now, silent=True)
-                elif connection.connected and connection.carrier.session.deadline() is not None:
+                elif connection.is_due(self._everybody_at):
                     self._fresh.add(connection)
             except AeronSparkError as error:
                 self._over(connection, error)

@@ -40,6 +40,7 @@ class LinkEnds:
         self.pair = pair
         self.owner = owner  # the only IP address its image may come from; empty: any
         self.opening = opening
+        # of a link that is being set up, and of a bulk link; a connection's machine watches the link that carries it
         self.expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
         self.keep_alive = KeepAlive(times.keep_alive_seconds, now)
         self.image: int | None = None

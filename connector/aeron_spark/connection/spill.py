@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from aeron_spark.errors import SetupError
 from aeron_spark.protocol.message_types import Buffer
-from aeron_spark.protocol.transfers import TransferStart
+from aeron_spark.protocol.transfers import ReceivedTransfer, TransferStart
 
 PREFIX = "aeron-spark-"
 
@@ -65,3 +68,30 @@ class SpillFile:
 def spilling_to(folder: Path) -> Callable[[TransferStart], SpillFile]:
     """Return what opens a file in ``folder`` for each stream."""
     return lambda _: SpillFile(folder)
+
+
+def content_of(received: ReceivedTransfer) -> Any:
+    """Return a stream's content as a buffer; what was spilled is mapped, and its file gone once it is let go."""
+    if not received.spilled:
+        return memoryview(received.content)
+    path = received.content
+    try:
+        if not received.start.total:
+            return memoryview(b"")
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def file_of(received: ReceivedTransfer, folder: Path) -> ReceivedFile:
+    """Return the file that came; a small one was kept in memory, and is written now."""
+    if received.spilled:
+        return ReceivedFile(received.content, received.start.name, received.start.total)
+    sink = spilling_to(folder)(received.start)
+    try:
+        sink.write(received.content)
+    except OSError as error:
+        sink.discard()
+        raise SetupError(f"the file {received.start.name} cannot be written: {error.strerror}") from error
+    return ReceivedFile(sink.close(), received.start.name, received.start.total)

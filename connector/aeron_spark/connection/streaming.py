@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
-from aeron_spark.connection.carrier import Carrier
+from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.home import ConnectionOwner
-from aeron_spark.connection.lanes import SerialExecutor
-from aeron_spark.connection.spill import ReceivedFile, spilling_to
+from aeron_spark.connection.inbound import SerialExecutor
+from aeron_spark.connection.spill import spilling_to
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Encoded
-from aeron_spark.protocol.session import RECORD_COST
+from aeron_spark.protocol.session import RECORD_COST, Session
 from aeron_spark.protocol.transfers import (
     CHUNK_BYTES,
     DATA,
@@ -52,17 +50,18 @@ Then = Callable[[], None] | None  # what to do with a whole stream when its turn
 class Streaming:
     """Sending is for any thread, receiving for the polling thread.
 
-    What arrives is put together on ``lane``, for it may be written to a file. There ``whole`` is called with each
+    What arrives is put together on ``executor``, for it may be written to a file. There ``whole`` is called with each
     stream that came, and returns what is to be done in its turn among the messages.
     """
 
     def __init__(
-        self, carrier: Carrier, home: ConnectionOwner, lane: SerialExecutor, whole: Callable[[ReceivedTransfer], Then],
-        report: Callable[[BaseException], None],
+        self, sender: FrameSender, session: Session, home: ConnectionOwner, executor: SerialExecutor,
+        whole: Callable[[ReceivedTransfer], Then], report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         settings = home.settings
-        self._carrier = carrier
-        self._lane = lane
+        self._sender = sender
+        self._session = session
+        self._executor = executor
         self._whole = whole
         self._report = report
         self._ids = itertools.count(1)
@@ -105,14 +104,14 @@ class Streaming:
 
     @property
     def _chunk_bytes(self) -> int:
-        return min(CHUNK_BYTES, self._carrier.session.limits.max_record_bytes - DATA.size)
+        return min(CHUNK_BYTES, self._session.limits.max_record_bytes - DATA.size)
 
     def arrived(self, kind: int, payload: Buffer) -> None:
         """Take a record of a stream that does not end it. Errors end the stream, and its sender is told."""
         if kind == RecordKind.STREAM_FAILED and decode_failed(payload).by_receiver:
             self._was_refused(payload)
         else:
-            self._lane.add(lambda: self._take(kind, payload), len(payload) + RECORD_COST)
+            self._executor.submit(lambda: self._take(kind, payload), len(payload) + RECORD_COST)
 
     def finished(self, payload: Buffer) -> Future[Then]:
         """Take the record that ends a stream: what is to be done with the whole, once it is known."""
@@ -125,7 +124,7 @@ class Streaming:
             finally:
                 then.set_result(done)
 
-        if not self._lane.add(take):
+        if not self._executor.submit(take):
             then.set_result(None)
         return then
 
@@ -146,13 +145,13 @@ class Streaming:
                     if given_up is not None:
                         self._report(RefusedError(f"the peer gave up a stream: {given_up.text}"))
         except AeronSparkError as error:
-            self._carrier.answer(RecordKind.STREAM_FAILED, encode_failed(number, error.what, by_receiver=True))
+            self._sender.reply(RecordKind.STREAM_FAILED, encode_failed(number, error.what, by_receiver=True))
             self._report(error)
         return None
 
     def close(self) -> None:
         """Remove what had arrived of streams that did not end."""
-        if not self._lane.add(self.assembly.close):
+        if not self._executor.submit(self.assembly.close):
             self.assembly.close()
 
     def _was_refused(self, payload: Buffer) -> None:
@@ -176,7 +175,7 @@ class Streaming:
         try:
             for kind, payload in records:
                 self._check(number)
-                self._carrier.push(KINDS[kind], payload, time.monotonic() + seconds)
+                self._sender.push(KINDS[kind], payload, time.monotonic() + seconds)
             if acknowledged is not None:
                 acknowledged()
             self._check(number)
@@ -194,30 +193,3 @@ class Streaming:
 
 def _refusal(text: str) -> RefusedError:
     return RefusedError(f"the peer refused the stream: {text}", remedy="Send less, or in parts")
-
-
-def content_of(received: ReceivedTransfer) -> Any:
-    """Return a stream's content as a buffer; what was spilled is mapped, and its file gone once it is let go."""
-    if not received.spilled:
-        return memoryview(received.content)
-    path = received.content
-    try:
-        if not received.start.total:
-            return memoryview(b"")
-        with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def file_of(received: ReceivedTransfer, folder: Path) -> ReceivedFile:
-    """Return the file that came; a small one was kept in memory, and is written now."""
-    if received.spilled:
-        return ReceivedFile(received.content, received.start.name, received.start.total)
-    sink = spilling_to(folder)(received.start)
-    try:
-        sink.write(received.content)
-    except OSError as error:
-        sink.discard()
-        raise SetupError(f"the file {received.start.name} cannot be written: {error.strerror}") from error
-    return ReceivedFile(sink.close(), received.start.name, received.start.total)

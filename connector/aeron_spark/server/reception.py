@@ -316,7 +316,7 @@ class Reception:
             linger_ms=int(link.session.retention_seconds * 1000),
             ticket=ticket,
             resumed=resumed,
-            received=guest.connection.carrier.session.received,
+            received=guest.connection.machine.session.received,
             max_message=link.channel_settings.max_message,
             types=type_digests(self._types),
         )

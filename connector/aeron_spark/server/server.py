@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from aeron_spark.connection.carrier import closed_here
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.connection.home import PeerInfo
@@ -14,6 +13,7 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
 from aeron_spark.protocol.access import Grant, PeerStore
+from aeron_spark.protocol.connection_machine import closed_here
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server.bulk_link_service import BulkLinkHandler, BulkLinkTarget
@@ -136,7 +136,7 @@ class ServerCore(Runtime):
         end, half = begun + self._settings.close_seconds, begun + self._settings.close_seconds / 2
         connections = self.connections
         for connection in connections:  # they drain at the same time, but for those that are stuck
-            connection.carrier.drain(min(half, time.monotonic() + STUCK_SECONDS))
+            connection.sender.drain(min(half, time.monotonic() + STUCK_SECONDS))
         for connection in connections:
             self._leave(connection, keep_session=False)
         self._later(self._shut)
@@ -223,7 +223,7 @@ class ServerCore(Runtime):
             return False
         soon = self._reception.step(now)
         for due, guest, keep in self._closing[:]:
-            if guest.connection.carrier.quiet or now >= due:
+            if guest.connection.sender.is_idle or now >= due:
                 self._closing.remove((due, guest, keep))
                 self._leave_now(guest, keep, now)
         return soon or bool(self._closing)
@@ -272,17 +272,16 @@ class ServerCore(Runtime):
         if arriving.permit is not None:
             guest.permit.release()
             guest.permit = arriving.permit
-        link.expiry.observe(True, now)
-        link.say_open(connection.carrier.session.received, now)
+        link.say_open(connection.machine.session.received, now)
         try:
-            connection.carrier.attach(link, received, now)
+            connection.sender.attach(link, received, now)
         except AeronSparkError as error:
             self._end(guest, error, now)
             return
         guest.away_since = None
         first, guest.told_connected, guest.told_disconnected = not guest.told_connected, True, False
         connection.in_order(lambda: self._tell_here(connection, first))
-        connection.carrier.flush()
+        connection.sender.flush()
         self.request_flush(connection)
 
     def _tell_here(self, connection: Connection, first: bool) -> None:
@@ -359,7 +358,7 @@ class ServerCore(Runtime):
             connection.in_order(tell)
 
     def _let_go_of_link(self, guest: ServerSession, now: float) -> None:
-        guest.connection.carrier.detach(now)
+        guest.connection.sender.detach(now)
         if guest.link is not None:
             self._drop(guest.link)
             guest.link = None

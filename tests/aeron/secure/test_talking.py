@@ -258,7 +258,7 @@ def test_row_71_a_late_answer_and_one_of_another_connection_are_ignored(world: W
         waiting = pool.submit(thing.with_timeout(PATIENCE).wait)
         wait_for(lambda: ends.client.connection.held["calls"] == 1, PATIENCE, "the call")
         for number in range(1, 20):
-            other.connection.carrier.answer(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+            other.connection.sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
         other.ping()
         assert not waiting.done()
         ends.thing.released.set()

@@ -205,7 +205,7 @@ def test_listeners_and_errors_are_never_heard_on_the_polling_thread(world: World
     where: list[str] = []
     server.on_error(lambda c, e: where.append(threading.current_thread().name))
     world.network.change = lambda publication, message: (message[:-1] + bytes([message[-1] ^ 1]),)
-    client.connection.carrier.say(66, bytes(8))
+    client.connection.sender.push_unsequenced(66, bytes(8))
     wait_for(lambda: where)
     world.network.change = None
     assert not [name for name in where if "listener" not in name]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.connection.carrier import CLOSE_ALL, KEEP_SESSION
 from aeron_spark.connection.link import LEAST_MESSAGE, OPEN
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
+from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
 from aeron_spark.protocol.document import RECORDS
 from aeron_spark.protocol.frames import BATCH_FROM, MAX_RECORDS, RecordKind
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES

@@ -144,7 +144,7 @@ def test_row_71_a_forged_answer_of_another_connection_changes_nothing_over_a_con
     waiting.start()
     wait_for(lambda: client.connection.held["calls"])
     for number in range(1, 20):
-        other.connection.carrier.answer(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
+        other.connection.sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
     other.ping()  # behind them: the server has had them all
     assert results == []
     things.released.set()

@@ -1,0 +1,191 @@
+"""Sends what a connection's machine has to send, over the link that the connection has now.
+
+The state lock guards the machine and is never held while Aeron or a listener runs; the send lock is held by the thread
+that encrypts and offers. A thread that pushes a record also sends it, so that no other thread has to be woken for it;
+the event loop offers again what Aeron does not take at once. Order of the locks: send lock, then state lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
+from aeron_spark.errors import AeronSparkError, WaitTimeout
+from aeron_spark.protocol.connection_machine import ConnectionMachine
+from aeron_spark.protocol.frames import Buffer
+from aeron_spark.protocol.session import Pushed
+from aeron_spark.transport.api import OfferResult
+
+AWAY_POLL: Final = 0.05  # seconds between two checks of a sender whose peer is away
+ROOM_POLL: Final = 0.002  # seconds between two checks of a sender whose peer is slow: an acknowledgement wakes it
+
+
+class FrameSender:
+    """The sending half of one end. Thread-safe.
+
+    ``state_lock`` guards ``machine``; ``room`` is notified when it may accept more. ``request_flush`` asks the event
+    loop to call :meth:`flush`, and does not block.
+    """
+
+    def __init__(
+        self, machine: ConnectionMachine, state_lock: threading.RLock, label: Callable[[], str],
+        request_flush: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.room = threading.Condition(state_lock)
+        self.link: LinkEnds | None = None
+        self._machine = machine
+        self._state_lock = state_lock
+        self._send_lock = threading.Lock()
+        self._label = label
+        self._request_flush = request_flush
+
+    @property
+    def last_result(self) -> OfferResult | None:
+        """Why Aeron did not take the last frame that was offered; None if it did."""
+        link = self.link
+        return None if link is None else link.last_result
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a frame waits for Aeron to take it."""
+        link = self.link
+        return link is not None and link.blocked
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether Aeron has taken everything that is not kept for a resume."""
+        if self.link is None:
+            return True
+        return not (self.is_blocked or self._machine.has_unsequenced or self._send_lock.locked())
+
+    def push(self, kind: int, payload: bytes, end: float) -> None:
+        """Push a sequenced record and send it, waiting for room until ``end`` (monotonic seconds).
+
+        Raises WaitTimeout with the result that Aeron gave last, and as ``ConnectionMachine.push``.
+        """
+        while True:
+            with self._state_lock:
+                pushed = self._machine.push(kind, payload, time.monotonic())
+            self.flush(OFFER_TIMEOUT_S)
+            if pushed is Pushed.ACCEPTED:
+                return
+            self._wait_for_room(end)
+
+    def push_many(self, kind: int, payloads: Sequence[Buffer], end: float) -> None:
+        """Push records of one kind, many to a frame. Waits and raises as :meth:`push`."""
+        done = 0
+        while done < len(payloads):
+            with self._state_lock:
+                accepted, pushed = self._machine.push_many(kind, payloads[done:], time.monotonic())
+            done += accepted
+            self.flush(OFFER_TIMEOUT_S)
+            if pushed is not Pushed.ACCEPTED:
+                self._wait_for_room(end)
+
+    def reply(self, kind: int, payload: bytes) -> None:
+        """Send a sequenced record without waiting: one without room goes out as soon as there is some."""
+        with self._state_lock:
+            self._machine.reply(kind, payload, time.monotonic())
+        self.flush()
+
+    def push_unsequenced(self, kind: int, payload: bytes = b"") -> None:
+        """Send a record that is lost with its link."""
+        with self._state_lock:
+            self._machine.push_unsequenced(kind, payload)
+        self.flush()
+
+    def flush(self, patience: float = 0.0) -> None:
+        """Send all that can be sent, unless another thread is sending: then that thread sends it, too.
+
+        ``patience`` is how many seconds a frame may wait for room here; none on the event loop, which others need.
+        """
+        while self._send_lock.acquire(blocking=False):
+            try:
+                self._send_frame(patience)
+            finally:
+                self._send_lock.release()
+            if not self._has_more():
+                return
+
+    def attach(self, link: LinkEnds, peer_received: int, now: float) -> None:
+        """Let this link carry the session; the peer has all records below ``peer_received``.
+
+        Raises SessionLost where the two ends do not fit each other.
+        """
+        with self.room:
+            self._machine.limit_record(link.max_record_bytes)
+            self._machine.attach(peer_received, now)
+            self.link = link
+            self.room.notify_all()
+
+    def detach(self, now: float) -> None:
+        """Send nothing more over the link; its owner closes it. Again, it does nothing."""
+        with self.room:
+            self.link = None
+            self._machine.detach(now)
+            self.room.notify_all()
+
+    def close_link(self, link: LinkEnds) -> None:
+        """Close a link's publication when no thread offers on it; offers do not wait for long."""
+        with self._send_lock:
+            link.close()
+
+    def refuse(self, error: AeronSparkError | None) -> None:
+        """Raise ``error`` in threads that send, until a link is attached; None: accept again."""
+        with self.room:
+            self._machine.refuse(error)
+            self.room.notify_all()
+
+    def close(self, error: AeronSparkError) -> None:
+        """End the connection for good: threads that wait for room raise ``error``."""
+        with self.room:
+            self._machine.close(error)
+            self.room.notify_all()
+
+    def drain(self, end: float) -> bool:
+        """Wait until the peer has everything, or until ``end`` (monotonic seconds); return whether it has."""
+        machine = self._machine
+        with self.room:
+            while machine.attached and machine.unacknowledged:
+                remaining = end - time.monotonic()
+                if remaining <= 0:
+                    return False
+                self.room.wait(min(remaining, ROOM_POLL))
+            return not machine.session.pending
+
+    def _wait_for_room(self, end: float) -> None:
+        machine = self._machine
+        with self.room:
+            machine.check()
+            remaining = end - time.monotonic()
+            if remaining > 0:
+                self.room.wait(min(remaining, ROOM_POLL if machine.attached else AWAY_POLL))
+                return
+        last = self.last_result
+        state = "is slower than this sender" if machine.attached else "is away"
+        raise WaitTimeout(
+            f"{self._label()} took no more messages in time: the peer {state}"
+            f"{f' ({last.sentence})' if last is not None else ''}",
+            remedy="Send later or less, or give it more time",
+        )
+
+    def _send_frame(self, patience: float) -> None:
+        link, now = self.link, time.monotonic()
+        if link is None:
+            return
+        if not link.retry(now, patience):
+            self._request_flush()
+            return
+        with self._state_lock:
+            plaintext = self._machine.take(link.room, now) if self.link is link else None
+        if plaintext is not None and not link.send(plaintext, now, patience):
+            self._request_flush()
+
+    def _has_more(self) -> bool:
+        """Whether there is more to send, such as what other threads pushed while this one sent."""
+        with self._state_lock:
+            link = self.link
+            return link is not None and not link.blocked and self._machine.has_waiting

@@ -1,0 +1,275 @@
+"""One connection machine, or two that are joined by a function call, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aeron_spark.errors import DataFormatError, EndedError, RefusedError, SessionLost
+from aeron_spark.protocol.connection_machine import (
+    KEEP_SESSION,
+    UNSEQUENCED_A_FRAME,
+    UNSEQUENCED_MOST,
+    ConfirmDelivery,
+    ConnectionMachine,
+    Deliver,
+    EndConnection,
+    LinkExpired,
+    PeerClosed,
+    Received,
+    ResolvePing,
+    SendFrame,
+    TakeRequest,
+    TakeResponse,
+    TakeTransferRecord,
+    closed_here,
+)
+from aeron_spark.protocol.frames import RecordKind, decode
+from aeron_spark.protocol.liveness import Times
+from aeron_spark.protocol.session import RECORD_COST, Pushed, SessionLimits
+
+LIMITS = SessionLimits(
+    buffer_bytes=2_000, buffer_seconds=60.0, retention_seconds=60.0, ack_bytes=1_000, ack_seconds=0.5,
+    max_record_bytes=1_000,
+)  # fmt: skip
+TIMES = Times(expiry_seconds=4.0, linger_seconds=0.0, keep_alive_seconds=15.0, ping_seconds=3.0, retention_seconds=60.0)
+FRAME = 4_000
+
+
+def machine(limits: SessionLimits = LIMITS, *, attached: bool = True) -> ConnectionMachine:
+    one = ConnectionMachine(limits, TIMES, 0.0)
+    if attached:
+        one.attach(0, 0.0)
+    return one
+
+
+def carry(sender: ConnectionMachine, receiver: ConnectionMachine, now: float = 0.0) -> Received:
+    """Carry one frame, which there must be."""
+    plaintext = sender.take(FRAME, now)
+    assert plaintext is not None
+    return receiver.receive(decode(b"".join(plaintext)), now)
+
+
+def test_messages_of_a_frame_come_together_and_need_no_frame_in_return() -> None:
+    one, other = machine(), machine()
+    assert one.push(RecordKind.MESSAGE, b"a", 0.0) is Pushed.ACCEPTED
+    assert one.push_many(RecordKind.MESSAGE_ACK_WANTED, [b"b", b"c"], 0.0) == (2, Pushed.ACCEPTED)
+    received = carry(one, other)
+    (effect,) = received.effects
+    assert isinstance(effect, Deliver)
+    assert [bytes(payload) for _, _, payload in effect.messages] == [b"a", b"b", b"c"]
+    assert (received.frame_due, received.made_room) == (False, False)
+    assert one.take(FRAME, 0.0) is None
+
+
+def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_before_it() -> None:
+    one, other = machine(), machine()
+    for kind in (
+        RecordKind.MESSAGE, RecordKind.CALL, RecordKind.OBJECT, RecordKind.RETURN, RecordKind.STREAM_START, RecordKind.STREAM_DATA, RecordKind.STREAM_FINISHED,
+        RecordKind.STREAM_FAILED, RecordKind.DELIVERED, RecordKind.MESSAGE,
+    ):  # fmt: skip
+        one.push(kind, bytes(7) + bytes([kind]), 0.0)
+    kinds = [
+        (type(effect), getattr(effect, "kind", getattr(effect, "number", None))) for effect in carry(one, other).effects
+    ]
+    assert kinds == [
+        (TakeRequest, RecordKind.CALL),
+        (TakeRequest, RecordKind.OBJECT),
+        (TakeResponse, None),
+        (TakeTransferRecord, RecordKind.STREAM_START),
+        (TakeTransferRecord, RecordKind.STREAM_DATA),
+        (Deliver, None),
+        (TakeTransferRecord, RecordKind.STREAM_FINISHED),
+        (TakeTransferRecord, RecordKind.STREAM_FAILED),
+        (ConfirmDelivery, RecordKind.DELIVERED),
+        (Deliver, None),
+    ]
+
+
+@pytest.mark.parametrize(("payload", "keeps"), [(bytes([KEEP_SESSION]), True), (b"\x00", False), (b"", False)])
+def test_a_close_of_the_peer_is_an_effect(payload: bytes, *, keeps: bool) -> None:
+    one, other = machine(), machine()
+    one.push_unsequenced(RecordKind.CLOSE, payload)
+    assert carry(one, other).effects == (PeerClosed(keeps),)
+
+
+def test_a_reply_without_room_goes_out_once_the_peer_acknowledges() -> None:
+    one, other = machine(), machine()
+    assert one.push(RecordKind.MESSAGE, bytes(1_000), 0.0) is Pushed.ACCEPTED
+    one.reply(RecordKind.RETURN, bytes(900), 0.0)
+    assert one.deferred_bytes == 900 + RECORD_COST
+    assert one.push(RecordKind.MESSAGE, bytes(900), 0.0) is Pushed.FULL
+    carry(one, other)
+    received = carry(other, one)  # the acknowledgement of 1,000 bytes
+    assert (received.made_room, received.frame_due, one.deferred_bytes) == (True, True, 0)
+    assert carry(one, other).effects[0] == TakeResponse(memoryview(bytes(900)))
+    assert not one.has_waiting
+    assert one.unacknowledged
+
+
+def test_a_peer_that_does_not_read_its_responses_is_told_with_the_numbers() -> None:
+    one = machine()
+    one.push(RecordKind.MESSAGE, bytes(1_000), 0.0)
+    one.reply(RecordKind.RETURN, bytes(1_000), 0.0)
+    assert one.tick(True, 0.0) == ()
+    one.reply(RecordKind.RETURN, bytes(1_000), 0.0)
+    (effect,) = one.tick(True, 0.0)
+    assert isinstance(effect, EndConnection)
+    assert isinstance(effect.error, RefusedError)
+    assert "2256 bytes wait, limit 2000" in effect.error.what
+
+
+def test_a_ping_is_answered_in_the_next_frame_and_ends_once() -> None:
+    one, other = machine(), machine()
+    first, second = one.start_ping(3.0, 10.0), one.start_ping(3.0, 10.0)
+    assert (first, second) == (0, 1)
+    received = carry(one, other, 10.0)
+    assert (received.effects, received.frame_due) == ((), True)
+    pongs = other.take(FRAME, 10.0)
+    assert pongs is not None
+    frame = decode(b"".join(pongs))
+    assert one.receive(frame, 12.5).effects == (ResolvePing(0, 2.5), ResolvePing(1, 2.5))
+    assert one.receive(frame, 12.5).effects == ()
+    assert one.pings == 0
+
+
+def test_a_ping_without_a_pong_ends_at_its_deadline_and_its_pong_is_too_late() -> None:
+    one, other = machine(), machine()
+    one.start_ping(3.0, 10.0)
+    assert one.deadline() == 13.0
+    assert one.tick(True, 12.9) == ()
+    carry(one, other, 12.9)
+    assert one.tick(True, 13.0) == (ResolvePing(0, None),)
+    assert carry(other, one, 13.0).effects == ()
+    assert one.tick(True, 13.1) == ()
+
+
+def test_pings_and_pongs_are_bounded_but_a_close_is_said() -> None:
+    one = machine()
+    for _ in range(UNSEQUENCED_MOST + 5):
+        one.push_unsequenced(RecordKind.PONG, bytes(8))
+    one.push_unsequenced(RecordKind.CLOSE, b"\x00")
+    sent: list[int] = []
+    while (plaintext := one.take(FRAME, 0.0)) is not None:
+        records = decode(b"".join(plaintext)).records
+        assert len(records) <= UNSEQUENCED_A_FRAME
+        sent += [kind for kind, _, _ in records]
+    assert sent == [RecordKind.PONG] * UNSEQUENCED_MOST + [RecordKind.CLOSE]
+
+
+def test_unsequenced_records_are_lost_with_their_link_and_sequenced_ones_are_not() -> None:
+    one, other = machine(), machine()
+    one.push(RecordKind.MESSAGE, b"kept", 0.0)
+    one.take(FRAME, 0.0)
+    one.push_unsequenced(RecordKind.PONG, bytes(8))
+    one.detach(1.0)
+    assert one.take(FRAME, 1.0) is None
+    assert one.attach(0, 2.0) == 1
+    (effect,) = carry(one, other, 2.0).effects
+    assert isinstance(effect, Deliver)
+    assert one.take(FRAME, 2.0) is None
+
+
+def test_a_link_that_does_not_fit_the_session_loses_it() -> None:
+    one = machine()
+    with pytest.raises(SessionLost, match="the peer has 3 records"):
+        one.attach(3, 1.0)
+
+
+def test_a_session_that_waits_too_long_for_a_link_ends_the_connection() -> None:
+    one = machine()
+    one.detach(1.0)
+    assert one.deadline() == 61.0
+    assert one.tick(False, 60.9) == ()
+    (effect,) = one.tick(False, 61.0)
+    assert isinstance(effect, EndConnection)
+    assert isinstance(effect.error, SessionLost)
+
+
+def test_a_keep_alive_is_due_when_no_frame_was_sent_for_so_long() -> None:
+    one, other = machine(), machine()
+    one.push(RecordKind.MESSAGE, b"", 10.0)
+    carry(one, other, 10.0)
+    assert one.deadline() == 25.0
+    assert one.tick(True, 24.9) == ()
+    assert one.tick(True, 25.0) == (SendFrame(),)
+    assert one.tick(True, 25.1) == ()
+    assert carry(one, other, 25.1).effects == ()
+    assert one.take(FRAME, 25.1) is None
+
+
+def test_a_link_expires_after_its_silence_and_the_next_begins_with_all_its_time() -> None:
+    one = machine()
+    assert one.tick(False, 1.0) == ()
+    assert one.deadline() == 5.0
+    assert one.tick(True, 4.0) == ()
+    assert one.tick(False, 4.5) == ()
+    assert one.tick(False, 8.4) == ()
+    assert one.tick(False, 8.5) == (LinkExpired(),)
+    one.attach(0, 9.0)
+    assert one.tick(False, 9.5) == ()
+    assert one.tick(False, 13.5) == (LinkExpired(),)
+
+
+def test_an_acknowledgement_is_due_after_its_time_unless_acknowledgements_pause() -> None:
+    one, other = machine(), machine()
+    one.push(RecordKind.MESSAGE, b"", 0.0)
+    carry(one, other)
+    assert other.deadline() == 0.5
+    other.pause_acks(True)
+    assert other.deadline() == 15.0
+    assert other.tick(True, 0.5) == ()
+    other.push(RecordKind.MESSAGE, b"", 0.5)
+    assert not carry(other, one, 0.5).made_room
+    other.pause_acks(False)
+    assert other.tick(True, 0.6) == (SendFrame(),)
+    assert carry(other, one, 0.6).made_room
+
+
+def test_a_machine_that_refuses_accepts_nothing_until_a_link_is_attached() -> None:
+    one = machine()
+    one.push(RecordKind.MESSAGE, b"before", 0.0)
+    one.detach(1.0)
+    one.refuse(EndedError("stopped", remedy="Connect"))
+    for _ in range(2):
+        with pytest.raises(EndedError, match="stopped"):
+            one.push(RecordKind.MESSAGE, b"", 1.0)
+    with pytest.raises(EndedError, match="stopped"):
+        one.push_many(RecordKind.MESSAGE, [b""], 1.0)
+    one.attach(0, 2.0)
+    assert one.push(RecordKind.MESSAGE, b"after", 2.0) is Pushed.ACCEPTED
+    assert one.session.pending == 2
+
+
+def test_a_closed_machine_says_why_and_does_nothing_else() -> None:
+    one, other = machine(), machine()
+    other.push(RecordKind.MESSAGE, b"late", 0.0)
+    one.push(RecordKind.MESSAGE, bytes(1_000), 0.0)
+    one.reply(RecordKind.RETURN, bytes(1_000), 0.0)
+    one.start_ping(3.0, 0.0)
+    one.close(closed_here())
+    one.close(EndedError("a later one", remedy=""))
+    with pytest.raises(EndedError, match="the connection is closed"):
+        one.push(RecordKind.MESSAGE, b"", 0.0)
+    with pytest.raises(EndedError):
+        carry(other, one)
+    assert (one.deferred_bytes, one.pings, one.session.buffered_bytes) == (0, 0, 0)
+    assert (one.take(FRAME, 0.0), one.deadline(), one.tick(False, 999.0)) == (None, None, ())
+
+
+def test_a_frame_that_the_peer_cannot_have_sent_changes_nothing() -> None:
+    one, other = machine(), machine()
+    one.push(RecordKind.MESSAGE, b"lost", 0.0)
+    one.take(FRAME, 0.0)
+    one.push(RecordKind.MESSAGE, b"after a gap", 0.0)
+    with pytest.raises(DataFormatError, match="record 0 is missing"):
+        carry(one, other)
+    assert other.session.received == 0
+
+
+def test_a_link_that_takes_only_short_records_bounds_them() -> None:
+    one = machine(replace(LIMITS, buffer_bytes=20_000))
+    one.limit_record(500)
+    one.limit_record(800)
+    assert one.session.limits.max_record_bytes == 500
