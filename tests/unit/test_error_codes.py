@@ -182,7 +182,8 @@ def _raised_remotely(error: Exception, codes: ErrorCodes | None = None) -> Remot
     assert isinstance(taken, Invocation)
     answer = dispatcher.finish(taken, taken.run())
     assert answer is not None
-    ended = calls.answer(answer)
-    assert ended is not None
-    assert isinstance(ended.error, RemoteError)
-    return ended.error
+    response = calls.take_response(answer)
+    assert response is not None
+    with pytest.raises(RemoteError) as caught:
+        calls.result_of(response)
+    return caught.value

@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from aeron_spark.connection.calling import GRACE, STUCK, Calling
 from aeron_spark.connection.frame_sender import FrameSender
 from aeron_spark.connection.home import ConnectionOwner, PeerInfo
 from aeron_spark.connection.inbound import Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.rpc import GRACE, STUCK, RpcRunner
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.streaming import Streaming
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
@@ -67,14 +67,14 @@ class Connection:
         self._goodbyes: list[Callable[[Connection], object]] = []
         self._delivering = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
         self._assembling = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
-        self._calling = Calling(
+        self._rpc = RpcRunner(
             self.state_lock, home, lambda target, method: home.permitted(self, target, method), self._send_record,
-            self._report, number, lambda: self.label,
+            self._has_room, self._report, number, lambda: self.label,
         )  # fmt: skip
         self._streaming = Streaming(
             self.sender, self.machine.session, home, self._assembling, self._stream_came, self._report
         )
-        types, objects = home.types, self._calling.references
+        types, objects = home.types, self._rpc.references
         self._deliveries = Deliveries(
             self.sender, self.state_lock, self._delivering, lambda data: types.decode(data, objects),
             lambda type_id, body: types.decode_body(type_id, body, objects), self._hand, self._report,
@@ -149,7 +149,7 @@ class Connection:
         if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
             self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
             return
-        encoded = self.home.types.encode(message, self._calling.references)
+        encoded = self.home.types.encode(message, self._rpc.references)
         if encoded.size + NUMBER_BYTES <= self.machine.session.limits.max_record_bytes:
             data = b"".join(encoded.parts())
             if acknowledge:
@@ -164,7 +164,7 @@ class Connection:
         """Send many messages, many to a frame: the fast way for small ones. Raises as ``send`` does."""
         seconds = self._seconds(timeout)
         most = self.machine.session.limits.max_record_bytes
-        encode, objects = self.home.types.encode, self._calling.references
+        encode, objects = self.home.types.encode, self._rpc.references
         for first in range(0, len(messages), BATCH):
             some = messages[first : first + BATCH]
             payloads = [
@@ -193,29 +193,29 @@ class Connection:
     def register(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
         """Let this peer call the listed methods of ``value``; return the number by which it does."""
         with self.state_lock:
-            return self._calling.objects.register(value, methods, number)
+            return self._rpc.objects.register(value, methods, number)
 
     def serve(self, value: object, methods: Iterable[str], number: int) -> None:
         """As ``register``, for what the endpoint itself offers on every connection; it counts as no object."""
         with self.state_lock:
-            self._calling.objects.register(value, methods, number, origin=Origin.SERVICE)
+            self._rpc.objects.register(value, methods, number, origin=Origin.SERVICE)
 
     def unregister(self, value: object) -> bool:
         """End an object of ours for this peer, who is told; whether it was one."""
-        return self._calling.end(value)
+        return self._rpc.end(value)
 
     def remote(self, target: str | int) -> Proxy:
         """A stand-in for the peer's object of this name or number. Nobody is asked: a wrong one fails when called."""
         with self.state_lock:
-            return self._calling.objects.proxy(target)
+            return self._rpc.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
         """Have the peer's factory of this name make an object for us, and return a stand-in for it."""
-        return self._calling.create(factory, args, kwargs, timeout)
+        return self._rpc.create(factory, args, kwargs, timeout)
 
     def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
         """End an object that was made for us, on both sides."""
-        self._calling.delete(proxy, timeout)
+        self._rpc.delete(proxy, timeout)
 
     def ping(self, timeout: float | None = None) -> float:
         """Return the round trip to the peer's endpoint and back, in seconds.
@@ -274,7 +274,7 @@ class Connection:
 
         Raises the error with which the connection must be ended.
         """
-        self._calling.tick(now)
+        self._rpc.tick(now)
         link = self.sender.link
         link_connected = link is not None and link.connected
         with self.state_lock:
@@ -315,7 +315,7 @@ class Connection:
     def end(self, error: AeronSparkError) -> None:
         """It is over for good: whoever waits hears ``error``, and what had arrived in parts is removed."""
         self.sender.close(error)
-        self._calling.close(error.what)
+        self._rpc.close(error.what)
         self._streaming.close()
         self._deliveries.fail_all(error)
         with self.state_lock:
@@ -326,15 +326,15 @@ class Connection:
     @property
     def asks(self) -> bool:
         """Whether a ping or a call waits for its answer, or its deadline."""
-        return bool(self.machine.pings or len(self._calling.calls))
+        return bool(self.machine.pings or len(self._rpc.calls))
 
     @property
     def held(self) -> dict[str, int]:
         """What is in use: for statistics, and for a look that nothing leaks."""
         return {
-            "calls": len(self._calling.calls),
-            "running": self._calling.dispatcher.running,
-            "objects": len(self._calling.objects),
+            "calls": len(self._rpc.calls),
+            "running": self._rpc.dispatcher.running,
+            "objects": len(self._rpc.objects),
             "pings": self.machine.pings,
             "streams": len(self._streaming.assembly),
             "stream_bytes": self._streaming.assembly.held_bytes,
@@ -346,9 +346,9 @@ class Connection:
         try:
             match effect:
                 case TakeRequest():
-                    self._calling.asked(effect.kind, effect.payload)
+                    self._rpc.take_request(effect.kind, effect.payload)
                 case TakeResponse():
-                    self._calling.answered(effect.payload)
+                    self._rpc.take_response(effect.payload)
                 case ConfirmDelivery():
                     self._deliveries.confirmed(effect.number)
                 case TakeTransferRecord(kind=RecordKind.STREAM_FINISHED):
@@ -373,19 +373,19 @@ class Connection:
             waiter.set_result(ended.round_trip)
 
     def _pause_source(self, link: LinkEnds) -> None:
-        """Pause acknowledgements where listeners are too slow, so that the peer's buffer fills and its senders wait.
+        """Pause acknowledgements where listeners or calls are too slow: the peer's buffer fills, and its senders wait.
 
         A peer that ignores the bound of its buffer fills Aeron's window instead.
         """
-        for executor in (self._delivering, self._assembling):
-            if executor.full:
+        for work in (self._delivering, self._assembling, self._rpc):
+            if work.full:
                 self._pause_acks(True)
-                if executor.beyond(self.home.settings.session.buffer_bytes):
+                if work.beyond(self.home.settings.session.buffer_bytes):
                     self.home.pause(link.token)
-                self._has_room()  # listeners may have made some in between
+                self._has_room()  # they may have made some in between
 
     def _has_room(self) -> None:
-        if self._delivering.full or self._assembling.full:
+        if self._delivering.full or self._assembling.full or self._rpc.full:
             return
         self._pause_acks(False)
         self.sender.flush()
@@ -405,9 +405,9 @@ class Connection:
         if kind is None:
             return self._deliveries.stream(received, self.home.settings.spill_folder)
         if kind is RecordKind.RETURN:
-            self._calling.answered(content_of(received))
+            self._rpc.take_response(content_of(received))
         else:
-            self._calling.asked(kind, content_of(received))
+            self._rpc.take_request(kind, content_of(received))
         return None
 
     def _hand(self, message: object) -> None:

@@ -12,7 +12,7 @@ from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, KeyLimits
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.rpc_calls import MAX_IN_FLIGHT
-from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING
+from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING, MAX_RUNNING_BYTES
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.protocol.transfers import MAX_HELD_BYTES, MAX_OPEN, MAX_SPILLED_BYTES, MEMORY_LIMIT
@@ -47,6 +47,7 @@ class LinkSettings:
     workers: int = WORKERS
     max_calls: int = MAX_IN_FLIGHT
     max_running: int = MAX_RUNNING
+    max_running_bytes: int = MAX_RUNNING_BYTES  # of the calls that run, before acknowledgements to the caller pause
     max_objects: int = MAX_OBJECTS
     max_streams: int = MAX_OPEN
     stream_memory_bytes: int = MEMORY_LIMIT

@@ -43,11 +43,20 @@ _SPARE_DEADLINES: Final = 64  # deadlines of answered calls that are kept before
 
 @dataclass(frozen=True, slots=True)
 class EndedCall:
-    """A call that waits no longer: its token as given to ``begin``, and its result or the error to raise."""
+    """A call that ended without a response: its token as given to ``begin``, and the error to raise."""
 
     token: object
-    value: object = None
-    error: AeronSparkError | None = None
+    error: AeronSparkError
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The response to a call, not decoded yet, and the call's token as given to ``begin``."""
+
+    token: object
+    call_id: int
+    what: str
+    payload: Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +93,11 @@ class Calls:
         return len(self._waiting)
 
     def begin(self, request: Request, *, now: float, timeout: float | None, token: object) -> bytes:
-        """Return the record to send. ``token`` comes back in an ``EndedCall``, once, whatever happens.
+        """Return the record to send. ``token`` comes back in a ``Response`` or an ``EndedCall``, once.
 
         ``timeout`` is in seconds; None or 0 waits as long as the connection lives. Raises EndedError after ``close``,
-        UsageError with too many calls in flight and OptionError for what cannot be sent; then there is no call, and no
-        ``EndedCall``.
+        UsageError with too many calls in flight and OptionError for what cannot be sent; then there is no call, and its
+        token does not come back.
         """
         self._check_open()
         allowed = check_timeout(timeout)
@@ -119,11 +128,10 @@ class Calls:
             self._release(call_id)
         return bool(found)
 
-    def answer(self, payload: Buffer) -> EndedCall | None:
-        """Take a RETURN record; return the call it ends, or None if it ends none (it is counted then).
+    def take_response(self, payload: Buffer) -> Response | None:
+        """Take a RETURN record; return it with the call it ends, or None if it ends none (it is counted then).
 
-        Raises DataFormatError for a record without a call id. An answer to a waiting call that cannot be read ends the
-        call with that error: it would wait in vain otherwise.
+        Raises DataFormatError for a record without a call id.
         """
         call_id = call_id_of(payload)
         if call_id not in self._waiting:
@@ -133,13 +141,17 @@ class Calls:
                 self.forged += 1
             return None
         waiting = self._release(call_id)
-        try:
-            value = decode_return(payload, self._types, self._references)
-        except DataFormatError as error:
-            return EndedCall(waiting.token, error=error)
+        return Response(waiting.token, call_id, waiting.what, payload)
+
+    def result_of(self, response: Response) -> object:
+        """Decode a response. Needs no lock beyond that of the references.
+
+        Raises RemoteError for a failure at the other side, DataFormatError for a response that cannot be read.
+        """
+        value = decode_return(response.payload, self._types, self._references)
         if isinstance(value, Failure):
-            return EndedCall(waiting.token, error=_failed(waiting.what, self._name(call_id), value))
-        return EndedCall(waiting.token, value)
+            raise _failed(response.what, self._name(response.call_id), value)
+        return value
 
     def expired(self, now: float) -> list[EndedCall]:
         """Return, and forget, the calls whose deadline has come, the earliest first."""

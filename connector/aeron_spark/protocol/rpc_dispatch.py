@@ -1,8 +1,9 @@
 """The answering half of remote calls: which object and method a request means, and what is said of the outcome.
 
-A request is taken with ``call`` or ``object_request``; what must run comes back as an ``Invocation``, whose ``run``
-needs no lock and never raises for what the program's method does. ``finish`` turns its outcome into the answer. Every
-request that wants an answer gets one, whatever is wrong with it.
+A request is counted and looked up with ``call`` or ``object_request``, which leave its arguments undecoded. A method
+to run comes back as an ``Invocation``, whose ``run`` decodes the arguments; it needs no lock and never raises for what
+the program's method does. ``finish`` turns its outcome into the answer. Every request that wants an answer gets one,
+whatever is wrong with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aeron_spark.errors import ERROR_CLASSES, AeronSparkError, OptionError, code_of, encode_error
-from aeron_spark.protocol.message_types import Buffer, Reference, Types
+from aeron_spark.protocol.message_types import Buffer, Reference, References, Types
 from aeron_spark.protocol.rpc_messages import (
     MAX_CODE_CHARACTERS,
     MAX_TEXT_CHARACTERS,
@@ -26,6 +27,8 @@ from aeron_spark.protocol.rpc_messages import (
     Target,
     call_id_of,
     decode_call,
+    decode_call_head,
+    decode_creation_head,
     decode_object,
     encode_failure,
     encode_value,
@@ -33,8 +36,10 @@ from aeron_spark.protocol.rpc_messages import (
     text_of,
 )
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, checked_methods
+from aeron_spark.protocol.session import RECORD_COST
 
 MAX_RUNNING: Final = 65_536  # calls of one peer that were taken and are not answered; as many as a caller may have
+MAX_RUNNING_BYTES: Final = 64 * 1024 * 1024  # of these calls, as received; as much as transfers may keep in memory
 
 UNKNOWN_OBJECT: Final = "unknown-object"
 UNKNOWN_METHOD: Final = "unknown-method"
@@ -122,21 +127,26 @@ _SHORT: Final = f"Give a subclass of Exception, and a code of at most {MAX_CODE_
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a method returned, or raised."""
+    """What a method returned, or raised; or why it was not called."""
 
     value: object = None
     error: BaseException | None = None
+    refusal: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A method, or a factory, to run on a request. ``call_id`` 0: nobody waits for the outcome."""
+    """A method, or a factory, to run on a request. ``call_id`` 0: nobody waits for the outcome.
+
+    ``decode`` reads the request with its arguments, and raises an error of this package for one that cannot be read.
+    ``size`` is what it counts for among the bytes of running calls.
+    """
 
     call_id: int
     what: str  # it is, for the log
     function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    decode: Callable[[], Call | Create]
+    size: int
     factory: Factory | None = None
 
     @property
@@ -145,9 +155,16 @@ class Invocation:
         return self.call_id == ONE_WAY
 
     def run(self) -> Outcome:
-        """Run it. Exceptions are part of the outcome, ``SystemExit`` too: a method does not end its server."""
+        """Decode the arguments and run it; that is user code, and not for the polling thread.
+
+        Exceptions are part of the outcome, ``SystemExit`` too: a method does not end its server.
+        """
         try:
-            return Outcome(self.function(*self.args, **self.kwargs))
+            request = self.decode()
+        except AeronSparkError as error:
+            return Outcome(refusal=Failure(BAD_ARGUMENTS, text_of(error)))
+        try:
+            return Outcome(self.function(*request.args, **(request.kwargs or {})))
         except (Exception, SystemExit) as error:
             return Outcome(error=error)
 
@@ -164,7 +181,8 @@ class Dispatcher:
     """What one connection's peer may call. Not for several threads at once, but for ``Invocation.run``.
 
     ``permit`` is asked for each call with the target and the method, for each creation with the factory and "create".
-    ``failed_one_way`` counts one-way calls that could not be begun: their caller hears nothing of it.
+    ``failed_one_way`` counts one-way calls that could not be begun: their caller hears nothing of it. ``references``
+    are those of ``objects`` for a thread that runs an invocation, which may need a lock for them.
     """
 
     def __init__(
@@ -173,14 +191,17 @@ class Dispatcher:
         objects: ConnectionObjects,
         errors: ErrorCodes,
         *,
+        references: References | None = None,
         permit: Permit = everything,
         max_running: int = MAX_RUNNING,
     ) -> None:
         self.running = 0
+        self.running_bytes = 0  # of the records of these calls, each with its RECORD_COST
         self.failed_one_way = 0
         self.max_running = max_running
         self._types = types
         self._objects = objects
+        self._references = references or objects
         self._errors = errors
         self._permit = permit
 
@@ -196,10 +217,16 @@ class Dispatcher:
         """
         call_id = call_id_of(payload)
         try:
-            call = decode_call(payload, self._types, self._objects)
+            target, method = decode_call_head(payload)
         except AeronSparkError as error:
             return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
-        return self._started(call_id, self._function_of(call), call)
+        function = self._function_of(target, method)
+        if isinstance(function, Failure):
+            return self._refused(call_id, function)
+        return self._started(
+            call_id, named(Call(target, method)), function, payload,
+            lambda: decode_call(payload, self._types, self._references),
+        )  # fmt: skip
 
     def object_request(self, payload: Buffer) -> Invocation | bytes | None:
         """Take an OBJECT record: return what to run, or the answer, or None if it wants none.
@@ -208,27 +235,41 @@ class Dispatcher:
         """
         call_id = call_id_of(payload)
         try:
-            request = decode_object(payload, self._types, self._objects)
+            name = decode_creation_head(payload)
+            request = None if name is not None else decode_object(payload, self._types, self._objects)
         except AeronSparkError as error:
             return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
-        if isinstance(request, ObjectEnded):
-            self._objects.ended_there(request.object_id)
-            return None
-        if isinstance(request, Delete):
-            failure = self._deleted(request.object_id)
-            return self._refused(call_id, failure) if failure else self._answer(call_id, None)
-        factory = self._objects.shared.find_factory(request.factory)
+        match request:
+            case ObjectEnded():
+                self._objects.ended_there(request.object_id)
+                return None
+            case Delete():
+                failure = self._deleted(request.object_id)
+                return self._refused(call_id, failure) if failure else self._answer(call_id, None)
+        return self._create(call_id, str(name), payload)
+
+    def _create(self, call_id: int, name: str, payload: Buffer) -> Invocation | bytes | None:
+        factory = self._objects.shared.find_factory(name)
         if factory is None:
             return self._refused(
-                call_id, _unknown(UNKNOWN_FACTORY, "factory", request.factory, self._objects.shared.factory_names())
+                call_id, _unknown(UNKNOWN_FACTORY, "factory", name, self._objects.shared.factory_names())
             )
-        if not self._permit(request.factory, "create"):
-            return self._refused(call_id, Failure(NOT_PERMITTED, f"{request.factory!r} may not create for you"))
-        return self._started(call_id, factory, request)
+        if not self._permit(name, "create"):
+            return self._refused(call_id, Failure(NOT_PERMITTED, f"{name!r} may not create for you"))
+
+        def decode() -> Create:
+            request = decode_object(payload, self._types, self._references)
+            assert isinstance(request, Create)  # its head says so
+            return request
+
+        return self._started(call_id, named(Create(name)), factory.make, payload, decode, factory)
 
     def finish(self, invocation: Invocation, outcome: Outcome) -> bytes | None:
         """Return the answer to send, or None for a one-way call. Call it once for each ``Invocation``."""
         self.running -= 1
+        self.running_bytes -= invocation.size
+        if outcome.refusal is not None:
+            return self._refused(invocation.call_id, outcome.refusal)
         if invocation.one_way:
             return None
         if outcome.error is not None:
@@ -244,28 +285,27 @@ class Dispatcher:
         return self._answer(invocation.call_id, outcome.value)
 
     def _started(
-        self, call_id: int, found: Callable[..., Any] | Factory | Failure, request: Call | Create
-    ) -> Invocation | bytes | None:
-        if isinstance(found, Failure):
-            return self._refused(call_id, found)
+        self, call_id: int, what: str, function: Callable[..., Any], payload: Buffer,
+        decode: Callable[[], Call | Create], factory: Factory | None = None,
+    ) -> Invocation | bytes | None:  # fmt: skip
         if self.full and call_id != ONE_WAY:
             return self._refused(call_id, Failure(BUSY, f"{self.running} of your calls are running, as many as may"))
+        size = len(payload) + RECORD_COST
         self.running += 1
-        factory = found if isinstance(found, Factory) else None
-        function = found.make if isinstance(found, Factory) else found
-        return Invocation(call_id, named(request), function, request.args, request.kwargs or {}, factory)
+        self.running_bytes += size
+        return Invocation(call_id, what, function, decode, size, factory)
 
-    def _function_of(self, call: Call) -> Callable[..., Any] | Failure:
-        exposed = self._objects.find(call.target)
+    def _function_of(self, target: Target, method: str) -> Callable[..., Any] | Failure:
+        exposed = self._objects.find(target)
         if exposed is None:
-            known = self._objects.shared.names() if isinstance(call.target, str) else ()
-            return _unknown(UNKNOWN_OBJECT, "object", call.target, known)
-        if call.method not in exposed.methods:
-            return _unknown(UNKNOWN_METHOD, "method", call.method, exposed.methods)
-        if not self._permit(call.target, call.method):
-            return Failure(NOT_PERMITTED, f"you may not call {call.method}() of {call.target!r}")
-        function: Callable[..., Any] | None = getattr(exposed.value, call.method, None)
-        return function or _unknown(UNKNOWN_METHOD, "method", call.method, ())
+            known = self._objects.shared.names() if isinstance(target, str) else ()
+            return _unknown(UNKNOWN_OBJECT, "object", target, known)
+        if method not in exposed.methods:
+            return _unknown(UNKNOWN_METHOD, "method", method, exposed.methods)
+        if not self._permit(target, method):
+            return Failure(NOT_PERMITTED, f"you may not call {method}() of {target!r}")
+        function: Callable[..., Any] | None = getattr(exposed.value, method, None)
+        return function or _unknown(UNKNOWN_METHOD, "method", method, ())
 
     def _deleted(self, number: int) -> Failure | None:
         exposed = self._objects.find(number)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from msgspec import MsgspecError, Raw, msgpack
+
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError
 from aeron_spark.protocol.message_types import Buffer, References, Types
 
@@ -30,6 +32,7 @@ MAX_ARGUMENTS: Final = 255
 MAX_NAME_CHARACTERS: Final = 255  # of a method, a factory, a global object, an argument
 MAX_CODE_CHARACTERS: Final = 100
 MAX_TEXT_CHARACTERS: Final = 1000  # of an error: a reason, not a report
+MAX_ID_BYTES: Final = 16  # of an encoded list of one object id; msgspec writes 10 at most
 
 CALL: Final = struct.Struct(">Q")
 OBJECT: Final = struct.Struct(
@@ -42,6 +45,11 @@ RETURN: Final = struct.Struct(
     "Q"  # call id
     "B"  # status
 )
+
+
+# Made at import: a decoder that two threads build at the same time crashes the process. Raw leaves arguments undecoded.
+_CALL_HEAD: Final = msgpack.Decoder(tuple[int | str, str, Raw, Raw])
+_CREATE_HEAD: Final = msgpack.Decoder(tuple[str, Raw, Raw])
 
 
 class ObjectKind(IntEnum):
@@ -141,6 +149,35 @@ def call_id_of(payload: Buffer) -> int:
     return int(call_id)
 
 
+def decode_call_head(payload: Buffer) -> tuple[Target, str]:
+    """Read the target and the method of a CALL record, not its arguments. Raises DataFormatError."""
+    try:
+        target, method, _, _ = _CALL_HEAD.decode(memoryview(payload)[CALL.size :])
+    except (MsgspecError, ValueError, RecursionError):
+        raise broken("it is not a target, a method and arguments") from None
+    if not _is_target(target) or not 0 < len(method) <= MAX_NAME_CHARACTERS:
+        raise broken("its target or its method is not a name")
+    return target, method
+
+
+def decode_creation_head(payload: Buffer) -> str | None:
+    """Read the factory of an OBJECT record, not the arguments; None for a record of another kind.
+
+    Raises DataFormatError.
+    """
+    if len(payload) < OBJECT.size:
+        raise broken("it is shorter than its head")
+    if payload[OBJECT.size - 1] != ObjectKind.CREATE:
+        return None
+    try:
+        factory, _, _ = _CREATE_HEAD.decode(memoryview(payload)[OBJECT.size :])
+    except (MsgspecError, ValueError, RecursionError):
+        raise broken("it is not a factory and arguments") from None
+    if not 0 < len(factory) <= MAX_NAME_CHARACTERS:
+        raise broken("its factory is not a name")
+    return factory
+
+
 def decode_call(payload: Buffer, types: Types, references: References | None) -> Call:
     """Read a CALL record. Raises DataFormatError."""
     call_id_of(payload)
@@ -156,6 +193,8 @@ def decode_object(payload: Buffer, types: Types, references: References | None) 
     if len(payload) < OBJECT.size:
         raise broken("it is shorter than its head")
     _, kind = OBJECT.unpack_from(payload)
+    if kind != ObjectKind.CREATE and len(payload) > OBJECT.size + MAX_ID_BYTES:
+        raise broken(f"its kind is {kind}, and {len(payload) - OBJECT.size} bytes are no object id")
     match kind, types.decode_plain(memoryview(payload)[OBJECT.size :], references):
         case ObjectKind.CREATE, [str(factory), list(args), dict(kwargs)] if _are_arguments(args, kwargs):
             if 0 < len(factory) <= MAX_NAME_CHARACTERS:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from aeron_spark.connection import calling, connection
+from aeron_spark.connection import connection, rpc
 from aeron_spark.errors import WaitTimeout
 from tests.unit.connection.ends import World
 
@@ -14,7 +14,7 @@ from tests.unit.connection.ends import World
 def test_finding_c10_a_call_and_a_ping_beside_an_event_loop_that_is_held_up_end_with_a_wait_time_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calling, "GRACE", 0.05)
+    monkeypatch.setattr(rpc, "GRACE", 0.05)
     monkeypatch.setattr(connection, "GRACE", 0.05)
     _, client = world.pair()
     held, go_on = threading.Event(), threading.Event()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import ClassVar
 
+import msgspec
 import pytest
 
 from aeron_spark.errors import AeronSparkError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import FOR_EVER
-from tests.unit.connection.ends import PATIENCE, World, wait_for
+from tests.unit.connection.ends import LINK, PATIENCE, World, wait_for
 
 
 class Things:
@@ -180,6 +183,77 @@ def test_a_listener_may_get_a_large_answer_of_its_own_peer(world: World) -> None
     server.on_message(int, lambda c, size: sizes.append(len(c.remote(9).with_timeout(20).big(size))))
     client.send(500_000, acknowledge=True)
     assert sizes == [500_000]
+
+
+class Seen(msgspec.Struct):
+    """A message type of the program that notes which threads decode it."""
+
+    number: int
+    decoded_by: ClassVar[list[str]] = []
+
+    def __post_init__(self) -> None:
+        Seen.decoded_by.append(threading.current_thread().name)
+
+
+def test_arguments_are_decoded_by_a_worker_and_a_result_by_the_thread_that_called(world: World) -> None:
+    server, client = world.pair()
+    for end in (server, client):
+        end.register_type(Seen, 100)
+
+    class Echo:
+        def back(self, value: object) -> object:
+            return value
+
+    server.register("echo", Echo(), ["back"])
+    seen = Seen(1)
+    Seen.decoded_by.clear()
+    assert client.remote("echo").with_timeout(PATIENCE).back(seen) == seen
+    by_worker, by_caller = Seen.decoded_by
+    assert by_worker.startswith("aeron-spark-server-worker")
+    assert by_caller == threading.current_thread().name
+
+
+def test_calls_whose_bytes_are_too_many_hold_up_their_caller_and_all_of_them_run(world: World) -> None:
+    server, client = world.pair(
+        session=replace(LINK.session, buffer_bytes=200_000), max_running_bytes=100_000, send_seconds=0.3
+    )
+    released, sizes = threading.Event(), list[int]()
+
+    class Slow:
+        def take(self, data: bytes) -> None:
+            released.wait(FOR_EVER)
+            sizes.append(len(data))
+
+    server.register("slow", Slow(), ["take"])
+    proxy = client.remote("slow").oneway
+    sent = 0
+
+    def flood() -> None:
+        nonlocal sent
+        for _ in range(1_000):
+            proxy.take(bytes(1_000))
+            sent += 1
+
+    with pytest.raises(WaitTimeout, match="took no more"):
+        flood()
+    assert sent < 500  # calls that may run, and some more that the caller's buffer and a frame on its way hold
+    client.ping()
+    released.set()
+    wait_for(lambda: len(sizes) == sent)
+    client.remote("slow").with_timeout(PATIENCE).take(b"")
+    wait_for(lambda: server.statistics["running"] == 0)
+
+
+def test_one_way_calls_run_though_their_caller_closes_at_once(world: World) -> None:
+    server = world.server()
+    things = Things()
+    server.on_connect(lambda connection: connection.register(things, METHODS, 7))
+    for number in range(20):
+        client = world.client(source=f"192.0.2.9:{5000 + number}")
+        client.remote(7).with_timeout(PATIENCE).get()
+        client.remote(7).oneway.count()
+        client.close()
+        wait_for(lambda so_far=number + 1: things.counted == so_far)
 
 
 def test_calls_that_wait_hear_of_the_end(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_calls import Calls, EndedCall
+from aeron_spark.protocol.rpc_calls import Calls
 from aeron_spark.protocol.rpc_dispatch import Dispatcher, ErrorCodes, Invocation
 from aeron_spark.protocol.rpc_messages import Call, Create, Delete, ObjectEnded, Request, Target, encode_object
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Mode, Proxy, remote_of
@@ -48,10 +48,11 @@ class Side:
         answer = self.peer.serve(record, is_call=isinstance(request, Call))
         self.now += self.peer.now - begun
         ended = [*self.calls.expired(self.now)]
-        if answer is not None and (one := self.calls.answer(answer)):
-            ended.append(one)
+        if answer is not None and (response := self.calls.take_response(answer)):
+            assert response.token is token
+            return self.calls.result_of(response)
         (found,) = [one for one in ended if one.token is token]
-        return result(found)
+        raise found.error
 
     def serve(self, record: bytes, *, is_call: bool = True) -> bytes | None:
         taken = self.dispatcher.call(record) if is_call else self.dispatcher.object_request(record)
@@ -76,12 +77,6 @@ class Side:
         number = self.objects.end(value)
         assert number is not None
         self.peer.serve(encode_object(0, ObjectEnded(number), self.types, None), is_call=False)
-
-
-def result(ended: EndedCall) -> Any:
-    if ended.error is not None:
-        raise ended.error
-    return ended.value
 
 
 def sides(client: Side | None = None, server: Side | None = None) -> tuple[Side, Side]:

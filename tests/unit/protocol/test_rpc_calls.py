@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_calls import Calls, EndedCall
+from aeron_spark.protocol.rpc_calls import Calls
 from aeron_spark.protocol.rpc_messages import (
     RETURN,
     Call,
@@ -36,11 +36,18 @@ def begin(calls: Calls, token: object, *, now: float = 0.0, timeout: float | Non
     return call_id_of(calls.begin(CALL, now=now, timeout=timeout, token=token))
 
 
+def answered(calls: Calls, payload: bytes) -> tuple[object, object]:
+    """Return the token of the call that this response ends, and the call's result."""
+    response = calls.take_response(payload)
+    assert response is not None
+    return response.token, calls.result_of(response)
+
+
 def test_a_call_is_what_was_asked_and_its_answer_ends_it() -> None:
     calls = Calls(TYPES)
     record = calls.begin(CALL, now=0, timeout=1, token="mine")
     assert decode_call(record, TYPES, None) == CALL
-    assert calls.answer(value(call_id_of(record), (1, "a"))) == EndedCall("mine", (1, "a"))
+    assert answered(calls, value(call_id_of(record), (1, "a"))) == ("mine", (1, "a"))
     assert len(calls) == 0
 
 
@@ -86,17 +93,17 @@ def test_row_71_late_and_forged_answers_are_ignored_and_counted() -> None:
     late = begin(calls, "late", timeout=1)
     waiting = begin(calls, "waiting")
     calls.expired(5)
-    assert calls.answer(value(late, "x")) is None
+    assert calls.take_response(value(late, "x")) is None
     assert (calls.late, calls.forged) == (1, 0)
     for forged in (waiting + 1, 2**64 - 1, 0):
-        assert calls.answer(value(forged, "x")) is None
+        assert calls.take_response(value(forged, "x")) is None
     assert (calls.late, calls.forged) == (1, 3)
     assert len(calls) == 1
     # another connection's answer with the very same id reaches that connection's calls, which know no such id
-    assert other.answer(value(waiting, "x")) is None
+    assert other.take_response(value(waiting, "x")) is None
     assert other.forged == 1
-    assert calls.answer(value(waiting, "mine")) == EndedCall("waiting", "mine")
-    assert calls.answer(value(waiting, "again")) is None
+    assert answered(calls, value(waiting, "mine")) == ("waiting", "mine")
+    assert calls.take_response(value(waiting, "again")) is None
     assert calls.late == 2
 
 
@@ -108,7 +115,7 @@ def test_an_id_is_not_given_again() -> None:
         assert call_id not in seen
         seen.add(call_id)
         if number % 2:
-            calls.answer(value(call_id))
+            calls.take_response(value(call_id))
     calls.expired(2)
     assert len(calls) == 0
 
@@ -116,11 +123,9 @@ def test_an_id_is_not_given_again() -> None:
 def test_a_remote_failure_carries_code_and_text() -> None:
     calls = Calls(TYPES)
     call_id = begin(calls, "t")
-    ended = calls.answer(encode_failure(call_id, Failure("KeyError", "no such stream"), TYPES))
-    assert ended is not None
-    assert isinstance(ended.error, RemoteError)
-    assert ended.error.code == "KeyError"
-    assert "describe() of 'catalog': no such stream" in str(ended.error)
+    with pytest.raises(RemoteError, match=r"describe\(\) of 'catalog': no such stream") as caught:
+        answered(calls, encode_failure(call_id, Failure("KeyError", "no such stream"), TYPES))
+    assert caught.value.code == "KeyError"
 
 
 @pytest.mark.parametrize(
@@ -129,9 +134,8 @@ def test_a_remote_failure_carries_code_and_text() -> None:
 def test_an_answer_that_cannot_be_read_ends_its_call_with_an_error(body: bytes) -> None:
     calls = Calls(TYPES)
     call_id = begin(calls, "t")
-    ended = calls.answer(call_id.to_bytes(8, "big") + body)
-    assert ended is not None
-    assert isinstance(ended.error, DataFormatError)
+    with pytest.raises(DataFormatError):
+        answered(calls, call_id.to_bytes(8, "big") + body)
     assert len(calls) == 0
 
 
@@ -141,11 +145,11 @@ def test_any_bytes_are_an_answer_or_a_format_error(payload: bytes) -> None:
     begin(calls, "t")
     for candidate in (payload, RETURN.pack(1, 0) + payload):
         try:
-            ended = calls.answer(candidate)
+            response = calls.take_response(candidate)
         except DataFormatError:
             assert len(candidate) < 8
             continue
-        assert ended is None or ended.token == "t"
+        assert response is None or response.token == "t"
 
 
 def test_close_ends_every_call_with_the_reason_and_allows_no_more() -> None:
@@ -175,7 +179,7 @@ def test_calls_in_flight_have_a_limit_and_one_way_calls_do_not_count() -> None:
     with pytest.raises(UsageError, match="2 calls wait"):
         begin(calls, 3)
     assert call_id_of(calls.one_way(CALL)) == 0
-    calls.answer(value(first))
+    calls.take_response(value(first))
     begin(calls, 3)
 
 
@@ -202,7 +206,7 @@ def test_a_withdrawn_call_ends_for_nobody() -> None:
     call_id = begin(calls, "token")
     assert calls.withdraw("token")
     assert not calls.withdraw("token")
-    assert calls.answer(value(call_id)) is None
+    assert calls.take_response(value(call_id)) is None
     assert calls.late == 1
 
 
@@ -213,7 +217,7 @@ def test_ten_thousand_calls_at_once_are_all_answered_and_all_ids_released() -> N
     order = list(ids)
     random.Random(7).shuffle(order)
     for call_id in order:
-        assert calls.answer(value(call_id, call_id)) == EndedCall(ids[call_id], call_id)
+        assert answered(calls, value(call_id, call_id)) == (ids[call_id], call_id)
     assert len(calls) == 0
     assert calls.expired(1e9) == []
     assert (calls.late, calls.forged) == (0, 0)
@@ -223,7 +227,7 @@ def test_deadlines_of_answered_calls_do_not_pile_up() -> None:
     calls = Calls(TYPES)
     begin(calls, "first", now=0, timeout=1000)
     for number in range(10_000):
-        calls.answer(value(begin(calls, number, now=number * 0.001, timeout=30)))
+        calls.take_response(value(begin(calls, number, now=number * 0.001, timeout=30)))
         assert len(calls._deadlines) < 100
     assert [one.token for one in calls.expired(1000)] == ["first"]
 
@@ -237,7 +241,7 @@ def test_against_a_model_every_call_ends_exactly_once(steps: list[tuple[str, int
         elif step == "answer" and waiting:
             call_id = sorted(waiting)[number % len(waiting)]
             del waiting[call_id]
-            one = calls.answer(value(call_id))
+            one = calls.take_response(value(call_id))
             assert one is not None
             ended.append(one.token)
         else:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, OptionError, RemoteError
-from aeron_spark.protocol.message_types import Types
-from aeron_spark.protocol.rpc_dispatch import Invocation, Outcome
+from aeron_spark.protocol.message_types import Reference, Types
+from aeron_spark.protocol.rpc_dispatch import Dispatcher, ErrorCodes, Invocation, Outcome
 from aeron_spark.protocol.rpc_messages import (
     CALL,
     OBJECT,
@@ -27,7 +27,8 @@ from aeron_spark.protocol.rpc_messages import (
     encode_object,
     text_of,
 )
-from aeron_spark.protocol.rpc_objects import Proxy
+from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Proxy
+from aeron_spark.protocol.session import RECORD_COST
 from tests.unit.protocol.remote_sides import Side, sides
 
 TYPES = Types()
@@ -240,12 +241,58 @@ def test_ten_thousand_calls_taken_before_the_first_ends_are_all_answered_in_any_
         assert isinstance(invocation, Invocation)
         answer = dispatcher.finish(invocation, invocation.run())
         assert answer is not None
-        ended = client.calls.answer(answer)
-        assert ended is not None
-        assert ended.error is None
-        answered.add(ended.token)
+        response = client.calls.take_response(answer)
+        assert response is not None
+        assert client.calls.result_of(response)
+        answered.add(response.token)
     assert answered == set(range(10_000))
     assert (service.count, dispatcher.running, len(client.calls)) == (10_000, 0, 0)
+
+
+class Picky:
+    """Refuses every value, as a program's own class may."""
+
+    def __init__(self) -> None:
+        self.decoded = 0
+
+    def refer(self, value: object) -> Reference | None:
+        return None
+
+    def resolve(self, reference: Reference) -> object:
+        self.decoded += 1
+        raise DataFormatError("not here", remedy="")
+
+
+def test_a_request_is_counted_with_its_bytes_and_its_arguments_are_decoded_when_it_runs() -> None:
+    shared, picky = GlobalObjects(), Picky()
+    shared.register("service", Service(), ["bump"])
+    shared.factory("maker", Service, ["bump"])
+    objects = ConnectionObjects(shared, lambda *_: None)
+    dispatcher = Dispatcher(TYPES, objects, ErrorCodes(), references=picky)
+    argument = Reference(mine=False, target="elsewhere")
+    call = encode_call(1, Call("service", "bump", (argument,)), TYPES, None)
+    create = encode_object(2, Create("maker", (argument,)), TYPES, None)
+    for payload, take in ((call, dispatcher.call), (create, dispatcher.object_request)):
+        taken = take(payload)
+        assert isinstance(taken, Invocation)
+        assert (dispatcher.running, dispatcher.running_bytes) == (1, len(payload) + RECORD_COST)
+        decoded = picky.decoded
+        answer = dispatcher.finish(taken, taken.run())
+        assert picky.decoded == decoded + 1
+        assert answer is not None
+        failure = decode_return(answer, TYPES, None)
+        assert isinstance(failure, Failure)
+        assert failure.code == "bad-arguments"
+        assert (dispatcher.running, dispatcher.running_bytes) == (0, 0)
+
+
+def test_a_one_way_call_whose_arguments_cannot_be_read_is_counted_and_not_answered() -> None:
+    client, service = joined()
+    dispatcher = client.peer.dispatcher
+    taken = dispatcher.call(CALL.pack(0) + TYPES.encode_plain(["service", "bump", [], []]))
+    assert isinstance(taken, Invocation)
+    assert dispatcher.finish(taken, taken.run()) is None
+    assert (dispatcher.failed_one_way, dispatcher.running, service.count) == (1, 0, 0)
 
 
 def test_above_the_limit_a_call_is_told_busy_and_one_way_calls_still_run() -> None:

@@ -1,4 +1,8 @@
-"""Remote calls of one connection: what we call waits for an answer, what the peer calls runs in the pool."""
+"""Remote calls of one connection: callers wait for their responses, and calls of the peer run on a pool of workers.
+
+The event loop only counts and looks up what arrives. A worker decodes the arguments of a call and runs it; the thread
+that called decodes the response. The connection's state lock guards both halves of the calls and the objects.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from aeron_spark.connection.listeners import LOG
 from aeron_spark.errors import AeronSparkError, OptionError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
-from aeron_spark.protocol.rpc_calls import Calls, EndedCall
+from aeron_spark.protocol.rpc_calls import Calls, EndedCall, Response
 from aeron_spark.protocol.rpc_dispatch import Dispatcher, Invocation
 from aeron_spark.protocol.rpc_messages import (
     Call,
@@ -38,26 +42,50 @@ STUCK: Final = (
 GRACE: Final = 5.0  # seconds beyond its deadline until a call that nobody ended gives up by itself
 
 
-class Calling:
-    """``send`` sends a record, whatever its size."""
+class RpcRunner:
+    """Makes calls and runs those of the peer. Thread-safe.
+
+    ``send`` sends a record, whatever its size. ``on_room`` is called without a lock when running calls that took too
+    many bytes take less than half of that.
+    """
 
     def __init__(
-        self, state_lock: threading.RLock, home: ConnectionOwner, permit: Permit, send: Send,
-        report: Callable[[BaseException], None], number: int, label: Callable[[], str],
-    ) -> None:  # fmt: skip
+        self,
+        state_lock: threading.RLock,
+        home: ConnectionOwner,
+        permit: Permit,
+        send: Send,
+        on_room: Callable[[], None],
+        report: Callable[[BaseException], None],
+        number: int,
+        label: Callable[[], str],
+    ) -> None:
         settings = home.settings
         self._state_lock = state_lock
         self._home = home
         self._send = send
+        self._on_room = on_room
         self._report = report
         self._number = number
         self._label = label
         self.objects = ConnectionObjects(home.objects, self._invoke, max_objects=settings.max_objects)
         self.references = LockedReferences(self.objects, state_lock)
-        self.calls = Calls(home.types, self.objects, max_in_flight=settings.max_calls, connection=number)
+        self.calls = Calls(home.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
-            home.types, self.objects, home.errors, permit=permit, max_running=settings.max_running
-        )
+            home.types, self.objects, home.errors, references=self.references, permit=permit,
+            max_running=settings.max_running,
+        )  # fmt: skip
+        self._most = settings.max_running_bytes
+        self._was_full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the peer's running calls take so many bytes that acknowledgements to it should pause."""
+        return self.dispatcher.running_bytes > self._most
+
+    def beyond(self, more: int) -> bool:
+        """Whether they take so many bytes more than that."""
+        return self.dispatcher.running_bytes > self._most + more
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
         """Have the peer's factory make an object, and return its stand-in."""
@@ -86,12 +114,13 @@ class Calling:
         self._send(RecordKind.OBJECT, record, None)
         return True
 
-    def asked(self, kind: int, payload: Buffer) -> None:
-        """The peer calls, or asks for an object."""
+    def take_request(self, kind: int, payload: Buffer) -> None:
+        """The peer calls, or asks for an object: count it, and have a worker run it."""
         with self._state_lock:
             taken = (
                 self.dispatcher.call(payload) if kind == RecordKind.CALL else self.dispatcher.object_request(payload)
             )
+            self._was_full = self._was_full or self.full
         if isinstance(taken, Invocation):
             try:
                 self._home.working.submit(self._run, taken)
@@ -100,12 +129,15 @@ class Calling:
         elif taken is not None:
             self._send(RecordKind.RETURN, taken, None)
 
-    def answered(self, payload: Buffer) -> None:
-        """The peer answers."""
+    def take_response(self, payload: Buffer) -> None:
+        """The peer responds: wake the thread that called."""
         with self._state_lock:
-            ended = self.calls.answer(payload)
-        if ended is not None:
-            _finish(ended)
+            response = self.calls.take_response(payload)
+        if response is not None:
+            waiter = response.token
+            assert isinstance(waiter, Future)
+            if not waiter.done():
+                waiter.set_result(response)
 
     def tick(self, now: float) -> None:
         """End the calls whose time is over."""
@@ -114,7 +146,7 @@ class Calling:
             with self._state_lock:
                 over = self.calls.expired(now)
             for ended in over:
-                _finish(ended)
+                _fail(ended)
 
     def close(self, reason: str) -> None:
         """End every call and every object."""
@@ -122,7 +154,7 @@ class Calling:
             over = self.calls.close(reason)
             self.objects.close()
         for ended in over:
-            _finish(ended)
+            _fail(ended)
 
     def _invoke(
         self, target: Target, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Mode,
@@ -137,18 +169,19 @@ class Calling:
         return self._request(RecordKind.CALL, call, timeout)
 
     def _request(self, kind: int, request: Request, timeout: float | None) -> Any:
-        waiter: Future[Any] = Future()
+        waiter: Future[Response] = Future()
         with self._state_lock:
             record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
         try:
             self._send(kind, record, self._until(timeout))
             # the event loop ends it at its deadline; a grace, should it be held up, or have ended
             within = timeout + GRACE if timeout else None
-            return result_within(waiter, within, f"the answer to {named(request)}", remedy=STUCK)
+            response = result_within(waiter, within, f"the answer to {named(request)}", remedy=STUCK)
         except BaseException:
             with self._state_lock:
                 self.calls.withdraw(waiter)
             raise
+        return self.calls.result_of(response)
 
     def _until(self, timeout: float | None) -> float:
         return time.monotonic() + (timeout or self._home.settings.send_seconds)
@@ -157,6 +190,10 @@ class Calling:
         outcome = invocation.run()
         with self._state_lock:
             answer = self.dispatcher.finish(invocation, outcome)
+            room = self._was_full and 2 * self.dispatcher.running_bytes < self._most
+            self._was_full = self._was_full and not room
+        if room:
+            self._on_room()
         if outcome.error is not None:
             self._failed(invocation, outcome.error)
         if answer is not None:
@@ -200,12 +237,8 @@ def _stack(error: BaseException) -> str:
     return "\n".join("    | " + "".join(one if one.isprintable() else "?" for one in line) for line in lines)
 
 
-def _finish(ended: EndedCall) -> None:
+def _fail(ended: EndedCall) -> None:
     waiter = ended.token
     assert isinstance(waiter, Future)
-    if waiter.done():
-        return
-    if ended.error is not None:
+    if not waiter.done():
         waiter.set_exception(ended.error)
-    else:
-        waiter.set_result(ended.value)
