@@ -28,7 +28,7 @@ TIMEOUT: Final = 300.0  # seconds for all that an end is asked to do
 LARGE: Final = 64 * 1024
 MEGABYTES: Final = {"udp": 64, "ipc": 512}  # of a turn: about half a second
 OFTEN: Final = 3  # turns for each round, because they are short
-PEERS: Final = {"not sealed": "the same path without the cipher", "plain": "a plain publication"}
+PEERS: Final = {"not encrypted": "the same path without the cipher", "plain": "a plain publication"}
 SMALL: Final = 200
 SMALL_MESSAGES: Final = 300_000  # of a turn
 PINGS: Final = 2_000
@@ -53,16 +53,16 @@ def run(stage: Stage) -> Iterator[Figure]:
 
 
 def throughput(stage: Stage) -> Iterator[Figure]:
-    """64 KiB messages, sealed, not sealed, and by a plain publication of the same process, each to its own receiver."""
+    """Yield ratios of 64 KiB messages, encrypted and not encrypted, and by a plain publication of the same process."""
     with _ends(stage) as (_, client):
         for media, where in MEDIA.items():
             count = 20 if stage.quick else MEGABYTES[media] * 2**20 // LARGE
-            client("connect", name=f"sealed {media}", media=media)
+            client("connect", name=f"encrypted {media}", media=media)
             client("connect", name=f"bare {media}", media=media, bare=True)
             with _plain(stage, client, media) as plain:
                 cases = {
-                    "sealed": partial(client, "send", name=f"sealed {media}", size=LARGE, count=count),
-                    "not sealed": partial(client, "send", name=f"bare {media}", size=LARGE, count=count),
+                    "encrypted": partial(client, "send", name=f"encrypted {media}", size=LARGE, count=count),
+                    "not encrypted": partial(client, "send", name=f"bare {media}", size=LARGE, count=count),
                     "plain": partial(plain, LARGE, count),
                 }
                 taken = take_turns(
@@ -70,14 +70,14 @@ def throughput(stage: Stage) -> Iterator[Figure]:
                 )
             rates = {who: [count * LARGE / 1e6 / one for one in times] for who, times in taken.items()}
             medians = ", ".join(f"{who} {statistics.median(found):.0f} MB/s" for who, found in rates.items())
-            for peer, target in (("not sealed", ">= 0.8"), ("plain", ">= 0.6")):
+            for peer, target in (("not encrypted", ">= 0.8"), ("plain", ">= 0.6")):
                 yield Figure(
                     f"secure, 64 KiB messages over {where}, against {PEERS[peer]}",
-                    ratio(rates["sealed"], rates[peer]),
+                    ratio(rates["encrypted"], rates[peer]),
                     "of its throughput",
                     target if media == "udp" else "",
                     medians,
-                    {who: rates[who] for who in ("sealed", peer)},
+                    {who: rates[who] for who in ("encrypted", peer)},
                 )
 
 
@@ -173,7 +173,7 @@ def _handshake(name: str, target: str, millis: list[float]) -> Figure:
         statistics.median(millis),
         "ms",
         target,
-        f"{shown}; cookie and duologue included",
+        f"{shown}; cookie and link included",
         {"milliseconds": millis},
     )
 

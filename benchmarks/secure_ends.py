@@ -33,7 +33,7 @@ from aeron_spark.server import ServerCore, ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import own_output
 
-BARE: Final = "bare"  # the tag of a client whose frames are copied and not sealed
+BARE: Final = "bare"  # the tag of a client whose frames are copied and not encrypted
 HOST: Final = "127.0.0.1"
 NO_TAG: Final = bytes(TAG_BYTES)
 TIMEOUT: Final = 60.0

@@ -1,4 +1,4 @@
-"""Streams through a server, encrypted, against the direct way, plain Aeron and Spark's own floor."""
+"""Streams through a server, encrypted, against the direct route, plain Aeron and Spark's own floor."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _reading(stage: Stage, options: Callable[..., dict[str, str]], frame: Any, c
             warm=WARM_TURNS,
         )
         yield _figure(
-            f"through a server, read {payload} over IPC, {LENGTH} B", "of the direct way", ">= 0.5", count, taken
+            f"through a server, read {payload} over IPC, {LENGTH} B", "of the direct route", ">= 0.5", count, taken
         )
         if payload == "raw":
             yield _udp(stage, through, count)
