@@ -52,14 +52,14 @@ class State(Enum):
     NEW = "nothing was sent"
     AWAIT_HELLO_ACK = "HELLO was sent"
     AWAIT_DONE_ACK = "the server's key is verified, DONE was sent"
-    CONNECTED = "the server accepted; the duologue can be opened"
+    CONNECTED = "the server accepted; the link can be opened"
     ENDED = "the attempt is over"
 
 
 class Event(Enum):
     """What can happen to an attempt."""
 
-    START = "the way to the server is open"
+    START = "the path to the server is open"
     RETRY = "hint: send HELLO again, with a cookie"
     REFUSAL = "hint: the server refuses"
     HELLO_ACK = "a HELLO_ACK for our connect key arrives"
@@ -67,7 +67,7 @@ class Event(Enum):
     FAILED = "a FAILED for our connect key arrives"
     DEADLINE = "the step took too long"
     PATH_LOST = "the publication or the image is gone"
-    CLOSE = "the user wants no more of it"
+    CLOSE = "the program closes the client"
 
 
 OURS: Final = frozenset({Event.START})
@@ -392,27 +392,27 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.NEW, Event.CLOSE): Row(
         (State.ENDED,), ClientHandshake._on_close, "nothing"),
     (State.AWAIT_HELLO_ACK, Event.RETRY): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_retry, "send HELLO with the cookie, on a new way"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_retry, "send HELLO with the cookie, on a new path"),
     (State.AWAIT_HELLO_ACK, Event.REFUSAL): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "remember it for the deadline; sooner if it may pass"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "keep it for the deadline, soon if its code says so"),
     (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): Row(
         (State.AWAIT_DONE_ACK, State.ENDED), ClientHandshake._on_hello_ack, "verify the server's key, then send DONE"),
     (State.AWAIT_HELLO_ACK, Event.PATH_LOST): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_path_lost, "remember it for the deadline, which is soon now"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_path_lost, "keep it for the deadline, which is soon now"),
     (State.AWAIT_HELLO_ACK, Event.DEADLINE): Row(
-        (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
+        (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost path or the step's name"),
     (State.AWAIT_HELLO_ACK, Event.CLOSE): Row(
         (State.ENDED,), ClientHandshake._on_close, "nothing"),
     (State.AWAIT_DONE_ACK, Event.REFUSAL): Row(
-        (State.AWAIT_DONE_ACK,), ClientHandshake._on_refusal, "remember it for the deadline; sooner if it may pass"),
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_refusal, "keep it for the deadline, soon if its code says so"),
     (State.AWAIT_DONE_ACK, Event.DONE_ACK): Row(
         (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail for good"),
     (State.AWAIT_DONE_ACK, Event.FAILED): Row(
         (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code says when to try again"),
     (State.AWAIT_DONE_ACK, Event.PATH_LOST): Row(
-        (State.AWAIT_DONE_ACK,), ClientHandshake._on_path_lost, "remember it for the deadline, which is soon now"),
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_path_lost, "keep it for the deadline, which is soon now"),
     (State.AWAIT_DONE_ACK, Event.DEADLINE): Row(
-        (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost way or the step's name"),
+        (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost path or the step's name"),
     (State.AWAIT_DONE_ACK, Event.CLOSE): Row(
         (State.ENDED,), ClientHandshake._on_close, "nothing"),
 }  # fmt: skip

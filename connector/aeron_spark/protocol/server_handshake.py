@@ -45,10 +45,10 @@ class State(Enum):
     """Where the handshake of an image is."""
 
     AWAIT_HELLO = "an image appeared"
-    ADMITTING = "HELLO came with a good cookie; limits are asked"
-    OPENING = "counted as pending; the way back is being opened"
+    ADMITTING = "HELLO arrived with a valid cookie; limits are checked"
+    OPENING = "counted as pending; the path to the client is being opened"
     AWAIT_DONE = "HELLO_ACK was sent"
-    AUTHENTICATING = "the client has proved its key; limits, filters and ids are asked"
+    AUTHENTICATING = "the client has proved its key; limits, filters and ids are checked"
     CONNECTED = "DONE_ACK was sent"
     ENDED = "the handshake is over"
 
@@ -56,17 +56,17 @@ class State(Enum):
 class Event(Enum):
     """What can happen to the handshake of an image."""
 
-    MISSED = "the image begins behind what its sender has said already"
+    MISSED = "the image begins after the first bytes of its sender"
     HELLO = "a HELLO arrives"
     DONE = "a DONE for our connect key arrives"
-    STRANGE = "something that is no packet of a client"
+    STRANGE = "a message that is not a packet of a client"
     OTHER_VERSION = "a packet of another version"
-    ADMITTED = "the runtime counts it as pending"
-    REPLY_OPENED = "the way back is connected"
-    ACCEPTED = "the runtime has made a duologue"
-    REFUSED = "the runtime refuses"
+    ADMITTED = "the server counts it as pending"
+    REPLY_OPENED = "the path to the client is connected"
+    ACCEPTED = "the server has made a link"
+    REFUSED = "the server refuses"
     DEADLINE = "the step took too long"
-    PATH_LOST = "the image or the way back is gone"
+    PATH_LOST = "the image or the path to the client is gone"
     CLOSE = "the server shuts down"
 
 
@@ -391,7 +391,7 @@ class ServerHandshake:
         awaited = {
             State.AWAIT_HELLO: "the client's HELLO",
             State.ADMITTING: "its own limits",
-            State.OPENING: "the way back to the client",
+            State.OPENING: "the path to the client",
             State.AWAIT_DONE: "the client's DONE",
             State.AUTHENTICATING: "its own decision",
         }[self.state]
@@ -413,39 +413,38 @@ class ServerHandshake:
 _H = ServerHandshake
 
 _END: Final = (State.ENDED,)
-
-_PENDING_ENDS: Final = "reject with the reason, give everything back"
+_PENDING_ENDS: Final = "reject with the reason, release everything"
 
 TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]]] = {
     (State.AWAIT_HELLO, Event.HELLO): Row(
-        (State.ADMITTING, State.ENDED), _H._on_hello, "RETRY, refuse, or ask to admit it"),
+        (State.ADMITTING, State.ENDED), _H._on_hello, "RETRY, refuse, or check the limits"),
     (State.AWAIT_HELLO, Event.MISSED): Row(_END, _H._on_unknown, "reject: no pending handshake"),
     (State.AWAIT_HELLO, Event.DONE): Row(_END, _H._on_unknown, "reject: no pending handshake"),
     (State.AWAIT_HELLO, Event.STRANGE): Row(_END, _H._on_strange, "reject: bad message"),
     (State.AWAIT_HELLO, Event.OTHER_VERSION): Row(_END, _H._on_other_version, "reject: version"),
-    (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: time-out"),
-    (State.AWAIT_HELLO, Event.PATH_LOST): Row(_END, _H._on_path_lost, "nothing to give back"),
+    (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: timeout"),
+    (State.AWAIT_HELLO, Event.PATH_LOST): Row(_END, _H._on_path_lost, "nothing to release"),
     (State.AWAIT_HELLO, Event.CLOSE): Row(_END, _H._on_close, "reject: shutting down"),
-    (State.ADMITTING, Event.ADMITTED): Row((State.OPENING,), _H._on_admitted, "open the way back"),
+    (State.ADMITTING, Event.ADMITTED): Row((State.OPENING,), _H._on_admitted, "open the path to the client"),
     (State.ADMITTING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
     (State.ADMITTING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.ADMITTING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
+    (State.ADMITTING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
     (State.ADMITTING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.OPENING, Event.REPLY_OPENED): Row(
         (State.AWAIT_DONE, State.ENDED), _H._on_reply_opened, "send HELLO_ACK; reject a key of low order"),
     (State.OPENING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
     (State.OPENING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.OPENING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
+    (State.OPENING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
     (State.OPENING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AWAIT_DONE, Event.DONE): Row(
-        (State.AUTHENTICATING, State.ENDED), _H._on_done, "ask to authenticate; reject or fail a bad one"),
+        (State.AUTHENTICATING, State.ENDED), _H._on_done, "authenticate; reject or fail an invalid one"),
     (State.AWAIT_DONE, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.AWAIT_DONE, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
+    (State.AWAIT_DONE, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
     (State.AWAIT_DONE, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AUTHENTICATING, Event.ACCEPTED): Row(
         (State.CONNECTED,), _H._on_accepted, "send DONE_ACK, hand over the keys"),
-    (State.AUTHENTICATING, Event.REFUSED): Row(_END, _H._on_refused_for_certain, "send FAILED, give everything back"),
-    (State.AUTHENTICATING, Event.DEADLINE): Row(_END, _H._on_deadline_for_certain, "send FAILED, give everything back"),
-    (State.AUTHENTICATING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "give everything back"),
-    (State.AUTHENTICATING, Event.CLOSE): Row(_END, _H._on_close_for_certain, "send FAILED, give everything back"),
+    (State.AUTHENTICATING, Event.REFUSED): Row(_END, _H._on_refused_for_certain, "send FAILED, release everything"),
+    (State.AUTHENTICATING, Event.DEADLINE): Row(_END, _H._on_deadline_for_certain, "send FAILED, release everything"),
+    (State.AUTHENTICATING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
+    (State.AUTHENTICATING, Event.CLOSE): Row(_END, _H._on_close_for_certain, "send FAILED, release everything"),
 }  # fmt: skip

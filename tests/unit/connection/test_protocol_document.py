@@ -44,20 +44,20 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"an ACK is sent {LIMITS.ack_seconds * 1000:g} ms after the first unacknowledged record, or at once after "
         f"{LIMITS.ack_bytes >> 10} KiB",
         f"| bytes kept, {RECORD_COST} a record beside its payload | {LIMITS.buffer_bytes >> 20} MiB |",
-        f"| age of what waits while nobody is connected | {LIMITS.buffer_seconds:g} s |",
-        f"| a session nobody is connected to | {LINK.times.retention_seconds:g} s, at least "
+        f"| age of unacknowledged messages without a link | {LIMITS.buffer_seconds:g} s |",
+        f"| age of a session without a link | {LINK.times.retention_seconds:g} s, at least "
         f"{LINK.times.min_retention_seconds:g} s |",
         f"| payload of one record | {LINK.session.max_record_bytes >> 10} KiB, or",
         f"| sessions of a server, of one client key | {MAX_SESSIONS:,}, {MAX_SESSIONS_PER_KEY} |",
-        f"the last {SMALL[MAX_OFFERS]} are good",
-        f"Silence of {LINK.times.expiry_seconds:g} s *after* Aeron first said no",
+        f"the last {SMALL[MAX_OFFERS]} are valid",
+        f"Silence of {LINK.times.expiry_seconds:g} s *after* Aeron first reported a disconnection",
         f"has its whole set-up time, {LINK.times.setup_seconds:g} s",
         f"After {LINK.times.keep_alive_seconds:g} s without a frame",
         f"and a deadline ({LINK.times.ping_seconds:g} s)",
         f"costs one more HELLO, {SMALL[MAX_RETRIES]} at most in an attempt",
         f"({FIRST_SESSION_ID:#x} to {LAST_SESSION_ID:#x} unless set)",
         f"its stream ids are from {FIRST_STREAM_ID:,} to 2^31 - 1",
-        f"an id rests for {REST:g} s",
+        f"A returned id is not used again for {REST:g} s",
         f"those of the first {MAX_TYPES} registered types",
         f"at most {MAX_DEPTH} levels, {MAX_ITEMS:,} entries",
         f"a Decimal of at most {MAX_DECIMAL_CHARACTERS} characters",
@@ -67,7 +67,7 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"A connection has at most {MAX_OBJECTS:,} objects",
         f"in memory if its total is at most {MEMORY_LIMIT >> 20} MiB",
         f"connection are at most {MAX_HELD_BYTES >> 20} MiB",
-        f"At most {MAX_OPEN} streams are open on a connection, and {MAX_SPILLED_BYTES >> 30} GiB announced",
+        f"At most {MAX_OPEN} transfers are open on a connection, and {MAX_SPILLED_BYTES >> 30} GiB announced",
         f"(FILE only, at most {MAX_NAME_BYTES} bytes)",
         f"a text in UTF-8 (at most {MAX_TEXT_BYTES} bytes)",
     ],
@@ -82,7 +82,7 @@ def test_every_kind_of_record_is_explained() -> None:
 
 def test_what_open_and_close_hold_is_on_the_page() -> None:
     assert (OPEN.format, OPEN.size) == (">QI", 12)
-    assert "u64 received, u32 bytes of the longest message that is taken" in PAGE
+    assert "u64 received, u32 bytes of the longest message that its sender accepts" in PAGE
     assert (CLOSE_ALL, KEEP_SESSION) == (0, 1)
     assert "u8: 0 everything ends, 1 the session is kept" in PAGE
 

@@ -165,7 +165,7 @@ def test_whatever_ends_without_a_connection_is_released_and_refusals_are_told() 
     [
         (State.AWAIT_HELLO, 5, "The server waited 5 s for the client's HELLO"),
         (State.ADMITTING, 5, "The server waited 5 s for its own limits"),
-        (State.OPENING, 10, "The server waited 10 s for the way back to the client"),
+        (State.OPENING, 10, "The server waited 10 s for the path to the client"),
         (State.AWAIT_DONE, 10, "The server waited 10 s for the client's DONE"),
     ],
 )
