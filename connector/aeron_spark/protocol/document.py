@@ -38,23 +38,23 @@ MEANINGS: Final[dict[str, str]] = {
     "server-error": "the server failed before its decision, for example in a filter or in the authorized_keys file",
 }
 
-RECORDS: Final[dict[Kind, str]] = {
-    Kind.MESSAGE: "a message: u16 type id, body",
-    Kind.MESSAGE_ACK_WANTED: "u64 number, then a message; without one: were all earlier messages delivered?",
-    Kind.DELIVERED: "u64 number: listeners have returned from that message, and from all before it",
-    Kind.CALL: "a remote call, see below",
-    Kind.RETURN: "its result, or its error",
-    Kind.OBJECT: "creates or ends a remote object, see below",
-    Kind.STREAM_START: "a transfer begins, see below",
-    Kind.STREAM_DATA: "a part of its bytes",
-    Kind.STREAM_FINISHED: "it is complete",
-    Kind.STREAM_FAILED: "one of the sides ended it early",
-    Kind.BATCH: "many records of one sequenced kind, see below",
-    Kind.OPEN: "the first frame of a link: u64 received, u32 bytes of the longest message that its sender accepts",
-    Kind.ACK: "empty: the head of the frame has the number",
-    Kind.PING: "u64 number",
-    Kind.PONG: "the number of the ping",
-    Kind.CLOSE: "u8: 0 everything ends, 1 the session is kept",
+RECORDS: Final[dict[RecordKind, str]] = {
+    RecordKind.MESSAGE: "a message: u16 type id, body",
+    RecordKind.MESSAGE_ACK_WANTED: "u64 number, then a message; without one: were all earlier messages delivered?",
+    RecordKind.DELIVERED: "u64 number: listeners have returned from that message, and from all before it",
+    RecordKind.CALL: "a remote call, see below",
+    RecordKind.RETURN: "its result, or its error",
+    RecordKind.OBJECT: "creates or ends a remote object, see below",
+    RecordKind.STREAM_START: "a transfer begins, see below",
+    RecordKind.STREAM_DATA: "a part of its bytes",
+    RecordKind.STREAM_FINISHED: "it is complete",
+    RecordKind.STREAM_FAILED: "one of the sides ended it early",
+    RecordKind.BATCH: "many records of one sequenced kind, see below",
+    RecordKind.OPEN: "the first frame of a link: u64 received, u32 bytes of the longest message its sender accepts",
+    RecordKind.ACK: "empty: the head of the frame has the number",
+    RecordKind.PING: "u64 number",
+    RecordKind.PONG: "the number of the ping",
+    RecordKind.CLOSE: "u8: 0 everything ends, 1 the session is kept",
 }
 
 

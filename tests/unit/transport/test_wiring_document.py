@@ -17,11 +17,11 @@ WAYS = {
     "handshake, to the server": (
         endpoint_channels.handshake_out(PLACE, None, 17, 4242, WISHES), endpoint_channels.handshake_in(PLACE, WISHES)),
     "handshake, to the client": (
-        wiring.response_out(PLACE, 35, 4343, WISHES), wiring.response_in(PLACE, None, WISHES)),
+        endpoint_channels.response_out(PLACE, 35, 4343, WISHES), endpoint_channels.response_in(PLACE, None, WISHES)),
     "link, to the server": (
-        wiring.dialed_out(PLACE, None, IDS, WISHES, 18), wiring.duologue_in(PLACE, IDS, WISHES)),
+        endpoint_channels.client_link_out(PLACE, None, IDS, WISHES, 18), endpoint_channels.link_in(PLACE, IDS, WISHES)),
     "link, to the client": (
-        wiring.duologue_out(PLACE, IDS, 35, WISHES), wiring.dialed_in(PLACE, None, IDS, WISHES)),
+        endpoint_channels.link_out(PLACE, IDS, 35, WISHES), endpoint_channels.client_link_in(PLACE, None, IDS, WISHES)),
     "the same with `duologue=mdc`": (
         endpoint_channels.link_out(PLACE, MDC, 35, WISHES), endpoint_channels.client_link_in(PLACE, None, MDC, WISHES)),
 }  # fmt: skip
