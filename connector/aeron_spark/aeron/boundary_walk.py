@@ -77,7 +77,7 @@ def walk(
     idle_timeout: float,
 ) -> Any:
     """Walk ``[start, end)`` and return the Java BoundaryWalk with what it found; it stops where it knows enough."""
-    found = jclass("io.aeronspark.BoundaryWalk")(
+    found = jclass("io.aeronspark.reading.BoundaryWalk")(
         recording.initial_term_id,
         recording.term_length,
         framed,

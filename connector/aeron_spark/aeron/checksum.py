@@ -30,7 +30,7 @@ def crc32(data: Data, value: int = 0, /) -> int:
 @cache
 def _update() -> Callable[[int, int, int], int] | None:
     try:
-        found: Callable[[int, int, int], int] = jclass("io.aeronspark.Crc32").update
+        found: Callable[[int, int, int], int] = jclass("io.aeronspark.checksum.Crc32").update
         found(0, 0, 0)
     except jpype.JException:  # a program's own JVM may be closed to it
         return None

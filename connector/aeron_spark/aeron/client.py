@@ -32,20 +32,20 @@ class Client:
         self.leases: set[ClientLease] = set()  # added to under the lock of ``CLIENTS``
         self.returned = time.monotonic()  # when the last lease ended
         self._driver = _driver_identity(aeron_dir)
-        self.errors = jclass("io.aeronspark.ErrorLatch")()
+        self.errors = jclass("io.aeronspark.client.LastErrorHandler")()
         context = jclass("io.aeron.Aeron$Context")()
         context.aeronDirectoryName(aeron_dir).errorHandler(self.errors)
         # A handler that throws must stop a poll: Aeron would else count the fragment as consumed.
         context.subscriberErrorHandler(jclass("io.aeron.RethrowingErrorHandler").INSTANCE)
         context.idleStrategy(jclass("org.agrona.concurrent.SleepingIdleStrategy")(CONDUCTOR_IDLE_NS))
-        context.threadFactory(jclass("io.aeronspark.DaemonThreads")())
-        self.rejections = jclass("io.aeronspark.Rejections")()
+        context.threadFactory(jclass("io.aeronspark.client.DaemonThreadFactory")())
+        self.rejections = jclass("io.aeronspark.inbox.PublicationRejections")()
         context.publicationErrorFrameHandler(self.rejections)
         context.clientName(f"aeron-spark {os.getpid()}")
         with java_errors(f"connecting to the media driver in {aeron_dir}"):
             connect = jclass("io.aeron.Aeron").connect
             self.aeron: Any = interruptible(connect, context, discard=lambda late: late.close())
-        self._endings = jclass("io.aeronspark.Endings")
+        self._endings = jclass("io.aeronspark.client.ClientShutdown")
         self._endings.add(self.aeron)
 
     @property

@@ -151,7 +151,7 @@ class AeronPublication:
             self._failure = describe(error)
             return
         if publication is not None:
-            self._helper = jclass("io.aeronspark.BatchOffer")(publication)
+            self._helper = jclass("io.aeronspark.writing.BatchOffer")(publication)
             self._offer = self._helper.offerGathered
             self._max_message = int(publication.maxMessageLength())
             self._publication = publication

@@ -22,8 +22,8 @@ from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import KEPT
 
 PACKAGE: Final = "io.aeronspark"
-DROP_TYPE: Final = 16723  # as Drops.COUNTER_TYPE_ID in Java
-OWNER_TYPE: Final = 16724  # as Owners.COUNTER_TYPE_ID in Java
+DROP_TYPE: Final = 16723  # as DropCounters.COUNTER_TYPE_ID in Java
+OWNER_TYPE: Final = 16724  # as OwnerRegistry.COUNTER_TYPE_ID in Java
 DROP_LABEL: Final = "guard dropped "
 
 # direction, port, session id, stream id, owner's port: little-endian behind the layout's number; then the address
@@ -39,7 +39,7 @@ SUPPLIERS: Final = (
         "aeron.ReceiveChannelEndpoint.supplier",
     ),
     ("sendChannelEndpointSupplier", "guard.GuardedSendChannelEndpointSupplier", "aeron.SendChannelEndpoint.supplier"),
-    ("congestControlSupplier", "PromptHandshakes", "aeron.CongestionControl.supplier"),
+    ("congestControlSupplier", "driver.HandshakeTimeouts", "aeron.CongestionControl.supplier"),
 )
 
 
@@ -174,7 +174,7 @@ def owner_key(
     address: str,
     address_port: int = 0,
 ) -> bytes:
-    """Return the key of a registration's counter, as ``Owners`` in Java reads it; IPv4 is mapped into IPv6."""
+    """Return the key of a registration's counter, as ``OwnerRegistry`` in Java reads it; IPv4 is mapped into IPv6."""
     return OWNER_KEY.pack(
         OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, _mapped(address)
     )

@@ -27,7 +27,7 @@ from aeron_spark.transport.api import (
     ascii_reason,
 )
 
-# As io.aeronspark.InboxRecords lays it out.
+# As io.aeronspark.inbox.InboxRecords lays it out.
 RECORD: Final = struct.Struct(
     "="
     "i"  # kind
@@ -75,8 +75,8 @@ class AeronInbox:
         self.max_message = max_message
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
-            self.java = jclass("io.aeronspark.Inbox")(
-                client.aeron, max_message + beside, strategy, TIMEOUT_NS.get(idle, 0)
+            self.java = jclass("io.aeronspark.inbox.Inbox")(
+                client.aeron, max_message + beside, strategy, PATIENCE_NS.get(idle, 0)
             )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll

@@ -129,14 +129,14 @@ def _take_signals(numbers: Sequence[signal.Signals]) -> None:
         import jpype
 
         names = [number.name.removeprefix("SIG") for number in numbers]
-        jpype.JClass("io.aeronspark.Endings").onSignals(*names)
+        jpype.JClass("io.aeronspark.client.ClientShutdown").onSignals(*names)
 
 
 def _close(pid: int) -> None:
     import jpype
 
     if pid == os.getpid() and jpype.isJVMStarted():
-        jpype.JClass("io.aeronspark.Endings").closeAll()
+        jpype.JClass("io.aeronspark.client.ClientShutdown").closeAll()
         for call in _before_its_end:
             call()
 

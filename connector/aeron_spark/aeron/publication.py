@@ -20,7 +20,7 @@ class BatchPublication:
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:
         self.client = client
         self.publication = client.exclusive_publication(channel, stream_id)
-        self._helper = jclass("io.aeronspark.BatchOffer")(self.publication)
+        self._helper = jclass("io.aeronspark.writing.BatchOffer")(self.publication)
         self.session_id = int(self.publication.sessionId())
         self.max_message_bytes = int(self.publication.maxMessageLength())
 

@@ -101,7 +101,7 @@ def drain(
     source: Source, recording: Recording, *, batch_bytes: int = BATCH_BYTES, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Rows]:
     """Yield the messages of ``source`` in batches until its end is reached. Raises what the source raises."""
-    helper = jclass("io.aeronspark.FragmentDrain")(recording.initial_term_id, recording.term_length)
+    helper = jclass("io.aeronspark.reading.RowAssembler")(recording.initial_term_id, recording.term_length)
     usual = max(batch_bytes, 2 * LARGEST_FRAME)
     memory = _begin(helper, usual, batch_rows)
     while source.more:
@@ -209,7 +209,7 @@ class Segments:
             path, base = found
             self._mapped_at = self.position
             try:
-                self._open = jclass("io.aeronspark.SegmentFile")(str(path), base, self.position)
+                self._open = jclass("io.aeronspark.reading.SegmentFile")(str(path), base, self.position)
             except jpype.JException:
                 self._open = None  # deleted between the look and the opening
 
@@ -229,7 +229,7 @@ class ReceivedRange:
         self.received = start  # stream position behind what has come
         self._name = name
         self._next_piece = next_piece
-        self._java = jclass("io.aeronspark.ReceivedLog")(MOST, start)
+        self._java = jclass("io.aeronspark.reading.ReceivedBytes")(MOST, start)
         self._memory = memoryview(self._java.memory()).cast("B")
 
     @property

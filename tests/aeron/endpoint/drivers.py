@@ -34,9 +34,9 @@ OPTIONS: Final = (
     "-Daeron.term.buffer.sparse.file=true",
 )
 PROMPT: Final = (
-    "-Daeron.CongestionControl.supplier=io.aeronspark.PromptHandshakes",
-    "-Daeron.ReceiveChannelEndpoint.supplier=io.aeronspark.PromptReceiveChannelEndpoint$Supplier",
-    "-Daeron.SendChannelEndpoint.supplier=io.aeronspark.PromptSendChannelEndpoint$Supplier",
+    "-Daeron.CongestionControl.supplier=io.aeronspark.driver.HandshakeTimeouts",
+    "-Daeron.ReceiveChannelEndpoint.supplier=io.aeronspark.driver.HandshakeReceiveChannelEndpoint$Supplier",
+    "-Daeron.SendChannelEndpoint.supplier=io.aeronspark.driver.HandshakeSendChannelEndpoint$Supplier",
 )
 
 

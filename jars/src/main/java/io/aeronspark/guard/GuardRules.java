@@ -11,7 +11,7 @@ import org.agrona.collections.IntHashSet;
  * {@code guard-NAME} of a guarded channel, which wins for its endpoint. An endpoint is guarded when its channel says {@code guard=true} or
  * when its port is listed in the property {@code aeronspark.guard.ports}.
  *
- * @param streams             on which anybody may speak; null for every stream. All others need a registered owner, see {@link Owners}.
+ * @param streams             on which anybody may speak; null for every stream. All others need a registered owner, see {@link OwnerRegistry}.
  * @param termLength          the longest term, in bytes, of a session without a registered owner.
  * @param ownedTermLength     the longest term, in bytes, of a session with one.
  * @param mtuMin              the smallest MTU of a session, in bytes.
@@ -41,7 +41,7 @@ public record GuardRules(
     int destinations,
     int destinationsPerSource,
     boolean joining,
-    Networks networks)
+    NetworkFilter networks)
 {
     /** Before the name of each system property. */
     public static final String PROPERTY_PREFIX = "aeronspark.guard.";
@@ -110,7 +110,7 @@ public record GuardRules(
             source.size("destinations", "100"),
             source.size("destinations-per-source", "8"),
             source.flag("joining"),
-            new Networks(words(source.get("allow", "")), words(source.get("deny", ""))));
+            new NetworkFilter(words(source.get("allow", "")), words(source.get("deny", ""))));
     }
 
     /** Whether anybody may speak on this stream. */

@@ -9,10 +9,10 @@ import io.aeron.protocol.DataHeaderFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.SetupFlyweight;
 import io.aeron.protocol.StatusMessageFlyweight;
-import io.aeronspark.PromptReceiveChannelEndpoint;
-import io.aeronspark.guard.Drops.Reason;
-import io.aeronspark.guard.Owners.Claim;
-import io.aeronspark.guard.Sessions.Session;
+import io.aeronspark.driver.HandshakeReceiveChannelEndpoint;
+import io.aeronspark.guard.DropCounters.Reason;
+import io.aeronspark.guard.OwnerRegistry.Claim;
+import io.aeronspark.guard.SessionTable.Session;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
@@ -28,16 +28,16 @@ import org.agrona.concurrent.status.AtomicCounter;
  * A receiving endpoint that looks at every frame before the driver spends anything on it. A session is let in by its first SETUP; from then on
  * only the address that sent it is heard, only with what that SETUP said, and it is answered with no more bytes than it sent.
  */
-public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEndpoint
+public final class GuardedReceiveChannelEndpoint extends HandshakeReceiveChannelEndpoint
 {
     private static final int SM_LENGTH = StatusMessageFlyweight.HEADER_LENGTH + Long.BYTES;
     private static final int ALIGNMENT = 32;
 
     private final GuardRules rules;
-    private final Drops drops;
-    private final Owners owners;
-    private final Rates rates;
-    private final Sessions sessions;
+    private final DropCounters drops;
+    private final OwnerRegistry owners;
+    private final RateLimiter rates;
+    private final SessionTable sessions;
     private final CachedNanoClock clock;
     private final UnsafeBuffer answer = new UnsafeBuffer(0, 0);
     // what the conductor's thread tells the receiver's
@@ -53,23 +53,23 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
         final AtomicCounter statusIndicator,
         final MediaDriver.Context context,
         final GuardRules rules,
-        final Drops drops,
-        final Owners owners)
+        final DropCounters drops,
+        final OwnerRegistry owners)
     {
         super(udpChannel, dispatcher, statusIndicator, context);
         this.rules = rules;
         this.drops = drops;
         this.owners = owners;
         clock = context.receiverCachedNanoClock();
-        rates = new Rates(rules, clock.nanoTime());
-        sessions = new Sessions(context.imageLivenessTimeoutNs(), clock.nanoTime());
+        rates = new RateLimiter(rules, clock.nanoTime());
+        sessions = new SessionTable(context.imageLivenessTimeoutNs(), clock.nanoTime());
     }
 
     /** {@inheritDoc} */
     @Override
     public boolean isValidFrame(final UnsafeBuffer buffer, final int length)
     {
-        return Frames.isReceivable(buffer, length) ? super.isValidFrame(buffer, length) : drops.count(Reason.INVALID);
+        return FrameValidator.isReceivable(buffer, length) ? super.isValidFrame(buffer, length) : drops.count(Reason.INVALID);
     }
 
     /** {@inheritDoc} */
@@ -150,7 +150,7 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
         }
         answer.wrap(buffer, buffer.position(), length);
         final Session session = sessions.find(
-            Frames.controlSessionId(answer, 0), Frames.controlStreamId(answer, 0), clock.nanoTime());
+            FrameValidator.controlSessionId(answer, 0), FrameValidator.controlStreamId(answer, 0), clock.nanoTime());
         // without a session it is the question after a SETUP, to the control address that our own subscription names
         final boolean isPaid = null == session ? hasExplicitControl() && !isMulticast() : session.pays(length);
         if (!isPaid)
@@ -227,7 +227,7 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
             return null;
         }
         // who is registered is limited by who registers
-        if (Claim.OWNER != claim && !hasRoom(Networks.sourceOf(source.getAddress()), nowNs))
+        if (Claim.OWNER != claim && !hasRoom(NetworkFilter.sourceOf(source.getAddress()), nowNs))
         {
             return null;
         }
@@ -328,7 +328,7 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
 
     private boolean fits(final Session session, final DataHeaderFlyweight header, final UnsafeBuffer buffer, final int length)
     {
-        return length <= session.mtu && Frames.dataEnd(buffer, length) <= session.termLength &&
+        return length <= session.mtu && FrameValidator.dataEnd(buffer, length) <= session.termLength &&
             header.termId() - session.initialTermId >= 0 || drops.count(Reason.INVALID);
     }
 
@@ -349,7 +349,7 @@ public final class GuardedReceiveChannelEndpoint extends PromptReceiveChannelEnd
         {
             return;
         }
-        final long from = Networks.sourceOf(source.getAddress());
+        final long from = NetworkFilter.sourceOf(source.getAddress());
         if (!rates.covers(from, length, SM_LENGTH))
         {
             drops.count(Reason.BUDGET);

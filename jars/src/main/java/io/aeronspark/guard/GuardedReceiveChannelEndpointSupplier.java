@@ -13,8 +13,8 @@ public final class GuardedReceiveChannelEndpointSupplier implements ReceiveChann
 {
     private final Properties properties;
     private final ReceiveChannelEndpointSupplier unguarded;
-    private Drops drops;
-    private Owners owners;
+    private DropCounters drops;
+    private OwnerRegistry owners;
 
     /** With the rules in the system's properties; for {@code aeron.ReceiveChannelEndpoint.supplier}. */
     public GuardedReceiveChannelEndpointSupplier()
@@ -48,8 +48,8 @@ public final class GuardedReceiveChannelEndpointSupplier implements ReceiveChann
         final GuardRules rules = GuardRules.of(udpChannel.channelUri(), properties);
         if (null == drops)
         {
-            drops = new Drops("receiving", context);
-            owners = new Owners(Owners.RECEIVED, context, context.receiverCachedNanoClock().nanoTime());
+            drops = new DropCounters("receiving", context);
+            owners = new OwnerRegistry(OwnerRegistry.RECEIVED, context, context.receiverCachedNanoClock().nanoTime());
         }
         return new GuardedReceiveChannelEndpoint(udpChannel, dispatcher, statusIndicator, context, rules, drops, owners);
     }

@@ -9,9 +9,9 @@ import io.aeron.protocol.NakFlyweight;
 import io.aeron.protocol.ResponseSetupFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.StatusMessageFlyweight;
-import io.aeronspark.PromptSendChannelEndpoint;
-import io.aeronspark.guard.Drops.Reason;
-import io.aeronspark.guard.Owners.Claim;
+import io.aeronspark.driver.HandshakeSendChannelEndpoint;
+import io.aeronspark.guard.DropCounters.Reason;
+import io.aeronspark.guard.OwnerRegistry.Claim;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import org.agrona.collections.Hashing;
@@ -24,12 +24,12 @@ import org.agrona.concurrent.status.AtomicCounter;
  * A sending endpoint that listens to the receivers of its publications and to nobody else. A receiver introduces itself with a status message;
  * everything else is taken only from those who have.
  */
-public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
+public final class GuardedSendChannelEndpoint extends HandshakeSendChannelEndpoint
 {
     private final GuardRules rules;
-    private final Drops drops;
-    private final Owners owners;
-    private final Peers peers;
+    private final DropCounters drops;
+    private final OwnerRegistry owners;
+    private final ReceiverTable peers;
     private final CachedNanoClock clock;
     private final LongHashSet publications = new LongHashSet();
     private int localPort;
@@ -39,22 +39,22 @@ public final class GuardedSendChannelEndpoint extends PromptSendChannelEndpoint
         final AtomicCounter statusIndicator,
         final MediaDriver.Context context,
         final GuardRules rules,
-        final Drops drops,
-        final Owners owners)
+        final DropCounters drops,
+        final OwnerRegistry owners)
     {
         super(udpChannel, statusIndicator, context);
         this.rules = rules;
         this.drops = drops;
         this.owners = owners;
         clock = context.senderCachedNanoClock();
-        peers = new Peers(rules, udpChannel.isResponseControlMode(), clock.nanoTime());
+        peers = new ReceiverTable(rules, udpChannel.isResponseControlMode(), clock.nanoTime());
     }
 
     /** {@inheritDoc} */
     @Override
     public boolean isValidFrame(final UnsafeBuffer buffer, final int length)
     {
-        return Frames.isControl(buffer, length) ? super.isValidFrame(buffer, length) : drops.count(Reason.INVALID);
+        return FrameValidator.isControl(buffer, length) ? super.isValidFrame(buffer, length) : drops.count(Reason.INVALID);
     }
 
     /** {@inheritDoc} */

@@ -12,8 +12,8 @@ public final class GuardedSendChannelEndpointSupplier implements SendChannelEndp
 {
     private final Properties properties;
     private final SendChannelEndpointSupplier unguarded;
-    private Drops drops;
-    private Owners owners;
+    private DropCounters drops;
+    private OwnerRegistry owners;
 
     /** With the rules in the system's properties; for {@code aeron.SendChannelEndpoint.supplier}. */
     public GuardedSendChannelEndpointSupplier()
@@ -40,8 +40,8 @@ public final class GuardedSendChannelEndpointSupplier implements SendChannelEndp
         final GuardRules rules = GuardRules.of(udpChannel.channelUri(), properties);
         if (null == drops)
         {
-            drops = new Drops("sending", context);
-            owners = new Owners(Owners.PUBLISHED, context, context.senderCachedNanoClock().nanoTime());
+            drops = new DropCounters("sending", context);
+            owners = new OwnerRegistry(OwnerRegistry.PUBLISHED, context, context.senderCachedNanoClock().nanoTime());
         }
         return new GuardedSendChannelEndpoint(udpChannel, statusIndicator, context, rules, drops, owners);
     }

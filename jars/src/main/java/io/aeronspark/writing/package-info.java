@@ -1,0 +1,4 @@
+/**
+ * Offers messages from Arrow memory to a publication.
+ */
+package io.aeronspark.writing;

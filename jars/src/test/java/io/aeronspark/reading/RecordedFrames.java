@@ -1,0 +1,76 @@
+package io.aeronspark.reading;
+
+import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
+import static java.nio.ByteOrder.LITTLE_ENDIAN;
+
+import io.aeron.archive.checksum.Checksums;
+import io.aeron.protocol.HeaderFlyweight;
+import java.nio.charset.StandardCharsets;
+import org.agrona.BitUtil;
+import org.agrona.concurrent.UnsafeBuffer;
+
+/** Frames of a recording, one behind the other, with the checksums that an archive stores. */
+final class RecordedFrames extends RecordingBytes
+{
+    static final byte BEGIN = (byte)0x80;
+    static final byte END = 0x40;
+    static final byte WHOLE = (byte)0xC0;
+
+    final UnsafeBuffer buffer = ArrowColumns.direct(1 << 17);
+
+    @Override
+    UnsafeBuffer buffer()
+    {
+        return buffer;
+    }
+
+    /** Append a data frame; return its position. */
+    long data(final byte flags, final byte[] payload, final long reserved)
+    {
+        final int at = header(HEADER_LENGTH + payload.length, HeaderFlyweight.HDR_TYPE_DATA, flags);
+        buffer.putLong(at + 24, reserved, LITTLE_ENDIAN);
+        buffer.putBytes(at + HEADER_LENGTH, payload);
+        final int padded = BitUtil.align(payload.length + HEADER_LENGTH, 32) - HEADER_LENGTH;
+        buffer.putInt(at + 12, Checksums.crc32c().compute(buffer.addressOffset(), at + HEADER_LENGTH, padded), LITTLE_ENDIAN);
+        return at;
+    }
+
+    long data(final byte flags, final String payload)
+    {
+        return data(flags, payload.getBytes(StandardCharsets.UTF_8), 0);
+    }
+
+    /** Append padding of so many bytes, its header included; return its position. */
+    long padding(final int length)
+    {
+        return header(length, HeaderFlyweight.HDR_TYPE_PAD, WHOLE);
+    }
+
+    /** Append a message in the wire format of this package. */
+    long chunk(final int flags, final int rows, final long group)
+    {
+        final UnsafeBuffer payload = new UnsafeBuffer(new byte[72]);
+        payload.putInt(0, 0x31467341, LITTLE_ENDIAN);
+        payload.putByte(6, (byte)flags);
+        payload.putInt(12, rows, LITTLE_ENDIAN);
+        payload.putLong(16, group, LITTLE_ENDIAN);
+        return data(WHOLE, payload.byteArray(), 0);
+    }
+
+    /** Walk everything that was written. */
+    int walk(final FrameScanner frames)
+    {
+        return frames.scan(buffer, 0, (int)end, 0);
+    }
+
+    private int header(final int frameLength, final int type, final byte flags)
+    {
+        final int at = (int)end;
+        buffer.putInt(at, frameLength, LITTLE_ENDIAN);
+        buffer.putByte(at + 4, (byte)0);
+        buffer.putByte(at + 5, flags);
+        buffer.putShort(at + 6, (short)type, LITTLE_ENDIAN);
+        end += BitUtil.align(frameLength, 32);
+        return at;
+    }
+}

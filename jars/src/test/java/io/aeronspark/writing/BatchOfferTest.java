@@ -1,0 +1,131 @@
+package io.aeronspark.writing;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.aeron.ExclusivePublication;
+import io.aeron.LogBufferOnDisk;
+import io.aeronspark.reading.ArrowColumns;
+import io.aeronspark.reading.RowAssembler;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.List;
+import org.agrona.concurrent.UnsafeBuffer;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class BatchOfferTest
+{
+    @TempDir
+    Path folder;
+    private LogBufferOnDisk log;
+    private BatchOffer offer;
+
+    @BeforeEach
+    void open() throws IOException
+    {
+        log = new LogBufferOnDisk(folder);
+        offer = new BatchOffer(log.publication);
+    }
+
+    @AfterEach
+    void close()
+    {
+        log.close();
+    }
+
+    private int offerAll(final ArrowColumns memory, final int first, final int last, final boolean withReserved)
+    {
+        return offer.offerValues(
+            memory.values.addressOffset(), memory.offsets.addressOffset(), withReserved ? memory.reserved.addressOffset() : 0, first, last,
+            0);
+    }
+
+    @Test
+    void valuesBecomeMessagesWithTheirReservedValues()
+    {
+        final ArrowColumns given = ArrowColumns.of("one", "", "three");
+        assertEquals(3, offerAll(given, 0, 3, true));
+        assertEquals(64 + 32 + 64, offer.result());
+        final ArrowColumns taken = new ArrowColumns(1024, 8);
+        final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
+        taken.carry(drain);
+        assertFalse(drain.drain(log.image, offer.result()));
+        assertEquals(List.of("one", "", "three"), taken.rows(drain));
+        for (int row = 0; row < 3; row++)
+        {
+            assertEquals(1000 + row, taken.reserved.getLong(8 * row));
+        }
+        assertEquals(List.of(0L, 64L, 96L), List.of(taken.positions.getLong(0), taken.positions.getLong(8), taken.positions.getLong(16)));
+    }
+
+    @Test
+    void aPartOfAColumnIsOfferedWithoutReservedValues()
+    {
+        assertEquals(1, offerAll(ArrowColumns.of("one", "two", "three"), 1, 2, false));
+        final ArrowColumns taken = new ArrowColumns(1024, 8);
+        final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
+        taken.carry(drain);
+        drain.drain(log.image, offer.result());
+        assertEquals(List.of("two"), taken.rows(drain));
+        assertEquals(0, taken.reserved.getLong(0));
+    }
+
+    @Test
+    void withoutRoomItSaysHowManyWereTakenAndGoesOnFromThere()
+    {
+        final ArrowColumns given = ArrowColumns.of("one", "two", "three");
+        log.limit.set(1); // room for one message: the limit is looked at before an offer
+        assertEquals(1, offerAll(given, 0, 3, true));
+        assertEquals(ExclusivePublication.BACK_PRESSURED, offer.result());
+        log.limit.set(LogBufferOnDisk.TERM_LENGTH);
+        assertEquals(2, offerAll(given, 1, 3, true));
+        assertEquals(192, offer.result());
+    }
+
+    @Test
+    void withoutASubscriberItReturnsAtOnceWhateverThePatience()
+    {
+        log.connected(false);
+        log.limit.set(0);
+        final ArrowColumns given = ArrowColumns.of("one");
+        final long begin = System.nanoTime();
+        assertEquals(0, offer.offerValues(
+            given.values.addressOffset(), given.offsets.addressOffset(), 0, 0, 1, 60_000_000_000L));
+        assertTrue(System.nanoTime() - begin < 30_000_000_000L);
+        assertEquals(ExclusivePublication.NOT_CONNECTED, offer.result());
+    }
+
+    @Test
+    void aMessageIsGatheredFromHeaderAndPayload()
+    {
+        final UnsafeBuffer header = ArrowColumns.direct(8);
+        header.putBytes(0, "header: ".getBytes());
+        final ArrowColumns payload = ArrowColumns.of("payload");
+        assertTrue(offer.offerGathered(header.addressOffset(), 8, payload.values.addressOffset(), 7, 42, 0));
+        final ArrowColumns taken = new ArrowColumns(1024, 8);
+        final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
+        taken.carry(drain);
+        drain.drain(log.image, offer.result());
+        assertEquals(List.of("header: payload"), taken.rows(drain));
+        assertEquals(42, taken.reserved.getLong(0));
+    }
+
+    @Test
+    void atTheEndOfATermAnOfferIsTakenBehindThePadding()
+    {
+        final ArrowColumns large = ArrowColumns.of("x".repeat(1300));
+        int count = 0;
+        log.limit.set(10L * LogBufferOnDisk.TERM_LENGTH);
+        while (offer.result() < LogBufferOnDisk.TERM_LENGTH)
+        {
+            assertEquals(1, offerAll(large, 0, 1, false));
+            count++;
+        }
+        assertEquals(49, count); // 48 messages of 1,344 bytes fit a term of 64 KiB
+        assertEquals(LogBufferOnDisk.TERM_LENGTH + 1344, offer.result());
+    }
+}
