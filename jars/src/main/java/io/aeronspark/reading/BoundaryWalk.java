@@ -2,6 +2,7 @@ package io.aeronspark.reading;
 
 import static io.aeron.logbuffer.FrameDescriptor.BEGIN_FRAG_FLAG;
 import static io.aeron.logbuffer.FrameDescriptor.END_FRAG_FLAG;
+import static io.aeron.logbuffer.FrameDescriptor.FRAME_ALIGNMENT;
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
 
 import io.aeron.Image;
@@ -15,17 +16,24 @@ import org.agrona.IoUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Finds where a range may end: walks frame headers and remembers the last position at which no message, and in framed streams no
- * group of chunks, is open. The walk stops by itself at the first boundary that reaches a limit.
+ * Finds the position at which a range of a recording may end: the last one within the limits at which no message is
+ * unfinished and, in framed streams, no group of chunks is. It reads headers only. The walk stops by itself at the first
+ * boundary that reaches a limit.
  * <p>
- * The framed part reads the fields of docs/wire-format.md that it needs: magic, flags, rows and group position.
+ * In framed streams it reads four fields of the chunk header (docs/wire-format.md): magic, flags, rows and group position.
+ * Not thread-safe.
  */
 public final class BoundaryWalk extends FrameScanner
 {
-    private static final int MAGIC = 0x31467341; // "AsF1", little-endian
-    private static final int HEADER = 72;
-    private static final int FIRST = 1;
-    private static final int LAST = 2;
+    // The chunk header of docs/wire-format.md; all numbers are little-endian.
+    private static final int CHUNK_MAGIC = 0x31467341; // "AsF1"
+    private static final int CHUNK_HEADER_LENGTH = 72;
+    private static final int CHUNK_FLAGS_OFFSET = 6;
+    private static final int CHUNK_ROWS_OFFSET = 12;
+    private static final int CHUNK_GROUP_OFFSET = 16;
+    private static final int FIRST_OF_GROUP = 1;
+    private static final int LAST_OF_GROUP = 2;
+    private static final long NONE = -1;
 
     private final boolean framed;
     private final boolean atLeastOne;
@@ -33,7 +41,7 @@ public final class BoundaryWalk extends FrameScanner
     private final long maxRows;
 
     private boolean done;
-    private boolean moved;
+    private boolean hasBoundary;
     private long boundary;
     private long rows;
 
@@ -42,14 +50,14 @@ public final class BoundaryWalk extends FrameScanner
     private int chunkFlags;
     private long chunkRows;
     private long chunkGroup;
-    private long openGroup = -1;
+    private long openGroup = NONE;
 
     /**
-     * @param framed     whether groups of chunks count, not single messages.
-     * @param start      where the walk begins: the beginning of a message, or of a term.
-     * @param limit      the last boundary at or before this position is wanted.
-     * @param maxRows    and the last one with at most this many rows before it.
-     * @param atLeastOne whether the first message is taken even where it alone is beyond the limits.
+     * @param framed     whether a range ends between groups of chunks, and not between messages.
+     * @param start      position at which the walk begins: the beginning of a message, or of a term.
+     * @param limit      highest position that the boundary may have.
+     * @param maxRows    most rows between {@code start} and the boundary.
+     * @param atLeastOne whether to take the first message or group even if it alone exceeds the limits.
      */
     public BoundaryWalk(
         final int initialTermId,
@@ -69,9 +77,9 @@ public final class BoundaryWalk extends FrameScanner
     }
 
     /**
-     * Walk what the image has now.
+     * Walk the frames that the image has now.
      *
-     * @return whether something was walked.
+     * @return whether there were any.
      */
     public boolean walk(final Image image)
     {
@@ -79,13 +87,13 @@ public final class BoundaryWalk extends FrameScanner
     }
 
     /**
-     * Walk a part of a segment file in place; the archive's recorded position says how far it is written.
+     * Walk a part of a segment file in place.
      *
-     * @param path     of the segment file.
-     * @param base     position of the file's first byte.
-     * @param from     position to walk from: a frame's beginning.
-     * @param to       position to walk to, within the file.
-     * @return the position reached: of the first frame that is not whole before {@code to}.
+     * @param path of the segment file.
+     * @param base position of the file's first byte.
+     * @param from position of the frame to begin at.
+     * @param to   position to stop at, within the file and not beyond the archive's recorded position.
+     * @return the position reached: {@code to}, or that of the first frame that ends behind it.
      */
     public long walk(final String path, final long base, final long from, final long to)
     {
@@ -101,30 +109,33 @@ public final class BoundaryWalk extends FrameScanner
         }
     }
 
-    /** Whether the walk needs nothing more. */
+    /** Whether the boundary is final, so that walking on cannot change it. */
     public boolean done()
     {
         return done;
     }
 
-    /** The last boundary within the limits, or -1 where the walk saw none. */
+    /** Position of the last boundary within the limits, or -1 if the walk has met none. */
     public long boundary()
     {
-        return moved ? boundary : -1;
+        return hasBoundary ? boundary : NONE;
     }
 
-    /** Rows between the walk's beginning and the boundary. */
+    /** Rows between the beginning of the walk and the boundary. */
     public long rows()
     {
         return rows;
     }
 
-    /** Where what is open at the walk's end began: before the walk where it began in the middle of a group, -1 for nothing. */
+    /**
+     * Position at which the message or group began that is unfinished at the end of the walk, or -1 if none is. It is before
+     * the walk's start if the walk began in the middle of a group.
+     */
     public long open()
     {
         if (inMessage && openGroup < 0)
         {
-            return (chunkFlags & FIRST) != 0 ? messagePosition : chunkGroup;
+            return (chunkFlags & FIRST_OF_GROUP) != 0 ? messagePosition : chunkGroup;
         }
         return openGroup;
     }
@@ -144,31 +155,31 @@ public final class BoundaryWalk extends FrameScanner
         }
         else if (!inMessage)
         {
-            return;
+            return; // The message began before the walk.
         }
         if ((flags & END_FRAG_FLAG) != 0)
         {
             inMessage = false;
-            onMessage(position + BitUtil.align(payloadLength + HEADER_LENGTH, 32));
+            onMessage(position + BitUtil.align(payloadLength + HEADER_LENGTH, FRAME_ALIGNMENT));
         }
     }
 
     private void readChunkHeader(final DirectBuffer buffer, final int offset, final int length)
     {
-        chunkFlags = FIRST | LAST;
+        chunkFlags = FIRST_OF_GROUP | LAST_OF_GROUP;
         chunkRows = 1;
-        chunkGroup = -1;
-        if (framed && length >= HEADER && buffer.getInt(offset, ByteOrder.LITTLE_ENDIAN) == MAGIC)
+        chunkGroup = NONE;
+        if (framed && length >= CHUNK_HEADER_LENGTH && buffer.getInt(offset, ByteOrder.LITTLE_ENDIAN) == CHUNK_MAGIC)
         {
-            chunkFlags = buffer.getByte(offset + 6);
-            chunkRows = buffer.getInt(offset + 12, ByteOrder.LITTLE_ENDIAN) & 0xFFFF_FFFFL;
-            chunkGroup = buffer.getLong(offset + 16, ByteOrder.LITTLE_ENDIAN);
+            chunkFlags = buffer.getByte(offset + CHUNK_FLAGS_OFFSET);
+            chunkRows = buffer.getInt(offset + CHUNK_ROWS_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF_FFFFL;
+            chunkGroup = buffer.getLong(offset + CHUNK_GROUP_OFFSET, ByteOrder.LITTLE_ENDIAN);
         }
     }
 
     private void onMessage(final long end)
     {
-        if ((chunkFlags & FIRST) != 0)
+        if ((chunkFlags & FIRST_OF_GROUP) != 0)
         {
             openGroup = messagePosition;
         }
@@ -176,9 +187,9 @@ public final class BoundaryWalk extends FrameScanner
         {
             openGroup = chunkGroup;
         }
-        if ((chunkFlags & LAST) != 0)
+        if ((chunkFlags & LAST_OF_GROUP) != 0)
         {
-            offer(end, chunkRows);
+            onGroupEnd(end, chunkRows);
         }
     }
 
@@ -187,24 +198,24 @@ public final class BoundaryWalk extends FrameScanner
     {
         if (!done && !inMessage && openGroup < 0 && boundary == position && end <= limit)
         {
-            moved = true;
+            hasBoundary = true;
             boundary = end;
             done = end >= limit;
         }
     }
 
-    private void offer(final long end, final long more)
+    private void onGroupEnd(final long end, final long groupRows)
     {
-        final boolean beyond = end > limit || rows + more > maxRows;
-        if (beyond && (rows > 0 || !atLeastOne))
+        final boolean isBeyondLimits = end > limit || rows + groupRows > maxRows;
+        if (isBeyondLimits && (rows > 0 || !atLeastOne))
         {
             done = true;
             return;
         }
-        openGroup = -1;
-        moved = true;
+        openGroup = NONE;
+        hasBoundary = true;
         boundary = end;
-        rows += more;
+        rows += groupRows;
         done = end >= limit || rows >= maxRows;
     }
 }

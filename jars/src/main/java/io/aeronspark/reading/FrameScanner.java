@@ -1,7 +1,9 @@
 package io.aeronspark.reading;
 
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
+import static io.aeron.protocol.HeaderFlyweight.FLAGS_FIELD_OFFSET;
 import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_DATA;
+import static io.aeron.protocol.HeaderFlyweight.TYPE_FIELD_OFFSET;
 
 import io.aeron.logbuffer.BlockHandler;
 import io.aeron.logbuffer.FrameDescriptor;
@@ -10,12 +12,14 @@ import org.agrona.BitUtil;
 import org.agrona.DirectBuffer;
 
 /**
- * Walks the frames of a block, whether it came from an image or stands in a segment file, and hands each data frame on with its
- * position. A block always holds whole frames, so whoever limits the block's length has bounded what a frame can write.
+ * Walks the frames of a block and hands each one on with its position. The block comes from an image or from the bytes of
+ * a recording. A block holds whole frames only, so the length that a caller asks for limits what a subclass can write.
+ * <p>
+ * Not thread-safe.
  */
 abstract class FrameScanner implements BlockHandler
 {
-    /** Longest block asked for at once: larger limits overflow inside Aeron 1.51 (aeron-io/aeron#2036). */
+    /** Bytes of the longest block to ask an image for: Aeron 1.51 overflows at larger limits (aeron-io/aeron#2036). */
     static final int MAX_BLOCK_LENGTH = 8 * 1024 * 1024;
 
     private final int initialTermId;
@@ -36,9 +40,9 @@ abstract class FrameScanner implements BlockHandler
     }
 
     /**
-     * Walk {@code length} bytes of whole frames at {@code offset}; a frame at offset o has position {@code base + o}.
+     * Walk {@code length} bytes of whole frames at {@code offset}. A frame at offset o has the position {@code base + o}.
      *
-     * @return bytes walked: less than {@code length} only where the rest is not a whole frame.
+     * @return bytes walked: less than {@code length} only if the rest is not a whole frame.
      */
     final int scan(final DirectBuffer buffer, final int offset, final int length, final long base)
     {
@@ -47,27 +51,30 @@ abstract class FrameScanner implements BlockHandler
         while (end - at >= HEADER_LENGTH)
         {
             final int frameLength = buffer.getInt(at);
-            final int aligned = BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
-            final boolean data = (buffer.getShort(at + 6) & 0xFFFF) == HDR_TYPE_DATA;
-            // A file may hold anything where a length should stand.
-            if (frameLength < HEADER_LENGTH || aligned < 0 || (data && aligned > end - at))
+            final int alignedLength = BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
+            final boolean isData = (buffer.getShort(at + TYPE_FIELD_OFFSET) & 0xFFFF) == HDR_TYPE_DATA;
+            // A damaged file can hold any number in the length field; a sum that overflows is negative.
+            if (frameLength < HEADER_LENGTH || alignedLength < 0 || (isData && alignedLength > end - at))
             {
                 break;
             }
-            if (data)
+            if (isData)
             {
-                onFrame(buffer, at, frameLength - HEADER_LENGTH, buffer.getByte(at + 5), base + at);
+                final byte flags = buffer.getByte(at + FLAGS_FIELD_OFFSET);
+                onFrame(buffer, at, frameLength - HEADER_LENGTH, flags, base + at);
             }
             else
             {
-                onPadding(base + at, base + at + aligned);
+                onPadding(base + at, base + at + alignedLength);
             }
-            at += Math.min(aligned, end - at);
+            at += Math.min(alignedLength, end - at);
         }
         return at - offset;
     }
 
+    /** Handle a data frame whose header is at {@code offset}; {@code payloadLength} is in bytes, without the header. */
     abstract void onFrame(DirectBuffer buffer, int offset, int payloadLength, byte flags, long position);
 
+    /** Handle a padding frame from {@code position} to {@code end}, which can be beyond the block. */
     abstract void onPadding(long position, long end);
 }

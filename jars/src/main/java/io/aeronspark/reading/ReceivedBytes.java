@@ -2,6 +2,7 @@ package io.aeronspark.reading;
 
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
 import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_DATA;
+import static io.aeron.protocol.HeaderFlyweight.TYPE_FIELD_OFFSET;
 
 import io.aeron.logbuffer.FrameDescriptor;
 import java.nio.ByteBuffer;
@@ -11,49 +12,40 @@ import org.agrona.BufferUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A part of a recording that somebody sends, in pieces cut anywhere: the caller writes each one behind what is there, and says so.
+ * A range of a recording that a server sends in parts, which can end in the middle of a frame. The caller writes each
+ * part into {@link #memory()} at the offset that {@link #next()} returns, and then calls {@link #added}.
  */
 public final class ReceivedBytes extends RecordingBytes
 {
-    /** The longest data frame, its header included, rounded up: as much may be left over when a piece ends. */
-    private static final int LONGEST_FRAME = 128 * 1024;
-
-    private final ByteBuffer memory;
-    private final UnsafeBuffer buffer;
-    private final int capacity;
+    /** Bytes of the longest data frame, rounded up: a part can end anywhere in it, and its beginning is kept. */
+    private static final int MAX_FRAME_LENGTH = 128 * 1024;
 
     /**
-     * Begin to receive.
-     *
-     * @param pieceLength bytes of the longest piece.
-     * @param from        position of the first one: a frame's beginning.
+     * @param maxPartLength bytes of the longest part.
+     * @param from          position of the first part: the beginning of a frame.
      */
-    public ReceivedBytes(final int pieceLength, final long from)
+    public ReceivedBytes(final int maxPartLength, final long from)
     {
-        capacity = pieceLength + LONGEST_FRAME;
-        memory = BufferUtil.allocateDirectAligned(capacity, 64);
-        buffer = new UnsafeBuffer(memory);
-        base = from;
-        end = from;
-        position = from;
+        super(new UnsafeBuffer(BufferUtil.allocateDirectAligned(maxPartLength + MAX_FRAME_LENGTH, 64)), from, 0);
     }
 
-    /** Where pieces are written. */
+    /** Memory that parts are written to; the same buffer until the object is collected. */
     public ByteBuffer memory()
     {
-        return memory;
+        return buffer.byteBuffer();
     }
 
     /**
-     * Make room for the next piece.
+     * Make room for the next part: move the beginning of an unfinished frame to the front.
      *
-     * @return the offset in {@link #memory()} at which it is to be written.
+     * @return offset in {@link #memory()} at which to write the part.
+     * @throws IllegalStateException if the bytes that are left are longer than any frame, so that none was found in them.
      */
     public int next()
     {
-        skipPadding(); // it may be longer than all that comes in one piece
+        skipPadding();
         final int left = (int)Math.max(0, end - position);
-        if (left > LONGEST_FRAME)
+        if (left > MAX_FRAME_LENGTH)
         {
             throw new IllegalStateException("no whole frame in " + left + " bytes at position=" + position);
         }
@@ -65,35 +57,30 @@ public final class ReceivedBytes extends RecordingBytes
         return left;
     }
 
-    /** A piece of this length was written. */
+    /** Make a part of {@code length} bytes readable, which the caller has written. */
     public void added(final int length)
     {
-        if (length < 0 || end - base + length > capacity)
+        if (length < 0 || end - base + length > buffer.capacity())
         {
-            throw new IllegalArgumentException("a piece of " + length + " bytes does not fit");
+            throw new IllegalArgumentException("a part of " + length + " bytes does not fit");
         }
         end += length;
         skipPadding();
     }
 
-    /** Padding at the end of a term may be longer than everything here, and there is nothing in it. */
+    /** Skip padding as soon as its header is here: it can be longer than the memory, and carries no data. */
     private void skipPadding()
     {
         if (position >= base && end - position >= HEADER_LENGTH)
         {
             final int at = (int)(position - base);
             final int frameLength = buffer.getInt(at, ByteOrder.LITTLE_ENDIAN);
-            final boolean data = (buffer.getShort(at + 6, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_DATA;
-            if (!data && frameLength >= HEADER_LENGTH && frameLength <= FrameDescriptor.MAX_MESSAGE_LENGTH * 64)
+            final boolean isData =
+                (buffer.getShort(at + TYPE_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_DATA;
+            if (!isData && frameLength >= HEADER_LENGTH && frameLength <= FrameDescriptor.MAX_MESSAGE_LENGTH * 64)
             {
                 position += BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
             }
         }
-    }
-
-    @Override
-    UnsafeBuffer buffer()
-    {
-        return buffer;
     }
 }

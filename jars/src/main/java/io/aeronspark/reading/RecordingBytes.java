@@ -3,6 +3,7 @@ package io.aeronspark.reading;
 import static io.aeron.protocol.DataHeaderFlyweight.HEADER_LENGTH;
 import static io.aeron.protocol.DataHeaderFlyweight.SESSION_ID_FIELD_OFFSET;
 import static io.aeron.protocol.HeaderFlyweight.HDR_TYPE_DATA;
+import static io.aeron.protocol.HeaderFlyweight.TYPE_FIELD_OFFSET;
 
 import io.aeron.archive.checksum.Checksum;
 import io.aeron.archive.checksum.Checksums;
@@ -12,24 +13,34 @@ import org.agrona.BitUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Bytes of a recording, as they stand in its segment files, wherever they lie; read frame by frame, each one checked.
+ * Bytes of a recording in the format of the archive's segment files. They are read frame by frame, and the checksum of
+ * each data frame is verified first.
  * <p>
- * An archive that records with a checksum keeps it in each data frame's session id; it is of the frame's payload, padding included.
+ * An archive that records with a checksum stores it in the session id field of each data frame. It covers the payload
+ * and the bytes that align the frame. Not thread-safe.
  */
 abstract class RecordingBytes
 {
-    private static final boolean LITTLE = ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
+    private static final boolean IS_LITTLE_ENDIAN = ByteOrder.nativeOrder() == ByteOrder.LITTLE_ENDIAN;
 
-    private final Checksum checksum = Checksums.crc32c();
-
+    final UnsafeBuffer buffer;
     /** Position of the buffer's first byte. */
     long base;
-    /** Position where what is there ends, perhaps in the middle of a frame. */
+    /** Position behind the last byte that the buffer holds; it can be in the middle of a frame. */
     long end;
     /** Position of the next frame to read. */
     long position;
 
-    abstract UnsafeBuffer buffer();
+    private final Checksum checksum = Checksums.crc32c();
+
+    /** Begin at {@code base}, the position of a frame, of which the buffer holds {@code length} bytes now. */
+    RecordingBytes(final UnsafeBuffer buffer, final long base, final int length)
+    {
+        this.buffer = buffer;
+        this.base = base;
+        end = base + length;
+        position = base;
+    }
 
     /** Position of the next frame to read. */
     public final long position()
@@ -37,51 +48,56 @@ abstract class RecordingBytes
         return position;
     }
 
-    /** Position where what is there ends, perhaps in the middle of a frame. */
+    /** Position behind the last byte that can be read; it can be in the middle of a frame. */
     public final long end()
     {
         return end;
     }
 
     /**
-     * Check and walk whole frames from here on, at most {@code room} bytes of them and none from {@code limit} on.
+     * Verify whole frames from the current position on and hand them to {@code frames}.
      *
-     * @return bytes walked.
+     * @param maxLength of the data frames in bytes. Padding that begins within it is skipped, however long it is.
+     * @param limit     position at which to stop.
+     * @return bytes read, by which the position has advanced.
+     * @throws IllegalStateException if a checksum does not match; the position is then unchanged.
      */
-    final int scan(final FrameScanner frames, final int room, final long limit)
+    final int scan(final FrameScanner frames, final int maxLength, final long limit)
     {
         final int offset = (int)(position - base);
         final int stop = (int)(Math.min(limit, end) - base);
-        final int length = check(offset, Math.min(room, stop - offset), stop);
-        frames.scan(buffer(), offset, length, base);
+        final int length = verify(offset, Math.min(maxLength, stop - offset), stop);
+        frames.scan(buffer, offset, length, base);
         position += length;
         return length;
     }
 
-    private int check(final int begin, final int room, final int stop)
+    private int verify(final int begin, final int maxLength, final int stop)
     {
-        final UnsafeBuffer buffer = buffer();
+        final UnsafeBuffer buffer = this.buffer;
         int at = begin;
-        while (room - (at - begin) > 0 && stop - at >= HEADER_LENGTH)
+        while (maxLength - (at - begin) > 0 && stop - at >= HEADER_LENGTH)
         {
             final int frameLength = buffer.getInt(at, ByteOrder.LITTLE_ENDIAN);
-            final int aligned = BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
-            final boolean data = (buffer.getShort(at + 6, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_DATA;
-            // Padding may be longer than any room, and needs none.
-            if (frameLength < HEADER_LENGTH || aligned < 0 || aligned > stop - at || (data && aligned > room - (at - begin)))
+            final int alignedLength = BitUtil.align(frameLength, FrameDescriptor.FRAME_ALIGNMENT);
+            final boolean isData =
+                (buffer.getShort(at + TYPE_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN) & 0xFFFF) == HDR_TYPE_DATA;
+            if (frameLength < HEADER_LENGTH || alignedLength < 0 || alignedLength > stop - at ||
+                (isData && alignedLength > maxLength - (at - begin)))
             {
                 break;
             }
-            if (data)
+            if (isData)
             {
-                final int found = checksum.compute(buffer.addressOffset(), at + HEADER_LENGTH, aligned - HEADER_LENGTH);
-                final int kept = buffer.getInt(at + SESSION_ID_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN);
-                if ((LITTLE ? found : Integer.reverseBytes(found)) != kept)
+                final int computed =
+                    checksum.compute(buffer.addressOffset(), at + HEADER_LENGTH, alignedLength - HEADER_LENGTH);
+                final int stored = buffer.getInt(at + SESSION_ID_FIELD_OFFSET, ByteOrder.LITTLE_ENDIAN);
+                if ((IS_LITTLE_ENDIAN ? computed : Integer.reverseBytes(computed)) != stored)
                 {
                     throw new IllegalStateException("CRC checksum mismatch at position=" + (base + at));
                 }
             }
-            at += aligned;
+            at += alignedLength;
         }
         return at - begin;
     }

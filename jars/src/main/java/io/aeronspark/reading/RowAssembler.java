@@ -11,14 +11,18 @@ import org.agrona.UnsafeApi;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Moves the messages of one recording from an image into memory laid out as Arrow columns: value offsets (int32, rows + 1), value
- * bytes, positions (int64) and reserved values (int64), at addresses the caller owns.
+ * Assembles the messages of one recording from their fragments and writes them as rows of Arrow columns into memory that
+ * the caller allocated: value offsets (int32, rows + 1), value bytes, positions (int64) and reserved values (int64).
  * <p>
- * A message that is not finished when the memory is full stays behind the last complete row; {@link #carry} takes it along into the
- * next memory. Nothing is written before it is known to fit: the block asked for is never longer than the room left.
+ * If the memory is full before a message is complete, its bytes stay behind the last complete row, and {@link #carry}
+ * copies them into the next memory. A block that is asked for is never longer than the room left, so nothing is written
+ * beyond the memory. Not thread-safe.
  */
 public final class RowAssembler extends FrameScanner
 {
+    /** Bytes of the longest frame: Aeron's largest MTU, rounded up. */
+    private static final int MAX_FRAME_LENGTH = 64 * 1024;
+
     private final UnsafeBuffer values = new UnsafeBuffer(0, 0);
     private long offsetsAddress;
     private long positionsAddress;
@@ -26,26 +30,27 @@ public final class RowAssembler extends FrameScanner
     private int rowCapacity;
 
     private int rows;
-    private int written;
-    private int complete;
+    private int writtenBytes;
+    private int completeBytes;
     private boolean inMessage;
     private long messagePosition;
     private long messageReserved;
-    private long discarded;
 
-    /** A drain for images of recordings with this geometry. */
+    /** For images and bytes of a recording with this initial term id and this term length in bytes. */
     public RowAssembler(final int initialTermId, final int termLength)
     {
         super(initialTermId, termLength);
     }
 
     /**
-     * Begin a new batch in the caller's memory; an unfinished message of the last one is copied to its front.
+     * Begin a new batch in the caller's memory, which must stay allocated until the next call of this method. The bytes of
+     * an unfinished message are copied to its front.
      *
-     * @param valuesAddress    of {@code valuesCapacity} bytes, more than {@link #partialLength()}.
+     * @param valuesAddress    of {@code valuesCapacity} bytes, at least {@link #partialLength()}.
      * @param offsetsAddress   of {@code 4 * (rowCapacity + 1)} bytes.
      * @param positionsAddress of {@code 8 * rowCapacity} bytes.
      * @param reservedAddress  of {@code 8 * rowCapacity} bytes.
+     * @throws IllegalArgumentException if the unfinished message does not fit; nothing has changed then.
      */
     public void carry(
         final long valuesAddress,
@@ -62,7 +67,7 @@ public final class RowAssembler extends FrameScanner
         }
         if (partial > 0)
         {
-            UnsafeApi.copyMemory(values.addressOffset() + complete, valuesAddress, partial);
+            UnsafeApi.copyMemory(values.addressOffset() + completeBytes, valuesAddress, partial);
         }
         values.wrap(valuesAddress, valuesCapacity);
         this.offsetsAddress = offsetsAddress;
@@ -70,15 +75,15 @@ public final class RowAssembler extends FrameScanner
         this.reservedAddress = reservedAddress;
         this.rowCapacity = rowCapacity;
         rows = 0;
-        complete = 0;
-        written = partial;
+        completeBytes = 0;
+        writtenBytes = partial;
         UnsafeApi.putInt(offsetsAddress, 0);
     }
 
     /**
-     * Drain the image until the memory is full, the image has nothing more now, or it reached {@code limitPosition}.
+     * Drain the image until the memory is full, the image has nothing more now, or it has reached {@code limitPosition}.
      *
-     * @return whether the memory is full, so that the caller must take its rows.
+     * @return whether the memory is full, so that the caller must take its rows and {@link #carry} on in other memory.
      */
     public boolean drain(final Image image, final long limitPosition)
     {
@@ -93,17 +98,18 @@ public final class RowAssembler extends FrameScanner
             image.blockPoll(this, room);
             if (image.position() == before)
             {
-                // Nothing came, or the next frame is longer than the room: only the latter means full.
-                return room < FULL_BELOW && (rows > 0 || written > 0);
+                // The image had nothing, or its next frame is longer than the room: only the latter means full.
+                return room < MAX_FRAME_LENGTH && (rows > 0 || writtenBytes > 0);
             }
         }
         return false;
     }
 
     /**
-     * Drain bytes of a recording until the memory is full, they end, or {@code limitPosition} is reached.
+     * Drain bytes of a recording until the memory is full, the bytes end, or {@code limitPosition} is reached.
      *
-     * @return whether the memory is full, so that the caller must take its rows.
+     * @return whether the memory is full, so that the caller must take its rows and {@link #carry} on in other memory.
+     * @throws IllegalStateException if a checksum does not match.
      */
     public boolean drain(final RecordingBytes bytes, final long limitPosition)
     {
@@ -116,20 +122,17 @@ public final class RowAssembler extends FrameScanner
             }
             if (bytes.scan(this, room, limitPosition) == 0)
             {
-                return room < FULL_BELOW && (rows > 0 || written > 0);
+                return room < MAX_FRAME_LENGTH && (rows > 0 || writtenBytes > 0);
             }
         }
         return false;
     }
 
-    /** A frame is never longer than this: Aeron's largest MTU, rounded up. */
-    private static final int FULL_BELOW = 64 * 1024;
-
     private int room()
     {
-        // A row takes at least one frame header of the block, so this many bytes hold at most the rows left.
+        // Each row takes at least one frame header of the block, so a block of this length cannot exceed the rows left.
         final long byRows = (long)(rowCapacity - rows) * HEADER_LENGTH;
-        final long room = Math.min(values.capacity() - written, byRows);
+        final long room = Math.min(values.capacity() - writtenBytes, byRows);
         return (int)Math.min(room, MAX_BLOCK_LENGTH);
     }
 
@@ -139,22 +142,10 @@ public final class RowAssembler extends FrameScanner
         return rows;
     }
 
-    /** Bytes of the complete rows' values. */
-    public int valueBytes()
-    {
-        return complete;
-    }
-
-    /** Bytes of the unfinished message behind them. */
+    /** Bytes of the unfinished message behind the complete rows. */
     public int partialLength()
     {
-        return inMessage ? written - complete : 0;
-    }
-
-    /** Fragments that belonged to no complete message: a publisher died in the middle of one. */
-    public long discarded()
-    {
-        return discarded;
+        return inMessage ? writtenBytes - completeBytes : 0;
     }
 
     @Override
@@ -162,29 +153,25 @@ public final class RowAssembler extends FrameScanner
     {
         if ((flags & BEGIN_FRAG_FLAG) != 0)
         {
-            if (inMessage)
-            {
-                discarded++;
-            }
+            // Bytes of a message without an end are overwritten: its publisher died before it sent the rest.
             inMessage = true;
-            written = complete;
+            writtenBytes = completeBytes;
             messagePosition = position;
             messageReserved = buffer.getLong(offset + RESERVED_VALUE_OFFSET);
         }
         else if (!inMessage)
         {
-            discarded++;
-            return;
+            return; // The message began before the range.
         }
-        buffer.getBytes(offset + HEADER_LENGTH, values, written, payloadLength);
-        written += payloadLength;
+        buffer.getBytes(offset + HEADER_LENGTH, values, writtenBytes, payloadLength);
+        writtenBytes += payloadLength;
         if ((flags & END_FRAG_FLAG) != 0)
         {
             UnsafeApi.putLong(positionsAddress + 8L * rows, messagePosition);
             UnsafeApi.putLong(reservedAddress + 8L * rows, messageReserved);
             rows++;
-            complete = written;
-            UnsafeApi.putInt(offsetsAddress + 4L * rows, complete);
+            completeBytes = writtenBytes;
+            UnsafeApi.putInt(offsetsAddress + 4L * rows, completeBytes);
             inMessage = false;
         }
     }
@@ -192,6 +179,6 @@ public final class RowAssembler extends FrameScanner
     @Override
     void onPadding(final long position, final long end)
     {
-        // Padding carries no rows.
+        // Padding carries no data.
     }
 }

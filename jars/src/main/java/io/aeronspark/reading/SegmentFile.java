@@ -7,39 +7,38 @@ import org.agrona.IoUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * A part of a segment file of an archive, mapped and read in place. What stands before the archive's recorded position does not change
- * any more, and a file that is purged meanwhile stays readable until it is closed.
+ * A part of an archive's segment file, mapped and read in place. Bytes before the archive's recorded position do not
+ * change any more. A file that the archive deletes meanwhile stays readable until it is closed here.
  */
 public final class SegmentFile extends RecordingBytes implements AutoCloseable
 {
-    /** Bytes mapped at once: they count as the process's memory. The longest padding, some 16 MiB, has to fit. */
-    private static final long WINDOW = 32 * 1024 * 1024;
+    /** Bytes to map at once: they count as the process's memory. The longest padding, 16 MiB, has to fit. */
+    private static final long MAX_MAPPED_LENGTH = 32 * 1024 * 1024;
 
     private final MappedByteBuffer mapped;
-    private final UnsafeBuffer buffer;
 
     /**
-     * Map what follows a position.
+     * Map the bytes that follow a position.
      *
-     * @param path of the file.
+     * @param path     of the file.
      * @param fileBase position of the file's first byte.
-     * @param from position to begin at: a frame's beginning.
+     * @param from     position of the frame to begin at.
      */
     public SegmentFile(final String path, final long fileBase, final long from)
     {
-        final File file = new File(path);
-        final long length = Math.min(WINDOW, file.length() - (from - fileBase));
-        mapped = IoUtil.mapExistingFile(file, FileChannel.MapMode.READ_ONLY, "segment", from - fileBase, length);
-        buffer = new UnsafeBuffer(mapped);
-        base = from;
-        end = from + length;
-        position = from;
+        this(map(new File(path), from - fileBase), from);
     }
 
-    @Override
-    UnsafeBuffer buffer()
+    private SegmentFile(final MappedByteBuffer mapped, final long from)
     {
-        return buffer;
+        super(new UnsafeBuffer(mapped), from, mapped.capacity());
+        this.mapped = mapped;
+    }
+
+    private static MappedByteBuffer map(final File file, final long offset)
+    {
+        final long length = Math.min(MAX_MAPPED_LENGTH, file.length() - offset);
+        return IoUtil.mapExistingFile(file, FileChannel.MapMode.READ_ONLY, "segment", offset, length);
     }
 
     @Override

@@ -44,19 +44,19 @@ public final class ArrowColumns
         return new UnsafeBuffer(ByteBuffer.allocateDirect(Math.max(8, capacity)).order(ByteOrder.nativeOrder()));
     }
 
-    /** Let a drain fill this memory. */
-    public void carry(final RowAssembler drain)
+    /** Begin a batch of the assembler in this memory. */
+    public void beginBatch(final RowAssembler assembler)
     {
-        drain.carry(
+        assembler.carry(
             values.addressOffset(), values.capacity(), offsets.addressOffset(), positions.addressOffset(), reserved.addressOffset(),
             positions.capacity() / 8);
     }
 
-    /** The rows that a drain has left here, as texts. */
-    public List<String> rows(final RowAssembler drain)
+    /** The rows that the assembler wrote here, as texts. */
+    public List<String> rows(final RowAssembler assembler)
     {
         final List<String> rows = new ArrayList<>();
-        for (int row = 0; row < drain.rows(); row++)
+        for (int row = 0; row < assembler.rows(); row++)
         {
             final int begin = offsets.getInt(4 * row);
             final byte[] bytes = new byte[offsets.getInt(4 * (row + 1)) - begin];

@@ -2,7 +2,8 @@ package io.aeronspark.reading;
 
 import static io.aeronspark.reading.RecordedFrames.BEGIN;
 import static io.aeronspark.reading.RecordedFrames.END;
-import static io.aeronspark.reading.RecordedFrames.WHOLE;
+import static io.aeronspark.reading.RecordedFrames.MIDDLE;
+import static io.aeronspark.reading.RecordedFrames.UNFRAGMENTED;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -13,23 +14,23 @@ class BoundaryWalkTest
 {
     private static final int FIRST = 1;
     private static final int LAST = 2;
-    private static final int CHUNK = 128; // bytes of the log: two headers of 32 and 72 bytes, aligned
+    private static final int CHUNK = 128; // bytes of a chunk's frame: headers of 32 and 72 bytes, aligned
     private static final long NO_LIMIT = Long.MAX_VALUE;
-    private final RecordedFrames log = new RecordedFrames();
+    private final RecordedFrames frames = new RecordedFrames();
 
     private BoundaryWalk walk(final boolean framed, final long limit, final long maxRows, final boolean atLeastOne)
     {
         final BoundaryWalk walk = new BoundaryWalk(0, 1 << 16, framed, 0, limit, maxRows, atLeastOne);
-        log.walk(walk);
+        frames.walkAll(walk);
         return walk;
     }
 
     @Test
-    void theLastBoundaryWithinALimitOfBytesIsFound()
+    void findsTheLastBoundaryUpToALimitPosition()
     {
         for (int message = 0; message < 4; message++)
         {
-            log.data(WHOLE, "x");
+            frames.appendData(UNFRAGMENTED, "x");
         }
         for (int limit = 64; limit <= 256; limit++)
         {
@@ -37,48 +38,48 @@ class BoundaryWalkTest
             assertEquals(limit / 64 * 64, walk.boundary());
             assertEquals(limit / 64, walk.rows());
         }
-        assertEquals(64, walk(false, 10, NO_LIMIT, true).boundary()); // at least one, so that it never sticks
+        assertEquals(64, walk(false, 10, NO_LIMIT, true).boundary()); // the first message is taken, so that a reader always advances
         assertEquals(-1, walk(false, 10, NO_LIMIT, false).boundary());
     }
 
     @Test
-    void theLastBoundaryWithinALimitOfRowsIsFound()
+    void findsTheLastBoundaryUpToALimitOfRows()
     {
-        log.chunk(FIRST | LAST, 10, 0);
-        log.chunk(FIRST | LAST, 10, CHUNK);
-        log.chunk(FIRST | LAST, 10, 2 * CHUNK);
+        frames.appendChunk(FIRST | LAST, 10, 0);
+        frames.appendChunk(FIRST | LAST, 10, CHUNK);
+        frames.appendChunk(FIRST | LAST, 10, 2 * CHUNK);
         assertEquals(CHUNK, walk(true, NO_LIMIT, 19, true).boundary());
         assertEquals(2 * CHUNK, walk(true, NO_LIMIT, 20, true).boundary());
         assertTrue(walk(true, NO_LIMIT, 20, true).done());
         assertEquals(CHUNK, walk(true, NO_LIMIT, 3, true).boundary());
         assertEquals(3 * CHUNK, walk(true, NO_LIMIT, 31, true).boundary());
         assertFalse(walk(true, NO_LIMIT, 31, true).done());
-        assertEquals(2, walk(false, NO_LIMIT, 2, true).rows()); // single messages count one each
+        assertEquals(2, walk(false, NO_LIMIT, 2, true).rows()); // in an unframed stream each message is one row
     }
 
     @Test
-    void aMessageInFragmentsEndsWithItsLastOne()
+    void endsAFragmentedMessageAtItsLastFragment()
     {
-        log.data(WHOLE, "a");
-        log.data(BEGIN, "b");
-        log.data((byte)0, "c");
+        frames.appendData(UNFRAGMENTED, "a");
+        frames.appendData(BEGIN, "b");
+        frames.appendData(MIDDLE, "c");
         assertEquals(64, walk(false, NO_LIMIT, NO_LIMIT, true).boundary());
         assertEquals(64, walk(false, NO_LIMIT, NO_LIMIT, true).open());
-        log.data(END, "d");
+        frames.appendData(END, "d");
         assertEquals(256, walk(false, NO_LIMIT, NO_LIMIT, true).boundary());
         assertEquals(-1, walk(false, NO_LIMIT, NO_LIMIT, true).open());
     }
 
     @Test
-    void aGroupOfChunksEndsWithItsLastOne()
+    void endsAGroupAtItsLastChunk()
     {
-        log.chunk(FIRST | LAST, 1, 0);
-        log.chunk(FIRST, 1, CHUNK);
-        log.chunk(0, 1, CHUNK);
+        frames.appendChunk(FIRST | LAST, 1, 0);
+        frames.appendChunk(FIRST, 1, CHUNK);
+        frames.appendChunk(0, 1, CHUNK);
         final BoundaryWalk open = walk(true, NO_LIMIT, NO_LIMIT, true);
         assertEquals(CHUNK, open.boundary());
         assertEquals(CHUNK, open.open());
-        log.chunk(LAST, 5, CHUNK);
+        frames.appendChunk(LAST, 5, CHUNK);
         final BoundaryWalk closed = walk(true, NO_LIMIT, NO_LIMIT, true);
         assertEquals(4 * CHUNK, closed.boundary());
         assertEquals(6, closed.rows());
@@ -87,20 +88,20 @@ class BoundaryWalkTest
     }
 
     @Test
-    void aWalkThatBeginsWithinAGroupKnowsWhereItBegan()
+    void reportsTheBeginningOfAGroupThatStartedBeforeTheWalk()
     {
-        log.chunk(0, 1, 8192);
+        frames.appendChunk(0, 1, 8192);
         final BoundaryWalk walk = new BoundaryWalk(0, 1 << 16, true, 65536, NO_LIMIT, NO_LIMIT, true);
-        walk.scan(log.buffer, 0, (int)log.end(), 65536);
+        walk.scan(frames.buffer, 0, (int)frames.end(), 65536);
         assertEquals(-1, walk.boundary());
         assertEquals(8192, walk.open());
     }
 
     @Test
-    void paddingRightBehindABoundaryBelongsToIt()
+    void movesABoundaryBehindThePaddingThatFollowsIt()
     {
-        log.data(WHOLE, "a");
-        log.padding(96);
+        frames.appendData(UNFRAGMENTED, "a");
+        frames.appendPadding(96);
         assertEquals(160, walk(false, NO_LIMIT, NO_LIMIT, true).boundary());
         assertEquals(64, walk(false, 100, NO_LIMIT, true).boundary());
         assertEquals(1, walk(false, NO_LIMIT, NO_LIMIT, true).rows());

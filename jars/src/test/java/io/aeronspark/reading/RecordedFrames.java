@@ -13,21 +13,19 @@ import org.agrona.concurrent.UnsafeBuffer;
 final class RecordedFrames extends RecordingBytes
 {
     static final byte BEGIN = (byte)0x80;
+    static final byte MIDDLE = 0;
     static final byte END = 0x40;
-    static final byte WHOLE = (byte)0xC0;
+    static final byte UNFRAGMENTED = (byte)0xC0;
 
-    final UnsafeBuffer buffer = ArrowColumns.direct(1 << 17);
-
-    @Override
-    UnsafeBuffer buffer()
+    RecordedFrames()
     {
-        return buffer;
+        super(ArrowColumns.direct(1 << 17), 0, 0);
     }
 
-    /** Append a data frame; return its position. */
-    long data(final byte flags, final byte[] payload, final long reserved)
+    /** Append a data frame with a checksum; return its position. */
+    long appendData(final byte flags, final byte[] payload, final long reserved)
     {
-        final int at = header(HEADER_LENGTH + payload.length, HeaderFlyweight.HDR_TYPE_DATA, flags);
+        final int at = appendHeader(HEADER_LENGTH + payload.length, HeaderFlyweight.HDR_TYPE_DATA, flags);
         buffer.putLong(at + 24, reserved, LITTLE_ENDIAN);
         buffer.putBytes(at + HEADER_LENGTH, payload);
         final int padded = BitUtil.align(payload.length + HEADER_LENGTH, 32) - HEADER_LENGTH;
@@ -35,35 +33,35 @@ final class RecordedFrames extends RecordingBytes
         return at;
     }
 
-    long data(final byte flags, final String payload)
+    long appendData(final byte flags, final String payload)
     {
-        return data(flags, payload.getBytes(StandardCharsets.UTF_8), 0);
+        return appendData(flags, payload.getBytes(StandardCharsets.UTF_8), 0);
     }
 
-    /** Append padding of so many bytes, its header included; return its position. */
-    long padding(final int length)
+    /** Append padding of {@code length} bytes, header included; return its position. */
+    long appendPadding(final int length)
     {
-        return header(length, HeaderFlyweight.HDR_TYPE_PAD, WHOLE);
+        return appendHeader(length, HeaderFlyweight.HDR_TYPE_PAD, UNFRAGMENTED);
     }
 
-    /** Append a message in the wire format of this package. */
-    long chunk(final int flags, final int rows, final long group)
+    /** Append a chunk without values: the fields of its header that a walk reads (docs/wire-format.md). */
+    long appendChunk(final int flags, final int rows, final long group)
     {
         final UnsafeBuffer payload = new UnsafeBuffer(new byte[72]);
         payload.putInt(0, 0x31467341, LITTLE_ENDIAN);
         payload.putByte(6, (byte)flags);
         payload.putInt(12, rows, LITTLE_ENDIAN);
         payload.putLong(16, group, LITTLE_ENDIAN);
-        return data(WHOLE, payload.byteArray(), 0);
+        return appendData(UNFRAGMENTED, payload.byteArray(), 0);
     }
 
-    /** Walk everything that was written. */
-    int walk(final FrameScanner frames)
+    /** Walk all frames without verifying their checksums. */
+    int walkAll(final FrameScanner frames)
     {
         return frames.scan(buffer, 0, (int)end, 0);
     }
 
-    private int header(final int frameLength, final int type, final byte flags)
+    private int appendHeader(final int frameLength, final int type, final byte flags)
     {
         final int at = (int)end;
         buffer.putInt(at, frameLength, LITTLE_ENDIAN);

@@ -2,7 +2,8 @@ package io.aeronspark.reading;
 
 import static io.aeronspark.reading.RecordedFrames.BEGIN;
 import static io.aeronspark.reading.RecordedFrames.END;
-import static io.aeronspark.reading.RecordedFrames.WHOLE;
+import static io.aeronspark.reading.RecordedFrames.MIDDLE;
+import static io.aeronspark.reading.RecordedFrames.UNFRAGMENTED;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -16,77 +17,74 @@ import org.junit.jupiter.api.Test;
 class RowAssemblerTest
 {
     private static final int TERM = 1 << 16;
-    private final RecordedFrames log = new RecordedFrames();
-    private final RowAssembler drain = new RowAssembler(0, TERM);
+    private final RecordedFrames frames = new RecordedFrames();
+    private final RowAssembler assembler = new RowAssembler(0, TERM);
 
     @Test
-    void fragmentsBecomeOneRowAtTheirFirstPosition()
+    void assemblesFragmentsIntoOneRowAtThePositionOfTheFirst()
     {
-        log.data(WHOLE, "a");
-        log.data(BEGIN, "b");
-        log.data((byte)0, "c");
-        log.data(END, "d");
-        log.padding(64);
-        log.data(WHOLE, "e");
+        frames.appendData(UNFRAGMENTED, "a");
+        frames.appendData(BEGIN, "b");
+        frames.appendData(MIDDLE, "c");
+        frames.appendData(END, "d");
+        frames.appendPadding(64);
+        frames.appendData(UNFRAGMENTED, "e");
         final ArrowColumns memory = new ArrowColumns(1024, 8);
-        memory.carry(drain);
-        assertFalse(drain.drain(log, Long.MAX_VALUE));
-        assertEquals(List.of("a", "bcd", "e"), memory.rows(drain));
+        memory.beginBatch(assembler);
+        assertFalse(assembler.drain(frames, Long.MAX_VALUE));
+        assertEquals(List.of("a", "bcd", "e"), memory.rows(assembler));
         assertEquals(64, memory.positions.getLong(8));
-        assertEquals(0, drain.discarded());
     }
 
     @Test
-    void fragmentsOfNoWholeMessageAreCountedAndLeftOut()
+    void leavesOutFragmentsOfIncompleteMessages()
     {
-        log.data(END, "the rest of a message that began before");
-        log.data(BEGIN, "its publisher died");
-        log.data(WHOLE, "a");
+        frames.appendData(END, "the rest of a message that began before");
+        frames.appendData(BEGIN, "its publisher died");
+        frames.appendData(UNFRAGMENTED, "a");
         final ArrowColumns memory = new ArrowColumns(1024, 8);
-        memory.carry(drain);
-        drain.drain(log, Long.MAX_VALUE);
-        assertEquals(List.of("a"), memory.rows(drain));
-        assertEquals(2, drain.discarded());
-        assertEquals(1, drain.valueBytes());
+        memory.beginBatch(assembler);
+        assembler.drain(frames, Long.MAX_VALUE);
+        assertEquals(List.of("a"), memory.rows(assembler));
     }
 
     @Test
-    void nothingIsReadFromTheLimitOn()
+    void stopsAtTheLimit()
     {
-        log.data(WHOLE, "a");
-        final long second = log.data(WHOLE, "b");
+        frames.appendData(UNFRAGMENTED, "a");
+        final long second = frames.appendData(UNFRAGMENTED, "b");
         final ArrowColumns memory = new ArrowColumns(1024, 8);
-        memory.carry(drain);
-        drain.drain(log, second);
-        assertEquals(List.of("a"), memory.rows(drain));
-        assertEquals(second, log.position());
+        memory.beginBatch(assembler);
+        assembler.drain(frames, second);
+        assertEquals(List.of("a"), memory.rows(assembler));
+        assertEquals(second, frames.position());
     }
 
     @Test
-    void anUnfinishedMessageIsCarriedIntoTheNextMemory()
+    void carriesAnUnfinishedMessageIntoTheNextMemory()
     {
-        log.data(WHOLE, "a");
-        log.data(BEGIN, "b".repeat(100));
-        log.data(END, "c".repeat(100));
-        final ArrowColumns first = new ArrowColumns(64 + 160, 8); // not room for the last frame
-        first.carry(drain);
-        assertTrue(drain.drain(log, Long.MAX_VALUE));
-        assertEquals(List.of("a"), first.rows(drain));
-        assertEquals(100, drain.partialLength());
-        assertThrows(IllegalArgumentException.class, () -> new ArrowColumns(99, 8).carry(drain));
+        frames.appendData(UNFRAGMENTED, "a");
+        frames.appendData(BEGIN, "b".repeat(100));
+        frames.appendData(END, "c".repeat(100));
+        final ArrowColumns first = new ArrowColumns(64 + 160, 8); // no room for the last frame
+        first.beginBatch(assembler);
+        assertTrue(assembler.drain(frames, Long.MAX_VALUE));
+        assertEquals(List.of("a"), first.rows(assembler));
+        assertEquals(100, assembler.partialLength());
+        assertThrows(IllegalArgumentException.class, () -> new ArrowColumns(99, 8).beginBatch(assembler));
         final ArrowColumns second = new ArrowColumns(1024, 8);
-        second.carry(drain);
-        assertFalse(drain.drain(log, Long.MAX_VALUE));
-        assertEquals(List.of("b".repeat(100) + "c".repeat(100)), second.rows(drain));
+        second.beginBatch(assembler);
+        assertFalse(assembler.drain(frames, Long.MAX_VALUE));
+        assertEquals(List.of("b".repeat(100) + "c".repeat(100)), second.rows(assembler));
         assertEquals(64, second.positions.getLong(0));
     }
 
     @Test
-    void anyMessagesComeBackThroughMemoryOfAnySize()
+    void assemblesRandomMessagesInMemoryOfRandomSizes()
     {
         final Random random = new Random(1);
         final List<String> wanted = new ArrayList<>();
-        while (log.end() < 100_000)
+        while (frames.end() < 100_000)
         {
             final StringBuilder message = new StringBuilder();
             final int fragments = 1 + random.nextInt(4);
@@ -94,7 +92,7 @@ class RowAssemblerTest
             {
                 final String part = String.valueOf((char)('a' + random.nextInt(26))).repeat(random.nextInt(200));
                 message.append(part);
-                log.data((byte)((fragment == 0 ? BEGIN : 0) | (fragment == fragments - 1 ? END : 0)), part);
+                frames.appendData((byte)((fragment == 0 ? BEGIN : 0) | (fragment == fragments - 1 ? END : 0)), part);
             }
             wanted.add(message.toString());
         }
@@ -102,13 +100,13 @@ class RowAssemblerTest
         boolean full = true;
         while (full)
         {
-            final int values = Math.max(drain.partialLength() + 256, 1 + random.nextInt(5_000));
+            final int values = Math.max(assembler.partialLength() + 256, 1 + random.nextInt(5_000));
             final ArrowColumns memory = new ArrowColumns(values, 1 + random.nextInt(50));
-            memory.carry(drain);
-            full = drain.drain(log, Long.MAX_VALUE);
-            found.addAll(memory.rows(drain));
+            memory.beginBatch(assembler);
+            full = assembler.drain(frames, Long.MAX_VALUE);
+            found.addAll(memory.rows(assembler));
         }
         assertEquals(wanted, found);
-        assertEquals(log.end(), log.position());
+        assertEquals(frames.end(), frames.position());
     }
 }

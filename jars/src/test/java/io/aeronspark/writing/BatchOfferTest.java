@@ -52,7 +52,7 @@ class BatchOfferTest
         assertEquals(64 + 32 + 64, offer.result());
         final ArrowColumns taken = new ArrowColumns(1024, 8);
         final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
-        taken.carry(drain);
+        taken.beginBatch(drain);
         assertFalse(drain.drain(log.image, offer.result()));
         assertEquals(List.of("one", "", "three"), taken.rows(drain));
         for (int row = 0; row < 3; row++)
@@ -68,7 +68,7 @@ class BatchOfferTest
         assertEquals(1, offerAll(ArrowColumns.of("one", "two", "three"), 1, 2, false));
         final ArrowColumns taken = new ArrowColumns(1024, 8);
         final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
-        taken.carry(drain);
+        taken.beginBatch(drain);
         drain.drain(log.image, offer.result());
         assertEquals(List.of("two"), taken.rows(drain));
         assertEquals(0, taken.reserved.getLong(0));
@@ -108,7 +108,7 @@ class BatchOfferTest
         assertTrue(offer.offerGathered(header.addressOffset(), 8, payload.values.addressOffset(), 7, 42, 0));
         final ArrowColumns taken = new ArrowColumns(1024, 8);
         final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
-        taken.carry(drain);
+        taken.beginBatch(drain);
         drain.drain(log.image, offer.result());
         assertEquals(List.of("header: payload"), taken.rows(drain));
         assertEquals(42, taken.reserved.getLong(0));
