@@ -14,8 +14,11 @@ import org.agrona.concurrent.UnsafeBuffer;
 import org.agrona.concurrent.status.AtomicLongPosition;
 
 /**
- * The log of one publication, made as a driver makes it, with a real publication and a real image of it. What a driver would do by itself a
- * test does by hand: it connects, and it gives and takes room.
+ * The log buffer of one publication in a file, made as a driver makes it, with a real publication and a real image of it.
+ * A test does by hand what the driver does by itself: it connects, and it moves the limit and the consumed position.
+ * <p>
+ * It is in Aeron's package because the constructors of {@link ExclusivePublication}, {@link Image} and {@link LogBuffers}
+ * are visible only there.
  */
 public final class LogBufferOnDisk implements AutoCloseable
 {
@@ -25,9 +28,9 @@ public final class LogBufferOnDisk implements AutoCloseable
     public static final int TERM_LENGTH = TERM_MIN_LENGTH;
     public static final int MTU = 1408;
 
-    /** How far the publication may go. */
+    /** The position up to which the publication may write. */
     public final AtomicLongPosition limit = new AtomicLongPosition();
-    /** How far the image was read. */
+    /** The position up to which the image was read. */
     public final AtomicLongPosition consumed = new AtomicLongPosition();
     public final ExclusivePublication publication;
     public final Image image;

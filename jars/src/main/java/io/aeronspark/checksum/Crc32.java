@@ -5,19 +5,23 @@ import java.lang.invoke.MethodHandles;
 import java.lang.reflect.Method;
 import java.util.zip.CRC32;
 
-/** CRC-32 of memory at an address, as zlib computes it, continued from another: the processor's own instructions do it. */
+/**
+ * CRC-32 of zlib for memory at an address. It calls the JDK's intrinsic method, which uses the processor's instructions
+ * and needs no ByteBuffer around the memory. The JVM must be started with
+ * {@code --add-opens=java.base/java.util.zip=ALL-UNNAMED}; otherwise this class fails to initialise.
+ */
 public final class Crc32
 {
-    private static final MethodHandle UPDATE = update();
+    private static final MethodHandle UPDATE = findUpdate();
 
     private Crc32()
     {
     }
 
     /**
-     * Continue a checksum.
+     * Continue a checksum. Any thread may call it.
      *
-     * @param crc     of what comes before; 0 where nothing does.
+     * @param crc     checksum of the preceding bytes, 0 if there are none.
      * @param address of the first byte.
      * @param length  in bytes.
      */
@@ -33,7 +37,7 @@ public final class Crc32
         }
     }
 
-    private static MethodHandle update()
+    private static MethodHandle findUpdate()
     {
         try
         {
@@ -42,9 +46,9 @@ public final class Crc32
             method.setAccessible(true);
             return MethodHandles.lookup().unreflect(method);
         }
-        catch (final ReflectiveOperationException absent)
+        catch (final ReflectiveOperationException ex)
         {
-            throw new IllegalStateException(absent);
+            throw new IllegalStateException(ex);
         }
     }
 }

@@ -1,23 +1,22 @@
 package io.aeronspark.client;
 
 import io.aeron.Aeron;
-import io.aeron.CncFileDescriptor;
 import io.aeron.DriverProxy;
-import java.io.File;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
-import java.nio.MappedByteBuffer;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import org.agrona.IoUtil;
-import org.agrona.concurrent.ringbuffer.ManyToOneRingBuffer;
 
 /**
- * What happens to Aeron's clients when their process ends. At an orderly end they are closed. Spark, though, ends its Python processes
- * with SIGTERM or SIGHUP, which run no Python code, in the middle of anything: nothing can be closed then that a thread may still be
- * reading. So their drivers are told that the clients are gone, which frees everything at once instead of after a time-out, and the signal
- * does the rest.
+ * Ends the Aeron clients of this process when the process ends.
+ * <p>
+ * At an orderly end they are closed. Spark, however, ends its Python processes with SIGTERM or SIGHUP, which run no Python
+ * code. Closing a client then would unmap memory that another thread may be reading. Therefore the drivers are only told
+ * that the clients are gone, so that they free the clients' resources at once and not after a time-out, and then the
+ * signal ends the process.
+ * <p>
+ * Thread-safe.
  */
 public final class ClientShutdown
 {
@@ -27,22 +26,17 @@ public final class ClientShutdown
     {
     }
 
-    /** This client ends with the process, unless {@link #remove} comes first. */
+    /** End {@code client} with the process, unless {@link #remove} is called before. */
     public static void add(final Aeron client)
     {
-        // Kept mapped for good: a signal may come at any time.
-        final MappedByteBuffer cnc = IoUtil.mapExistingFile(new File(client.context().aeronDirectoryName(), "cnc.dat"), "cnc");
-        final DriverProxy driver = new DriverProxy(
-            new ManyToOneRingBuffer(
-                CncFileDescriptor.createToDriverBuffer(cnc, CncFileDescriptor.createMetaDataBuffer(cnc))),
-            client.clientId());
+        final DriverProxy driver = DriverProxies.mapFor(client);
         synchronized (CLIENTS)
         {
             CLIENTS.put(client, driver);
         }
     }
 
-    /** It is closed by its owner. */
+    /** Leave {@code client} to its owner, who closes it. */
     public static void remove(final Aeron client)
     {
         synchronized (CLIENTS)
@@ -51,7 +45,7 @@ public final class ClientShutdown
         }
     }
 
-    /** Close every client, now. */
+    /** Close all clients. No other thread may be reading from one of them. */
     public static void closeAll()
     {
         final Aeron[] clients;
@@ -67,39 +61,40 @@ public final class ClientShutdown
     }
 
     /**
-     * Take leave of the drivers when one of these signals comes, and then let the signal end the process.
+     * Tell the drivers that the clients are gone when one of these signals arrives, and then let the signal end the process.
      * <p>
-     * The JVM's own way, its shutdown hooks, would run JPype's as well, which takes its tables from under a thread that still uses them:
-     * the process then dies of a segmentation fault, and takes its time to write a report about it.
+     * A shutdown hook of the JVM cannot do this: JPype's own hook would run too and free tables that other threads still
+     * use, so the process would end with a segmentation fault and spend its time on a crash report.
      *
-     * @param names such as TERM and HUP.
+     * @param names of the signals, without SIG, such as TERM and HUP.
      */
     public static void onSignals(final String... names) throws ReflectiveOperationException
     {
-        // Named at run time: javac warns of sun.misc.Signal, which has no successor, wherever it is named before.
+        // By reflection: javac warns of each direct use of sun.misc.Signal, and the JDK has no public replacement.
         final Class<?> signal = Class.forName("sun.misc.Signal");
         final Class<?> handler = Class.forName("sun.misc.SignalHandler");
         final Method handle = signal.getMethod("handle", signal, handler);
-        // The public way refuses to raise what nobody handles; the JVM is started with this package open.
+        // The public method refuses to raise a signal without a handler. The JVM is started with this package opened.
         final Method raise = Class.forName("jdk.internal.misc.Signal").getDeclaredMethod("raise0", int.class);
         raise.setAccessible(true);
         final Method number = signal.getMethod("getNumber");
-        final Object usual = handler.getField("SIG_DFL").get(null);
-        final InvocationHandler end = (proxy, method, arguments) ->
+        final Object defaultHandler = handler.getField("SIG_DFL").get(null);
+        final InvocationHandler onSignal = (proxy, method, arguments) ->
         {
-            takeLeave();
-            handle.invoke(null, arguments[0], usual);
+            sendClientCloses();
+            handle.invoke(null, arguments[0], defaultHandler);
             raise.invoke(null, number.invoke(arguments[0]));
             return null;
         };
         for (final String name : names)
         {
-            final Object ending = Proxy.newProxyInstance(ClientShutdown.class.getClassLoader(), new Class<?>[]{handler}, end);
-            handle.invoke(null, signal.getConstructor(String.class).newInstance(name), ending);
+            final Object installed =
+                Proxy.newProxyInstance(ClientShutdown.class.getClassLoader(), new Class<?>[]{handler}, onSignal);
+            handle.invoke(null, signal.getConstructor(String.class).newInstance(name), installed);
         }
     }
 
-    private static void takeLeave()
+    private static void sendClientCloses()
     {
         synchronized (CLIENTS)
         {
@@ -111,7 +106,7 @@ public final class ClientShutdown
                 }
                 catch (final RuntimeException ignore)
                 {
-                    // The process ends: there is nobody to tell, and the driver notices in its own time.
+                    // The process ends and cannot report it. The driver notices the missing client after its time-out.
                 }
             }
         }

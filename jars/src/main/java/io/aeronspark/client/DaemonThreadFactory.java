@@ -3,8 +3,8 @@ package io.aeronspark.client;
 import java.util.concurrent.ThreadFactory;
 
 /**
- * Threads that do not keep a JVM alive: at a Python program's end JPype waits for every other thread, and Aeron's conductor never ends
- * by itself. What is open is closed by {@link CloseOnExit} all the same.
+ * Makes daemon threads for Aeron's conductor. At the end of a Python program JPype waits for all other threads of the JVM,
+ * and the conductor does not end before its client is closed.
  */
 public final class DaemonThreadFactory implements ThreadFactory
 {

@@ -8,15 +8,18 @@ import org.agrona.UnsafeApi;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Offers many messages in one call. Back-pressure is a value: it is waited out for a given time and then returned, with the number of
- * messages that were taken, so that the caller decides how long it goes on.
+ * Offers many messages in one call, so that a Python process pays for one call and not for one per message. Back-pressure
+ * is not an error: a call retries a message for a limited time and then returns how many messages were taken, so that the
+ * caller decides whether to continue.
+ * <p>
+ * Not thread-safe, because its {@link ExclusivePublication} is not.
  */
 public final class BatchOffer implements ReservedValueSupplier
 {
-    private static final int SPINS = 20;
-    private static final long SHORTEST_PARK_NS = 10_000;
-    /** Small beside the time a window lasts, and long enough to leave the core to the one that is waited for. */
-    private static final long LONGEST_PARK_NS = 160_000;
+    private static final int MAX_SPINS = 20;
+    private static final long MIN_PARK_NS = 10_000;
+    /** Short compared with the time that a window lasts, and long enough to leave the core to the driver and the receiver. */
+    private static final long MAX_PARK_NS = 160_000;
 
     private final ExclusivePublication publication;
     private final UnsafeBuffer message = new UnsafeBuffer(0, 0);
@@ -24,7 +27,6 @@ public final class BatchOffer implements ReservedValueSupplier
     private long reserved;
     private long result;
 
-    /** Offers to this publication; not thread-safe, as it is not. */
     public BatchOffer(final ExclusivePublication publication)
     {
         this.publication = publication;
@@ -35,8 +37,8 @@ public final class BatchOffer implements ReservedValueSupplier
      *
      * @param offsetsAddress  of int32 offsets, the column's first value at index 0.
      * @param reservedAddress of int64 reserved values, or 0 for none.
-     * @param patienceNs      how long one message may be held up before the call returns.
-     * @return how many were taken; {@link #result()} says why not more.
+     * @param timeoutNs       nanoseconds to retry one message under back-pressure.
+     * @return how many messages were taken; if not all, {@link #result()} gives the reason.
      */
     public int offerValues(
         final long valuesAddress,
@@ -44,7 +46,7 @@ public final class BatchOffer implements ReservedValueSupplier
         final long reservedAddress,
         final int first,
         final int last,
-        final long patienceNs)
+        final long timeoutNs)
     {
         for (int row = first; row < last; row++)
         {
@@ -52,7 +54,7 @@ public final class BatchOffer implements ReservedValueSupplier
             final int end = UnsafeApi.getInt(offsetsAddress + 4L * (row + 1));
             message.wrap(valuesAddress + begin, end - begin);
             reserved = reservedAddress == 0 ? 0 : UnsafeApi.getLong(reservedAddress + 8L * row);
-            if (!offerOne(0, patienceNs))
+            if (!offerOne(0, timeoutNs))
             {
                 return row - first;
             }
@@ -61,9 +63,10 @@ public final class BatchOffer implements ReservedValueSupplier
     }
 
     /**
-     * Offer one message gathered from a header and a payload.
+     * Offer one message made of a header and a payload.
      *
-     * @return whether it was taken; {@link #result()} says why not.
+     * @param timeoutNs nanoseconds to retry it under back-pressure.
+     * @return whether it was taken; if not, {@link #result()} gives the reason.
      */
     public boolean offerGathered(
         final long headerAddress,
@@ -71,24 +74,24 @@ public final class BatchOffer implements ReservedValueSupplier
         final long payloadAddress,
         final int payloadLength,
         final long reservedValue,
-        final long patienceNs)
+        final long timeoutNs)
     {
         header.wrap(headerAddress, headerLength);
         message.wrap(payloadAddress, payloadLength);
         reserved = reservedValue;
-        return offerOne(headerLength, patienceNs);
+        return offerOne(headerLength, timeoutNs);
     }
 
-    /** The position after the last message taken, or Aeron's negative result of the one that was not. */
+    /** The position behind the last message if it was taken, otherwise Aeron's negative result code for it. */
     public long result()
     {
         return result;
     }
 
-    private boolean offerOne(final int headerLength, final long patienceNs)
+    private boolean offerOne(final int headerLength, final long timeoutNs)
     {
         int tries = 0;
-        long park = SHORTEST_PARK_NS;
+        long park = MIN_PARK_NS;
         long deadline = 0;
         while (true)
         {
@@ -103,16 +106,16 @@ public final class BatchOffer implements ReservedValueSupplier
             {
                 return false;
             }
-            if (++tries > SPINS)
+            if (++tries > MAX_SPINS)
             {
                 final long now = System.nanoTime();
-                deadline = deadline == 0 ? now + patienceNs : deadline;
+                deadline = deadline == 0 ? now + timeoutNs : deadline;
                 if (now - deadline >= 0)
                 {
                     return false;
                 }
                 LockSupport.parkNanos(park);
-                park = Math.min(2 * park, LONGEST_PARK_NS);
+                park = Math.min(2 * park, MAX_PARK_NS);
             }
             else
             {
@@ -121,6 +124,7 @@ public final class BatchOffer implements ReservedValueSupplier
         }
     }
 
+    /** For Aeron, while it writes a frame: the reserved value of the message that is being offered. */
     @Override
     public long get(final DirectBuffer termBuffer, final int termOffset, final int frameLength)
     {

@@ -11,7 +11,7 @@ import org.junit.jupiter.api.Test;
 class Crc32Test
 {
     @Test
-    void itIsZlibsAndContinuesAnother()
+    void equalsZlibsChecksumInOneCallAndInTwo()
     {
         final Random random = new Random(1);
         for (int length = 0; length < 300; length++)
@@ -20,17 +20,17 @@ class Crc32Test
             random.nextBytes(bytes);
             final UnsafeBuffer memory = ArrowColumns.direct(length);
             memory.putBytes(0, bytes);
-            final CRC32 wanted = new CRC32();
-            wanted.update(bytes);
-            assertEquals((int)wanted.getValue(), Crc32.update(0, memory.addressOffset(), length));
+            final CRC32 expected = new CRC32();
+            expected.update(bytes);
+            assertEquals((int)expected.getValue(), Crc32.update(0, memory.addressOffset(), length));
             final int first = length / 3;
             final int half = Crc32.update(0, memory.addressOffset(), first);
-            assertEquals((int)wanted.getValue(), Crc32.update(half, memory.addressOffset() + first, length - first));
+            assertEquals((int)expected.getValue(), Crc32.update(half, memory.addressOffset() + first, length - first));
         }
     }
 
     @Test
-    void theKnownValueIsFound()
+    void computesThePublishedCheckValue()
     {
         final UnsafeBuffer memory = ArrowColumns.direct(16);
         memory.putBytes(0, "123456789".getBytes());

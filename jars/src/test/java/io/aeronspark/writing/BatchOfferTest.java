@@ -45,16 +45,16 @@ class BatchOfferTest
     }
 
     @Test
-    void valuesBecomeMessagesWithTheirReservedValues()
+    void offersValuesWithTheirReservedValues()
     {
         final ArrowColumns given = ArrowColumns.of("one", "", "three");
         assertEquals(3, offerAll(given, 0, 3, true));
         assertEquals(64 + 32 + 64, offer.result());
         final ArrowColumns taken = new ArrowColumns(1024, 8);
-        final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
-        taken.beginBatch(drain);
-        assertFalse(drain.drain(log.image, offer.result()));
-        assertEquals(List.of("one", "", "three"), taken.rows(drain));
+        final RowAssembler assembler = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
+        taken.beginBatch(assembler);
+        assertFalse(assembler.drain(log.image, offer.result()));
+        assertEquals(List.of("one", "", "three"), taken.rows(assembler));
         for (int row = 0; row < 3; row++)
         {
             assertEquals(1000 + row, taken.reserved.getLong(8 * row));
@@ -63,22 +63,22 @@ class BatchOfferTest
     }
 
     @Test
-    void aPartOfAColumnIsOfferedWithoutReservedValues()
+    void offersAPartOfAColumnWithoutReservedValues()
     {
         assertEquals(1, offerAll(ArrowColumns.of("one", "two", "three"), 1, 2, false));
         final ArrowColumns taken = new ArrowColumns(1024, 8);
-        final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
-        taken.beginBatch(drain);
-        drain.drain(log.image, offer.result());
-        assertEquals(List.of("two"), taken.rows(drain));
+        final RowAssembler assembler = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
+        taken.beginBatch(assembler);
+        assembler.drain(log.image, offer.result());
+        assertEquals(List.of("two"), taken.rows(assembler));
         assertEquals(0, taken.reserved.getLong(0));
     }
 
     @Test
-    void withoutRoomItSaysHowManyWereTakenAndGoesOnFromThere()
+    void returnsHowManyMessagesWereTakenUnderBackPressureAndContinues()
     {
         final ArrowColumns given = ArrowColumns.of("one", "two", "three");
-        log.limit.set(1); // room for one message: the limit is looked at before an offer
+        log.limit.set(1); // Aeron compares the limit with the position before the message, so one is taken
         assertEquals(1, offerAll(given, 0, 3, true));
         assertEquals(ExclusivePublication.BACK_PRESSURED, offer.result());
         log.limit.set(LogBufferOnDisk.TERM_LENGTH);
@@ -87,7 +87,7 @@ class BatchOfferTest
     }
 
     @Test
-    void withoutASubscriberItReturnsAtOnceWhateverThePatience()
+    void returnsAtOnceWithoutASubscriberWhateverTheTimeout()
     {
         log.connected(false);
         log.limit.set(0);
@@ -100,22 +100,22 @@ class BatchOfferTest
     }
 
     @Test
-    void aMessageIsGatheredFromHeaderAndPayload()
+    void offersOneMessageMadeOfHeaderAndPayload()
     {
         final UnsafeBuffer header = ArrowColumns.direct(8);
         header.putBytes(0, "header: ".getBytes());
         final ArrowColumns payload = ArrowColumns.of("payload");
         assertTrue(offer.offerGathered(header.addressOffset(), 8, payload.values.addressOffset(), 7, 42, 0));
         final ArrowColumns taken = new ArrowColumns(1024, 8);
-        final RowAssembler drain = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
-        taken.beginBatch(drain);
-        drain.drain(log.image, offer.result());
-        assertEquals(List.of("header: payload"), taken.rows(drain));
+        final RowAssembler assembler = new RowAssembler(LogBufferOnDisk.INITIAL_TERM_ID, LogBufferOnDisk.TERM_LENGTH);
+        taken.beginBatch(assembler);
+        assembler.drain(log.image, offer.result());
+        assertEquals(List.of("header: payload"), taken.rows(assembler));
         assertEquals(42, taken.reserved.getLong(0));
     }
 
     @Test
-    void atTheEndOfATermAnOfferIsTakenBehindThePadding()
+    void retriesAnOfferBehindThePaddingAtTheEndOfATerm()
     {
         final ArrowColumns large = ArrowColumns.of("x".repeat(1300));
         int count = 0;
