@@ -2,14 +2,17 @@ package io.aeron.driver;
 
 import io.aeron.protocol.SetupFlyweight;
 
-/** In Aeron's package, for a publication tells its geometry to nobody else. */
+/**
+ * Writes the SETUP frame of a publication. It is in Aeron's package because {@link NetworkPublication} shows its term
+ * lengths and starting position only there.
+ */
 public final class PublicationSetup
 {
     private PublicationSetup()
     {
     }
 
-    /** Write the set-up of a publication that has sent nothing yet. */
+    /** Write the fields of a SETUP frame for a publication that has not sent data yet. Call it on the sender thread. */
     public static void describe(final NetworkPublication publication, final SetupFlyweight setup)
     {
         setup

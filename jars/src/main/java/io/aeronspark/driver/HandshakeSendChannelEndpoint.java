@@ -12,15 +12,17 @@ import io.aeron.protocol.SetupFlyweight;
 import io.aeron.protocol.StatusMessageFlyweight;
 import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
+import org.agrona.collections.Hashing;
 import org.agrona.collections.Long2ObjectHashMap;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.agrona.concurrent.status.AtomicCounter;
 
 /**
- * Answers the first request for a response publication's set-up at once. Aeron's publication tries to send it when it is made, with nobody
- * to send it to, and then not again for 100 ms, whoever asks.
+ * A sending endpoint that answers the first request for the SETUP frame of a response publication at once. Aeron sends
+ * that frame when the publication is made, before it knows a receiver, and then not again for 100 ms, even when a
+ * receiver asks for it.
  * <p>
- * Runs on the sender's thread alone. The answer is as long as the question.
+ * Runs on the driver's sender thread alone. The answer is not longer than the request, so it amplifies nothing.
  */
 public class HandshakeSendChannelEndpoint extends SendChannelEndpoint
 {
@@ -35,17 +37,17 @@ public class HandshakeSendChannelEndpoint extends SendChannelEndpoint
         }
     }
 
-    private final Long2ObjectHashMap<NetworkPublication> unasked = new Long2ObjectHashMap<>();
-    private final ByteBuffer setup = ByteBuffer.allocateDirect(SetupFlyweight.HEADER_LENGTH);
-    private final SetupFlyweight header = new SetupFlyweight(setup);
+    /** Response publications that no receiver has asked for a SETUP yet, by session id and stream id. */
+    private final Long2ObjectHashMap<NetworkPublication> awaitingFirstRequest = new Long2ObjectHashMap<>();
+    private final ByteBuffer setupFrame = ByteBuffer.allocateDirect(SetupFlyweight.HEADER_LENGTH);
+    private final SetupFlyweight setup = new SetupFlyweight(setupFrame);
 
-    /** As the driver's supplier makes it. */
-    @SuppressWarnings("this-escape")
+    /** With the arguments that the driver passes to its supplier of endpoints. */
     public HandshakeSendChannelEndpoint(
         final UdpChannel udpChannel, final AtomicCounter statusIndicator, final MediaDriver.Context context)
     {
         super(udpChannel, statusIndicator, context);
-        header
+        setup
             .version(HeaderFlyweight.CURRENT_VERSION)
             .headerType(HeaderFlyweight.HDR_TYPE_SETUP)
             .frameLength(SetupFlyweight.HEADER_LENGTH);
@@ -57,7 +59,8 @@ public class HandshakeSendChannelEndpoint extends SendChannelEndpoint
         super.registerForSend(publication);
         if (udpChannel().isResponseControlMode())
         {
-            unasked.put(key(publication.sessionId(), publication.streamId()), publication);
+            awaitingFirstRequest.put(
+                Hashing.compoundKey(publication.sessionId(), publication.streamId()), publication);
         }
     }
 
@@ -65,33 +68,29 @@ public class HandshakeSendChannelEndpoint extends SendChannelEndpoint
     public void unregisterForSend(final NetworkPublication publication)
     {
         super.unregisterForSend(publication);
-        unasked.remove(key(publication.sessionId(), publication.streamId()));
+        awaitingFirstRequest.remove(Hashing.compoundKey(publication.sessionId(), publication.streamId()));
     }
 
     @Override
     public void onStatusMessage(
-        final StatusMessageFlyweight msg,
+        final StatusMessageFlyweight message,
         final UnsafeBuffer buffer,
         final int length,
-        final InetSocketAddress srcAddress,
-        final DriverConductorProxy conductorProxy)
+        final InetSocketAddress source,
+        final DriverConductorProxy conductor)
     {
-        super.onStatusMessage(msg, buffer, length, srcAddress, conductorProxy);
-        if ((msg.flags() & StatusMessageFlyweight.SEND_SETUP_FLAG) != 0)
+        super.onStatusMessage(message, buffer, length, source, conductor);
+        if ((message.flags() & StatusMessageFlyweight.SEND_SETUP_FLAG) != 0)
         {
-            // Only the first: once data has been sent, where a receiver joins is Aeron's to say.
-            final NetworkPublication publication = unasked.remove(key(msg.sessionId(), msg.streamId()));
+            // Only the first request: once data has been sent, Aeron determines the position at which a receiver joins.
+            final NetworkPublication publication =
+                awaitingFirstRequest.remove(Hashing.compoundKey(message.sessionId(), message.streamId()));
             if (publication != null)
             {
-                PublicationSetup.describe(publication, header);
-                setup.clear();
-                send(setup, srcAddress);
+                PublicationSetup.describe(publication, setup);
+                setupFrame.clear();
+                send(setupFrame, source);
             }
         }
-    }
-
-    private static long key(final int sessionId, final int streamId)
-    {
-        return ((long)sessionId << 32) | (streamId & 0xFFFF_FFFFL);
     }
 }

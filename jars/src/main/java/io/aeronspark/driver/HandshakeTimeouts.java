@@ -10,23 +10,26 @@ import org.agrona.concurrent.NanoClock;
 import org.agrona.concurrent.status.CountersManager;
 
 /**
- * Gives the images of handshakes time-outs of their own: a short one for status messages, with which rejections and response set-ups
- * leave (200 ms otherwise), and a shorter life: whoever was rejected is not heard any more, and its image is looked at all the while. A
- * driver has one of each for all its images, and one as short for all would keep its thread busy with every idle stream.
+ * Gives images of the handshake stream shorter time-outs than the driver's other images:
+ * <ul>
+ * <li>The status message time-out, 4 ms. Rejections and response set-ups leave with a status message, so the driver's
+ * usual 200 ms would be added to each of them.</li>
+ * <li>The image liveness time-out, 1 s. A rejected image stays until then and is polled by the driver all the time.</li>
+ * </ul>
+ * A driver has one value of each for all its images, and short values for all would keep its thread busy with every idle
+ * stream.
  * <p>
- * The congestion control is Aeron's own. It is asked for just before an image reads its driver's time-outs, on the same thread.
+ * It is a supplier of Aeron's usual congestion control, because the driver calls that just before it reads the two values
+ * from its context for a new image, on the same thread. Runs on the driver's conductor thread; one instance per driver.
  */
 public final class HandshakeTimeouts extends DefaultCongestionControlSupplier
 {
-    /** The stream of every handshake. */
-    public static final int STREAM_ID = 0x41530001;
+    static final long STATUS_MESSAGE_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(4);
+    private static final long IMAGE_LIVENESS_TIMEOUT_NS = TimeUnit.SECONDS.toNanos(1);
 
-    static final long STATUS_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(4);
-    private static final long LIVENESS_TIMEOUT_NS = TimeUnit.SECONDS.toNanos(1);
-
-    private boolean known;
-    private long statusTimeoutNs;
-    private long livenessTimeoutNs;
+    private boolean isInitialised;
+    private long usualStatusMessageTimeoutNs;
+    private long usualImageLivenessTimeoutNs;
 
     @Override
     public CongestionControl newInstance(
@@ -42,15 +45,7 @@ public final class HandshakeTimeouts extends DefaultCongestionControlSupplier
         final MediaDriver.Context context,
         final CountersManager countersManager)
     {
-        if (!known)
-        {
-            known = true;
-            statusTimeoutNs = context.statusMessageTimeoutNs();
-            livenessTimeoutNs = context.imageLivenessTimeoutNs();
-        }
-        final boolean handshake = streamId == STREAM_ID;
-        context.statusMessageTimeoutNs(handshake ? Math.min(STATUS_TIMEOUT_NS, statusTimeoutNs) : statusTimeoutNs);
-        context.imageLivenessTimeoutNs(handshake ? Math.min(LIVENESS_TIMEOUT_NS, livenessTimeoutNs) : livenessTimeoutNs);
+        setTimeouts(streamId, context);
         return super.newInstance(
             registrationId,
             udpChannel,
@@ -63,5 +58,21 @@ public final class HandshakeTimeouts extends DefaultCongestionControlSupplier
             nanoClock,
             context,
             countersManager);
+    }
+
+    /** Set the time-outs that the next image, of {@code streamId}, will read. They never exceed the driver's settings. */
+    void setTimeouts(final int streamId, final MediaDriver.Context context)
+    {
+        if (!isInitialised)
+        {
+            isInitialised = true;
+            usualStatusMessageTimeoutNs = context.statusMessageTimeoutNs();
+            usualImageLivenessTimeoutNs = context.imageLivenessTimeoutNs();
+        }
+        final boolean isHandshake = streamId == HandshakeStream.ID;
+        context.statusMessageTimeoutNs(isHandshake ?
+            Math.min(STATUS_MESSAGE_TIMEOUT_NS, usualStatusMessageTimeoutNs) : usualStatusMessageTimeoutNs);
+        context.imageLivenessTimeoutNs(isHandshake ?
+            Math.min(IMAGE_LIVENESS_TIMEOUT_NS, usualImageLivenessTimeoutNs) : usualImageLivenessTimeoutNs);
     }
 }
