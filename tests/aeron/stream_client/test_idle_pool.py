@@ -36,7 +36,7 @@ for turn in range(2):
         assert sessions[address].ask("list_all") == []
         assert "aeron-client" in java_threads()
     wait_for(lambda: not pool._watching, 30, "the pool to end its thread")
-    wait_for(lambda: "aeron-spark-loo" not in java_threads(), 30, "the lookout of the inboxes to end")
+    wait_for(lambda: "aeron-spark-inb" not in java_threads(), 30, "the poller of idle inboxes to end")
     if before is None:
         wait_for(lambda: "aeron-client" not in java_threads(), 30, "the thread of Aeron's client to end")
         assert not clients.CLIENTS.kept_keys()

@@ -4,10 +4,13 @@ import static io.aeron.logbuffer.LogBufferDescriptor.LOG_META_DATA_LENGTH;
 import static io.aeron.logbuffer.LogBufferDescriptor.PARTITION_COUNT;
 import static io.aeron.logbuffer.LogBufferDescriptor.TERM_MIN_LENGTH;
 
+import io.aeron.logbuffer.BufferClaim;
+import io.aeron.logbuffer.FrameDescriptor;
 import io.aeron.logbuffer.LogBufferDescriptor;
 import io.aeron.protocol.DataHeaderFlyweight;
 import java.io.IOException;
 import java.nio.MappedByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import org.agrona.IoUtil;
 import org.agrona.concurrent.UnsafeBuffer;
@@ -27,6 +30,7 @@ public final class LogBufferOnDisk implements AutoCloseable
     public static final int INITIAL_TERM_ID = 100;
     public static final int TERM_LENGTH = TERM_MIN_LENGTH;
     public static final int MTU = 1408;
+    public static final long IMAGE_ID = 33;
 
     /** The position up to which the publication may write. */
     public final AtomicLongPosition limit = new AtomicLongPosition();
@@ -62,9 +66,47 @@ public final class LogBufferOnDisk implements AutoCloseable
         reading = new LogBuffers(file.toString());
         metaData = publishing.metaDataBuffer();
         publication = new ExclusivePublication(null, "aeron:ipc", STREAM_ID, SESSION_ID, limit, -1, publishing, 1, 1);
-        image = new Image(
-            null, SESSION_ID, consumed, reading, error -> { throw new AssertionError(error); }, "aeron:ipc", 1);
+        image = newImage(1, IMAGE_ID);
         limit.set(TERM_LENGTH);
+    }
+
+    /** A subscription that is connected to no client: it can be neither closed nor polled. */
+    public static Subscription newSubscription(final long registrationId)
+    {
+        return new Subscription(null, "aeron:ipc", STREAM_ID, registrationId, null, null);
+    }
+
+    /** Another image of the publication, from the consumed position on. */
+    public Image newImage(final long subscriptionRegistrationId, final long imageId)
+    {
+        final Subscription subscription = newSubscription(subscriptionRegistrationId);
+        return new Image(
+            subscription, SESSION_ID, consumed, reading, error -> { throw new AssertionError(error); }, "aeron:ipc", imageId);
+    }
+
+    /**
+     * Publish the fragments {@code first} to {@code last - 1} of a message, as if the others were published before or not
+     * yet. Fragments hold as much as the MTU permits.
+     */
+    public void publishFragments(final String message, final int first, final int last)
+    {
+        final byte[] bytes = message.getBytes(StandardCharsets.UTF_8);
+        final int maxPayload = publication.maxPayloadLength();
+        final int count = (bytes.length + maxPayload - 1) / maxPayload;
+        for (int fragment = first; fragment < last; fragment++)
+        {
+            final int begin = fragment * maxPayload;
+            final int length = Math.min(maxPayload, bytes.length - begin);
+            final BufferClaim claim = new BufferClaim();
+            if (publication.tryClaim(length, claim) < 0)
+            {
+                throw new AssertionError("no room in the log");
+            }
+            claim.buffer().putBytes(claim.offset(), bytes, begin, length);
+            final int beginFlag = fragment == 0 ? FrameDescriptor.BEGIN_FRAG_FLAG : 0;
+            final int endFlag = fragment == count - 1 ? FrameDescriptor.END_FRAG_FLAG : 0;
+            claim.flags((byte)(beginFlag | endFlag)).commit();
+        }
     }
 
     public void connected(final boolean connected)

@@ -2,53 +2,74 @@ package io.aeronspark.inbox;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * One thread of a process that looks for all inboxes at rest whether something has come, so that each of them can sleep until then: two
- * hundred that look for themselves would take several cores.
+ * One thread that polls all idle inboxes of the process every millisecond, so that the thread of each of them can sleep
+ * until it has something to do. Two hundred inboxes that poll for themselves would take several cores.
  * <p>
- * An inbox at rest is looked at under this one's lock, and leaves it under the same, so that its own thread never polls meanwhile.
+ * An idle inbox is polled under the lock of this object and leaves under the same lock, so its own thread never polls at
+ * the same time.
  * <p>
- * The thread ends when no inbox has rested for some seconds; the next inbox at rest begins another one.
+ * The thread ends when no inbox was idle for 5 s; the next idle inbox starts another thread.
  */
 final class IdleInboxPoller implements Runnable
 {
-    static final IdleInboxPoller OF_THIS_PROCESS = new IdleInboxPoller();
+    /** The poller of this process. */
+    static final IdleInboxPoller INSTANCE = new IdleInboxPoller(IdleInboxPoller::newThread);
 
-    private static final long LOOK_NS = TimeUnit.MILLISECONDS.toNanos(1);
+    private static final long POLL_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
-    /** Longer than busy inboxes go without a rest. */
-    private static final long LINGER_NS = TimeUnit.SECONDS.toNanos(5);
+    /** Longer than busy inboxes are between two idle times, so that they do not start a thread each time. */
+    private static final long THREAD_TIMEOUT_NS = TimeUnit.SECONDS.toNanos(5);
 
-    private final List<Inbox> resting = new ArrayList<>();
+    private final ThreadFactory threads;
+    private final List<IdleInbox> idle = new ArrayList<>();
     private Thread thread;
 
-    private IdleInboxPoller()
+    /** An inbox whose thread sleeps. The poller calls both methods under its lock. */
+    interface IdleInbox
     {
+        /** Whether a poll would find something. */
+        boolean hasWork();
+
+        /** Wake the inbox's thread. */
+        void wakeUp();
     }
 
-    /** Look after this one until something has come for it, or it leaves. */
-    synchronized void enter(final Inbox inbox)
+    IdleInboxPoller(final ThreadFactory threads)
     {
-        resting.add(inbox);
+        this.threads = threads;
+    }
+
+    private static Thread newThread(final Runnable runnable)
+    {
+        final Thread thread = new Thread(runnable, "aeron-spark-inbox");
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    /** Poll this inbox until it has something to do, or {@link #remove} is called. */
+    synchronized void add(final IdleInbox inbox)
+    {
+        idle.add(inbox);
         if (thread == null)
         {
-            thread = new Thread(this, "aeron-spark-lookout");
-            thread.setDaemon(true);
+            thread = threads.newThread(this);
             thread.start();
         }
-        else if (resting.size() == 1)
+        else if (idle.size() == 1)
         {
             LockSupport.unpark(thread);
         }
     }
 
-    /** It looks for itself again. */
-    synchronized void leave(final Inbox inbox)
+    /** Stop polling this inbox; when the method returns, its own thread may poll. */
+    synchronized void remove(final IdleInbox inbox)
     {
-        resting.remove(inbox);
+        idle.remove(inbox);
     }
 
     @Override
@@ -56,24 +77,24 @@ final class IdleInboxPoller implements Runnable
     {
         while (true)
         {
-            if (look())
+            if (poll())
             {
-                LockSupport.parkNanos(this, LOOK_NS);
+                LockSupport.parkNanos(this, POLL_INTERVAL_NS);
             }
-            else if (hasEnded())
+            else if (awaitIdleInbox())
             {
                 return;
             }
         }
     }
 
-    /** Wait for an inbox that rests; whether none came, which is the thread's end. */
-    private boolean hasEnded()
+    /** Wait for an idle inbox; return whether there is none, so that the thread has to end. */
+    private boolean awaitIdleInbox()
     {
-        LockSupport.parkNanos(this, LINGER_NS);
+        LockSupport.parkNanos(this, THREAD_TIMEOUT_NS);
         synchronized (this)
         {
-            if (resting.isEmpty())
+            if (idle.isEmpty())
             {
                 thread = null;
             }
@@ -81,26 +102,30 @@ final class IdleInboxPoller implements Runnable
         }
     }
 
-    /** Call those for whom there is something; whether any are left. */
-    private synchronized boolean look()
+    /** Wake the inboxes that have something to do; return whether others are still idle. */
+    synchronized boolean poll()
     {
-        resting.removeIf(inbox ->
+        idle.removeIf(inbox ->
         {
-            boolean called = true; // also where it cannot be looked at: its own thread finds out why
-            try
+            final boolean hasWork = hasWork(inbox);
+            if (hasWork)
             {
-                called = inbox.somethingCame();
+                inbox.wakeUp();
             }
-            catch (final RuntimeException ignored)
-            {
-                // its client is being closed
-            }
-            if (called)
-            {
-                inbox.call();
-            }
-            return called;
+            return hasWork;
         });
-        return !resting.isEmpty();
+        return !idle.isEmpty();
+    }
+
+    private static boolean hasWork(final IdleInbox inbox)
+    {
+        try
+        {
+            return inbox.hasWork();
+        }
+        catch (final RuntimeException ignore)
+        {
+            return true; // The inbox's client is being closed; its own thread finds out the reason.
+        }
     }
 }

@@ -1,31 +1,36 @@
 package io.aeronspark.inbox;
 
-import io.aeron.Aeron;
 import io.aeron.ExclusivePublication;
 import io.aeron.exceptions.RegistrationException;
+import java.util.function.LongFunction;
 
 /**
- * A publication that was asked for beside an {@link Inbox}: made by the driver, or refused, and then heard by somebody. The client tells a
- * refusal once only, so that it is kept here for whoever asks.
+ * A publication that a program has asked the driver for: the driver makes it or refuses it, and then a subscriber
+ * connects. It keeps the driver's refusal, because Aeron's client reports it only once.
+ * <p>
+ * Thread-safe.
  */
 final class PendingPublication
 {
-    final long registrationId;
-    volatile boolean over;
+    private final long registrationId;
+    private final LongFunction<ExclusivePublication> client;
+    private volatile boolean isDone;
 
     private ExclusivePublication publication;
     private RegistrationException refusal;
-    private boolean told;
+    private boolean isResponseReported;
 
-    PendingPublication(final long registrationId)
+    /** {@code client} returns the publication, or null until the driver has made it, and throws its refusal once. */
+    PendingPublication(final long registrationId, final LongFunction<ExclusivePublication> client)
     {
         this.registrationId = registrationId;
+        this.client = client;
     }
 
-    /** The publication, or null while the driver has not made it. Throws its refusal. */
-    synchronized ExclusivePublication publication(final Aeron aeron)
+    /** The publication, or null if the driver has not made it. Throws the driver's refusal, each time. */
+    synchronized ExclusivePublication publication()
     {
-        settle(aeron);
+        checkResponse();
         if (refusal != null)
         {
             throw refusal;
@@ -33,28 +38,43 @@ final class PendingPublication
         return publication;
     }
 
-    /** Whether the driver has answered, or somebody has come, since this was asked last; it is over after the latter. */
-    synchronized boolean moved(final Aeron aeron)
+    /**
+     * Whether the driver has responded, or a subscriber has connected, since the last call. After a refusal, a connection
+     * or the end of the publication it is done.
+     */
+    synchronized boolean hasProgress()
     {
-        if (!told)
+        if (!isResponseReported)
         {
-            settle(aeron);
-            told = publication != null || refusal != null;
-            over |= refusal != null;
-            return told;
+            checkResponse();
+            isResponseReported = publication != null || refusal != null;
+            isDone |= refusal != null;
+            return isResponseReported;
         }
-        final boolean heard = publication.isConnected();
-        over |= heard || publication.isClosed();
-        return heard;
+        final boolean isConnected = publication.isConnected();
+        isDone |= isConnected || publication.isClosed();
+        return isConnected;
     }
 
-    private void settle(final Aeron aeron)
+    /** Whether nothing more can happen that a poll should return for. */
+    boolean isDone()
     {
-        if (publication == null && refusal == null && !over)
+        return isDone;
+    }
+
+    /** Stop looking for it: the program closes it. */
+    void cancel()
+    {
+        isDone = true;
+    }
+
+    private void checkResponse()
+    {
+        if (publication == null && refusal == null && !isDone)
         {
             try
             {
-                publication = aeron.getExclusivePublication(registrationId);
+                publication = client.apply(registrationId);
             }
             catch (final RegistrationException refused)
             {

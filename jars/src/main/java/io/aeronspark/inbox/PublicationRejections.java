@@ -6,25 +6,30 @@ import io.aeron.status.PublicationErrorFrame;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Brings a client's rejections to the inbox that waits for them: the first of each publication, for they are repeated. */
+/**
+ * Passes rejections of a client's publications to the inboxes that expect them. Only the first rejection of a publication
+ * is passed on, because a receiver repeats it.
+ * <p>
+ * Thread-safe. Aeron calls it on the client's conductor thread.
+ */
 public final class PublicationRejections implements PublicationErrorFrameHandler
 {
-    private record Waiting(Inbox inbox, int token)
+    private record Expected(Inbox inbox, int token)
     {
     }
 
-    private final Map<Long, Waiting> waiting = new ConcurrentHashMap<>();
+    private final Map<Long, Expected> byRegistrationId = new ConcurrentHashMap<>();
 
-    /** Tell {@code inbox}, of its way in {@code token}, when this publication is rejected. */
+    /** Report a rejection of this publication to {@code inbox}, as an event of its subscription {@code token}. */
     public void expect(final long registrationId, final Inbox inbox, final int token)
     {
-        waiting.put(registrationId, new Waiting(inbox, token));
+        byRegistrationId.put(registrationId, new Expected(inbox, token));
     }
 
-    /** Nobody waits any more. */
+    /** Ignore rejections of this publication. */
     public void forget(final long registrationId)
     {
-        waiting.remove(registrationId);
+        byRegistrationId.remove(registrationId);
     }
 
     @Override
@@ -32,10 +37,10 @@ public final class PublicationRejections implements PublicationErrorFrameHandler
     {
         if (frame.errorCode() == ErrorCode.IMAGE_REJECTED.value())
         {
-            final Waiting one = waiting.remove(frame.registrationId());
-            if (one != null)
+            final Expected expected = byRegistrationId.remove(frame.registrationId());
+            if (expected != null)
             {
-                one.inbox.rejected(one.token, frame.sessionId(), frame.errorMessage());
+                expected.inbox.onPublicationRejected(expected.token, frame.sessionId(), frame.errorMessage());
             }
         }
     }
