@@ -30,6 +30,7 @@ public final class Inbox implements AutoCloseable
     private final long sleepAfterNs;
     private final DriverProxy driver;
     private final InboxRecords records;
+    private final SubscriptionClient subscriptionClient;
     private final AtomicInteger lastToken = new AtomicInteger();
     private final InboxEvents events = new InboxEvents();
     private final PolledSubscriptions subscriptions = new PolledSubscriptions();
@@ -71,6 +72,7 @@ public final class Inbox implements AutoCloseable
         this.idleStrategy = idleStrategy;
         this.sleepAfterNs = sleepAfterNs;
         records = new InboxRecords(capacity);
+        subscriptionClient = new AeronSubscriptionClient(aeron);
         publications = new PendingPublications(aeron::getExclusivePublication);
         driver = DriverProxies.mapFor(aeron);
     }
@@ -99,7 +101,7 @@ public final class Inbox implements AutoCloseable
         final long reopenNs)
     {
         final InboxSubscription subscription = new InboxSubscription(
-            aeron,
+            subscriptionClient,
             events,
             records,
             lastToken.incrementAndGet(),
@@ -108,7 +110,7 @@ public final class Inbox implements AutoCloseable
             maxMessageLength,
             unfragmentedOnly,
             reopenNs);
-        subscription.open();
+        subscription.open(System.nanoTime());
         subscriptions.add(subscription);
         return subscription.token;
     }
@@ -124,12 +126,7 @@ public final class Inbox implements AutoCloseable
     public Subscription subscription(final int token)
     {
         final InboxSubscription subscription = subscriptions.find(token);
-        if (subscription == null)
-        {
-            return null;
-        }
-        subscription.checkResponse(); // its refusal is told by the poll, which asks again
-        return subscription.subscription();
+        return subscription == null ? null : subscription.subscription();
     }
 
     /** Let a poll return, with or without records, when the driver has made this publication and when a subscriber connects. */

@@ -80,7 +80,7 @@ final class InboxEvents
             subscription.removeImage(image);
             images.remove(imageId);
         }
-        if (!subscription.isClosed || kind == InboxRecords.SUBSCRIPTION_FAILED)
+        if (!subscription.isClosed() || kind == InboxRecords.SUBSCRIPTION_FAILED)
         {
             final String text = event.text();
             records.add(

@@ -1,7 +1,6 @@
 package io.aeronspark.inbox;
 
 import io.aeron.Aeron;
-import io.aeron.AeronCounters;
 import io.aeron.AvailableImageHandler;
 import io.aeron.Image;
 import io.aeron.Subscription;
@@ -9,22 +8,25 @@ import io.aeron.UnavailableImageHandler;
 import io.aeron.exceptions.RegistrationException;
 import java.util.ArrayList;
 import java.util.List;
-import org.agrona.concurrent.status.CountersReader;
 
 /**
- * One subscription of an {@link Inbox} and its images. The polling thread uses it; other threads only read and write the
- * volatile fields. Aeron's conductor thread reports images to the {@link InboxEvents}, which hand them to the polling
- * thread in order.
+ * One subscription of an {@link Inbox} and its images.
+ * <p>
+ * Opening, closing and the driver's response are guarded by the lock of this object, so that any thread may ask for the
+ * subscription or close it. The lock may be held while Aeron's client takes its own, and never the other way round: the
+ * handlers of images, which Aeron calls under its lock, only add to {@link InboxEvents}. Images are used by the polling
+ * thread alone.
  */
 final class InboxSubscription implements AvailableImageHandler, UnavailableImageHandler
 {
     final int token;
     volatile boolean isPaused;
-    volatile boolean isClosed;
+    private volatile boolean isClosed;
     private volatile long registrationId;
     private volatile Subscription subscription;
+    private volatile String refusal;
 
-    private final Aeron aeron;
+    private final SubscriptionClient client;
     private final InboxEvents events;
     private final InboxRecords records;
     private final String channel;
@@ -44,7 +46,7 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
      * @param reopenNs         nanoseconds without an image after which to open the subscription again; 0 for never.
      */
     InboxSubscription(
-        final Aeron aeron,
+        final SubscriptionClient client,
         final InboxEvents events,
         final InboxRecords records,
         final int token,
@@ -54,7 +56,7 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
         final boolean unfragmentedOnly,
         final long reopenNs)
     {
-        this.aeron = aeron;
+        this.client = client;
         this.events = events;
         this.records = records;
         this.token = token;
@@ -65,11 +67,11 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
         reopenTimer = new ReopenTimer(reopenNs);
     }
 
-    /** Send the driver the command to open it, without waiting. */
-    void open()
+    /** Send the driver the command to open it at {@code nowNs}. */
+    synchronized void open(final long nowNs)
     {
-        reopenTimer.onOpen(System.nanoTime());
-        registrationId = aeron.asyncAddSubscription(channel, streamId, this, this);
+        reopenTimer.onOpen(nowNs);
+        registrationId = client.open(channel, streamId, this, this);
     }
 
     long registrationId()
@@ -77,27 +79,41 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
         return registrationId;
     }
 
+    boolean isClosed()
+    {
+        return isClosed;
+    }
+
     /** Aeron's subscription, or null if the driver has not opened it. */
     Subscription subscription()
     {
+        checkResponse();
         return subscription;
     }
 
-    /** Look for the driver's response; return the reason if it refused, otherwise null. */
-    String checkResponse()
+    /**
+     * Why the driver refused it, or null. The reason is kept, because Aeron's client reports a refusal only once, and any
+     * thread can be the one that meets it.
+     */
+    String refusal()
     {
-        if (subscription == null && !isClosed)
+        checkResponse();
+        return refusal;
+    }
+
+    private synchronized void checkResponse()
+    {
+        if (subscription == null && refusal == null && !isClosed)
         {
             try
             {
-                subscription = aeron.getSubscription(registrationId);
+                subscription = client.find(registrationId);
             }
             catch (final RegistrationException refused)
             {
-                return refused.getMessage();
+                refusal = refused.getMessage();
             }
         }
-        return null;
     }
 
     /** Whether the driver has responded, and the subscription will not be opened again. */
@@ -107,28 +123,21 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
     }
 
     /** Open the subscription again if it is time and the publisher has not responded. On the polling thread. */
-    void reopenIfDue(final long nowNs)
+    synchronized void reopenIfDue(final long nowNs)
     {
-        if (subscription == null || !reopenTimer.isEnabled())
+        if (subscription == null || isClosed || !reopenTimer.isEnabled())
         {
             return;
         }
         reopenTimer.onResponse(nowNs);
-        if (images.isEmpty() && reopenTimer.isDue(nowNs) && subscription.hasNoImages() && !hasImageInDriver())
+        if (images.isEmpty() && reopenTimer.isDue(nowNs) && !client.hasImage(subscription))
         {
             // An image can still be reported until the old subscription is closed; isCurrent leaves it out.
             replacedId = registrationId;
-            subscription.close();
+            client.close(subscription);
             subscription = null;
-            open();
+            open(nowNs);
         }
-    }
-
-    /** The driver has an image before the client has: it can already hold the first message. */
-    private boolean hasImageInDriver()
-    {
-        return CountersReader.NULL_COUNTER_ID != aeron.countersReader().findByTypeIdAndRegistrationId(
-            AeronCounters.DRIVER_SUBSCRIBER_POSITION_TYPE_ID, registrationId);
     }
 
     /** Whether an image is of the subscription that is open now, and not of one that it replaced. */
@@ -137,22 +146,17 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
         return image.subscription().registrationId() > replacedId;
     }
 
-    /** Close the subscription, without waiting for the driver. */
-    void close()
+    /** Close the subscription, or leave it closed after a refusal. */
+    synchronized void close()
     {
         isClosed = true;
-        if (aeron.isClosed())
+        if (subscription != null)
         {
-            return;
+            client.close(subscription);
         }
-        final Subscription open = subscription;
-        if (open != null)
+        else if (refusal == null)
         {
-            open.close();
-        }
-        else
-        {
-            aeron.asyncRemoveSubscription(registrationId);
+            client.cancel(registrationId);
         }
     }
 

@@ -69,7 +69,7 @@ final class PolledSubscriptions
         if (hasRemoved)
         {
             hasRemoved = false;
-            polled.removeIf(subscription -> subscription.isClosed);
+            polled.removeIf(InboxSubscription::isClosed);
         }
         for (InboxSubscription one = added.poll(); one != null; one = added.poll())
         {
@@ -78,7 +78,10 @@ final class PolledSubscriptions
         }
     }
 
-    /** Look for the driver's responses, report refusals to {@code events}, and open subscriptions again that are due. */
+    /**
+     * Look for the driver's responses: remove refused subscriptions and report them to {@code events}, and open those again
+     * that are due.
+     */
     void checkResponses(final long nowNs, final InboxEvents events)
     {
         if (nowNs - checkAtNs <= 0)
@@ -88,12 +91,10 @@ final class PolledSubscriptions
         checkAtNs = nowNs + RESPONSE_CHECK_INTERVAL_NS;
         for (final InboxSubscription subscription : polled)
         {
-            final String refusal = subscription.checkResponse();
-            if (refusal != null)
+            final String refusal = subscription.refusal();
+            if (refusal != null && !subscription.isClosed())
             {
-                byToken.remove(subscription.token);
-                subscription.isClosed = true;
-                hasRemoved = true;
+                remove(subscription.token);
                 events.add(new InboxEvent(InboxRecords.SUBSCRIPTION_FAILED, subscription, null, 0, refusal));
             }
             subscription.reopenIfDue(nowNs);
@@ -108,7 +109,7 @@ final class PolledSubscriptions
         {
             next = next + 1 >= count ? 0 : next + 1;
             final InboxSubscription subscription = polled.get(next);
-            if (!subscription.isPaused && !subscription.isClosed && subscription.poll())
+            if (!subscription.isPaused && !subscription.isClosed() && subscription.poll())
             {
                 next--; // the next poll begins with the subscription that found no room
                 break;
@@ -122,7 +123,7 @@ final class PolledSubscriptions
         for (int i = 0, count = polled.size(); i < count; i++)
         {
             final InboxSubscription subscription = polled.get(i);
-            if (!subscription.isPaused && !subscription.isClosed && subscription.hasMore())
+            if (!subscription.isPaused && !subscription.isClosed() && subscription.hasMore())
             {
                 return true;
             }
