@@ -1,0 +1,44 @@
+"""Constants that Java and Python both define: a difference would break a protocol without an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from aeron_spark.aeron import guard, inbox
+from aeron_spark.aeron.jvm import jclass
+from aeron_spark.endpoint import ids
+from aeron_spark.transport import port
+from aeron_spark.wire import frame
+
+SHARED = {
+    "driver.HandshakeStream.ID": (port.HANDSHAKE_STREAM_ID, ids.HANDSHAKE_STREAM_ID),
+    "inbox.InboxRecords.HEADER_LENGTH": (inbox.RECORD.size,),
+    "inbox.InboxRecords.MESSAGE": (inbox.ARRIVED,),
+    "inbox.InboxRecords.IMAGE_AVAILABLE": (inbox.JOINED,),
+    "inbox.InboxRecords.IMAGE_UNAVAILABLE": (inbox.LEFT,),
+    "inbox.InboxRecords.PUBLICATION_REJECTED": (inbox.REJECTED,),
+    "inbox.InboxRecords.SUBSCRIPTION_FAILED": (inbox.FAILED,),
+    "inbox.InboxRecords.IMAGE_AVAILABLE_LATE": (inbox.JOINED_LATE,),
+    "guard.DropCounters.COUNTER_TYPE_ID": (guard.DROP_TYPE,),
+    "guard.OwnerRegistry.COUNTER_TYPE_ID": (guard.OWNER_TYPE,),
+    "guard.OwnerRegistry.LAYOUT": (guard.OWNER_LAYOUT,),
+    "guard.OwnerRegistry.RECEIVED": (guard.DIRECTIONS["received"],),
+    "guard.OwnerRegistry.PUBLISHED": (guard.DIRECTIONS["published"],),
+    "reading.BoundaryWalk.CHUNK_MAGIC": (int.from_bytes(frame.MAGIC, "little"),),
+    "reading.BoundaryWalk.CHUNK_HEADER_LENGTH": (frame.FIXED_BYTES,),
+    "reading.BoundaryWalk.FIRST_OF_GROUP": (frame.FIRST,),
+    "reading.BoundaryWalk.LAST_OF_GROUP": (frame.LAST,),
+}
+
+
+def java_constant(path: str) -> int:
+    """Return an int constant of the Java helper, whatever its visibility."""
+    name, _, field = f"io.aeronspark.{path}".rpartition(".")
+    declared = jclass("java.lang.Class").forName(name).getDeclaredField(field)
+    declared.setAccessible(True)
+    return int(declared.getInt(None))
+
+
+@pytest.mark.parametrize("path", SHARED)
+def test_java_and_python_agree(path: str) -> None:
+    assert {java_constant(path)} == set(SHARED[path])
