@@ -2,58 +2,39 @@ package io.aeronspark.guard;
 
 import io.aeron.driver.MediaDriver;
 import java.util.EnumMap;
-import java.util.Locale;
 import org.agrona.concurrent.status.AtomicCounter;
 
-/** What was dropped, one counter a reason and direction of a driver; nothing is logged, because a flood would fill any log. */
+/**
+ * Counts dropped frames, with one Aeron counter for each reason and direction of a driver. Drops are not logged,
+ * because a flood would fill any log.
+ */
 final class DropCounters
 {
-    /** Counter type; the key holds nothing, the label says all. */
+    /** Type of the counters. Their key is empty; the label names direction and reason. */
     static final int COUNTER_TYPE_ID = 16723;
 
-    /** Why. */
-    enum Reason
-    {
-        /** Not a frame of Aeron's, or one whose fields contradict each other or the session. */
-        INVALID,
-        /** The source's network is denied, or not allowed. */
-        NETWORK,
-        /** A longer term than permitted. */
-        TERM_LENGTH,
-        /** A smaller or larger MTU than permitted. */
-        MTU,
-        /** Too many introductions a second. */
-        RATE,
-        /** Too many sessions or receivers on the endpoint. */
-        TOTAL,
-        /** Too many sessions or receivers of one source. */
-        SOURCE,
-        /** Nobody is registered for this session of a stream that is not open. */
-        UNOWNED,
-        /** Another address than the session's owner, or than the publication's peer. */
-        FOREIGN,
-        /** Nobody subscribes to this stream, or publishes this session. */
-        UNWANTED,
-        /** An answer that would have made us send more than we received; only for directions that receive. */
-        BUDGET
-    }
+    private final EnumMap<DropReason, AtomicCounter> counters = new EnumMap<>(DropReason.class);
 
-    private final EnumMap<Reason, AtomicCounter> counters = new EnumMap<>(Reason.class);
-
-    /** Allocate the counters; on the driver's conductor thread. */
+    /** Allocate the counters, on the driver's conductor thread. {@code direction} is "receiving" or "sending". */
     DropCounters(final String direction, final MediaDriver.Context context)
     {
-        for (final Reason reason : Reason.values())
+        for (final DropReason reason : DropReason.values())
         {
-            final String label = "guard dropped " + direction + ": " + reason.name().toLowerCase(Locale.ROOT).replace('_', '-');
+            final String label = "guard dropped " + direction + ": " + reason.label();
             counters.put(reason, context.countersManager().newCounter(label, COUNTER_TYPE_ID));
         }
     }
 
-    /** Count one; always false, so that a check can end with it. */
-    boolean count(final Reason reason)
+    /** Count a dropped frame. On the receiver or sender thread, the only one that writes the counters. */
+    void count(final DropReason reason)
     {
         counters.get(reason).incrementRelease();
+    }
+
+    /** Count a dropped frame; return false, so that a check can end with it. */
+    boolean reject(final DropReason reason)
+    {
+        count(reason);
         return false;
     }
 }

@@ -24,15 +24,16 @@ import org.agrona.BitUtil;
 import org.agrona.DirectBuffer;
 
 /**
- * Whether a datagram is what its first header says. Aeron looks at the first eight bytes only: the rest of a short datagram is what the last
- * one left in its buffer, and a data packet is copied into the log at the offset it names, whatever lies there.
+ * Checks that a datagram is as long as its headers say and that its frames fit together. Aeron checks the first eight
+ * bytes only: in a short datagram it would read the rest from the datagram before, and it copies a data packet into the
+ * log at the offset that the packet names.
  */
 final class FrameValidator
 {
-    /** Of {@link #dataEnd}. */
+    /** Result of {@link #dataEnd} for a packet that must be dropped. */
     static final int INVALID = -1;
     private static final int ALIGNMENT = FrameDescriptor.FRAME_ALIGNMENT;
-    /** Session and stream id of everything that receivers send. */
+    // Offsets that all frames of receivers have in common.
     private static final int CONTROL_SESSION_OFFSET = 8;
     private static final int CONTROL_STREAM_OFFSET = 12;
 
@@ -40,7 +41,7 @@ final class FrameValidator
     {
     }
 
-    static int type(final DirectBuffer buffer)
+    private static int type(final DirectBuffer buffer)
     {
         return buffer.getShort(HeaderFlyweight.TYPE_FIELD_OFFSET, LITTLE_ENDIAN) & 0xFFFF;
     }
@@ -55,8 +56,11 @@ final class FrameValidator
         return buffer.getInt(offset + CONTROL_STREAM_OFFSET, LITTLE_ENDIAN);
     }
 
-    /** Whether a receiving endpoint can read this without going beyond it. */
-    static boolean isReceivable(final DirectBuffer buffer, final int length)
+    /**
+     * Whether it is a frame for a receiving endpoint, and all of its fields are inside the datagram of {@code length}
+     * bytes.
+     */
+    static boolean isForReceiver(final DirectBuffer buffer, final int length)
     {
         if (!hasHeader(buffer, length))
         {
@@ -72,8 +76,11 @@ final class FrameValidator
         };
     }
 
-    /** Whether a sending endpoint can read this without going beyond it. */
-    static boolean isControl(final DirectBuffer buffer, final int length)
+    /**
+     * Whether it is a frame for a sending endpoint, and all of its fields are inside the datagram of {@code length}
+     * bytes.
+     */
+    static boolean isForSender(final DirectBuffer buffer, final int length)
     {
         if (!hasHeader(buffer, length))
         {
@@ -82,21 +89,25 @@ final class FrameValidator
         return switch (type(buffer))
         {
             case HDR_TYPE_SM -> isWhole(
-                buffer, length, StatusMessageFlyweight.HEADER_LENGTH, StatusMessageFlyweight.HEADER_LENGTH + Long.BYTES);
+                buffer,
+                length,
+                StatusMessageFlyweight.HEADER_LENGTH,
+                StatusMessageFlyweight.HEADER_LENGTH + Long.BYTES);
             case HDR_TYPE_NAK -> isWhole(buffer, length, NakFlyweight.HEADER_LENGTH, NakFlyweight.HEADER_LENGTH);
             case HDR_TYPE_RTTM ->
                 isWhole(buffer, length, RttMeasurementFlyweight.HEADER_LENGTH, RttMeasurementFlyweight.HEADER_LENGTH);
             case HDR_TYPE_RSP_SETUP ->
                 isWhole(buffer, length, ResponseSetupFlyweight.HEADER_LENGTH, ResponseSetupFlyweight.HEADER_LENGTH);
-            case HDR_TYPE_ERR -> isWhole(buffer, length, ErrorFlyweight.HEADER_LENGTH, ErrorFlyweight.MAX_ERROR_FRAME_LENGTH) &&
-                isTextInside(buffer, length);
+            case HDR_TYPE_ERR ->
+                isWhole(buffer, length, ErrorFlyweight.HEADER_LENGTH, ErrorFlyweight.MAX_ERROR_FRAME_LENGTH) &&
+                hasTextInside(buffer, length);
             default -> false;
         };
     }
 
     /**
-     * Walk every frame of a data packet: same session, stream and term, one directly behind the other, up to the packet's end; padding only
-     * as the last, because only its header is sent.
+     * Walk all frames of a data packet. They must have the same session, stream and term, follow each other without a
+     * gap, and fill the packet. Padding must be the last frame, because only its header is sent.
      *
      * @return the offset in the term at which the last frame ends, or {@link #INVALID}.
      */
@@ -106,21 +117,23 @@ final class FrameValidator
         {
             return INVALID;
         }
-        final long begin = word(buffer, DataHeaderFlyweight.TERM_OFFSET_FIELD_OFFSET);
+        final long begin = intAt(buffer, DataHeaderFlyweight.TERM_OFFSET_FIELD_OFFSET);
         if (begin < 0 || (begin & ALIGNMENT - 1) != 0)
         {
             return INVALID;
         }
-        if (DataHeaderFlyweight.HEADER_LENGTH == length && 0 == word(buffer, 0)) // a heartbeat, or the end of the stream
+        if (DataHeaderFlyweight.HEADER_LENGTH == length && 0 == intAt(buffer, 0))
         {
+            // A heartbeat, or the end of the stream.
             return HDR_TYPE_DATA == type(buffer) ? (int)begin : INVALID;
         }
         int offset = 0;
         long end = begin;
         while (offset < length)
         {
-            final int frameLength = word(buffer, offset);
-            if (frameLength < DataHeaderFlyweight.HEADER_LENGTH || begin + offset != end || !isLikeFirst(buffer, offset))
+            final int frameLength = intAt(buffer, offset);
+            if (frameLength < DataHeaderFlyweight.HEADER_LENGTH || begin + offset != end ||
+                !matchesFirst(buffer, offset))
             {
                 return INVALID;
             }
@@ -136,21 +149,21 @@ final class FrameValidator
         return (int)end;
     }
 
-    private static boolean isLikeFirst(final DirectBuffer buffer, final int offset)
+    private static boolean matchesFirst(final DirectBuffer buffer, final int offset)
     {
         final int type = buffer.getShort(offset + HeaderFlyweight.TYPE_FIELD_OFFSET, LITTLE_ENDIAN) & 0xFFFF;
         return CURRENT_VERSION == buffer.getByte(offset + HeaderFlyweight.VERSION_FIELD_OFFSET) &&
             (HDR_TYPE_DATA == type || HDR_TYPE_PAD == type) &&
-            same(buffer, offset, DataHeaderFlyweight.SESSION_ID_FIELD_OFFSET) &&
-            same(buffer, offset, DataHeaderFlyweight.STREAM_ID_FIELD_OFFSET) &&
-            same(buffer, offset, DataHeaderFlyweight.TERM_ID_FIELD_OFFSET) &&
-            word(buffer, DataHeaderFlyweight.TERM_OFFSET_FIELD_OFFSET) + offset ==
-                word(buffer, offset + DataHeaderFlyweight.TERM_OFFSET_FIELD_OFFSET);
+            equalsFirst(buffer, offset, DataHeaderFlyweight.SESSION_ID_FIELD_OFFSET) &&
+            equalsFirst(buffer, offset, DataHeaderFlyweight.STREAM_ID_FIELD_OFFSET) &&
+            equalsFirst(buffer, offset, DataHeaderFlyweight.TERM_ID_FIELD_OFFSET) &&
+            intAt(buffer, DataHeaderFlyweight.TERM_OFFSET_FIELD_OFFSET) + offset ==
+                intAt(buffer, offset + DataHeaderFlyweight.TERM_OFFSET_FIELD_OFFSET);
     }
 
-    private static boolean same(final DirectBuffer buffer, final int offset, final int field)
+    private static boolean equalsFirst(final DirectBuffer buffer, final int offset, final int field)
     {
-        return word(buffer, field) == word(buffer, offset + field);
+        return intAt(buffer, field) == intAt(buffer, offset + field);
     }
 
     private static boolean hasHeader(final DirectBuffer buffer, final int length)
@@ -161,17 +174,18 @@ final class FrameValidator
 
     private static boolean isWhole(final DirectBuffer buffer, final int length, final int shortest, final int longest)
     {
-        final int frameLength = word(buffer, 0);
+        final int frameLength = intAt(buffer, 0);
         return frameLength >= shortest && frameLength <= Math.min(longest, length);
     }
 
-    private static boolean isTextInside(final DirectBuffer buffer, final int length)
+    private static boolean hasTextInside(final DirectBuffer buffer, final int length)
     {
-        final int text = word(buffer, ErrorFlyweight.ERROR_STRING_FIELD_OFFSET);
-        return text >= 0 && text <= Math.min(ErrorFlyweight.MAX_ERROR_MESSAGE_LENGTH, length - ErrorFlyweight.HEADER_LENGTH);
+        final int text = intAt(buffer, ErrorFlyweight.ERROR_STRING_FIELD_OFFSET);
+        final int room = length - ErrorFlyweight.HEADER_LENGTH;
+        return text >= 0 && text <= Math.min(ErrorFlyweight.MAX_ERROR_MESSAGE_LENGTH, room);
     }
 
-    private static int word(final DirectBuffer buffer, final int offset)
+    private static int intAt(final DirectBuffer buffer, final int offset)
     {
         return buffer.getInt(offset, LITTLE_ENDIAN);
     }

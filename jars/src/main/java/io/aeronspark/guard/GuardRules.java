@@ -7,25 +7,28 @@ import org.agrona.SystemUtil;
 import org.agrona.collections.IntHashSet;
 
 /**
- * What a guard lets through. Every rule is a system property {@code aeronspark.guard.NAME}, the same for a whole driver, and a parameter
- * {@code guard-NAME} of a guarded channel, which wins for its endpoint. An endpoint is guarded when its channel says {@code guard=true} or
- * when its port is listed in the property {@code aeronspark.guard.ports}.
+ * The rules of a guarded channel. Each rule is a system property {@code aeronspark.guard.NAME} for the whole driver,
+ * and a parameter {@code guard-NAME} of the channel, which wins. An endpoint is guarded if its channel has the
+ * parameter {@code guard=true} or its port is in the property {@code aeronspark.guard.ports}. See docs/driver-guard.md.
+ * <p>
+ * Sources are IPv4 addresses or IPv6 /64 networks; introductions are first SETUPs of sessions and first status messages
+ * of receivers; lengths are bytes.
  *
- * @param streams             on which anybody may speak; null for every stream. All others need a registered owner, see {@link OwnerRegistry}.
- * @param termLength          the longest term, in bytes, of a session without a registered owner.
- * @param ownedTermLength     the longest term, in bytes, of a session with one.
- * @param mtuMin              the smallest MTU of a session, in bytes.
- * @param mtuMax              the largest MTU of a session, in bytes.
- * @param sessions            of one endpoint, those whose images the driver has not freed yet included.
- * @param sessionsPerSource   of one IPv4 address or one IPv6 /64.
- * @param rate                of introductions a second from one IPv4 address or one IPv6 /64.
- * @param burst               of introductions that may come at once.
- * @param totalRate           of introductions a second from all sources together.
- * @param destinations        of one sending endpoint: distinct receivers.
- * @param destinationsPerSource of one IPv4 address or one IPv6 /64.
- * @param joining             whether a receiver may introduce itself by a status message of session 0 and stream 0: it asks for the SETUP
- *                            of every publication at this control address, as a subscription without a session id does.
- * @param networks            whose sources may speak at all.
+ * @param streams             streams that need no registered owner (see {@link OwnerRegistry}); null for all streams.
+ * @param termLength          longest term of a session without a registered owner.
+ * @param ownedTermLength     longest term of a session with one.
+ * @param mtuMin              smallest MTU of a session.
+ * @param mtuMax              largest MTU of a session.
+ * @param sessions            most sessions of an endpoint; images that the driver has not freed count too.
+ * @param sessionsPerSource   most sessions of one source.
+ * @param rate                introductions per second of one source.
+ * @param burst               introductions of one source that may come at once.
+ * @param totalRate           introductions per second of all sources together.
+ * @param destinations        most receivers of a sending endpoint.
+ * @param destinationsPerSource most receivers of one source.
+ * @param joining             whether a receiver may ask for the SETUP of all publications at a control address, with a
+ *                            status message of session 0 and stream 0, as a subscription without a session id does.
+ * @param networks            networks whose sources are listened to.
  */
 public record GuardRules(
     IntHashSet streams,
@@ -43,27 +46,29 @@ public record GuardRules(
     boolean joining,
     NetworkFilter networks)
 {
-    /** Before the name of each system property. */
+    /** Prefix of the system properties. */
     public static final String PROPERTY_PREFIX = "aeronspark.guard.";
-    /** Before the name of each parameter of a channel. */
+    /** Prefix of the channel parameters. */
     public static final String PARAMETER_PREFIX = "guard-";
-    /** The parameter that asks for a guard. */
+    /** Channel parameter that asks for a guard. */
     public static final String PARAMETER = "guard";
     private static final Set<String> NAMES = Set.of(
-        "streams", "term-length", "owned-term-length", "mtu-min", "mtu-max", "sessions", "sessions-per-source", "rate", "burst",
-        "total-rate", "destinations", "destinations-per-source", "joining", "allow", "deny");
+        "streams", "term-length", "owned-term-length", "mtu-min", "mtu-max", "sessions", "sessions-per-source", "rate",
+        "burst", "total-rate", "destinations", "destinations-per-source", "joining", "allow", "deny");
 
     /**
      * Whether a channel asks for a guard, or its port is one of the guarded ports.
      *
-     * @throws IllegalArgumentException where the parameter is neither true nor false.
+     * @param port local port of the endpoint, 0 if the channel names none.
+     * @throws IllegalArgumentException if the parameter is neither true nor false, or the property is not a list of
+     *         ports.
      */
-    public static boolean isAsked(final ChannelUri channel, final int port, final Properties properties)
+    public static boolean isGuarded(final ChannelUri channel, final int port, final Properties properties)
     {
-        final String asked = channel.get(PARAMETER);
-        if (null != asked)
+        final String parameter = channel.get(PARAMETER);
+        if (null != parameter)
         {
-            return flag(PARAMETER, asked);
+            return flag(PARAMETER, parameter);
         }
         for (final String range : words(properties.getProperty(PROPERTY_PREFIX + "ports")))
         {
@@ -80,7 +85,7 @@ public record GuardRules(
     /**
      * Read the rules of one channel.
      *
-     * @throws IllegalArgumentException on a value that cannot be, or a parameter that does not exist.
+     * @throws IllegalArgumentException for an impossible value or an unknown parameter.
      */
     public static GuardRules of(final ChannelUri channel, final Properties properties)
     {
@@ -88,32 +93,33 @@ public record GuardRules(
         {
             if (name.startsWith(PARAMETER_PREFIX) && !NAMES.contains(name.substring(PARAMETER_PREFIX.length())))
             {
-                throw new IllegalArgumentException("the guard has no parameter " + name + "; known are, after guard-: " + NAMES);
+                throw new IllegalArgumentException(
+                    "unknown parameter " + name + ", expected " + PARAMETER_PREFIX + "NAME with one of " + NAMES);
             }
         });
-        final Source source = (name, otherwise) ->
+        final Reader reader = (name, defaultValue) ->
         {
-            final String own = channel.get(PARAMETER_PREFIX + name);
-            return null != own ? own : properties.getProperty(PROPERTY_PREFIX + name, otherwise);
+            final String channelValue = channel.get(PARAMETER_PREFIX + name);
+            return null != channelValue ? channelValue : properties.getProperty(PROPERTY_PREFIX + name, defaultValue);
         };
         return new GuardRules(
-            streams(source.get("streams", "")),
-            source.size("term-length", "64k"),
-            source.size("owned-term-length", "16m"),
-            source.size("mtu-min", "288"),
-            source.size("mtu-max", "8k"),
-            source.size("sessions", "1000"),
-            source.size("sessions-per-source", "20"),
-            source.size("rate", "20"),
-            source.size("burst", "40"),
-            source.size("total-rate", "1000"),
-            source.size("destinations", "100"),
-            source.size("destinations-per-source", "8"),
-            source.flag("joining"),
-            new NetworkFilter(words(source.get("allow", "")), words(source.get("deny", ""))));
+            streams(reader.get("streams", "")),
+            reader.size("term-length", "64k"),
+            reader.size("owned-term-length", "16m"),
+            reader.size("mtu-min", "288"),
+            reader.size("mtu-max", "8k"),
+            reader.size("sessions", "1000"),
+            reader.size("sessions-per-source", "20"),
+            reader.size("rate", "20"),
+            reader.size("burst", "40"),
+            reader.size("total-rate", "1000"),
+            reader.size("destinations", "100"),
+            reader.size("destinations-per-source", "8"),
+            reader.flag("joining"),
+            new NetworkFilter(words(reader.get("allow", "")), words(reader.get("deny", ""))));
     }
 
-    /** Whether anybody may speak on this stream. */
+    /** Whether this stream needs no registered owner. */
     boolean isOpen(final int streamId)
     {
         return null == streams || streams.contains(streamId);
@@ -138,7 +144,7 @@ public record GuardRules(
     {
         if (!"true".equals(value) && !"false".equals(value))
         {
-            throw new IllegalArgumentException(name + "=" + value + " is neither true nor false");
+            throw new IllegalArgumentException(name + "=" + value + " is invalid, expected true or false");
         }
         return "true".equals(value);
     }
@@ -148,21 +154,23 @@ public record GuardRules(
         return null == list || list.isBlank() ? new String[0] : list.strip().split("\\s*,\\s*");
     }
 
-    private interface Source
+    /** Reads rules by name, from the channel, the properties or the default. */
+    private interface Reader
     {
-        String get(String name, String otherwise);
+        String get(String name, String defaultValue);
 
         default boolean flag(final String name)
         {
             return GuardRules.flag(PARAMETER_PREFIX + name, get(name, "false"));
         }
 
-        default int size(final String name, final String otherwise)
+        default int size(final String name, final String defaultValue)
         {
-            final long value = SystemUtil.parseSize(PARAMETER_PREFIX + name, get(name, otherwise));
+            final long value = SystemUtil.parseSize(PARAMETER_PREFIX + name, get(name, defaultValue));
             if (value < 1 || value > Integer.MAX_VALUE)
             {
-                throw new IllegalArgumentException("guard-" + name + "=" + value + " is not from 1 to " + Integer.MAX_VALUE);
+                throw new IllegalArgumentException(
+                    PARAMETER_PREFIX + name + "=" + value + " is invalid, expected 1 to " + Integer.MAX_VALUE);
             }
             return (int)value;
         }

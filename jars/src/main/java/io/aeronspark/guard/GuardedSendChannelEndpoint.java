@@ -10,29 +10,23 @@ import io.aeron.protocol.ResponseSetupFlyweight;
 import io.aeron.protocol.RttMeasurementFlyweight;
 import io.aeron.protocol.StatusMessageFlyweight;
 import io.aeronspark.driver.HandshakeSendChannelEndpoint;
-import io.aeronspark.guard.DropCounters.Reason;
-import io.aeronspark.guard.OwnerRegistry.Claim;
-import java.io.IOException;
 import java.net.InetSocketAddress;
-import org.agrona.collections.Hashing;
-import org.agrona.collections.LongHashSet;
 import org.agrona.concurrent.CachedNanoClock;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.agrona.concurrent.status.AtomicCounter;
 
 /**
- * A sending endpoint that listens to the receivers of its publications and to nobody else. A receiver introduces itself with a status message;
- * everything else is taken only from those who have.
+ * A sending endpoint that listens only to receivers of its publications. The rules are in {@link ReceiverAdmission};
+ * this class connects them to Aeron's callbacks.
+ * <p>
+ * Runs on the driver's sender thread.
  */
 public final class GuardedSendChannelEndpoint extends HandshakeSendChannelEndpoint
 {
-    private final GuardRules rules;
     private final DropCounters drops;
-    private final OwnerRegistry owners;
-    private final ReceiverTable peers;
+    private final ReceiverAdmission admission;
     private final CachedNanoClock clock;
-    private final LongHashSet publications = new LongHashSet();
-    private int localPort;
+    private final LocalPort localPort = new LocalPort();
 
     GuardedSendChannelEndpoint(
         final UdpChannel udpChannel,
@@ -43,39 +37,33 @@ public final class GuardedSendChannelEndpoint extends HandshakeSendChannelEndpoi
         final OwnerRegistry owners)
     {
         super(udpChannel, statusIndicator, context);
-        this.rules = rules;
         this.drops = drops;
-        this.owners = owners;
         clock = context.senderCachedNanoClock();
-        peers = new ReceiverTable(rules, udpChannel.isResponseControlMode(), clock.nanoTime());
+        admission = new ReceiverAdmission(
+            rules, drops, owners, new ReceiverTable(rules, udpChannel.isResponseControlMode(), clock.nanoTime()));
     }
 
-    /** {@inheritDoc} */
     @Override
     public boolean isValidFrame(final UnsafeBuffer buffer, final int length)
     {
-        return FrameValidator.isControl(buffer, length) ? super.isValidFrame(buffer, length) : drops.count(Reason.INVALID);
+        return FrameValidator.isForSender(buffer, length) ?
+            super.isValidFrame(buffer, length) : drops.reject(DropReason.INVALID);
     }
 
-    /** {@inheritDoc} */
     @Override
     public void registerForSend(final NetworkPublication publication)
     {
-        publications.add(Hashing.compoundKey(publication.sessionId(), publication.streamId()));
-        owners.renew(clock.nanoTime()); // its owner was registered before it
+        admission.addPublication(publication.sessionId(), publication.streamId(), clock.nanoTime());
         super.registerForSend(publication);
     }
 
-    /** {@inheritDoc} */
     @Override
     public void unregisterForSend(final NetworkPublication publication)
     {
         super.unregisterForSend(publication);
-        publications.remove(Hashing.compoundKey(publication.sessionId(), publication.streamId()));
-        peers.forget(publication.sessionId(), publication.streamId());
+        admission.removePublication(publication.sessionId(), publication.streamId());
     }
 
-    /** {@inheritDoc} */
     @Override
     public void onStatusMessage(
         final StatusMessageFlyweight message,
@@ -84,43 +72,22 @@ public final class GuardedSendChannelEndpoint extends HandshakeSendChannelEndpoi
         final InetSocketAddress source,
         final DriverConductorProxy conductor)
     {
-        final int sessionId = message.sessionId();
-        final int streamId = message.streamId();
-        final long nowNs = clock.nanoTime();
-        if (message.receiverWindowLength() < 0 || message.consumptionTermOffset() < 0)
+        if (admission.permitsStatusMessage(message, source, localPort(), isConnected(), clock.nanoTime()))
         {
-            drops.count(Reason.INVALID);
-            return;
+            super.onStatusMessage(message, buffer, length, source, conductor);
         }
-        final boolean isJoining = rules.joining() && 0 == sessionId && 0 == streamId;
-        if (isJoining ? !isPermitted(source) : !isEntitled(sessionId, streamId, source, nowNs))
-        {
-            return;
-        }
-        if (!isKernelsBusiness())
-        {
-            final Reason refused = peers.introduce(sessionId, streamId, source, message.receiverId(), nowNs);
-            if (null != refused)
-            {
-                drops.count(refused);
-                return;
-            }
-        }
-        super.onStatusMessage(message, buffer, length, source, conductor);
     }
 
-    /** {@inheritDoc} */
     @Override
     public void onNakMessage(
         final NakFlyweight message, final UnsafeBuffer buffer, final int length, final InetSocketAddress source)
     {
-        if (isPeer(message.sessionId(), message.streamId(), source))
+        if (permits(message.sessionId(), message.streamId(), source))
         {
             super.onNakMessage(message, buffer, length, source);
         }
     }
 
-    /** {@inheritDoc} */
     @Override
     public void onError(
         final ErrorFlyweight message,
@@ -129,24 +96,25 @@ public final class GuardedSendChannelEndpoint extends HandshakeSendChannelEndpoi
         final InetSocketAddress source,
         final DriverConductorProxy conductor)
     {
-        if (isPeer(message.sessionId(), message.streamId(), source))
+        if (permits(message.sessionId(), message.streamId(), source))
         {
             super.onError(message, buffer, length, source, conductor);
         }
     }
 
-    /** {@inheritDoc} */
     @Override
     public void onRttMeasurement(
-        final RttMeasurementFlyweight message, final UnsafeBuffer buffer, final int length, final InetSocketAddress source)
+        final RttMeasurementFlyweight message,
+        final UnsafeBuffer buffer,
+        final int length,
+        final InetSocketAddress source)
     {
-        if (isPeer(message.sessionId(), message.streamId(), source))
+        if (permits(message.sessionId(), message.streamId(), source))
         {
             super.onRttMeasurement(message, buffer, length, source);
         }
     }
 
-    /** {@inheritDoc} */
     @Override
     public void onResponseSetup(
         final ResponseSetupFlyweight message,
@@ -155,72 +123,25 @@ public final class GuardedSendChannelEndpoint extends HandshakeSendChannelEndpoi
         final InetSocketAddress source,
         final DriverConductorProxy conductor)
     {
-        if (isPeer(message.sessionId(), message.streamId(), source))
+        if (permits(message.sessionId(), message.streamId(), source))
         {
             super.onResponseSetup(message, buffer, length, source, conductor);
         }
     }
 
-    private boolean isPeer(final int sessionId, final int streamId, final InetSocketAddress source)
+    private boolean permits(final int sessionId, final int streamId, final InetSocketAddress source)
     {
-        final long nowNs = clock.nanoTime();
-        return isEntitled(sessionId, streamId, source, nowNs) &&
-            (isKernelsBusiness() || peers.isKnown(sessionId, streamId, source, nowNs) || drops.count(Reason.FOREIGN));
+        return admission.permitsFrame(sessionId, streamId, source, localPort(), isConnected(), clock.nanoTime());
     }
 
-    private boolean isEntitled(final int sessionId, final int streamId, final InetSocketAddress source, final long nowNs)
-    {
-        if (!isPermitted(source))
-        {
-            return false;
-        }
-        if (!publications.contains(Hashing.compoundKey(sessionId, streamId)))
-        {
-            return drops.count(Reason.UNWANTED);
-        }
-        if (isKernelsBusiness())
-        {
-            return true;
-        }
-        final boolean open = rules.isOpen(streamId);
-        final Claim claim = owners.claim(localPort(), sessionId, streamId, source, nowNs, open);
-        if (Claim.FOREIGN == claim)
-        {
-            return drops.count(Reason.FOREIGN);
-        }
-        return Claim.OWNER == claim || open || drops.count(Reason.UNOWNED);
-    }
-
-    private boolean isPermitted(final InetSocketAddress source)
-    {
-        return rules.networks().permits(source.getAddress()) || drops.count(Reason.NETWORK);
-    }
-
-    /** The socket of a unicast publication is connected: datagrams of others never come out of it. */
-    private boolean isKernelsBusiness()
+    /** The socket of a unicast publication is connected, so the kernel delivers no datagrams of other addresses. */
+    private boolean isConnected()
     {
         return null != connectAddress && !isMulticast();
     }
 
     private int localPort()
     {
-        if (0 == localPort)
-        {
-            try
-            {
-                localPort = ((InetSocketAddress)receiveDatagramChannel.getLocalAddress()).getPort();
-            }
-            catch (final IOException ex)
-            {
-                errorHandler.onError(ex);
-            }
-        }
-        return localPort;
-    }
-
-    static int portOf(final UdpChannel channel)
-    {
-        final InetSocketAddress control = channel.localControl();
-        return null == control || !channel.hasExplicitControl() ? 0 : control.getPort();
+        return localPort.of(receiveDatagramChannel, errorHandler);
     }
 }

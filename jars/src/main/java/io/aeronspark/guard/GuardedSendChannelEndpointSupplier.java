@@ -4,10 +4,14 @@ import io.aeron.driver.MediaDriver;
 import io.aeron.driver.SendChannelEndpointSupplier;
 import io.aeron.driver.media.SendChannelEndpoint;
 import io.aeron.driver.media.UdpChannel;
+import java.net.InetSocketAddress;
 import java.util.Properties;
 import org.agrona.concurrent.status.AtomicCounter;
 
-/** Gives a driver guarded sending endpoints where they are asked for, and another supplier's everywhere else. One instance a driver. */
+/**
+ * Makes guarded sending endpoints for channels that ask for a guard, and endpoints of another supplier for all other
+ * channels. Each driver needs an instance. Called on the driver's conductor thread.
+ */
 public final class GuardedSendChannelEndpointSupplier implements SendChannelEndpointSupplier
 {
     private final Properties properties;
@@ -15,25 +19,27 @@ public final class GuardedSendChannelEndpointSupplier implements SendChannelEndp
     private DropCounters drops;
     private OwnerRegistry owners;
 
-    /** With the rules in the system's properties; for {@code aeron.SendChannelEndpoint.supplier}. */
+    /** With rules from the system properties; for the driver's property {@code aeron.SendChannelEndpoint.supplier}. */
     public GuardedSendChannelEndpointSupplier()
     {
         this(System.getProperties(), SendChannelEndpoint::new);
     }
 
-    /** With rules of its own, named as the system's properties are, and a supplier of what is not guarded. */
+    /**
+     * With rules from {@code properties}, named like the system properties, and a supplier of endpoints without a
+     * guard.
+     */
     public GuardedSendChannelEndpointSupplier(final Properties properties, final SendChannelEndpointSupplier unguarded)
     {
         this.properties = properties;
         this.unguarded = unguarded;
     }
 
-    /** {@inheritDoc} */
     @Override
     public SendChannelEndpoint newInstance(
         final UdpChannel udpChannel, final AtomicCounter statusIndicator, final MediaDriver.Context context)
     {
-        if (!GuardRules.isAsked(udpChannel.channelUri(), GuardedSendChannelEndpoint.portOf(udpChannel), properties))
+        if (!GuardRules.isGuarded(udpChannel.channelUri(), portOf(udpChannel), properties))
         {
             return unguarded.newInstance(udpChannel, statusIndicator, context);
         }
@@ -44,5 +50,12 @@ public final class GuardedSendChannelEndpointSupplier implements SendChannelEndp
             owners = new OwnerRegistry(OwnerRegistry.PUBLISHED, context, context.senderCachedNanoClock().nanoTime());
         }
         return new GuardedSendChannelEndpoint(udpChannel, statusIndicator, context, rules, drops, owners);
+    }
+
+    /** The control port that publications name, or 0 without one. */
+    private static int portOf(final UdpChannel channel)
+    {
+        final InetSocketAddress control = channel.localControl();
+        return null == control || !channel.hasExplicitControl() ? 0 : control.getPort();
     }
 }

@@ -4,15 +4,20 @@ import java.net.InetAddress;
 import java.net.UnknownHostException;
 
 /**
- * Allow and deny rules by network. Deny wins; with any allow rule an address must match one. A rule of one address family never matches an
- * address of the other; an IPv4-mapped IPv6 address is the IPv4 address it stands for.
+ * Allow and deny rules for networks. Deny rules win; if there are allow rules, an address must match one of them. A
+ * rule never matches an address of the other family; Java turns an IPv4-mapped IPv6 address into the IPv4 address.
+ * Immutable.
  */
 final class NetworkFilter
 {
     private final Network[] allowed;
     private final Network[] denied;
 
-    /** Parse lists such as {@code 10.0.0.0/8} and {@code 2001:db8::/32}; IllegalArgumentException on a host name or a wrong length. */
+    /**
+     * With networks such as {@code 10.0.0.0/8} and {@code 2001:db8::/32}.
+     *
+     * @throws IllegalArgumentException for a host name or an impossible prefix length.
+     */
     NetworkFilter(final String[] allow, final String[] deny)
     {
         allowed = parse(allow);
@@ -29,7 +34,10 @@ final class NetworkFilter
         return !matchesAny(denied, bytes) && (0 == allowed.length || matchesAny(allowed, bytes));
     }
 
-    /** What limits count by: an IPv4 address, or the /64 of an IPv6 address, which one household can have for itself. */
+    /**
+     * The source by which limits count: an IPv4 address, or the /64 network of an IPv6 address, because one customer of
+     * a provider usually has all addresses of a /64.
+     */
     static long sourceOf(final InetAddress address)
     {
         final byte[] bytes = address.getAddress();
@@ -68,7 +76,7 @@ final class NetworkFilter
         static Network parse(final String text)
         {
             final String[] parts = text.split("/", 2);
-            // only what cannot be a host name: a resolver has no business here
+            // Only texts that cannot be a host name: InetAddress would look one up in the DNS.
             if (!parts[0].matches("[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*"))
             {
                 throw new IllegalArgumentException(text + " is not a network such as 10.0.0.0/8 or 2001:db8::/32");
@@ -76,10 +84,10 @@ final class NetworkFilter
             try
             {
                 final byte[] prefix = InetAddress.getByName(parts[0]).getAddress();
-                final int bits = parts.length == 1 ? 8 * prefix.length : Integer.parseInt(parts[1]);
+                final int bits = 1 == parts.length ? 8 * prefix.length : Integer.parseInt(parts[1]);
                 if (bits < 0 || bits > 8 * prefix.length)
                 {
-                    throw new IllegalArgumentException(text + " has no such prefix length");
+                    throw new IllegalArgumentException(text + " has an impossible prefix length");
                 }
                 return new Network(prefix, bits);
             }

@@ -3,6 +3,7 @@ package io.aeronspark.guard;
 import static java.nio.ByteOrder.LITTLE_ENDIAN;
 
 import io.aeron.driver.MediaDriver;
+import java.lang.invoke.VarHandle;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.UnknownHostException;
@@ -13,18 +14,20 @@ import org.agrona.DirectBuffer;
 import org.agrona.concurrent.status.CountersReader;
 
 /**
- * Who owns which session, as clients of this driver registered it: by an Aeron counter of type {@value #COUNTER_TYPE_ID}, which the
- * driver frees when it is closed or when its client dies. So the server may be in this process or another. The counter's key, little-endian:
+ * The registered owners of sessions. A client of this driver registers one by allocating an Aeron counter of type
+ * {@value #COUNTER_TYPE_ID}, which the driver frees when it is closed or its client dies. So the program that decides
+ * about owners need not be in the driver's process. The key of the counter, with little-endian numbers:
  * <pre>
  *   0  int32     layout, 1
- *   4  int32     direction: 1 the session is received, 2 it is published
+ *   4  int32     direction: 1 if the session is received, 2 if it is published
  *   8  int32     local port of the endpoint
  *  12  int32     session id
  *  16  int32     stream id
  *  20  int32     the owner's port, 0 for any
  *  24  byte[16]  the owner's address, an IPv4 address mapped into IPv6
  * </pre>
- * Several counters of one session stand for several owners. Not thread-safe: each of the driver's threads has one of its own.
+ * Several counters of one session are several owners. Times are nanoseconds of one clock. Not thread-safe: the receiver
+ * and the sender thread have one each.
  */
 final class OwnerRegistry
 {
@@ -40,26 +43,27 @@ final class OwnerRegistry
     private static final int OWNER_PORT_OFFSET = 20;
     private static final int ADDRESS_OFFSET = 24;
     private static final int ADDRESS_LENGTH = 16;
-    /** How long an owner that was removed may still be known. */
-    private static final long REFRESH_NS = TimeUnit.MILLISECONDS.toNanos(10);
-    /** A session that is not known yet is looked for again, but not for every packet of a flood. */
-    private static final long MISS_NS = TimeUnit.MILLISECONDS.toNanos(1);
+    /** Time after which the counters are read again: an owner that was removed is known for so long. */
+    private static final long REFRESH_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(10);
+    /** The same for a session without an owner that it needs: soon, but not for each packet of a flood. */
+    private static final long MISS_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
-    /** What the guard found. */
-    enum Claim
+    /** How an address relates to the owners of a session. */
+    enum Ownership
     {
-        /** Nobody is registered. */
+        /** The session has no registered owner. */
         NONE,
-        /** This address is. */
+        /** The address is a registered owner. */
         OWNER,
-        /** Somebody else is. */
-        FOREIGN
+        /** Only other addresses are registered. */
+        OTHER
     }
 
     private record Key(int port, int sessionId, int streamId)
     {
     }
 
+    /** An owner, and the next one of the same session. {@code port} is 0 for any. */
     private record Owner(InetAddress address, int port, Owner next)
     {
     }
@@ -68,59 +72,68 @@ final class OwnerRegistry
     private final int direction;
     private Map<Key, Owner> owners = Map.of();
     private long fingerprint;
-    private long readNs;
+    private long refreshedNs;
 
     OwnerRegistry(final int direction, final MediaDriver.Context context, final long nowNs)
     {
         this.direction = direction;
         metaData = context.countersMetaDataBuffer();
-        renew(nowNs);
+        refreshAtNextUse(nowNs);
     }
 
-    /** Look anew at the next claim: what was registered before this is known from now on. */
-    void renew(final long nowNs)
+    /** Read the counters at the next {@link #find}, so that it knows all owners that were registered before. */
+    void refreshAtNextUse(final long nowNs)
     {
-        readNs = nowNs - REFRESH_NS;
+        refreshedNs = nowNs - REFRESH_INTERVAL_NS;
     }
 
     /**
-     * Tell whether this address may speak for the session on the endpoint with this local port. Where {@code anybody} may as long as nobody is
-     * registered, as on a stream for strangers, that nobody is known is believed for as long as that somebody is.
+     * Look up how {@code source} relates to the owners of a session of the endpoint with this local port.
+     *
+     * @param isOpen whether the stream needs no owner. The counters are then not read again just because the session
+     *               has none.
      */
-    Claim claim(
-        final int port, final int sessionId, final int streamId, final InetSocketAddress source, final long nowNs, final boolean anybody)
+    Ownership find(
+        final int port,
+        final int sessionId,
+        final int streamId,
+        final InetSocketAddress source,
+        final long nowNs,
+        final boolean isOpen)
     {
-        if (nowNs - readNs >= REFRESH_NS)
+        if (nowNs - refreshedNs >= REFRESH_INTERVAL_NS)
         {
-            read(nowNs);
+            refresh(nowNs);
         }
         final Key key = new Key(port, sessionId, streamId);
-        Claim claim = claim(key, source);
-        if (Claim.OWNER != claim && !(anybody && Claim.NONE == claim) && nowNs - readNs >= MISS_NS)
+        final Ownership known = find(key, source);
+        final boolean isSufficient = Ownership.OWNER == known || isOpen && Ownership.NONE == known;
+        if (isSufficient || nowNs - refreshedNs < MISS_INTERVAL_NS)
         {
-            read(nowNs);
-            claim = claim(key, source);
+            return known;
         }
-        return claim;
+        refresh(nowNs);
+        return find(key, source);
     }
 
-    private Claim claim(final Key key, final InetSocketAddress source)
+    private Ownership find(final Key key, final InetSocketAddress source)
     {
         final Owner first = owners.get(key);
         for (Owner owner = first; null != owner; owner = owner.next)
         {
             if (owner.address.equals(source.getAddress()) && (0 == owner.port || owner.port == source.getPort()))
             {
-                return Claim.OWNER;
+                return Ownership.OWNER;
             }
         }
-        return null == first ? Claim.NONE : Claim.FOREIGN;
+        return null == first ? Ownership.NONE : Ownership.OTHER;
     }
 
-    private void read(final long nowNs)
+    /** Compare the counters with those of the last reading, and read the owners only after a change. */
+    private void refresh(final long nowNs)
     {
-        readNs = nowNs;
-        long seen = 1;
+        refreshedNs = nowNs;
+        long hash = 1;
         for (int offset = 0; offset < metaData.capacity(); offset += CountersReader.METADATA_LENGTH)
         {
             final int state = state(offset);
@@ -130,20 +143,20 @@ final class OwnerRegistry
             }
             if (isRegistration(offset, state))
             {
-                seen = 31 * (31 * seen + offset) + metaData.getLong(offset + CountersReader.KEY_OFFSET + PORT_OFFSET);
-                seen = 31 * seen + metaData.getLong(offset + CountersReader.KEY_OFFSET + STREAM_OFFSET);
-                seen = 31 * seen + metaData.getLong(offset + CountersReader.KEY_OFFSET + ADDRESS_OFFSET);
-                seen = 31 * seen + metaData.getLong(offset + CountersReader.KEY_OFFSET + ADDRESS_OFFSET + Long.BYTES);
+                hash = 31 * (31 * hash + offset) + metaData.getLong(offset + CountersReader.KEY_OFFSET + PORT_OFFSET);
+                hash = 31 * hash + metaData.getLong(offset + CountersReader.KEY_OFFSET + STREAM_OFFSET);
+                hash = 31 * hash + metaData.getLong(offset + CountersReader.KEY_OFFSET + ADDRESS_OFFSET);
+                hash = 31 * hash + metaData.getLong(offset + CountersReader.KEY_OFFSET + ADDRESS_OFFSET + Long.BYTES);
             }
         }
-        if (seen != fingerprint)
+        if (hash != fingerprint)
         {
-            fingerprint = seen;
-            parse();
+            fingerprint = hash;
+            readOwners();
         }
     }
 
-    private void parse()
+    private void readOwners()
     {
         final Map<Key, Owner> found = new HashMap<>();
         for (int offset = 0; offset < metaData.capacity(); offset += CountersReader.METADATA_LENGTH)
@@ -166,7 +179,7 @@ final class OwnerRegistry
     private int state(final int offset)
     {
         final int state = metaData.getInt(offset);
-        java.lang.invoke.VarHandle.acquireFence();
+        VarHandle.acquireFence(); // the driver writes a counter's key before its state
         return state;
     }
 
@@ -189,7 +202,7 @@ final class OwnerRegistry
         metaData.getBytes(offset, bytes);
         try
         {
-            return InetAddress.getByAddress(bytes); // an IPv4-mapped one becomes IPv4
+            return InetAddress.getByAddress(bytes); // returns an IPv4 address for an IPv4-mapped one
         }
         catch (final UnknownHostException ex)
         {

@@ -1,6 +1,5 @@
 package io.aeronspark.guard;
 
-import io.aeronspark.guard.DropCounters.Reason;
 import java.net.InetSocketAddress;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -10,115 +9,125 @@ import org.agrona.collections.Hashing;
 import org.agrona.collections.Long2LongCounterMap;
 
 /**
- * The receivers a sending endpoint listens to. Each is an address with a receiver id, and is forgotten when it has been silent as long as Aeron
- * forgets a dynamic destination. With response channels a publication has one peer: the first address that speaks for it.
+ * The receivers that a sending endpoint listens to. A receiver is an address with a receiver id. It is forgotten after
+ * 5 s without a status message, as Aeron forgets a dynamic destination. A response publication has one receiver: the
+ * first address that introduces itself.
+ * <p>
+ * Times are nanoseconds of one clock. Used by the sender thread alone.
  */
 final class ReceiverTable
 {
     private static final long IDLE_NS = TimeUnit.SECONDS.toNanos(5);
-    private static final long SWEEP_NS = TimeUnit.MILLISECONDS.toNanos(250);
+    private static final long SWEEP_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(250);
 
-    private record Peer(InetSocketAddress address, long receiverId)
+    private record Receiver(InetSocketAddress address, long receiverId)
     {
     }
 
     private final GuardRules rules;
     private final RateLimiter rates;
-    private final boolean isOnePeerEach;
-    private final Map<Peer, long[]> lastNs = new HashMap<>();
+    private final boolean isResponse;
+    // The values are arrays of one element, the time of the last status message, so that none allocates.
+    private final Map<Receiver, long[]> receivers = new HashMap<>();
     private final Map<InetSocketAddress, long[]> addresses = new HashMap<>();
-    private final Map<Long, InetSocketAddress> pinned = new HashMap<>();
-    private final Long2LongCounterMap perSource = new Long2LongCounterMap(0);
+    private final Map<Long, InetSocketAddress> addressOfPublication = new HashMap<>();
+    private final Long2LongCounterMap countBySource = new Long2LongCounterMap(0);
     private long sweptNs;
 
-    ReceiverTable(final GuardRules rules, final boolean isOnePeerEach, final long nowNs)
+    /** {@code isResponse}: whether the endpoint's publications are response publications. */
+    ReceiverTable(final GuardRules rules, final boolean isResponse, final long nowNs)
     {
         this.rules = rules;
-        this.isOnePeerEach = isOnePeerEach;
+        this.isResponse = isResponse;
         rates = new RateLimiter(rules, nowNs);
         sweptNs = nowNs;
     }
 
-    /** Whether this address has introduced itself lately, to this publication where each has one peer. */
+    /** Whether a receiver at this address has introduced itself; for a response publication, to this publication. */
     boolean isKnown(final int sessionId, final int streamId, final InetSocketAddress address, final long nowNs)
     {
         sweep(nowNs);
-        return isOnePeerEach ?
-            address.equals(pinned.get(Hashing.compoundKey(sessionId, streamId))) : addresses.containsKey(address);
+        return isResponse ?
+            address.equals(addressOfPublication.get(Hashing.compoundKey(sessionId, streamId))) :
+            addresses.containsKey(address);
     }
 
-    /** Let a receiver in, or keep it; null, or why not. */
-    Reason introduce(
-        final int sessionId, final int streamId, final InetSocketAddress address, final long receiverId, final long nowNs)
+    /** Handle a status message: admit a new receiver or keep a known one. Returns null, or why it is refused. */
+    DropReason introduce(
+        final int sessionId,
+        final int streamId,
+        final InetSocketAddress address,
+        final long receiverId,
+        final long nowNs)
     {
         sweep(nowNs);
         final long publication = Hashing.compoundKey(sessionId, streamId);
-        final InetSocketAddress pin = isOnePeerEach ? pinned.get(publication) : null;
-        if (null != pin && !pin.equals(address))
+        final InetSocketAddress first = isResponse ? addressOfPublication.get(publication) : null;
+        if (null != first && !first.equals(address))
         {
-            return Reason.FOREIGN;
+            return DropReason.FOREIGN;
         }
-        final Peer peer = new Peer(address, receiverId);
-        final long[] seen = lastNs.get(peer);
-        if (null == seen)
+        final Receiver receiver = new Receiver(address, receiverId);
+        final long[] lastNs = receivers.get(receiver);
+        if (null == lastNs)
         {
-            final Reason refused = refusal(address, nowNs);
-            if (null != refused)
+            final DropReason refusal = refusalOf(address, nowNs);
+            if (null != refusal)
             {
-                return refused;
+                return refusal;
             }
-            lastNs.put(peer, new long[]{nowNs});
-            perSource.incrementAndGet(NetworkFilter.sourceOf(address.getAddress()));
+            receivers.put(receiver, new long[]{nowNs});
+            countBySource.incrementAndGet(NetworkFilter.sourceOf(address.getAddress()));
         }
         else
         {
-            seen[0] = nowNs;
+            lastNs[0] = nowNs;
         }
         addresses.computeIfAbsent(address, key -> new long[1])[0] = nowNs;
-        if (isOnePeerEach && null == pin)
+        if (isResponse && null == first)
         {
-            pinned.put(publication, address);
+            addressOfPublication.put(publication, address);
         }
         return null;
     }
 
-    /** The publication is gone. */
-    void forget(final int sessionId, final int streamId)
+    /** The publication was closed: another with its session id may have another receiver. */
+    void forgetPublication(final int sessionId, final int streamId)
     {
-        pinned.remove(Hashing.compoundKey(sessionId, streamId));
+        addressOfPublication.remove(Hashing.compoundKey(sessionId, streamId));
     }
 
-    private Reason refusal(final InetSocketAddress address, final long nowNs)
+    private DropReason refusalOf(final InetSocketAddress address, final long nowNs)
     {
         final long source = NetworkFilter.sourceOf(address.getAddress());
-        if (!rates.take(source, nowNs))
+        if (!rates.tryIntroduction(source, nowNs))
         {
-            return Reason.RATE;
+            return DropReason.RATE;
         }
-        if (lastNs.size() >= rules.destinations())
+        if (receivers.size() >= rules.destinations())
         {
-            return Reason.TOTAL;
+            return DropReason.TOTAL;
         }
-        return perSource.get(source) >= rules.destinationsPerSource() ? Reason.SOURCE : null;
+        return countBySource.get(source) >= rules.destinationsPerSource() ? DropReason.SOURCE : null;
     }
 
     private void sweep(final long nowNs)
     {
-        if (nowNs - sweptNs < SWEEP_NS)
+        if (nowNs - sweptNs < SWEEP_INTERVAL_NS)
         {
             return;
         }
         sweptNs = nowNs;
-        for (final Iterator<Map.Entry<Peer, long[]>> peers = lastNs.entrySet().iterator(); peers.hasNext();)
+        for (final Iterator<Map.Entry<Receiver, long[]>> all = receivers.entrySet().iterator(); all.hasNext();)
         {
-            final Map.Entry<Peer, long[]> peer = peers.next();
-            if (nowNs - peer.getValue()[0] > IDLE_NS)
+            final Map.Entry<Receiver, long[]> one = all.next();
+            if (nowNs - one.getValue()[0] > IDLE_NS)
             {
-                peers.remove();
-                perSource.decrementAndGet(NetworkFilter.sourceOf(peer.getKey().address.getAddress()));
+                all.remove();
+                countBySource.decrementAndGet(NetworkFilter.sourceOf(one.getKey().address.getAddress()));
             }
         }
-        addresses.values().removeIf(seen -> nowNs - seen[0] > IDLE_NS);
-        pinned.values().removeIf(address -> !addresses.containsKey(address));
+        addresses.values().removeIf(lastNs -> nowNs - lastNs[0] > IDLE_NS);
+        addressOfPublication.values().removeIf(address -> !addresses.containsKey(address));
     }
 }

@@ -6,67 +6,76 @@ import org.agrona.collections.Hashing;
 import org.agrona.collections.Long2LongCounterMap;
 import org.agrona.collections.Long2ObjectHashMap;
 
-/** The sessions an endpoint has let in: whose they are, what their first SETUP said, and how many there are of each source. */
+/**
+ * The sessions that a receiving endpoint has admitted: the address and the geometry of their first SETUP frame, and how
+ * many there are of each source. Times are nanoseconds of one clock. Used by the receiver thread alone.
+ */
 final class SessionTable
 {
-    private static final long SWEEP_NS = TimeUnit.MILLISECONDS.toNanos(250);
-    /** More answers than these bytes are never owed: what a source has sent long ago does not pay for a burst now. */
-    private static final int MOST_CREDIT = 64 * 1024;
+    private static final long SWEEP_INTERVAL_NS = TimeUnit.MILLISECONDS.toNanos(250);
+    /** Most bytes of answers that a session can have earned: bytes of long ago do not pay for a burst now. */
+    private static final int MAX_ANSWER_BUDGET = 64 * 1024;
 
-    /** One session. */
+    /** An admitted session. */
     static final class Session
     {
         final InetSocketAddress source;
         final int initialTermId;
         final int termLength;
         final int mtu;
-        private int credit;
-        private long lastNs;
+        private int answerBudget;
+        private long lastReceivedNs;
 
-        Session(final InetSocketAddress source, final int initialTermId, final int termLength, final int mtu, final long nowNs)
+        /** With the fields of the first SETUP; lengths in bytes. */
+        Session(
+            final InetSocketAddress source,
+            final int initialTermId,
+            final int termLength,
+            final int mtu,
+            final long nowNs)
         {
             this.source = source;
             this.initialTermId = initialTermId;
             this.termLength = termLength;
             this.mtu = mtu;
-            lastNs = nowNs;
+            lastReceivedNs = nowNs;
         }
 
-        /** The owner sent this many bytes. */
-        void received(final int bytes, final long nowNs)
+        /** The session's source has sent {@code bytes}. */
+        void onReceived(final int bytes, final long nowNs)
         {
-            lastNs = nowNs;
-            credit = Math.min(MOST_CREDIT, credit + bytes);
+            lastReceivedNs = nowNs;
+            answerBudget = Math.min(MAX_ANSWER_BUDGET, answerBudget + bytes);
         }
 
-        /** Take what an answer weighs from what was received; false where it weighs more. */
-        boolean pays(final int bytes)
+        /** Whether an answer of {@code bytes} may leave; they are subtracted from the bytes received. */
+        boolean tryAnswer(final int bytes)
         {
-            if (credit < bytes)
+            if (answerBudget < bytes)
             {
                 return false;
             }
-            credit -= bytes;
+            answerBudget -= bytes;
             return true;
         }
     }
 
     private final Long2ObjectHashMap<Session> sessions = new Long2ObjectHashMap<>();
-    private final Long2LongCounterMap perSource = new Long2LongCounterMap(0);
+    private final Long2LongCounterMap countBySource = new Long2LongCounterMap(0);
     private final long idleNs;
     private long sweptNs;
 
-    /** A session that has been silent for {@code idleNs} gives its place back, as its image does. */
+    /** A session ends after {@code idleNs} without a frame, like the driver's image of it. */
     SessionTable(final long idleNs, final long nowNs)
     {
         this.idleNs = idleNs;
         sweptNs = nowNs;
     }
 
-    /** The session, or null. */
+    /** The session, or null if it was not admitted or has ended. */
     Session find(final int sessionId, final int streamId, final long nowNs)
     {
-        if (nowNs - sweptNs >= SWEEP_NS)
+        if (nowNs - sweptNs >= SWEEP_INTERVAL_NS)
         {
             sweep(nowNs);
         }
@@ -76,7 +85,7 @@ final class SessionTable
     void add(final int sessionId, final int streamId, final Session session)
     {
         sessions.put(Hashing.compoundKey(sessionId, streamId), session);
-        perSource.incrementAndGet(NetworkFilter.sourceOf(session.source.getAddress()));
+        countBySource.incrementAndGet(NetworkFilter.sourceOf(session.source.getAddress()));
     }
 
     int count()
@@ -84,9 +93,10 @@ final class SessionTable
         return sessions.size();
     }
 
+    /** Sessions of a source as {@link NetworkFilter#sourceOf} defines it. */
     long countOf(final long source)
     {
-        return perSource.get(source);
+        return countBySource.get(source);
     }
 
     private void sweep(final long nowNs)
@@ -96,10 +106,10 @@ final class SessionTable
         while (remaining.hasNext())
         {
             final Session session = remaining.next();
-            if (nowNs - session.lastNs > idleNs)
+            if (nowNs - session.lastReceivedNs > idleNs)
             {
                 remaining.remove();
-                perSource.decrementAndGet(NetworkFilter.sourceOf(session.source.getAddress()));
+                countBySource.decrementAndGet(NetworkFilter.sourceOf(session.source.getAddress()));
             }
         }
     }

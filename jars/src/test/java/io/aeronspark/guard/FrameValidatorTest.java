@@ -30,16 +30,16 @@ class FrameValidatorTest
     }
 
     @Test
-    void onePacketMayHoldSeveralFramesOneBehindTheOther()
+    void acceptsAPacketOfSeveralFramesThatFollowEachOther()
     {
         final int length = frame(frame(0, 40, DATA, 64), 33, DATA, 128);
         assertEquals(192, FrameValidator.dataEnd(packet, length));
-        assertTrue(FrameValidator.isReceivable(packet, length));
-        assertFalse(FrameValidator.isControl(packet, length));
+        assertTrue(FrameValidator.isForReceiver(packet, length));
+        assertFalse(FrameValidator.isForSender(packet, length));
     }
 
     @Test
-    void framesThatContradictTheFirstAreRefused()
+    void rejectsFramesThatContradictTheFirst()
     {
         for (final int field : new int[]{8, 12, 16, 20, 4})
         {
@@ -50,7 +50,7 @@ class FrameValidatorTest
     }
 
     @Test
-    void paddingMayBeLongerThanThePacketAndIsTheLast()
+    void acceptsPaddingOfAnyLengthButOnlyAsTheLastFrame()
     {
         final int at = frame(0, 40, DATA, 64);
         frame(at, 8192, PAD, 128);
@@ -60,7 +60,7 @@ class FrameValidatorTest
     }
 
     @Test
-    void aHeartbeatEndsWhereItBegins()
+    void acceptsAHeartbeatAndReturnsItsTermOffset()
     {
         frame(0, 0, DATA, 96);
         assertEquals(96, FrameValidator.dataEnd(packet, 32));
@@ -69,45 +69,49 @@ class FrameValidatorTest
     }
 
     @Test
-    void lengthsAndOffsetsThatCannotBeAreRefused()
+    void rejectsImpossibleLengthsAndOffsets()
     {
         final int[][] wrong = {
-            {31, 0, 32}, {-1, 0, 32}, {Integer.MAX_VALUE, 0, 32}, {Integer.MIN_VALUE, 0, 32}, {40, -32, 64}, {40, 8, 64}, {40, 0, 48},
-            {40, 0, 31}, {128, 0, 64}, {40, Integer.MAX_VALUE - 31, 64}, {0, 0, 64},
+            {31, 0, 32}, {-1, 0, 32}, {Integer.MAX_VALUE, 0, 32}, {Integer.MIN_VALUE, 0, 32},
+            {40, -32, 64}, {40, 8, 64},
+            {40, 0, 48}, {40, 0, 31}, {128, 0, 64}, {40, Integer.MAX_VALUE - 31, 64}, {0, 0, 64},
         };
         for (final int[] one : wrong)
         {
             frame(0, one[0], DATA, one[1]);
-            assertEquals(FrameValidator.INVALID, FrameValidator.dataEnd(packet, one[2]), one[0] + " at " + one[1] + " in " + one[2]);
+            final int end = FrameValidator.dataEnd(packet, one[2]);
+            assertEquals(FrameValidator.INVALID, end, one[0] + " at " + one[1] + " in " + one[2]);
         }
     }
 
     @Test
-    void otherFramesHaveToBeWhole()
+    void rejectsOtherFramesThatAreNotWhole()
     {
         final int[][] receivable = {{HeaderFlyweight.HDR_TYPE_SETUP, 40}, {HeaderFlyweight.HDR_TYPE_RTTM, 40}};
         for (final int[] one : receivable)
         {
             frame(0, one[1], one[0], 0);
-            assertTrue(FrameValidator.isReceivable(packet, one[1]));
-            assertFalse(FrameValidator.isReceivable(packet, one[1] - 1));
+            assertTrue(FrameValidator.isForReceiver(packet, one[1]));
+            assertFalse(FrameValidator.isForReceiver(packet, one[1] - 1));
             frame(0, one[1] + 1, one[0], 0);
-            assertFalse(FrameValidator.isReceivable(packet, one[1] + 1));
+            assertFalse(FrameValidator.isForReceiver(packet, one[1] + 1));
             packet.putByte(4, (byte)1); // another version of the protocol
-            assertFalse(FrameValidator.isReceivable(packet, one[1]));
+            assertFalse(FrameValidator.isForReceiver(packet, one[1]));
         }
-        final int[][] control = {{HeaderFlyweight.HDR_TYPE_SM, 36}, {HeaderFlyweight.HDR_TYPE_SM, 44}, {HeaderFlyweight.HDR_TYPE_NAK, 28}};
+        final int[][] control = {
+            {HeaderFlyweight.HDR_TYPE_SM, 36}, {HeaderFlyweight.HDR_TYPE_SM, 44}, {HeaderFlyweight.HDR_TYPE_NAK, 28},
+        };
         for (final int[] one : control)
         {
             frame(0, one[1], one[0], 0);
-            assertTrue(FrameValidator.isControl(packet, one[1]));
-            assertFalse(FrameValidator.isControl(packet, one[1] - 1));
-            assertFalse(FrameValidator.isReceivable(packet, one[1]));
+            assertTrue(FrameValidator.isForSender(packet, one[1]));
+            assertFalse(FrameValidator.isForSender(packet, one[1] - 1));
+            assertFalse(FrameValidator.isForReceiver(packet, one[1]));
         }
     }
 
     @Test
-    void anyBytesAreJudgedWithoutGoingBeyondThem()
+    void readsNothingBeyondARandomDatagram()
     {
         final Random random = new Random(1);
         for (int round = 0; round < 20_000; round++)
@@ -122,9 +126,9 @@ class FrameValidatorTest
                 bytes[2] = bytes[3] = 0;
                 bytes[1] = 0;
             }
-            final UnsafeBuffer exact = new UnsafeBuffer(bytes); // its bounds are checked
-            FrameValidator.isReceivable(exact, bytes.length);
-            FrameValidator.isControl(exact, bytes.length);
+            final UnsafeBuffer exact = new UnsafeBuffer(bytes); // Agrona checks its bounds
+            FrameValidator.isForReceiver(exact, bytes.length);
+            FrameValidator.isForSender(exact, bytes.length);
         }
     }
 }

@@ -22,7 +22,7 @@ class GuardRulesTest
     }
 
     @Test
-    void withoutAWordTheDefaultsHold() throws UnknownHostException
+    void usesTheDefaults() throws UnknownHostException
     {
         final GuardRules rules = rules("");
         assertEquals(64 * 1024, rules.termLength());
@@ -34,7 +34,7 @@ class GuardRulesTest
     }
 
     @Test
-    void aChannelsOwnParameterWinsOverTheProperty()
+    void prefersTheParameterOfAChannelToTheProperty()
     {
         properties.setProperty("aeronspark.guard.sessions", "5");
         properties.setProperty("aeronspark.guard.rate", "6");
@@ -47,29 +47,36 @@ class GuardRulesTest
     }
 
     @Test
-    void wrongParametersAreRefusedByName()
+    void rejectsUnknownParametersAndImpossibleValues()
     {
-        assertTrue(assertThrows(IllegalArgumentException.class, () -> rules("|guard-sesions=7")).getMessage().contains("guard-sesions"));
-        for (final String wrong : new String[]{"guard-rate=0", "guard-rate=-1", "guard-sessions=3g", "guard-streams=x", "guard-allow=host", "guard-joining=1"})
+        final IllegalArgumentException unknown =
+            assertThrows(IllegalArgumentException.class, () -> rules("|guard-sesions=7"));
+        assertTrue(unknown.getMessage().contains("guard-sesions"));
+        final String[] impossible = {
+            "guard-rate=0", "guard-rate=-1", "guard-sessions=3g", "guard-streams=x",
+            "guard-allow=host", "guard-joining=1",
+        };
+        for (final String wrong : impossible)
         {
             assertThrows(RuntimeException.class, () -> rules("|" + wrong), wrong);
         }
     }
 
     @Test
-    void aGuardIsAskedForByTheChannelOrItsPort()
+    void guardsChannelsWithTheParameterOrAGuardedPort()
     {
         properties.setProperty("aeronspark.guard.ports", "100, 200-210");
-        assertTrue(GuardRules.isAsked(ChannelUri.parse(CHANNEL + "|guard=true"), 1, properties));
-        assertFalse(GuardRules.isAsked(ChannelUri.parse(CHANNEL + "|guard=false"), 100, properties));
+        assertTrue(GuardRules.isGuarded(ChannelUri.parse(CHANNEL + "|guard=true"), 1, properties));
+        assertFalse(GuardRules.isGuarded(ChannelUri.parse(CHANNEL + "|guard=false"), 100, properties));
         for (final int port : new int[]{100, 200, 205, 210})
         {
-            assertTrue(GuardRules.isAsked(ChannelUri.parse(CHANNEL), port, properties));
+            assertTrue(GuardRules.isGuarded(ChannelUri.parse(CHANNEL), port, properties));
         }
         for (final int port : new int[]{99, 101, 199, 211})
         {
-            assertFalse(GuardRules.isAsked(ChannelUri.parse(CHANNEL), port, properties));
+            assertFalse(GuardRules.isGuarded(ChannelUri.parse(CHANNEL), port, properties));
         }
-        assertThrows(IllegalArgumentException.class, () -> GuardRules.isAsked(ChannelUri.parse(CHANNEL + "|guard=yes"), 1, properties));
+        final ChannelUri wrong = ChannelUri.parse(CHANNEL + "|guard=yes");
+        assertThrows(IllegalArgumentException.class, () -> GuardRules.isGuarded(wrong, 1, properties));
     }
 }

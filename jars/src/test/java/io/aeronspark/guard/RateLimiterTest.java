@@ -4,79 +4,77 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import io.aeron.ChannelUri;
-import java.util.Properties;
 import org.junit.jupiter.api.Test;
 
 class RateLimiterTest
 {
     private static final long SECOND = 1_000_000_000L;
 
-    private static RateLimiter rates(final String parameters)
+    private static RateLimiter limiter(final String parameters)
     {
-        return new RateLimiter(GuardRules.of(ChannelUri.parse("aeron:udp?endpoint=127.0.0.1:1|" + parameters), new Properties()), 0);
+        return new RateLimiter(GuardFixture.rules(parameters), 0);
     }
 
-    private static int taken(final RateLimiter rates, final long source, final int attempts, final long nowNs)
+    private static int introduced(final RateLimiter limiter, final long source, final int attempts, final long nowNs)
     {
-        int taken = 0;
+        int introduced = 0;
         for (int attempt = 0; attempt < attempts; attempt++)
         {
-            taken += rates.take(source, nowNs) ? 1 : 0;
+            introduced += limiter.tryIntroduction(source, nowNs) ? 1 : 0;
         }
-        return taken;
+        return introduced;
     }
 
     @Test
-    void aSourceHasItsBurstAndThenItsRate()
+    void permitsTheBurstAndThenTheRateOfASource()
     {
-        final RateLimiter rates = rates("guard-rate=10|guard-burst=40|guard-total-rate=100000");
-        assertEquals(40, taken(rates, 1, 1000, 0));
-        assertEquals(0, taken(rates, 1, 1000, SECOND / 20));
-        assertEquals(1, taken(rates, 1, 1000, SECOND / 10));
-        assertEquals(10, taken(rates, 1, 1000, SECOND + SECOND / 10));
-        assertEquals(40, taken(rates, 1, 1000, 100 * SECOND));
+        final RateLimiter limiter = limiter("guard-rate=10|guard-burst=40|guard-total-rate=100000");
+        assertEquals(40, introduced(limiter, 1, 1000, 0));
+        assertEquals(0, introduced(limiter, 1, 1000, SECOND / 20));
+        assertEquals(1, introduced(limiter, 1, 1000, SECOND / 10));
+        assertEquals(10, introduced(limiter, 1, 1000, SECOND + SECOND / 10));
+        assertEquals(40, introduced(limiter, 1, 1000, 100 * SECOND));
     }
 
     @Test
-    void anotherSourceIsNotHeldUp()
+    void permitsOtherSourcesDuringAFlood()
     {
-        final RateLimiter rates = rates("guard-rate=10|guard-burst=40|guard-total-rate=100000");
-        taken(rates, 1, 1000, 0);
+        final RateLimiter limiter = limiter("guard-rate=10|guard-burst=40|guard-total-rate=100000");
+        introduced(limiter, 1, 1000, 0);
         int others = 0;
         for (int source = 2; source < 12; source++)
         {
-            others += taken(rates, source, 10, 0);
+            others += introduced(limiter, source, 10, 0);
         }
-        assertTrue(others >= 90, () -> "two of ten sources may share a slot with the first one, not more");
+        assertTrue(others >= 90, () -> "more than one of ten sources shares a bucket with the first");
     }
 
     @Test
-    void allSourcesTogetherHaveALimit()
+    void limitsAllSourcesTogether()
     {
-        final RateLimiter rates = rates("guard-rate=1000|guard-burst=1000|guard-total-rate=100");
+        final RateLimiter limiter = limiter("guard-rate=1000|guard-burst=1000|guard-total-rate=100");
         int all = 0;
         for (int source = 0; source < 1000; source++)
         {
-            all += taken(rates, source, 1, 0);
+            all += introduced(limiter, source, 1, 0);
         }
-        assertEquals(5, all); // those of a twentieth of a second
+        assertEquals(5, all); // the introductions of a twentieth of a second
     }
 
     @Test
-    void answersNeverOutweighWhatCame()
+    void permitsAnswersOnlyUpToTheBytesReceived()
     {
-        final RateLimiter rates = rates("guard-rate=10");
-        assertFalse(rates.covers(1, 40, 100));
-        assertFalse(rates.covers(1, 40, 100));
-        assertTrue(rates.covers(1, 40, 100));
-        assertFalse(rates.covers(1, 40, 100));
+        final RateLimiter limiter = limiter("guard-rate=10");
+        assertFalse(limiter.tryAnswer(1, 40, 100));
+        assertFalse(limiter.tryAnswer(1, 40, 100));
+        assertTrue(limiter.tryAnswer(1, 40, 100));
+        assertFalse(limiter.tryAnswer(1, 40, 100));
         int answers = 0;
-        rates.covers(2, 1_000_000, 100);
+        limiter.tryAnswer(2, 1_000_000, 100);
         for (int attempt = 0; attempt < 10; attempt++)
         {
-            answers += rates.covers(2, 0, 100) ? 1 : 0;
+            answers += limiter.tryAnswer(2, 0, 100) ? 1 : 0;
         }
-        assertEquals(1, answers); // a flood of the past pays for two answers, not for ten thousand
+        assertEquals(1, answers); // bytes of an earlier flood pay for two answers at most
     }
 }

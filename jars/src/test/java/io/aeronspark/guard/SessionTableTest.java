@@ -23,7 +23,7 @@ class SessionTableTest
     }
 
     @Test
-    void aSessionIsOneOfItsStream()
+    void findsASessionByItsIdAndStream()
     {
         sessions.add(1, 1001, session(0));
         assertNotNull(sessions.find(1, 1001, 0));
@@ -35,28 +35,28 @@ class SessionTableTest
     }
 
     @Test
-    void aSilentSessionGivesItsPlaceBack()
+    void removesASilentSession()
     {
         sessions.add(1, 1001, session(0));
         sessions.add(2, 1001, session(0));
-        sessions.find(2, 1001, IDLE / 2).received(100, IDLE / 2);
+        sessions.find(2, 1001, IDLE / 2).onReceived(100, IDLE / 2);
         assertNull(sessions.find(1, 1001, IDLE + 1));
         assertNotNull(sessions.find(2, 1001, IDLE + 1));
         assertEquals(1, sessions.countOf(NetworkFilter.sourceOf(source.getAddress())));
     }
 
     @Test
-    void anAnswerIsPaidByWhatCame()
+    void permitsAnswersOnlyUpToTheBytesReceived()
     {
         final Session session = session(0);
-        assertFalse(session.pays(1));
-        session.received(100, 0);
-        assertTrue(session.pays(60));
-        assertFalse(session.pays(60));
-        assertTrue(session.pays(40));
-        session.received(Integer.MAX_VALUE / 2, 0);
-        session.received(100, 0);
-        assertTrue(session.pays(64 * 1024));
-        assertFalse(session.pays(1)); // what came long ago is not saved up
+        assertFalse(session.tryAnswer(1));
+        session.onReceived(100, 0);
+        assertTrue(session.tryAnswer(60));
+        assertFalse(session.tryAnswer(60));
+        assertTrue(session.tryAnswer(40));
+        session.onReceived(Integer.MAX_VALUE / 2, 0);
+        session.onReceived(100, 0);
+        assertTrue(session.tryAnswer(64 * 1024));
+        assertFalse(session.tryAnswer(1)); // only the last 64 KiB count
     }
 }
