@@ -12,16 +12,18 @@ import java.io.IOException;
 import java.nio.MappedByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import org.agrona.ErrorHandler;
 import org.agrona.IoUtil;
 import org.agrona.concurrent.UnsafeBuffer;
 import org.agrona.concurrent.status.AtomicLongPosition;
 
 /**
- * The log buffer of one publication in a file, made as a driver makes it, with a real publication and a real image of it.
- * A test does by hand what the driver does by itself: it connects, and it moves the limit and the consumed position.
+ * The log buffer of one publication in a file, made as a driver makes it, with a real publication and a real image of
+ * it. A test does by hand what the driver does by itself: it connects, and it moves the limit and the consumed
+ * position.
  * <p>
- * It is in Aeron's package because the constructors of {@link ExclusivePublication}, {@link Image} and {@link LogBuffers}
- * are visible only there.
+ * It is in Aeron's package because the constructors of {@link ExclusivePublication}, {@link Image} and
+ * {@link LogBuffers} are visible only there.
  */
 public final class LogBufferOnDisk implements AutoCloseable
 {
@@ -46,12 +48,14 @@ public final class LogBufferOnDisk implements AutoCloseable
     public LogBufferOnDisk(final Path folder) throws IOException
     {
         final Path file = folder.resolve("test.logbuffer");
-        final MappedByteBuffer mapped = IoUtil.mapNewFile(file.toFile(), (long)PARTITION_COUNT * TERM_LENGTH + LOG_META_DATA_LENGTH);
+        final long length = (long)PARTITION_COUNT * TERM_LENGTH + LOG_META_DATA_LENGTH;
+        final MappedByteBuffer mapped = IoUtil.mapNewFile(file.toFile(), length);
         final UnsafeBuffer header = new UnsafeBuffer(mapped, PARTITION_COUNT * TERM_LENGTH, LOG_META_DATA_LENGTH);
         LogBufferDescriptor.initialiseTailWithTermId(header, 0, INITIAL_TERM_ID);
         for (int partition = 1; partition < PARTITION_COUNT; partition++)
         {
-            LogBufferDescriptor.initialiseTailWithTermId(header, partition, INITIAL_TERM_ID + partition - PARTITION_COUNT);
+            final int termId = INITIAL_TERM_ID + partition - PARTITION_COUNT;
+            LogBufferDescriptor.initialiseTailWithTermId(header, partition, termId);
         }
         LogBufferDescriptor.initialTermId(header, INITIAL_TERM_ID);
         LogBufferDescriptor.termLength(header, TERM_LENGTH);
@@ -80,13 +84,16 @@ public final class LogBufferOnDisk implements AutoCloseable
     public Image newImage(final long subscriptionRegistrationId, final long imageId)
     {
         final Subscription subscription = newSubscription(subscriptionRegistrationId);
-        return new Image(
-            subscription, SESSION_ID, consumed, reading, error -> { throw new AssertionError(error); }, "aeron:ipc", imageId);
+        final ErrorHandler errors = error ->
+        {
+            throw new AssertionError(error);
+        };
+        return new Image(subscription, SESSION_ID, consumed, reading, errors, "aeron:ipc", imageId);
     }
 
     /**
-     * Publish the fragments {@code first} to {@code last - 1} of a message, as if the others were published before or not
-     * yet. Fragments hold as much as the MTU permits.
+     * Publish the fragments {@code first} to {@code last - 1} of a message, as if the others were published before or
+     * not yet. Fragments hold as much as the MTU permits.
      */
     public void publishFragments(final String message, final int first, final int last)
     {

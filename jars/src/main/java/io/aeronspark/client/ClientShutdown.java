@@ -11,10 +11,10 @@ import java.util.Map;
 /**
  * Ends the Aeron clients of this process when the process ends.
  * <p>
- * At an orderly end they are closed. Spark, however, ends its Python processes with SIGTERM or SIGHUP, which run no Python
- * code. Closing a client then would unmap memory that another thread may be reading. Therefore the drivers are only told
- * that the clients are gone, so that they free the clients' resources at once and not after a time-out, and then the
- * signal ends the process.
+ * At an orderly end they are closed. Spark, however, ends its Python processes with SIGTERM or SIGHUP, which run no
+ * Python code. Closing a client then would unmap memory that another thread may be reading. Therefore the drivers are
+ * only told that the clients are gone, so that they free the clients' resources at once and not after a time-out, and
+ * then the signal ends the process.
  * <p>
  * Thread-safe.
  */
@@ -61,10 +61,11 @@ public final class ClientShutdown
     }
 
     /**
-     * Tell the drivers that the clients are gone when one of these signals arrives, and then let the signal end the process.
+     * Tell the drivers that the clients are gone when one of these signals arrives, and then let the signal end the
+     * process.
      * <p>
-     * A shutdown hook of the JVM cannot do this: JPype's own hook would run too and free tables that other threads still
-     * use, so the process would end with a segmentation fault and spend its time on a crash report.
+     * A shutdown hook of the JVM cannot do this: JPype's own hook would run too and free tables that other threads
+     * still use, so the process would end with a segmentation fault and spend its time on a crash report.
      *
      * @param names of the signals, without SIG, such as TERM and HUP.
      */

@@ -3,8 +3,8 @@ package io.aeronspark.client;
 import java.util.concurrent.ThreadFactory;
 
 /**
- * Makes daemon threads for Aeron's conductor. At the end of a Python program JPype waits for all other threads of the JVM,
- * and the conductor does not end before its client is closed.
+ * Makes daemon threads for Aeron's conductor. At the end of a Python program JPype waits for all other threads of the
+ * JVM, and the conductor does not end before its client is closed.
  */
 public final class DaemonThreadFactory implements ThreadFactory
 {

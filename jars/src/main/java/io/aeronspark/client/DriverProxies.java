@@ -18,8 +18,9 @@ public final class DriverProxies
     /**
      * Make a proxy that sends commands in the name of {@code client}. Calls of one proxy need a lock around them.
      * <p>
-     * It maps the driver's CnC file separately and never unmaps it: the client unmaps its own mapping when it is closed,
-     * even while another thread writes a command, and the JVM would crash then. The collector frees the mapping.
+     * It maps the driver's CnC file separately and never unmaps it: the client unmaps its own mapping when it is
+     * closed, even while another thread writes a command, and the JVM would crash then. The collector frees the
+     * mapping.
      */
     public static DriverProxy mapFor(final Aeron client)
     {

@@ -1,4 +1,5 @@
 /**
- * What a Python process sets on its Aeron clients: threads, an error handler, and an end that frees the driver's resources at once.
+ * Settings of the Aeron clients in a Python process: threads, an error handler, and a shutdown that lets the driver free
+ * their resources at once.
  */
 package io.aeronspark.client;

@@ -9,9 +9,9 @@ import io.aeron.driver.media.UdpChannel;
 import org.agrona.concurrent.status.AtomicCounter;
 
 /**
- * A receiving endpoint that lets rejections and response set-ups of handshakes leave at once. In Aeron 1.51 both wait for
- * the image's next status message time-out, 200 ms (aeron-io/aeron#2117 for the latter). {@link HandshakeTimeouts} makes
- * that 4 ms, and this class drops the frames that would then only be repeated. Other streams are as in Aeron.
+ * A receiving endpoint that lets rejections and response set-ups of handshakes leave at once. In Aeron 1.51 both wait
+ * for the image's next status message time-out, 200 ms (aeron-io/aeron#2117 for the latter). {@link HandshakeTimeouts}
+ * makes that 4 ms, and this class drops the frames that would then only be repeated. Other streams are as in Aeron.
  * <p>
  * Runs on the driver's receiver thread alone.
  */

@@ -14,13 +14,15 @@ import org.agrona.concurrent.status.CountersManager;
  * <ul>
  * <li>The status message time-out, 4 ms. Rejections and response set-ups leave with a status message, so the driver's
  * usual 200 ms would be added to each of them.</li>
- * <li>The image liveness time-out, 1 s. A rejected image stays until then and is polled by the driver all the time.</li>
+ * <li>The image liveness time-out, 1 s. A rejected image stays until then and is polled by the driver all the
+ * time.</li>
  * </ul>
- * A driver has one value of each for all its images, and short values for all would keep its thread busy with every idle
- * stream.
+ * A driver has one value of each for all its images, and short values for all would keep its thread busy with every
+ * idle stream.
  * <p>
- * It is a supplier of Aeron's usual congestion control, because the driver calls that just before it reads the two values
- * from its context for a new image, on the same thread. Runs on the driver's conductor thread; one instance per driver.
+ * It is a supplier of Aeron's usual congestion control, because the driver calls that just before it reads the two
+ * values from its context for a new image, on the same thread. Runs on the driver's conductor thread; one instance per
+ * driver.
  */
 public final class HandshakeTimeouts extends DefaultCongestionControlSupplier
 {
@@ -60,7 +62,9 @@ public final class HandshakeTimeouts extends DefaultCongestionControlSupplier
             countersManager);
     }
 
-    /** Set the time-outs that the next image, of {@code streamId}, will read. They never exceed the driver's settings. */
+    /**
+     * Set the time-outs that the next image, of {@code streamId}, will read. They never exceed the driver's settings.
+     */
     void setTimeouts(final int streamId, final MediaDriver.Context context)
     {
         if (!isInitialised)

@@ -4,9 +4,10 @@ import java.util.concurrent.TimeUnit;
 import org.agrona.collections.Int2ObjectHashMap;
 
 /**
- * Decides which frames of a handshake's image may leave: a frame that only repeats the last one has to wait for a pause,
- * which doubles with each repetition up to 1 s. Without it an image would send each frame every few milliseconds, because
- * {@link HandshakeTimeouts} shortens its status message time-out, and would go on until its image liveness time-out.
+ * Decides which frames of a handshake's image may leave: a frame that only repeats the last one has to wait for a
+ * pause, which doubles with each repetition up to 1 s. Without it an image would send each frame every few
+ * milliseconds, because {@link HandshakeTimeouts} shortens its status message time-out, and would go on until its image
+ * liveness time-out.
  * <p>
  * All times are of {@link System#nanoTime()}. Not thread-safe.
  */
@@ -20,7 +21,7 @@ final class RepeatLimiter
     /** Longer than {@link #MAX_PAUSE_NS}, so that a session that still repeats a frame is not forgotten. */
     static final long FORGET_AFTER_NS = TimeUnit.SECONDS.toNanos(2);
 
-    /** What the image of one session sent last, of each type of frame. A pause of 0 means none was sent. */
+    /** The last frame of each type that the image of one session sent. A pause of 0 means that none was sent. */
     private static final class Sent
     {
         int termId;
@@ -46,8 +47,8 @@ final class RepeatLimiter
     }
 
     /**
-     * Whether the status message may leave now. Flags are compared too: an image repeats the end-of-stream flag until its
-     * liveness time-out.
+     * Whether the status message may leave now. Flags are compared too: an image repeats the end-of-stream flag until
+     * its liveness time-out.
      */
     boolean permitsStatusMessage(
         final int sessionId,

@@ -10,8 +10,8 @@ import java.util.concurrent.locks.LockSupport;
  * One thread that polls all idle inboxes of the process every millisecond, so that the thread of each of them can sleep
  * until it has something to do. Two hundred inboxes that poll for themselves would take several cores.
  * <p>
- * An idle inbox is polled under the lock of this object and leaves under the same lock, so its own thread never polls at
- * the same time.
+ * An idle inbox is polled under the lock of this object and leaves under the same lock, so its own thread never polls
+ * at the same time.
  * <p>
  * The thread ends when no inbox was idle for 5 s; the next idle inbox starts another thread.
  */

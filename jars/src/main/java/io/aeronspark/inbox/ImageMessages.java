@@ -12,8 +12,8 @@ import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Reads one image and writes its messages as records. The fragments of a message are put together in the free memory of
- * the records, so that most messages are copied once. If the message is not complete when the poll ends, its bytes move to
- * memory of this image, because the next poll overwrites the records.
+ * the records, so that most messages are copied once. If the message is not complete when the poll ends, its bytes move
+ * to memory of this image, because the next poll overwrites the records.
  * <p>
  * Used by the polling thread; {@link #hasMore} also by the {@link IdleInboxPoller} while the polling thread sleeps.
  */

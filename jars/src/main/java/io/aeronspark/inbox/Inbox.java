@@ -15,8 +15,8 @@ import org.agrona.concurrent.IdleStrategy;
 
 /**
  * Polls many subscriptions in one call. Messages, images that become available or unavailable, rejections and failures
- * become records in memory that the caller reads in place until its next poll (see {@link InboxRecords}). The call waits
- * in Java, so that it does not hold the interpreter's lock meanwhile.
+ * become records in memory that the caller reads in place until its next poll (see {@link InboxRecords}). The call
+ * waits in Java, so that it does not hold the interpreter's lock meanwhile.
  * <p>
  * One thread calls {@link #poll}; any thread may call the other methods. No method waits for the driver.
  */
@@ -63,8 +63,8 @@ public final class Inbox implements AutoCloseable
     /**
      * @param capacity     of the memory for records in bytes: more than the longest message and 256 KiB.
      * @param idleStrategy for the time between two polls without work.
-     * @param sleepAfterNs nanoseconds without work after which the thread sleeps and the {@link IdleInboxPoller} polls for
-     *                     it; 0 for never.
+     * @param sleepAfterNs nanoseconds without work after which the thread sleeps and the {@link IdleInboxPoller} polls
+     *                     for it; 0 for never.
      */
     public Inbox(final Aeron aeron, final int capacity, final IdleStrategy idleStrategy, final long sleepAfterNs)
     {
@@ -129,13 +129,18 @@ public final class Inbox implements AutoCloseable
         return subscription == null ? null : subscription.subscription();
     }
 
-    /** Let a poll return, with or without records, when the driver has made this publication and when a subscriber connects. */
+    /**
+     * Let a poll return, with or without records, when the driver has made this publication and when a subscriber
+     * connects.
+     */
     public void expect(final long registrationId)
     {
         publications.add(registrationId);
     }
 
-    /** A publication that is expected, or null if the driver has not made it. Throws the driver's refusal, each time. */
+    /**
+     * A publication that is expected, or null if the driver has not made it. Throws the driver's refusal, each time.
+     */
     public ExclusivePublication publication(final long registrationId)
     {
         return publications.find(registrationId);
@@ -147,7 +152,9 @@ public final class Inbox implements AutoCloseable
         publications.remove(registrationId);
     }
 
-    /** Stop taking messages of a subscription, or take them again. The publisher is held back when the window is full. */
+    /**
+     * Stop taking messages of a subscription, or take them again. The publisher is held back when the window is full.
+     */
     public void pause(final int token, final boolean isPaused)
     {
         final InboxSubscription subscription = subscriptions.find(token);
@@ -215,7 +222,7 @@ public final class Inbox implements AutoCloseable
             final boolean hasProgress = !aeron.isClosed() && publications.hasProgress(nowNs);
             if (records.used() > 0 || hasProgress)
             {
-                // The strategy is reset only here, and not in each call: callers with short time-outs would spin for ever.
+                // Not in each call: with short time-outs the strategy would never get beyond its spinning.
                 idleStrategy.reset();
                 lastWorkNs = nowNs;
             }

@@ -92,8 +92,8 @@ final class InboxSubscription implements AvailableImageHandler, UnavailableImage
     }
 
     /**
-     * Why the driver refused it, or null. The reason is kept, because Aeron's client reports a refusal only once, and any
-     * thread can be the one that meets it.
+     * Why the driver refused it, or null. The reason is kept, because Aeron's client reports a refusal only once, and
+     * any thread can be the one that meets it.
      */
     String refusal()
     {

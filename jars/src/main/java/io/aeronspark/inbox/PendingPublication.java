@@ -39,8 +39,8 @@ final class PendingPublication
     }
 
     /**
-     * Whether the driver has responded, or a subscriber has connected, since the last call. After a refusal, a connection
-     * or the end of the publication it is done.
+     * Whether the driver has responded, or a subscriber has connected, since the last call. After a refusal, a
+     * connection or the end of the publication it is done.
      */
     synchronized boolean hasProgress()
     {

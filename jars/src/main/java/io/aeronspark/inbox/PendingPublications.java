@@ -37,8 +37,8 @@ final class PendingPublications
     }
 
     /**
-     * The publication, or null if the driver has not made it or it was not added. Throws the driver's refusal, each time.
-     * From any thread.
+     * The publication, or null if the driver has not made it or it was not added. Throws the driver's refusal, each
+     * time. From any thread.
      */
     ExclusivePublication find(final long registrationId)
     {

@@ -8,8 +8,8 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The subscriptions of an inbox. Any thread adds, finds and removes them; the polling thread polls them in turns. While it
- * sleeps, the {@link IdleInboxPoller} reads the same list.
+ * The subscriptions of an inbox. Any thread adds, finds and removes them; the polling thread polls them in turns. While
+ * it sleeps, the {@link IdleInboxPoller} reads the same list.
  */
 final class PolledSubscriptions
 {
@@ -79,8 +79,8 @@ final class PolledSubscriptions
     }
 
     /**
-     * Look for the driver's responses: remove refused subscriptions and report them to {@code events}, and open those again
-     * that are due.
+     * Look for the driver's responses: remove refused subscriptions and report them to {@code events}, and open those
+     * again that are due.
      */
     void checkResponses(final long nowNs, final InboxEvents events)
     {
@@ -131,7 +131,9 @@ final class PolledSubscriptions
         return false;
     }
 
-    /** Whether the driver has responded to all, and none will be opened again: {@link #checkResponses} is not needed. */
+    /**
+     * Whether the driver has responded to all, and none will be opened again: {@link #checkResponses} is not needed.
+     */
     boolean areSettled()
     {
         for (int i = 0, count = polled.size(); i < count; i++)

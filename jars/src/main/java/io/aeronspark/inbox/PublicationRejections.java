@@ -7,8 +7,8 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Passes rejections of a client's publications to the inboxes that expect them. Only the first rejection of a publication
- * is passed on, because a receiver repeats it.
+ * Passes rejections of a client's publications to the inboxes that expect them. Only the first rejection of a
+ * publication is passed on, because a receiver repeats it.
  * <p>
  * Thread-safe. Aeron calls it on the client's conductor thread.
  */

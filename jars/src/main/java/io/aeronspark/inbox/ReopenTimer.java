@@ -1,8 +1,8 @@
 package io.aeronspark.inbox;
 
 /**
- * Decides when a subscription without an image is opened again, so that the receiver asks the publisher for a SETUP once
- * more after a lost request or before the publisher was there.
+ * Decides when a subscription without an image is opened again, so that the receiver asks the publisher for a SETUP
+ * once more after a lost request or before the publisher was there.
  * <p>
  * The pause is at least the interval, and longer if the driver responds slowly: a subscription that is opened again
  * before the driver could create its image starts the set-up from the beginning.

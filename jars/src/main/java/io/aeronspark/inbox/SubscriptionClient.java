@@ -4,7 +4,7 @@ import io.aeron.AvailableImageHandler;
 import io.aeron.Subscription;
 import io.aeron.UnavailableImageHandler;
 
-/** What an {@link InboxSubscription} needs of an Aeron client. No method waits for the driver. */
+/** The part of an Aeron client that an {@link InboxSubscription} uses. No method waits for the driver. */
 interface SubscriptionClient
 {
     /** Send the driver the command to open a subscription; return its registration id. */

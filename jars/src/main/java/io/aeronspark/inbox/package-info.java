@@ -1,4 +1,5 @@
 /**
- * Receives for an endpoint: polls many subscriptions in one call and writes messages and events as records that Python reads in place.
+ * Receives for an endpoint: polls many subscriptions in one call and writes messages and events as records that Python
+ * reads in place.
  */
 package io.aeronspark.inbox;

@@ -17,11 +17,11 @@ import org.agrona.concurrent.UnsafeBuffer;
 
 /**
  * Finds the position at which a range of a recording may end: the last one within the limits at which no message is
- * unfinished and, in framed streams, no group of chunks is. It reads headers only. The walk stops by itself at the first
- * boundary that reaches a limit.
+ * unfinished and, in framed streams, no group of chunks is. It reads headers only. The walk stops by itself at the
+ * first boundary that reaches a limit.
  * <p>
- * In framed streams it reads four fields of the chunk header (docs/wire-format.md): magic, flags, rows and group position.
- * Not thread-safe.
+ * In framed streams it reads four fields of the chunk header (docs/wire-format.md): magic, flags, rows and group
+ * position. Not thread-safe.
  */
 public final class BoundaryWalk extends FrameScanner
 {
@@ -128,8 +128,8 @@ public final class BoundaryWalk extends FrameScanner
     }
 
     /**
-     * Position at which the message or group began that is unfinished at the end of the walk, or -1 if none is. It is before
-     * the walk's start if the walk began in the middle of a group.
+     * Position at which the message or group began that is unfinished at the end of the walk, or -1 if none is. It is
+     * before the walk's start if the walk began in the middle of a group.
      */
     public long open()
     {
@@ -141,7 +141,8 @@ public final class BoundaryWalk extends FrameScanner
     }
 
     @Override
-    void onFrame(final DirectBuffer buffer, final int offset, final int payloadLength, final byte flags, final long position)
+    void onFrame(
+        final DirectBuffer buffer, final int offset, final int payloadLength, final byte flags, final long position)
     {
         if (done)
         {

@@ -12,8 +12,9 @@ import org.agrona.BitUtil;
 import org.agrona.DirectBuffer;
 
 /**
- * Walks the frames of a block and hands each one on with its position. The block comes from an image or from the bytes of
- * a recording. A block holds whole frames only, so the length that a caller asks for limits what a subclass can write.
+ * Walks the frames of a block and hands each one on with its position. The block comes from an image or from the bytes
+ * of a recording. A block holds whole frames only, so the length that a caller asks for limits what a subclass can
+ * write.
  * <p>
  * Not thread-safe.
  */
@@ -40,7 +41,8 @@ abstract class FrameScanner implements BlockHandler
     }
 
     /**
-     * Walk {@code length} bytes of whole frames at {@code offset}. A frame at offset o has the position {@code base + o}.
+     * Walk {@code length} bytes of whole frames at {@code offset}. A frame at offset o has the position
+     * {@code base + o}.
      *
      * @return bytes walked: less than {@code length} only if the rest is not a whole frame.
      */

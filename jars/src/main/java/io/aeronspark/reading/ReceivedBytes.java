@@ -39,7 +39,8 @@ public final class ReceivedBytes extends RecordingBytes
      * Make room for the next part: move the beginning of an unfinished frame to the front.
      *
      * @return offset in {@link #memory()} at which to write the part.
-     * @throws IllegalStateException if the bytes that are left are longer than any frame, so that none was found in them.
+     * @throws IllegalStateException if the bytes that are left are longer than any frame, so that none was found in
+     *         them.
      */
     public int next()
     {

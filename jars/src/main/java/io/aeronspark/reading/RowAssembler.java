@@ -11,8 +11,9 @@ import org.agrona.UnsafeApi;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Assembles the messages of one recording from their fragments and writes them as rows of Arrow columns into memory that
- * the caller allocated: value offsets (int32, rows + 1), value bytes, positions (int64) and reserved values (int64).
+ * Assembles the messages of one recording from their fragments and writes them as rows of Arrow columns into memory
+ * that the caller allocated: value offsets (int32, rows + 1), value bytes, positions (int64) and reserved values
+ * (int64).
  * <p>
  * If the memory is full before a message is complete, its bytes stay behind the last complete row, and {@link #carry}
  * copies them into the next memory. A block that is asked for is never longer than the room left, so nothing is written
@@ -43,8 +44,8 @@ public final class RowAssembler extends FrameScanner
     }
 
     /**
-     * Begin a new batch in the caller's memory, which must stay allocated until the next call of this method. The bytes of
-     * an unfinished message are copied to its front.
+     * Begin a new batch in the caller's memory, which must stay allocated until the next call of this method. The bytes
+     * of an unfinished message are copied to its front.
      *
      * @param valuesAddress    of {@code valuesCapacity} bytes, at least {@link #partialLength()}.
      * @param offsetsAddress   of {@code 4 * (rowCapacity + 1)} bytes.
@@ -63,7 +64,8 @@ public final class RowAssembler extends FrameScanner
         final int partial = partialLength();
         if (partial > valuesCapacity)
         {
-            throw new IllegalArgumentException("an unfinished message of " + partial + " bytes does not fit " + valuesCapacity);
+            throw new IllegalArgumentException(
+                "an unfinished message of " + partial + " bytes does not fit " + valuesCapacity);
         }
         if (partial > 0)
         {
@@ -81,7 +83,8 @@ public final class RowAssembler extends FrameScanner
     }
 
     /**
-     * Drain the image until the memory is full, the image has nothing more now, or it has reached {@code limitPosition}.
+     * Drain the image until the memory is full, the image has nothing more now, or it has reached
+     * {@code limitPosition}.
      *
      * @return whether the memory is full, so that the caller must take its rows and {@link #carry} on in other memory.
      */
@@ -149,7 +152,8 @@ public final class RowAssembler extends FrameScanner
     }
 
     @Override
-    void onFrame(final DirectBuffer buffer, final int offset, final int payloadLength, final byte flags, final long position)
+    void onFrame(
+        final DirectBuffer buffer, final int offset, final int payloadLength, final byte flags, final long position)
     {
         if ((flags & BEGIN_FRAG_FLAG) != 0)
         {

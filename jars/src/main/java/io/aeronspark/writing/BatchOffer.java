@@ -8,9 +8,9 @@ import org.agrona.UnsafeApi;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Offers many messages in one call, so that a Python process pays for one call and not for one per message. Back-pressure
- * is not an error: a call retries a message for a limited time and then returns how many messages were taken, so that the
- * caller decides whether to continue.
+ * Offers many messages in one call, so that a Python process pays for one call and not for one per message.
+ * Back-pressure is not an error: a call retries a message for a limited time and then returns how many messages were
+ * taken, so that the caller decides whether to continue.
  * <p>
  * Not thread-safe, because its {@link ExclusivePublication} is not.
  */
@@ -18,7 +18,10 @@ public final class BatchOffer implements ReservedValueSupplier
 {
     private static final int MAX_SPINS = 20;
     private static final long MIN_PARK_NS = 10_000;
-    /** Short compared with the time that a window lasts, and long enough to leave the core to the driver and the receiver. */
+    /**
+     * Short compared with the time that a window lasts, and long enough to leave the core to the driver and the
+     * receiver.
+     */
     private static final long MAX_PARK_NS = 160_000;
 
     private final ExclusivePublication publication;

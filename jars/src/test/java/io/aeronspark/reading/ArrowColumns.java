@@ -48,7 +48,11 @@ public final class ArrowColumns
     public void beginBatch(final RowAssembler assembler)
     {
         assembler.carry(
-            values.addressOffset(), values.capacity(), offsets.addressOffset(), positions.addressOffset(), reserved.addressOffset(),
+            values.addressOffset(),
+            values.capacity(),
+            offsets.addressOffset(),
+            positions.addressOffset(),
+            reserved.addressOffset(),
             positions.capacity() / 8);
     }
 

@@ -38,7 +38,7 @@ class BoundaryWalkTest
             assertEquals(limit / 64 * 64, walk.boundary());
             assertEquals(limit / 64, walk.rows());
         }
-        assertEquals(64, walk(false, 10, NO_LIMIT, true).boundary()); // the first message is taken, so that a reader always advances
+        assertEquals(64, walk(false, 10, NO_LIMIT, true).boundary()); // so that a reader always advances
         assertEquals(-1, walk(false, 10, NO_LIMIT, false).boundary());
     }
 

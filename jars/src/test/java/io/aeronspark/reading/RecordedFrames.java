@@ -29,7 +29,8 @@ final class RecordedFrames extends RecordingBytes
         buffer.putLong(at + 24, reserved, LITTLE_ENDIAN);
         buffer.putBytes(at + HEADER_LENGTH, payload);
         final int padded = BitUtil.align(payload.length + HEADER_LENGTH, 32) - HEADER_LENGTH;
-        buffer.putInt(at + 12, Checksums.crc32c().compute(buffer.addressOffset(), at + HEADER_LENGTH, padded), LITTLE_ENDIAN);
+        final int checksum = Checksums.crc32c().compute(buffer.addressOffset(), at + HEADER_LENGTH, padded);
+        buffer.putInt(at + 12, checksum, LITTLE_ENDIAN);
         return at;
     }
 

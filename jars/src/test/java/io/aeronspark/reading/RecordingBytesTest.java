@@ -28,7 +28,8 @@ class RecordingBytesTest
         }
 
         @Override
-        void onFrame(final DirectBuffer buffer, final int offset, final int payloadLength, final byte flags, final long position)
+        void onFrame(
+            final DirectBuffer buffer, final int offset, final int payloadLength, final byte flags, final long position)
         {
             frames++;
         }
@@ -54,8 +55,9 @@ class RecordingBytesTest
             }
             final int index = at + bit / 8;
             frames.buffer.putByte(index, (byte)(frames.buffer.getByte(index) ^ 1 << bit % 8));
-            final String message = assertThrows(IllegalStateException.class, () -> frames.scan(counting, 1024, Long.MAX_VALUE)).getMessage();
-            assertEquals("CRC checksum mismatch at position=0", message);
+            final IllegalStateException error =
+                assertThrows(IllegalStateException.class, () -> frames.scan(counting, 1024, Long.MAX_VALUE));
+            assertEquals("CRC checksum mismatch at position=0", error.getMessage());
             frames.buffer.putByte(index, (byte)(frames.buffer.getByte(index) ^ 1 << bit % 8));
         }
         assertEquals(64, frames.scan(counting, 1024, Long.MAX_VALUE));

@@ -40,7 +40,11 @@ class BatchOfferTest
     private int offerAll(final ArrowColumns memory, final int first, final int last, final boolean withReserved)
     {
         return offer.offerValues(
-            memory.values.addressOffset(), memory.offsets.addressOffset(), withReserved ? memory.reserved.addressOffset() : 0, first, last,
+            memory.values.addressOffset(),
+            memory.offsets.addressOffset(),
+            withReserved ? memory.reserved.addressOffset() : 0,
+            first,
+            last,
             0);
     }
 
@@ -59,7 +63,9 @@ class BatchOfferTest
         {
             assertEquals(1000 + row, taken.reserved.getLong(8 * row));
         }
-        assertEquals(List.of(0L, 64L, 96L), List.of(taken.positions.getLong(0), taken.positions.getLong(8), taken.positions.getLong(16)));
+        assertEquals(0, taken.positions.getLong(0));
+        assertEquals(64, taken.positions.getLong(8));
+        assertEquals(96, taken.positions.getLong(16));
     }
 
     @Test
