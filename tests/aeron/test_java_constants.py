@@ -6,12 +6,12 @@ import pytest
 
 from aeron_spark.aeron import guard, inbox
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.endpoint import ids
-from aeron_spark.transport import port
-from aeron_spark.wire import frame
+from aeron_spark.protocol import ids
+from aeron_spark.transport import api
+from aeron_spark.wire import chunk
 
 SHARED = {
-    "driver.HandshakeStream.ID": (port.HANDSHAKE_STREAM_ID, ids.HANDSHAKE_STREAM_ID),
+    "driver.HandshakeStream.ID": (api.HANDSHAKE_STREAM_ID, ids.HANDSHAKE_STREAM_ID),
     "inbox.InboxRecords.HEADER_LENGTH": (inbox.RECORD.size,),
     "inbox.InboxRecords.MESSAGE": (inbox.ARRIVED,),
     "inbox.InboxRecords.IMAGE_AVAILABLE": (inbox.JOINED,),
@@ -24,10 +24,10 @@ SHARED = {
     "guard.OwnerRegistry.LAYOUT": (guard.OWNER_LAYOUT,),
     "guard.OwnerRegistry.RECEIVED": (guard.DIRECTIONS["received"],),
     "guard.OwnerRegistry.PUBLISHED": (guard.DIRECTIONS["published"],),
-    "reading.BoundaryWalk.CHUNK_MAGIC": (int.from_bytes(frame.MAGIC, "little"),),
-    "reading.BoundaryWalk.CHUNK_HEADER_LENGTH": (frame.FIXED_BYTES,),
-    "reading.BoundaryWalk.FIRST_OF_GROUP": (frame.FIRST,),
-    "reading.BoundaryWalk.LAST_OF_GROUP": (frame.LAST,),
+    "reading.BoundaryWalk.CHUNK_MAGIC": (int.from_bytes(chunk.MAGIC, "little"),),
+    "reading.BoundaryWalk.CHUNK_HEADER_LENGTH": (chunk.FIXED_BYTES,),
+    "reading.BoundaryWalk.FIRST_OF_GROUP": (chunk.FIRST,),
+    "reading.BoundaryWalk.LAST_OF_GROUP": (chunk.LAST,),
 }
 
 

@@ -76,7 +76,7 @@ class AeronInbox:
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
             self.java = jclass("io.aeronspark.inbox.Inbox")(
-                client.aeron, max_message + beside, strategy, PATIENCE_NS.get(idle, 0)
+                client.aeron, max_message + beside, strategy, TIMEOUT_NS.get(idle, 0)
             )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll
