@@ -31,7 +31,7 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_handshake import ClientHandshake
 from aeron_spark.protocol.connection_machine import closed_here
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
-from aeron_spark.protocol.type_comparison import type_digests
+from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import ClientTransport, DriverLost, Inbox, TransportEvent
 
 CLOSED_BY_PEER: Final = "the server closed the connection"

@@ -174,6 +174,10 @@ class TicketStore(Generic[S]):
         times = [entry.expires_at for entries in self._by_key.values() for entry in entries]
         return min((time for time in times if time is not None), default=None)
 
+    def sessions(self) -> list[S]:
+        """Return every session that has a ticket, to look for a leak."""
+        return [entry.session for entries in self._by_key.values() for entry in entries]
+
     def _offer(self, entry: _Entry[S]) -> Offer[S]:
         ticket = self._entropy(TICKET_BYTES)
         digest = _digest(ticket)

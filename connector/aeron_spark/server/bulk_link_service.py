@@ -15,7 +15,7 @@ from aeron_spark.errors import RefusedError, WaitTimeout
 from aeron_spark.protocol.bulk import PART_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.refusals import Refusal
-from aeron_spark.server.reception import Reception
+from aeron_spark.server.runner import ServerRunner
 from aeron_spark.transport.api import ChannelPair, LinkIds
 from aeron_spark.waiting import result_within
 
@@ -31,15 +31,12 @@ class BulkLinkTarget(Protocol):
 
 
 class BulkLinkHandler:
-    """Makes branches for the connections of a server. ``image_of`` says how a client is heard now, or raises."""
+    """Makes branches for the connections of a server."""
 
-    def __init__(
-        self, reception: Reception, bulk_links: BulkLinks, on_agent: OnAgent, image_of: Callable[[Connection], int]
-    ) -> None:
-        self._reception = reception
+    def __init__(self, runner: ServerRunner, bulk_links: BulkLinks, on_agent: OnAgent) -> None:
+        self._runner = runner
         self._bulk_links = bulk_links
         self._on_agent = on_agent
-        self._image_of = image_of
         self._ids: dict[BulkLink, LinkIds] = {}
 
     def serve(self, connection: Connection) -> None:
@@ -49,7 +46,7 @@ class BulkLinkHandler:
     def open(self, connection: Connection, part: bytes) -> dict[str, Any]:
         """Open both ways of a branch, and return its ids, our part of its keys, and how long a message may be."""
         own = secrets.token_bytes(PART_BYTES)
-        settings = self._reception.settings.link
+        settings = self._runner.settings.link
         seconds = settings.times.setup_seconds
         begun = self._on_agent(lambda: self._begin(connection, part, own))
         bulk_link, ids = result_within(
@@ -74,11 +71,11 @@ class BulkLinkHandler:
         """Take back the ids of one that ended; on the agent."""
         ids = self._ids.pop(bulk_link, None)
         if ids is not None:
-            self._reception.pools.release(ids, time.monotonic())
+            self._runner.release_bulk_ids(ids, time.monotonic())
 
     def _begin(self, connection: Connection, part: bytes, own: bytes) -> tuple[BulkLink, LinkIds]:
-        reception, now = self._reception, time.monotonic()
-        settings, most = reception.settings.link, reception.settings.max_bulk_links
+        runner, now = self._runner, time.monotonic()
+        settings, most = runner.settings.link, runner.settings.max_bulk_links
         channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc)
         if self._bulk_links.count(connection) >= most:
             raise RefusedError(
@@ -86,15 +83,15 @@ class BulkLinkHandler:
                 remedy="Close some, or raise the server's maxBranches",
                 reason="full",
             )
-        image = self._image_of(connection)
-        ids = reception.pools.take(now)
+        image = runner.image_of(connection)
+        ids = runner.take_bulk_ids(now)
         if isinstance(ids, Refusal):
             raise RefusedError(ids.text, remedy=ids.advice.remedy, reason=ids.code)
         try:
             theirs, ours = bulk_link_keys(part, own, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out))
-            pair = reception.listening.open_link(image, ids, channel_settings)
+            pair = runner.transport.open_link(image, ids, channel_settings)
         except BaseException:
-            reception.pools.release(ids, now)
+            runner.release_bulk_ids(ids, now)
             raise
         link = LinkEnds(
             pair, FrameEncryptor(ours, settings.keys), FrameDecryptor(theirs, settings.keys), settings.times,
@@ -107,7 +104,7 @@ class BulkLinkHandler:
         return bulk_link, ids
 
     def _await_ready(self, pair: ChannelPair, end: float) -> None:
-        inbox = self._reception.listening.inbox
+        inbox = self._runner.transport.inbox
         while not (inbox.ready(pair.token) and pair.publication.ready):
             if pair.publication.failure or time.monotonic() >= end:
                 raise WaitTimeout(

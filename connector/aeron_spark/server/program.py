@@ -94,7 +94,7 @@ class Server(ServerCore):
         """Where it listens: ``host:port:control``, or ``ipc:``."""
         return tuple(
             "ipc:" if place.media == "ipc" else f"{HostPort(place.host, place.data_port)}:{place.control_port}"
-            for place in self._reception.places.values()
+            for place in self._runner.places.values()
         )
 
     def start(self, places: Sequence[ServerAddress] = ()) -> None:
@@ -142,7 +142,7 @@ class Server(ServerCore):
 
     def _look_for_guard(self) -> None:
         # only a driver that was asked to guard a channel shows whether it can
-        on_network = any(place.media == "udp" for place in self._reception.places.values())
+        on_network = any(place.media == "udp" for place in self._runner.places.values())
         if on_network and not has_guard(self.aeron_dir):
             what = f"the media driver in {self.aeron_dir} has no guard: {UNGUARDED}"
             self.report(None, SetupError(what, remedy=GUARD_IT))

@@ -10,32 +10,16 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.connection.home import PeerInfo
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.loop import TransportReopening
-from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError, UsageError
+from aeron_spark.errors import AeronSparkError, EndedError, UsageError
 from aeron_spark.protocol.access import Grant, PeerStore
-from aeron_spark.protocol.connection_machine import closed_here
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server.bulk_link_service import BulkLinkHandler, BulkLinkTarget
-from aeron_spark.server.guests import ServerSession
-from aeron_spark.server.opened import Opened
-from aeron_spark.server.reception import Reception
+from aeron_spark.server.runner import ServerRunner
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.transport.api import (
-    DriverLost,
-    ImageAvailable,
-    ImageUnavailable,
-    Inbox,
-    MessageArrived,
-    ServerAddress,
-    ServerTransport,
-    SubscriptionFailed,
-    TransportEvent,
-)
+from aeron_spark.transport.api import Inbox, ServerAddress, ServerTransport, TransportEvent
 
-CLOSED_BY_PEER: Final = "the other side closed the connection"
 STUCK_SECONDS: Final = 0.2  # for one connection to take what it was sent, when the server closes
-WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is one again
 
 
 class ServerCore(Runtime):
@@ -49,26 +33,16 @@ class ServerCore(Runtime):
         connection_class: type[Connection] = Connection,
     ) -> None:
         self._server_settings = settings or ServerSettings()
-        self._open_transport = open_transport
-        self._transport = listening = open_transport()
         super().__init__("aeron-spark-server", self._server_settings.link, connection_class)
-        self._wanted: tuple[ServerAddress, ...] = ()
-        self._reopening = TransportReopening(self._listen_again, self._listening)
-        self._said_why = ""
-        self._sessions = 0  # as of the last tick
-        self._guests: dict[Connection, ServerSession] = {}
-        self._closing: list[tuple[float, ServerSession, bool]] = []
-        self._reception = Reception(
-            listening, store, self._server_settings, self.types, self._make, self._join, self._drop, self.report
-        )
-        branching = BulkLinkHandler(self._reception, self.bulk_links, self.on_agent, self._image_of)
+        self._runner = ServerRunner(open_transport, store, self._server_settings, self.types, self, self.listening)
+        branching = BulkLinkHandler(self._runner, self.bulk_links, self.on_agent)
         self.bulk_links.gone = branching.gone
         self._desks: list[BulkLinkTarget] = [branching]
 
     @property
     def public_key(self) -> bytes:
         """What clients know this server by."""
-        return self._reception.public_key
+        return self._runner.public_key
 
     @property
     def connections(self) -> tuple[Connection, ...]:
@@ -84,28 +58,13 @@ class ServerCore(Runtime):
         Raises InUseError where another program has one of the addresses, TransportError where the server cannot listen
         at one of them for another reason, UsageError where the server listens already or was closed.
         """
-        if self._closing_begun or self._wanted:
+        if self._closing_begun or self._runner.is_listening:
             what = "is closed" if self._closing_begun else "listens already"
             raise UsageError(f"the server {what}", remedy="Make another one")
         if not places:
             raise UsageError("the server has no address to listen at", remedy="Give it one")
-        self._wanted = tuple(places)
-        opened = self._listen(self._transport)
-        self._reception.places = opened.places
+        self._runner.listen(places)
         self._agent.start()
-
-    def _listen(self, transport: ServerTransport) -> Opened:
-        opened = Opened(transport)
-        try:
-            for place in self._wanted:
-                opened.places[transport.listen(place, self._settings.channel_settings)] = place
-        except BaseException:
-            transport.close()
-            raise
-        return opened
-
-    def _listen_again(self) -> Opened:
-        return self._listen(self._open_transport())
 
     @property
     def statistics(self) -> dict[str, int]:
@@ -116,17 +75,15 @@ class ServerCore(Runtime):
                 held[name] = held.get(name, 0) + count
         return {
             "connections": len(self.connections),
-            "sessions": self._sessions,
-            "dropped": self._transport.inbox.dropped,
             "branches": len(self.bulk_links),
-            **self._reception.statistics,
+            **self._runner.statistics(),
             **held,
             "tampered": self.tampered,
         }
 
     def grant_of(self, connection: Connection) -> Grant | None:
-        """What a client may do; None for everything. Raises UsageError where it has gone."""
-        return self._guest_of(connection).grant
+        """What a client may do; None for everything. Raises EndedError where it has gone."""
+        return self._runner.grant_of(connection)
 
     def close(self) -> None:
         """Tell every client, send what was sent, and end; what clients had not acknowledged is lost."""
@@ -140,228 +97,82 @@ class ServerCore(Runtime):
         for connection in connections:
             self._leave(connection, keep_session=False)
         self._later(self._shut)
-        while self._agent.alive and (self._guests or self._reception.doormen) and time.monotonic() < end:
+        while self._agent.alive and self._runner.has_clients and time.monotonic() < end:
             time.sleep(0.002)
         self._stop()
-        self._reopening.close()
-        self._transport.close()
+        self._runner.close()
 
     def permitted(self, connection: Connection, target: Target, method: str) -> bool:
-        guest = self._guests.get(connection)
-        if guest is None:
+        try:
+            grant = self._runner.grant_of(connection)
+        except EndedError:
             return False
         # our own services judge for themselves; grants are about the program's objects
         own = isinstance(target, int) and target >= FIRST_SERVICE
-        return own or guest.grant is None or guest.grant.may_call(f"{target}.{method}")
+        return own or grant is None or grant.may_call(f"{target}.{method}")
 
-    def _shut(self) -> None:
-        now = time.monotonic()
-        self._reception.close(now)
-        for guest in [one for one in self._guests.values() if one.link is None]:
-            self._end(guest, closed_here(), now)
+    # What follows is ``ServerRuntime``, for the runner.
 
-    def _end_all(self) -> None:
-        now = time.monotonic()
-        self._reception.close(now)
-        self._lose(closed_here(), now)
-        for guest in list(self._guests.values()):
-            self._end(guest, closed_here(), now)
-        self._sessions = len(self._reception.tickets)
-
-    def _lose(self, why: AeronSparkError, now: float) -> None:
-        """Nothing that was opened is there any more."""
-        self._reception.lose(now)
-        for guest in [one for one in self._guests.values() if one.link is not None]:
-            self._interrupted(guest.connection, why, now)
-
-    def _inbox(self) -> Inbox:
-        return self._transport.inbox
-
-    def _connections_now(self) -> list[Connection]:
-        return list(self._guests)
-
-    def _make(self, who: PeerInfo, number: int) -> Connection:
+    def make_connection(self, who: PeerInfo, number: int) -> Connection:
+        """Make the connection object of a new session, and let its client ask for what the server offers."""
         connection = self._connection_class(self, who, number)
         for desk in self._desks:
             desk.serve(connection)
         return connection
 
-    def _guest_of(self, connection: Connection) -> ServerSession:
-        guest = self._guests.get(connection)
-        if guest is None:
-            raise EndedError(f"{connection.label} is closed", remedy="Connect again")
-        return guest
+    def add_link(self, connection: Connection, link: LinkEnds) -> None:
+        """Hand the frames of a link to a connection."""
+        self._join(connection, link)
 
-    def _image_of(self, connection: Connection) -> int:
-        link = self._guest_of(connection).link
-        if link is None or link.image is None:
-            raise TransportError(f"{connection.label} is away", remedy="Try again when it is back")
-        return link.image
+    def remove_link(self, link: LinkEnds) -> None:
+        """Close both directions of a link."""
+        self._drop(link)
+
+    # What follows is for ``Runtime``.
+
+    def _shut(self) -> None:
+        self._runner.shut_down(time.monotonic())
+
+    def _end_all(self) -> None:
+        self._runner.end_all(time.monotonic())
+
+    @property
+    def _transport(self) -> ServerTransport:
+        return self._runner.transport
+
+    def _inbox(self) -> Inbox:
+        return self._transport.inbox
+
+    def _connections_now(self) -> list[Connection]:
+        return self._runner.connections
 
     def _other_event(self, event: TransportEvent, now: float) -> None:
-        match event:
-            case ImageAvailable() if event.token in self._reception.places:
-                self._reception.joined(event.token, event.image, event.source, now, late=event.late)
-            case MessageArrived() if event.image in self._reception.doormen:
-                self._reception.doormen[event.image].packet(event.payload, now)
-            case ImageUnavailable() if event.image in self._reception.doormen:
-                self._reception.doormen[event.image].image_left(now)
-            case DriverLost():
-                lost = TransportError(f"the media driver is gone: {event.reason}", remedy="It is being looked for")
-                self.report(None, lost)
-                self._lose(lost, now)
-                self._reopening.begin(now)
-            case SubscriptionFailed() if event.token in self._reception.places:
-                place = self._reception.places.pop(event.token)
-                self.report(None, TransportError(f"nobody is heard at {place} any more: {event.reason}"))
-            case _:
-                pass
+        self._runner.handle(event, now)
 
     def _other_work(self, now: float) -> bool:
-        if self._reopening.wanted:
-            self._listen_on(now)
-            return False
-        soon = self._reception.step(now)
-        for due, guest, keep in self._closing[:]:
-            if guest.connection.sender.is_idle or now >= due:
-                self._closing.remove((due, guest, keep))
-                self._leave_now(guest, keep, now)
-        return soon or bool(self._closing)
+        return self._runner.work(now)
 
     def _other_calm(self) -> bool:
-        if self._reception.busy or self._closing or self._reopening.wanted:
-            return False
-        return not any(one.away_since is not None or one.connection.asks for one in self._guests.values())
-
-    def _listen_on(self, now: float) -> None:
-        time.sleep(WITHOUT_DRIVER)
-        try:
-            opened = self._reopening.step(now)
-        except Exception as error:
-            if str(error) != self._said_why:
-                self._said_why = str(error)
-                self.report(None, error)
-            return
-        if opened is not None:
-            old, self._transport = self._transport, opened.transport
-            self._reception.listening, self._reception.places = opened.transport, opened.places
-            self._said_why = ""
-            old.close()
+        return self._runner.is_idle and not any(connection.asks for connection in self._connections_now())
 
     def _tick(self, now: float) -> None:
         super()._tick(now)
-        self._sessions = len(self._reception.tickets)
-        self._reception.tick(now)
-        for guest in list(self._guests.values()):
-            if guest.away_since is not None and now - guest.away_since >= self._settings.times.expiry_seconds:
-                self._tell_gone(guest)
-        for guest in [*self._reception.tickets.expire(now), *self._reception.expired]:
-            lost = SessionLost(f"{guest.connection.label} did not come back in time", remedy="Connect anew")
-            self._end(guest, lost, now)
-        self._reception.expired.clear()
+        self._runner.run_due(now)
 
     def _opened(self, connection: Connection, link: LinkEnds, received: int, now: float) -> None:
-        arriving = self._reception.came(link.token, now)
-        if arriving is None:
-            return
-        guest = arriving.guest
-        self._let_go_of_link(guest, now)
-        guest.link, guest.ids, guest.ticket = link, arriving.ids, arriving.ticket
-        self._guests[connection] = guest
-        connection.who = arriving.who
-        if arriving.permit is not None:
-            guest.permit.release()
-            guest.permit = arriving.permit
-        link.say_open(connection.machine.session.received, now)
-        try:
-            connection.sender.attach(link, received, now)
-        except AeronSparkError as error:
-            self._end(guest, error, now)
-            return
-        guest.away_since = None
-        first, guest.told_connected, guest.told_disconnected = not guest.told_connected, True, False
-        connection.in_order(lambda: self._tell_here(connection, first))
-        connection.sender.flush()
-        self.request_flush(connection)
-
-    def _tell_here(self, connection: Connection, first: bool) -> None:
-        if first:
-            self.tell("init", connection)
-        self.tell("connect" if first else "resume", connection)
+        self._runner.link_verified(link, received, now)
 
     def _unproved(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
-        self._reception.give_up(link.token, now)
+        self._runner.link_failed(link, error, now)
 
     def _interrupted(self, connection: Connection, why: AeronSparkError, now: float, *, silent: bool = False) -> None:
-        guest = self._guests.get(connection)
-        if guest is None:
-            return
-        leaving = [one for one in self._closing if one[1] is guest]
-        if leaving:  # the peer was faster
-            self._closing = [one for one in self._closing if one[1] is not guest]
-            self._leave_now(guest, leaving[0][2], now)
-            return
-        self._let_go_of_link(guest, now)
-        self._reception.tickets.detach(guest.ticket, now)
-        guest.away_since = now
-        if silent:
-            self._tell_gone(guest)
+        self._runner.interrupted(connection, why, now, expired=silent)
 
     def _over(self, connection: Connection, error: AeronSparkError) -> None:
-        guest = self._guests.get(connection)
-        if guest is not None:
-            self._end(guest, error, time.monotonic())
+        self._runner.session_failed(connection, error, time.monotonic())
 
     def _left(self, connection: Connection, keep_session: bool) -> None:
-        guest = self._guests.get(connection)
-        now = time.monotonic()
-        if guest is not None and guest.link is not None:
-            self._closing.append((now + self._settings.close_seconds, guest, keep_session))
-        elif guest is not None:
-            self._leave_now(guest, keep_session, now)
-
-    def _leave_now(self, guest: ServerSession, keep_session: bool, now: float) -> None:
-        if keep_session:
-            self._interrupted(guest.connection, closed_here(), now, silent=True)
-        else:
-            self._end(guest, closed_here(), now)
+        self._runner.close_connection(connection, keep_session, time.monotonic())
 
     def _was_left(self, connection: Connection, keep_session: bool, now: float) -> None:
-        guest = self._guests.get(connection)
-        if guest is None:
-            return
-        if keep_session:
-            self._interrupted(connection, TransportError(CLOSED_BY_PEER), now, silent=True)
-        else:
-            self._end(guest, TransportError(CLOSED_BY_PEER), now)
-
-    def _end(self, guest: ServerSession, error: AeronSparkError, now: float) -> None:
-        """The connection is over for good: everything it held is given back."""
-        self._guests.pop(guest.connection, None)
-        self._let_go_of_link(guest, now)
-        self._reception.tickets.drop(guest.ticket)
-        guest.permit.release()
-        guest.connection.end(error)
-        self._tell_gone(guest)
-
-    def _tell_gone(self, guest: ServerSession) -> None:
-        guest.away_since = None
-        guest.permit.release()  # it may come back, if there is a place then
-        if guest.told_connected and not guest.told_disconnected:
-            guest.told_disconnected = True
-            connection = guest.connection
-
-            def tell() -> None:
-                self.tell("disconnect", connection)
-                connection.say_goodbye()
-
-            connection.in_order(tell)
-
-    def _let_go_of_link(self, guest: ServerSession, now: float) -> None:
-        guest.connection.sender.detach(now)
-        if guest.link is not None:
-            self._drop(guest.link)
-            guest.link = None
-        if guest.ids is not None:
-            self._reception.pools.release(guest.ids, now)
-            guest.ids = None
+        self._runner.peer_closed(connection, keep_session, now)

@@ -1,4 +1,4 @@
-"""Message types of both sides, compared at the door: a difference is named there, and not met later."""
+"""The message types of client and server, compared during the handshake: a difference is named there, not met later."""
 
 from __future__ import annotations
 

@@ -1,0 +1,95 @@
+"""The ids and ports of a server's links: all of what one link needs, or none of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aeron_spark.protocol.ids import (
+    FIRST_SESSION_ID,
+    LAST_SESSION_ID,
+    REST,
+    Entropy,
+    IdAllocator,
+    PortAllocator,
+    stream_ids,
+)
+from aeron_spark.protocol.refusals import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class PooledIds:
+    """What one link takes from the pools: Aeron's session and stream ids of both directions, and its port, if any."""
+
+    session_in: int
+    stream_in: int
+    session_out: int
+    stream_out: int
+    mdc_port: int | None = None
+
+
+class Pools:
+    """For one thread. ``mdc_ports`` is the first port and the number of ports; None: links have no port of their own.
+
+    An id that was given back is not taken again for ``rest`` seconds.
+    """
+
+    def __init__(
+        self,
+        entropy: Entropy,
+        session_ids: tuple[int, int] = (FIRST_SESSION_ID, LAST_SESSION_ID),
+        mdc_ports: tuple[int, int] | None = None,
+        rest: float = REST,
+    ) -> None:
+        self._sessions = IdAllocator(*session_ids, entropy, rest=rest)
+        self._streams = stream_ids(entropy)
+        self._ports = None if mdc_ports is None else PortAllocator(*mdc_ports, entropy)
+
+    def take(self, now: float) -> PooledIds | Refusal:
+        """Take the four ids, and a port where links have their own."""
+        sessions: list[int] = []
+        streams: list[int] = []
+        for taken, allocator in ((sessions, self._sessions), (streams, self._streams)):
+            for _ in range(2):
+                number = allocator.take(now)
+                if isinstance(number, Refusal):
+                    self._give_back(sessions, streams, now)
+                    return number
+                taken.append(number)
+        port = None
+        if self._ports is not None:
+            ports = self._ports.take(1)
+            if isinstance(ports, Refusal):
+                self._give_back(sessions, streams, now)
+                return ports
+            port = ports[0]
+        return PooledIds(sessions[0], streams[0], sessions[1], streams[1], port)
+
+    def release(self, ids: PooledIds, now: float) -> None:
+        """Give them back. Raises UsageError for ids that are not taken."""
+        self._give_back((ids.session_in, ids.session_out), (ids.stream_in, ids.stream_out), now)
+        if self._ports is not None and ids.mdc_port is not None:
+            self._ports.release((ids.mdc_port,))
+
+    @property
+    def in_use(self) -> dict[str, int]:
+        """How many of each are taken. Thread-safe."""
+        return {
+            "session_ids": self._sessions.in_use,
+            "stream_ids": self._streams.in_use,
+            "ports": 0 if self._ports is None else self._ports.in_use,
+        }
+
+    def held(self) -> dict[str, tuple[int, ...]]:
+        """Return what is taken, in order, to look for a leak."""
+        return {
+            "session_ids": self._sessions.held(),
+            "stream_ids": self._streams.held(),
+            "ports": () if self._ports is None else self._ports.held(),
+        }
+
+    def _give_back(self, sessions: Sequence[int], streams: Sequence[int], now: float) -> None:
+        for number in sessions:
+            self._sessions.release(number, now)
+        for number in streams:
+            self._streams.release(number, now)

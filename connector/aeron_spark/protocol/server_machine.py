@@ -1,0 +1,595 @@
+"""What a server decides: events and time in, effects out.
+
+Rules:
+* The machine has no thread, no lock, no clock and no entropy of its own. It is for one thread; ``statistics`` is for
+  any.
+* A call changes the whole state first and returns what is to be done: the runner executes the effects in their order,
+  and feeds what comes of them as further events, never from within an effect's execution.
+* Every permit, id, ticket, path and link has exactly one owner at any time (``check_invariants``):
+
+      PendingHandshake     its path, and a permit of the pending handshakes
+      AcceptedHandshake    a link with its ids, a ticket, and the permit of a session that had given its own back
+      AwaitingFirstFrame   the same, once DONE_ACK was sent
+      ServerSession        its permit of the connections, its ticket, and the link that carries it
+
+* An event about something that is over is ignored: it was under way when that ended.
+
+A session is ACCEPTED, AWAITING_FIRST_FRAME, CONNECTED or AWAY until it is ENDED. A client that resumes a session has a
+handshake and then a link beside the session's own; the first frame on the new link makes it the session's.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Final
+
+from aeron_spark.errors import AeronSparkError, DataFormatError, TransportError
+from aeron_spark.protocol import server_effects as effects
+from aeron_spark.protocol import server_events as events
+from aeron_spark.protocol import server_handshake as actions
+from aeron_spark.protocol.access import Grant, UdpSource, parse_source
+from aeron_spark.protocol.keypair import KeyPair
+from aeron_spark.protocol.limits import Permit
+from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.noise import Entropy
+from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects, assert_never
+from aeron_spark.protocol.server_events import Decision, ServerEvent
+from aeron_spark.protocol.server_handshake import ServerHandshake
+from aeron_spark.protocol.server_resources import ServerResources
+from aeron_spark.protocol.server_sessions import (
+    AcceptedHandshake,
+    AwaitingFirstFrame,
+    Closing,
+    OpenedLink,
+    PendingHandshake,
+    ServerPolicy,
+    ServerSession,
+    SessionState,
+    done_ack,
+)
+from aeron_spark.protocol.type_digests import schema_refusal, type_digests
+
+BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
+NO_LINK: Final = "Connection error! The duologue could not be opened"
+SESSION_ENDED: Final = Refusal("server-error", "The session ended during the handshake")
+DRAIN_SECONDS: Final = 2.0  # for the last packet of a handshake to go out
+
+SessionEvent = events.SessionFailed | events.SessionDrained | events.PeerClosed
+
+
+class ServerMachine:
+    """See the module's text."""
+
+    def __init__(self, keys: KeyPair, policy: ServerPolicy, types: Types, entropy: Entropy, now: float) -> None:
+        """Admit clients as ``policy`` says. ``types`` is read during each handshake; ``now`` are monotonic seconds."""
+        self._policy: Final = policy
+        self._types: Final = types
+        self._identity: Final = policy.identity(keys, entropy, now)
+        self.resources: Final = ServerResources(policy, entropy)
+        self._numbers: Final = count(1)
+        self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by path
+        self._by_image: Final[dict[int, PendingHandshake]] = {}
+        self._making: Final[dict[int, PendingHandshake]] = {}  # by session: its connection object is being made
+        self._opening: Final[dict[int, PendingHandshake]] = {}  # by link: it is being opened
+        self._awaiting: Final[dict[int, AwaitingFirstFrame]] = {}  # by link
+        self._attached: Final[dict[int, ServerSession]] = {}  # by link
+        self._sessions: Final[dict[int, ServerSession]] = {}
+        self._is_closing = False
+        self._emitted: list[ServerEffect] = []  # of the call that is under way
+
+    def handle(self, event: ServerEvent, now: float) -> ServerEffects:
+        """Take what happened."""
+        match event:
+            case events.ImageAvailable():
+                self._image_available(event, now)
+            case events.ImageUnavailable(image):
+                self._lose_path(self._by_image.get(image), now)
+            case events.Packet(image, data):
+                pending = self._by_image.get(image)
+                if pending is not None:
+                    self._advance(pending, pending.handshake.packet(data, now), now)
+            case events.PathReady(path):
+                pending = self._handshakes.get(path)
+                if pending is not None and pending.handshake.state is actions.State.OPENING:
+                    self._advance(pending, pending.handshake.reply_opened(now), now)
+            case events.PathFailed(path):
+                self._lose_path(self._handshakes.get(path), now)
+            case events.PathDrained(path):
+                pending = self._handshakes.get(path)
+                if pending is not None and pending.drain_until is not None:
+                    self._close_path(pending)
+            case events.Decided(path, decision):
+                self._decided(self._handshakes.get(path), decision, now)
+            case events.ConnectionMade(number):
+                self._connection_made(number)
+            case events.ConnectionFailed(number, error):
+                self._refuse(self._making.get(number), undecided(error), now)
+            case events.LinkReady(link, received):
+                self._link_ready(link, received, now)
+            case events.LinkFailed(link, failure):
+                self._link_failed(link, failure, now)
+            case events.LinkVerified(link, received):
+                self._link_verified(link, received, now)
+            case events.LinkAttached(link):
+                self._link_attached(link)
+            case events.LinkExpired(link):
+                session = self._attached.get(link)
+                if session is not None:
+                    self._interrupt(session, now, notify=True)
+            case events.SessionFailed() | events.SessionDrained() | events.PeerClosed():
+                session = self._sessions.get(event.session)
+                if session is not None:
+                    self._session_event(session, event, now)
+            case events.DriverLost(reason):
+                lost = TransportError(f"the media driver is gone: {reason}", remedy="It is being looked for")
+                self._emit(effects.Report(lost))
+                self._lose_everything(now)
+                self._emit(effects.ReopenTransport())
+            case _:
+                assert_never(event)
+        return self._returned()
+
+    def tick(self, now: float) -> ServerEffects:
+        """End what has reached its deadline; harmless where nothing has."""
+        expiry = self._policy.times.expiry_seconds
+        for pending in list(self._handshakes.values()):
+            if pending.drain_until is None:
+                self._advance(pending, pending.handshake.tick(now), now)
+            elif now >= pending.drain_until:
+                self._close_path(pending)
+        for awaiting in list(self._awaiting.values()):
+            if now >= awaiting.deadline:
+                self._give_up(awaiting, now)
+        for session in list(self._sessions.values()):
+            if session.closing is not None and now >= session.closing.due:
+                self._leave(session, session.closing.keep_session, now)
+            elif session.away_since is not None and now >= session.away_since + expiry:
+                self._notify_gone(session)
+        self._end_expired(self.resources.tickets.expire(now), now)
+        return self._returned()
+
+    def deadline(self) -> float | None:
+        """When ``tick`` has something to do, if nothing else happens; None for never."""
+        expiry = self._policy.times.expiry_seconds
+        times = [pending.deadline for pending in self._handshakes.values()]
+        times += [awaiting.deadline for awaiting in self._awaiting.values()]
+        for session in self._sessions.values():
+            if session.closing is not None:
+                times.append(session.closing.due)
+            if session.away_since is not None:
+                times.append(session.away_since + expiry)
+        times.append(self.resources.tickets.deadline())
+        return min((time for time in times if time is not None), default=None)
+
+    def close_connection(self, session: int, *, keep_session: bool, now: float) -> ServerEffects:
+        """Close a session from our side: once what was sent is out, or the policy's ``close_seconds`` are over.
+
+        An unknown session is ignored.
+        """
+        found = self._sessions.get(session)
+        if found is not None and found.link is not None:
+            if found.closing is None:
+                found.closing = Closing(now + self._policy.close_seconds, keep_session)
+                self._emit(effects.DrainSession(session))
+            elif not keep_session:
+                found.closing = Closing(found.closing.due, keep_session)
+        elif found is not None:
+            self._leave(found, keep_session, now)
+        return self._returned()
+
+    def shut_down(self, now: float) -> ServerEffects:
+        """Refuse every handshake from now on, and end every session but those that a link carries."""
+        self._is_closing = True
+        for pending in list(self._handshakes.values()):
+            self._advance(pending, pending.handshake.close(now), now)
+        for awaiting in list(self._awaiting.values()):
+            self._give_up(awaiting, now)
+        for session in [one for one in self._sessions.values() if one.link is None]:
+            self._end(session, Ending.CLOSED_HERE, now)
+        return self._returned()
+
+    def end_all(self, now: float) -> ServerEffects:
+        """Shut down, and close every path, link and session at once. Nothing is owned afterwards but bulk ids."""
+        returned = self.shut_down(now)
+        self._lose_everything(now)
+        for session in list(self._sessions.values()):
+            self._end(session, Ending.CLOSED_HERE, now)
+        return returned + self._returned()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way that moves on within a few seconds."""
+        if self._handshakes or self._awaiting:
+            return False
+        return not any(one.away_since is not None or one.closing for one in self._sessions.values())
+
+    @property
+    def handshakes(self) -> int:
+        """How many are under way, or have a last packet to send. Thread-safe."""
+        return len(self._handshakes)
+
+    def statistics(self) -> dict[str, int]:
+        """Count what is in use, and what was refused by code. Thread-safe."""
+        return {"sessions": len(self._sessions), "handshakes": len(self._handshakes), **self.resources.statistics()}
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless everything has exactly one owner, and states fit what they own. For tests."""
+        begun = [one.accepted for one in self._handshakes.values() if one.accepted is not None]
+        begun += [one.accepted for one in self._awaiting.values()]
+        sessions = list(self._sessions.values())
+        self.resources.check_owners(
+            pending=[one.permit for one in self._handshakes.values() if one.permit is not None],
+            connected=[
+                *(one.permit for one in sessions),
+                *(one.permit for one in begun if one.permit is not None),
+            ],
+            ids=[*(one.link.ids for one in begun), *(one.link.ids for one in sessions if one.link is not None)],
+            sessions=sessions,
+        )
+        waiting = [*self._making.values(), *self._opening.values()]
+        assert sorted(one.path for one in waiting) == sorted(
+            one.path for one in self._handshakes.values() if one.accepted is not None
+        )
+        assert sorted(one.path for one in self._by_image.values()) == sorted(self._handshakes)
+        assert self._attached == {one.link.number: one for one in sessions if one.link is not None}
+        for session in sessions:
+            session.check(attempts=sum(one.session is session for one in begun))
+
+    def _emit(self, *emitted: ServerEffect) -> None:
+        self._emitted += emitted
+
+    def _returned(self) -> ServerEffects:
+        returned, self._emitted = tuple(self._emitted), []
+        return returned
+
+    # Handshakes
+
+    def _image_available(self, event: events.ImageAvailable, now: float) -> None:
+        try:
+            source = parse_source(event.source)
+        except DataFormatError as error:
+            self._emit(effects.RejectImage(event.image, BAD_SOURCE), effects.Report(error))
+            return
+        address = str(source.address) if isinstance(source, UdpSource) else None
+        handshake = ServerHandshake(self._identity, address, now)
+        pending = PendingHandshake(next(self._numbers), event, source, handshake)
+        self._handshakes[pending.path] = self._by_image[event.image] = pending
+        if self._is_closing:
+            self._advance(pending, handshake.close(now), now)
+        elif event.late:
+            self._advance(pending, handshake.missed(now), now)
+
+    def _lose_path(self, pending: PendingHandshake | None, now: float) -> None:
+        if pending is not None:
+            self._advance(pending, pending.handshake.path_lost(now), now)
+
+    def _refuse(self, pending: PendingHandshake | None, refusal: Refusal, now: float) -> None:
+        if pending is not None:
+            self._advance(pending, pending.handshake.refuse(refusal, now), now)
+
+    def _advance(self, pending: PendingHandshake, taken: actions.Actions, now: float) -> None:
+        for action in taken:
+            match action:
+                case actions.Reject(reason):
+                    self._emit(effects.RejectImage(pending.event.image, reason))
+                case actions.Admit():
+                    self._admit(pending, now)
+                case actions.OpenReply():
+                    pending.is_open = True
+                    self._emit(effects.OpenPath(pending.path, pending.event.image))
+                case actions.Send(packet):
+                    self._emit(effects.Transmit(pending.path, packet))
+                case actions.Authenticate(key, done):
+                    pending.asked = action
+                    self._emit(effects.Decide(pending.path, pending.source, key, done))
+                case actions.ClientAccepted():
+                    self._await_first_frame(pending, action, now)
+                    self._finish(pending, now)
+                case actions.Release(_, refusal):
+                    self._finish(pending, now, refusal)
+                case actions.Ignored():
+                    pass
+                case _:
+                    assert_never(action)
+
+    def _admit(self, pending: PendingHandshake, now: float) -> None:
+        permit = self.resources.admission.begin_handshake(pending.source, now)
+        if isinstance(permit, Refusal):
+            self._refuse(pending, permit, now)
+        else:
+            pending.permit = permit
+            self._advance(pending, pending.handshake.admitted(now), now)
+
+    def _finish(self, pending: PendingHandshake, now: float, refusal: Refusal | None = None) -> None:
+        """Give back all that a handshake holds but its path, which stays until its last packet went out."""
+        if refusal is not None:
+            self.resources.refused[refusal.code] += 1
+            if refusal.cause is not None:
+                self._emit(effects.Report(refusal.cause))
+        if pending.permit is not None:
+            pending.permit.release()
+        accepted, pending.accepted = pending.accepted, None
+        if accepted is not None:
+            self._making.pop(accepted.session.number, None)
+            was_opening = self._opening.pop(accepted.link.number, None) is not None
+            self._give_back(accepted, now, close_link=was_opening)
+        if pending.is_open:
+            pending.drain_until = now + DRAIN_SECONDS
+            self._emit(effects.DrainPath(pending.path))
+        else:
+            self._forget_path(pending)
+
+    def _close_path(self, pending: PendingHandshake) -> None:
+        self._emit(effects.ClosePath(pending.path))
+        self._forget_path(pending)
+
+    def _forget_path(self, pending: PendingHandshake) -> None:
+        del self._handshakes[pending.path]
+        del self._by_image[pending.event.image]
+
+    def _decided(self, pending: PendingHandshake | None, decision: Decision, now: float) -> None:
+        if pending is None or pending.accepted is not None:
+            return
+        if pending.handshake.state is not actions.State.AUTHENTICATING:
+            return
+        accepted = decision if isinstance(decision, Refusal) else self._accept(pending, decision, now)
+        if isinstance(accepted, Refusal):
+            self._refuse(pending, accepted, now)
+            return
+        pending.accepted = accepted
+        session = accepted.session
+        if session.is_made:
+            self._open_link(pending, accepted)
+        else:
+            self._making[session.number] = pending
+            self._emit(effects.MakeConnection(session.number, accepted.link.ids.session_in, accepted.client))
+
+    # What a client that proved its key is given
+
+    def _accept(self, pending: PendingHandshake, grant: Grant | None, now: float) -> AcceptedHandshake | Refusal:
+        """Take a session with its permit, a ticket, and ids for a link; or nothing of it."""
+        assert pending.asked is not None  # a decision answers Decide, which was returned with it
+        key, done = pending.asked.client_key, pending.asked.done
+        refusal = schema_refusal(self._types, done.types)
+        if refusal is not None:
+            return refusal
+        client = AuthenticatedClient(key, done.tag, pending.source, grant)
+        resumed = None if done.ticket is None else self._resume(done.ticket, key, now)
+        ids = self.resources.pools.take(now)
+        if isinstance(ids, Refusal):
+            return ids
+        link = OpenedLink(next(self._numbers), ids)
+        if resumed is None:
+            taken = self._begin_session(client, done.ticket, now)
+            if not isinstance(taken, Refusal):
+                return AcceptedHandshake(taken, client, link, taken.ticket, None, is_resumed=False)
+        else:
+            session, ticket = resumed
+            if session.permit.held:
+                return AcceptedHandshake(session, client, link, ticket, None, is_resumed=True)
+            again = self.resources.admission.connect(client.source)
+            if isinstance(again, Permit):
+                return AcceptedHandshake(session, client, link, ticket, again, is_resumed=True)
+            taken = again
+        self.resources.pools.release(ids, now)
+        return taken
+
+    def _resume(self, ticket: bytes, key: bytes, now: float) -> tuple[ServerSession, bytes] | None:
+        """Return the session of a ticket and its next ticket; links that its client asked for before are given up.
+
+        A session whose first frame never came is not resumed: its client may know nothing of it, and no listener does.
+        It ends, and the client gets a new one.
+        """
+        offer = self.resources.tickets.present(ticket, key, now)
+        if offer is None:
+            return None
+        session = offer.session
+        if session.is_new:
+            self._end(session, Ending.NEVER_CONNECTED, now)
+            return None
+        for awaiting in [one for one in self._awaiting.values() if one.accepted.session is session]:
+            self._give_up(awaiting, now)
+        return session, offer.ticket
+
+    def _begin_session(
+        self, client: AuthenticatedClient, presented: bytes | None, now: float
+    ) -> ServerSession | Refusal:
+        permit = self.resources.admission.connect(client.source)
+        if isinstance(permit, Refusal):
+            return permit
+        session = ServerSession(next(self._numbers), permit, ticket=b"")
+        opened = self.resources.tickets.open(client.key, session, now, presented)
+        if isinstance(opened, Refusal):
+            permit.release()
+            return opened
+        offer, expired = opened
+        session.ticket = offer.ticket
+        self._sessions[session.number] = session
+        self._end_expired(expired, now)
+        return session
+
+    def _connection_made(self, number: int) -> None:
+        pending = self._making.pop(number, None)
+        if pending is None:  # the session ended meanwhile
+            self._emit(effects.EndConnection(number, Ending.NEVER_CONNECTED), effects.ForgetConnection(number))
+            return
+        assert pending.accepted is not None  # it leaves ``_making`` together with this
+        pending.accepted.session.is_made = True
+        self._open_link(pending, pending.accepted)
+
+    def _open_link(self, pending: PendingHandshake, accepted: AcceptedHandshake) -> None:
+        link = accepted.link
+        self._opening[link.number] = pending
+        self._emit(effects.OpenLink(link.number, accepted.session.number, pending.event.image, link.ids))
+
+    def _link_ready(self, link: int, received: int, now: float) -> None:
+        pending = self._opening.get(link)
+        if pending is None or pending.accepted is None:
+            return
+        try:
+            ack = done_ack(pending, pending.accepted, self._policy, type_digests(self._types), received)
+            taken = pending.handshake.accept(ack, now)
+        except AeronSparkError as error:
+            self._refuse(pending, undecided(error, NO_LINK), now)
+        else:
+            self._advance(pending, taken, now)
+
+    def _await_first_frame(self, pending: PendingHandshake, connected: actions.ClientAccepted, now: float) -> None:
+        accepted, pending.accepted = pending.accepted, None
+        assert accepted is not None  # the handshake was told to accept with it
+        link, session = accepted.link.number, accepted.session
+        del self._opening[link]
+        self._awaiting[link] = AwaitingFirstFrame(accepted, now + self._policy.times.setup_seconds)
+        if session.state is SessionState.ACCEPTED:
+            session.state = SessionState.AWAITING_FIRST_FRAME
+        self._emit(
+            effects.ExpectFirstFrame(link, session.number, accepted.client, connected.sealing, connected.opening)
+        )
+
+    def _give_up(self, awaiting: AwaitingFirstFrame, now: float) -> None:
+        """Close a link on which no first frame came. Harmless where that was done."""
+        if self._awaiting.pop(awaiting.accepted.link.number, None) is not None:
+            self._give_back(awaiting.accepted, now, close_link=True)
+
+    def _give_back(self, accepted: AcceptedHandshake, now: float, *, close_link: bool) -> None:
+        """Take back what a client that did not come was given; a session that it had before goes on."""
+        if close_link:
+            self._emit(effects.CloseLink(accepted.link.number))
+        self.resources.pools.release(accepted.link.ids, now)
+        if accepted.permit is not None:
+            accepted.permit.release()
+        if accepted.session.is_new:
+            self._end(accepted.session, Ending.NEVER_CONNECTED, now)
+
+    # Sessions
+
+    def _link_verified(self, link: int, received: int, now: float) -> None:
+        awaiting = self._awaiting.get(link)
+        if awaiting is None:
+            return
+        accepted, session = awaiting.accepted, awaiting.accepted.session
+        permit: Permit | Refusal = accepted.permit or session.permit
+        if isinstance(permit, Permit) and not permit.held:  # the session gave it back after its client was accepted
+            permit = self.resources.admission.connect(accepted.client.source)
+        if isinstance(permit, Refusal):
+            self._give_up(awaiting, now)
+            return
+        if not self.resources.tickets.confirm(accepted.ticket):  # later offers to this client have made it void
+            self._give_up(awaiting, now)
+            if permit is not session.permit:
+                permit.release()
+            return
+        del self._awaiting[link]
+        self._release_link(session, now)
+        if permit is not session.permit:
+            session.permit.release()
+            session.permit = permit
+        session.link, session.ticket, session.state = accepted.link, accepted.ticket, SessionState.CONNECTED
+        session.away_since = None
+        self._attached[link] = session
+        self._emit(effects.Attach(link, session.number, accepted.client, received))
+        if session.closing is not None:
+            self._emit(effects.DrainSession(session.number))
+
+    def _link_attached(self, link: int) -> None:
+        session = self._attached.get(link)
+        if session is None:
+            return
+        self._emit(effects.Notify(session.number, "connect" if session.notified is None else "resume"))
+        session.notified = "connect"
+
+    def _link_failed(self, link: int, error: Exception, now: float) -> None:
+        if link in self._opening:
+            self._refuse(self._opening[link], undecided(error, NO_LINK), now)
+        elif link in self._awaiting:
+            self._give_up(self._awaiting[link], now)
+        elif link in self._attached:
+            self._interrupt(self._attached[link], now, notify=False)
+
+    def _session_event(
+        self,
+        session: ServerSession,
+        event: events.SessionFailed | events.SessionDrained | events.PeerClosed,
+        now: float,
+    ) -> None:
+        match event:
+            case events.SessionFailed(_, error):
+                self._end(session, error, now)
+            case events.SessionDrained():
+                if session.closing is not None:
+                    self._leave(session, session.closing.keep_session, now)
+            case events.PeerClosed(_, keep_session):
+                if keep_session:
+                    self._interrupt(session, now, notify=True)
+                else:
+                    self._end(session, Ending.CLOSED_BY_PEER, now)
+            case _:
+                assert_never(event)
+
+    def _interrupt(self, session: ServerSession, now: float, *, notify: bool) -> None:
+        """A link does not carry the session any more. ``notify``: listeners hear it now, and not after the expiry."""
+        if session.closing is not None:  # the client was faster
+            self._leave(session, session.closing.keep_session, now)
+            return
+        self._release_link(session, now)
+        self.resources.tickets.detach(session.ticket, now)
+        session.state = SessionState.AWAY
+        session.away_since = now
+        if notify:
+            self._notify_gone(session)
+
+    def _leave(self, session: ServerSession, keep_session: bool, now: float) -> None:
+        session.closing = None
+        if keep_session:
+            self._interrupt(session, now, notify=True)
+        else:
+            self._end(session, Ending.CLOSED_HERE, now)
+
+    def _end_expired(self, sessions: list[ServerSession], now: float) -> None:
+        for session in sessions:
+            if session.state is not SessionState.ENDED:  # one that ended may have ended another of them
+                self._end(session, Ending.NOT_RESUMED, now)
+
+    def _end(self, session: ServerSession, cause: Ending | AeronSparkError, now: float) -> None:
+        """End a session for good: all that it holds, and all that was begun for it, is given back."""
+        session.state, session.closing = SessionState.ENDED, None
+        del self._sessions[session.number]
+        self.resources.tickets.drop(session.ticket)
+        for awaiting in [one for one in self._awaiting.values() if one.accepted.session is session]:
+            self._give_up(awaiting, now)
+        for pending in list(self._handshakes.values()):
+            if pending.accepted is not None and pending.accepted.session is session:
+                self._refuse(pending, SESSION_ENDED, now)
+        self._release_link(session, now)
+        session.permit.release()
+        if session.is_made:
+            self._emit(effects.EndConnection(session.number, cause))
+            self._notify_gone(session)
+            self._emit(effects.ForgetConnection(session.number))
+
+    def _notify_gone(self, session: ServerSession) -> None:
+        """Give back the permit of a session that no link carries, and notify its listeners, once."""
+        session.away_since = None
+        session.permit.release()
+        if session.notified == "connect":
+            session.notified = "disconnect"
+            self._emit(effects.Notify(session.number, "disconnect"))
+
+    def _release_link(self, session: ServerSession, now: float) -> None:
+        link, session.link = session.link, None
+        if link is not None:
+            del self._attached[link.number]
+            self._emit(effects.Detach(session.number), effects.CloseLink(link.number))
+            self.resources.pools.release(link.ids, now)
+
+    def _lose_everything(self, now: float) -> None:
+        """Close every path and every link: nothing that was opened is there any more."""
+        for pending in list(self._handshakes.values()):
+            self._advance(pending, pending.handshake.path_lost(now), now)
+            if pending.path in self._handshakes:
+                self._close_path(pending)
+        for awaiting in list(self._awaiting.values()):
+            self._give_up(awaiting, now)
+        for session in list(self._attached.values()):
+            self._interrupt(session, now, notify=False)

@@ -1,0 +1,71 @@
+"""What a server gives out to clients, within its limits: permits, ids and ports, tickets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from aeron_spark.protocol.limits import Admission, Permit
+from aeron_spark.protocol.noise import Entropy
+from aeron_spark.protocol.pools import PooledIds, Pools
+from aeron_spark.protocol.refusals import Refusal
+from aeron_spark.protocol.server_sessions import ServerPolicy, ServerSession
+from aeron_spark.protocol.tickets import TicketStore
+
+
+class ServerResources:
+    """For one thread, but ``statistics``."""
+
+    def __init__(self, policy: ServerPolicy, entropy: Entropy) -> None:
+        self.admission: Final = Admission(policy.limits)
+        self.pools: Final = Pools(entropy, policy.session_ids, policy.mdc_ports, policy.id_rest_seconds)
+        self.tickets: Final[TicketStore[ServerSession]] = TicketStore(
+            entropy,
+            policy.times.retention_seconds,
+            most=policy.max_sessions,
+            most_per_key=policy.max_sessions_per_key,
+            confirm_seconds=policy.timing.authenticating + policy.times.setup_seconds,
+        )
+        self.refused: Final[Counter[str]] = Counter()
+        self._bulk: Final[set[PooledIds]] = set()
+
+    def take_bulk_ids(self, now: float) -> PooledIds | Refusal:
+        """Take the ids of a bulk link. Whoever closes that link gives them back."""
+        ids = self.pools.take(now)
+        if not isinstance(ids, Refusal):
+            self._bulk.add(ids)
+        return ids
+
+    def release_bulk_ids(self, ids: PooledIds, now: float) -> None:
+        """Give the ids of a bulk link back. Raises KeyError for ids that are not taken."""
+        self._bulk.remove(ids)
+        self.pools.release(ids, now)
+
+    def statistics(self) -> dict[str, int]:
+        """Count what is in use, and what was refused by code. Thread-safe."""
+        return {
+            "places": self.admission.connections,
+            "pending": self.admission.pending,
+            "addresses": self.admission.addresses,
+            **self.pools.in_use,
+            **{f"refused-{code}": number for code, number in dict(self.refused).items()},
+        }
+
+    def check_owners(
+        self, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[PooledIds],
+        sessions: Iterable[ServerSession],
+    ) -> None:  # fmt: skip
+        """Raise AssertionError unless each thing that was given out has exactly one of these owners. For tests."""
+        for counted, permits in ((self.admission.pending, pending), (self.admission.connections, connected)):
+            held = [permit for permit in permits if permit.held]
+            assert len({id(permit) for permit in held}) == len(held) == counted, (counted, held)
+        owned = [*ids, *self._bulk]
+        expected = {
+            "session_ids": sorted([n for one in owned for n in (one.session_in, one.session_out)]),
+            "stream_ids": sorted([n for one in owned for n in (one.stream_in, one.stream_out)]),
+            "ports": sorted([one.mdc_port for one in owned if one.mdc_port is not None]),
+        }
+        assert {name: list(held) for name, held in self.pools.held().items()} == expected
+        found = sorted(session.number for session in self.tickets.sessions())
+        assert found == sorted(session.number for session in sessions), found

@@ -1,0 +1,574 @@
+"""Runs a server's machine on the loop thread: feeds it what happens, and executes the effects it returns.
+
+Two tables lead from the machine's numbers to what they name: paths (handshakes) and links lie in the transport,
+sessions in connection objects. Frames of a link do not pass through the machine: the endpoint's own link table hands
+them to the connection.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.home import PeerInfo
+from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.loop import TransportReopening
+from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError
+from aeron_spark.protocol import server_effects as effects
+from aeron_spark.protocol import server_events as events
+from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, judge_client
+from aeron_spark.protocol.connection_machine import closed_here
+from aeron_spark.protocol.handshake_payloads import ClientDone
+from aeron_spark.protocol.message_types import Types
+from aeron_spark.protocol.pools import PooledIds
+from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.server_effects import (
+    AuthenticatedClient,
+    Ending,
+    Notice,
+    ServerEffect,
+    ServerEffects,
+    assert_never,
+)
+from aeron_spark.protocol.server_events import Decision, ServerEvent
+from aeron_spark.protocol.server_machine import ServerMachine
+from aeron_spark.protocol.server_sessions import ServerPolicy
+from aeron_spark.server.settings import ServerSettings
+from aeron_spark.transport.api import (
+    ChannelPair,
+    DriverLost,
+    ImageAvailable,
+    ImageUnavailable,
+    LinkIds,
+    MessageArrived,
+    Publication,
+    SenderUnavailable,
+    ServerAddress,
+    ServerTransport,
+    SubscriptionFailed,
+    TransportEvent,
+)
+
+CLOSED_BY_PEER: Final = "the other side closed the connection"
+WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is one again
+
+
+class ServerRuntime(Protocol):
+    """What the runner needs of its endpoint."""
+
+    def make_connection(self, who: PeerInfo, number: int) -> Connection:
+        """Make the connection object of a new session. Raises what the program's own class raises."""
+
+    def add_link(self, connection: Connection, link: LinkEnds) -> None:
+        """Hand the frames of a link to a connection."""
+
+    def remove_link(self, link: LinkEnds) -> None:
+        """Close both directions of a link."""
+
+    def request_flush(self, connection: Connection) -> None:
+        """Have the loop send what waits, soon."""
+
+    def later(self, job: Callable[[], None]) -> None:
+        """Run ``job`` on the loop thread. Thread-safe."""
+
+    def tell(self, name: str, connection: Connection) -> None:
+        """Call the listeners of an event of a connection."""
+
+    def report(self, connection: Connection | None, error: BaseException) -> None:
+        """Hand an error to the error listeners."""
+
+
+@dataclass(slots=True)
+class _Path:
+    """The response publication of a handshake, and what was not sent on it so far."""
+
+    reply: Publication
+    unsent: deque[bytes] = field(default_factory=deque)
+    is_reported: bool = False  # PathReady or PathFailed
+    is_draining: bool = False
+
+    def send(self) -> None:
+        """Offer what waits."""
+        while self.unsent and self.reply.connected:
+            try:
+                if self.reply.offer(self.unsent[0]) is not None:
+                    return
+            except AeronSparkError:  # too long for this publication: the client hears nothing, and asks again
+                pass
+            self.unsent.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class _OpeningLink:
+    """A link that the driver is about to open."""
+
+    pair: ChannelPair
+    session: int
+
+
+@dataclass(slots=True)
+class _Present:
+    """What belongs to a connection whose client has come; ``link`` is the one that carries it now."""
+
+    session: int
+    grant: Grant | None
+    link: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenTransport:
+    """A transport that listens, and its addresses by the token of each."""
+
+    transport: ServerTransport
+    places: dict[int, ServerAddress]
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+class ServerRunner:
+    """For the loop thread, but for what is named thread-safe."""
+
+    def __init__(
+        self, open_transport: Callable[[], ServerTransport], store: PeerStore, settings: ServerSettings, types: Types,
+        runtime: ServerRuntime, pool: Executor,
+    ) -> None:  # fmt: skip
+        """Open a transport, which listens nowhere yet. ``pool`` runs what may take long."""
+        keys = store.identity()
+        self.public_key: Final = keys.public
+        self.settings: Final = settings
+        self.transport = open_transport()
+        self.places: dict[int, ServerAddress] = {}
+        """Where it listens now, by the token of each address."""
+        self._machine: Final = ServerMachine(keys, policy_of(settings), types, secrets.token_bytes, time.monotonic())
+        self._store: Final = store
+        self._runtime: Final = runtime
+        self._wanted: tuple[ServerAddress, ...] = ()
+        self._reopening: Final = TransportReopening(lambda: self._open(open_transport()), pool)
+        self._reopening_error = ""  # the text of the last one, which is reported once
+        self._deciders: Final = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
+        self._turns: Final[deque[Callable[[], ServerEffects]]] = deque()  # that the machine is to take
+        self._is_executing = False
+        self._paths: Final[dict[int, _Path]] = {}
+        self._opening: Final[dict[int, _OpeningLink]] = {}
+        self._links: Final[dict[int, LinkEnds]] = {}
+        self._numbers: Final[dict[LinkEnds, int]] = {}
+        self._connections: Final[dict[int, Connection]] = {}  # by session
+        self._present: Final[dict[Connection, _Present]] = {}  # to which a client came
+        self._draining: Final[set[int]] = set()  # sessions
+
+    def listen(self, places: Sequence[ServerAddress]) -> None:
+        """Listen at all of ``places``, or at none: the transport is closed then. Before the loop runs.
+
+        Raises InUseError or TransportError as ``ServerTransport.listen``.
+        """
+        self._wanted = tuple(places)
+        self.places = self._open(self.transport).places
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it was told to listen. Thread-safe."""
+        return bool(self._wanted)
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those to which a client came, and that are not over. Thread-safe."""
+        return list(self._present)
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether a client is here, away, or in a handshake. Thread-safe."""
+        return bool(self._present or self._machine.handshakes)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way that moves on within a few seconds."""
+        return self._machine.is_idle and not self._reopening.wanted
+
+    def statistics(self) -> dict[str, int]:
+        """Count what is in use, and what was refused by code. Thread-safe."""
+        return {"dropped": self.transport.inbox.dropped, **self._machine.statistics()}
+
+    def grant_of(self, connection: Connection) -> Grant | None:
+        """What a client may do; None for everything. Raises EndedError for a connection that is over. Thread-safe."""
+        return self._present_of(connection).grant
+
+    def image_of(self, connection: Connection) -> int:
+        """How the transport numbers the client now. Raises EndedError or TransportError where it is not connected."""
+        number = self._present_of(connection).link
+        image = None if number is None else self._links[number].image
+        if image is None:
+            raise TransportError(f"{connection.label} is away", remedy="Try again when it is back")
+        return image
+
+    def take_bulk_ids(self, now: float) -> LinkIds | Refusal:
+        """Take the ids of a bulk link."""
+        ids = self._machine.resources.take_bulk_ids(now)
+        return ids if isinstance(ids, Refusal) else _link_ids(ids)
+
+    def release_bulk_ids(self, ids: LinkIds, now: float) -> None:
+        """Give the ids of a bulk link back."""
+        pooled = PooledIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)
+        self._machine.resources.release_bulk_ids(pooled, now)
+
+    # What happens
+
+    def handle(self, event: TransportEvent, now: float) -> None:
+        """Take an event of the transport that is not a link's."""
+        match event:
+            case ImageAvailable(token, image, _, source, late) if token in self.places:
+                place = self.places[token]
+                self._feed(events.ImageAvailable(image, source, place.data_port, place.control_port, late), now)
+            case MessageArrived():
+                self._feed(events.Packet(event.image, event.payload), now)
+            case ImageUnavailable():
+                self._feed(events.ImageUnavailable(event.image), now)
+            case DriverLost():
+                self._feed(events.DriverLost(event.reason), now)
+            case SubscriptionFailed() if event.token in self.places:
+                place = self.places.pop(event.token)
+                self._runtime.report(None, TransportError(f"nobody is heard at {place} any more: {event.reason}"))
+            case _:
+                pass
+
+    def work(self, now: float) -> bool:
+        """Feed what became ready since; whether more is about to, of which no event tells."""
+        if self._reopening.wanted:
+            self._reopen(now)
+            return False
+        soon = [self._work_path(number, path, now) for number, path in list(self._paths.items())]
+        for number, opening in list(self._opening.items()):
+            self._work_opening(number, opening, now)
+        for session in list(self._draining):
+            if self._connections[session].sender.is_idle:
+                self._feed(events.SessionDrained(session), now)
+        return any(soon) or bool(self._draining)
+
+    def run_due(self, now: float) -> None:
+        """End what has reached its deadline."""
+        deadline = self._machine.deadline()
+        if deadline is not None and now >= deadline:
+            self._take(lambda: self._machine.tick(now), now)
+
+    def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
+        """The first frame came on a link; the client has ``received`` of our records."""
+        self._feed(events.LinkVerified(self._numbers[link], received), now)
+
+    def link_failed(self, link: LinkEnds, error: Exception, now: float) -> None:
+        """The first frame on a link is not the client's, or the link cannot be used any more."""
+        self._feed(events.LinkFailed(self._numbers[link], error), now)
+
+    def interrupted(self, connection: Connection, error: Exception, now: float, *, expired: bool) -> None:
+        """The link that carries a connection is lost; ``expired``: it was silent for longer than the expiry."""
+        present = self._present.get(connection)
+        if present is not None and present.link is not None:
+            lost = events.LinkExpired(present.link) if expired else events.LinkFailed(present.link, error)
+            self._feed(lost, now)
+
+    def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
+        """The client has closed the connection."""
+        present = self._present.get(connection)
+        if present is not None:
+            self._feed(events.PeerClosed(present.session, keep_session), now)
+
+    def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
+        """The connection cannot go on."""
+        present = self._present.get(connection)
+        if present is not None:
+            self._feed(events.SessionFailed(present.session, error), now)
+
+    def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
+        """Close a connection from our side, once what was sent is out."""
+        present = self._present.get(connection)
+        if present is not None:
+            session = present.session
+            self._take(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
+
+    def shut_down(self, now: float) -> None:
+        """Refuse every handshake, and end every session but those that a link carries."""
+        self._take(lambda: self._machine.shut_down(now), now)
+        self._deciders.shutdown(wait=False, cancel_futures=True)
+
+    def end_all(self, now: float) -> None:
+        """End everything; the loop does not run any more."""
+        self._take(lambda: self._machine.end_all(now), now)
+        self._deciders.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Close the transport, and one that is being opened in its place."""
+        self._reopening.close()
+        self.transport.close()
+
+    # Effects
+
+    def _feed(self, event: ServerEvent, now: float) -> None:
+        self._take(lambda: self._machine.handle(event, now), now)
+
+    def _take(self, turn: Callable[[], ServerEffects], now: float) -> None:
+        """Have the machine take a turn and execute its effects, after those of the turns before.
+
+        An effect that fails does not keep the others from their execution: they give back what the machine gave up.
+        """
+        self._turns.append(turn)
+        if self._is_executing:
+            return
+        self._is_executing = True
+        failure: Exception | None = None
+        try:
+            while self._turns:
+                for effect in self._turns.popleft()():
+                    try:
+                        self._execute(effect, now)
+                    except Exception as error:
+                        failure = failure or error
+        finally:
+            self._is_executing = False
+        if failure is not None:
+            raise failure
+
+    def _execute(self, effect: ServerEffect, now: float) -> None:
+        match effect:
+            case effects.RejectImage(image, reason):
+                self.transport.inbox.reject(image, reason)
+            case effects.OpenPath(path, image):
+                self._open_path(path, image, now)
+            case effects.Transmit(path, packet):
+                self._paths[path].unsent.append(packet)
+                self._paths[path].send()
+            case effects.DrainPath(path):
+                self._drain_path(path, now)
+            case effects.ClosePath(path):
+                closed = self._paths.pop(path, None)
+                if closed is not None:
+                    closed.reply.close()
+            case effects.Decide():
+                self._decide(effect)
+            case effects.MakeConnection():
+                self._make_connection(effect, now)
+            case effects.OpenLink():
+                self._open_link(effect, now)
+            case effects.ExpectFirstFrame():
+                self._expect_first_frame(effect, now)
+            case effects.Attach():
+                self._attach(effect, now)
+            case effects.Detach(session):
+                self._detach(session, now)
+            case effects.CloseLink(number):
+                self._close_link(number)
+            case effects.DrainSession(session):
+                self._draining.add(session)
+            case effects.EndConnection(session, cause):
+                connection = self._connections[session]
+                self._present.pop(connection, None)
+                connection.end(_error_of(cause, connection))
+            case effects.Notify(session, notice):
+                self._notify(self._connections[session], notice)
+            case effects.ForgetConnection(session):
+                del self._connections[session]
+            case effects.Report(error):
+                self._runtime.report(None, error)
+            case effects.ReopenTransport():
+                self._reopening.begin(now)
+            case _:
+                assert_never(effect)
+
+    def _open_path(self, number: int, image: int, now: float) -> None:
+        try:
+            self._paths[number] = _Path(self.transport.respond(image))
+        except AeronSparkError:
+            self._feed(events.PathFailed(number), now)
+
+    def _drain_path(self, number: int, now: float) -> None:
+        path = self._paths.get(number)
+        if path is not None and path.unsent:
+            path.is_draining = True
+        else:
+            self._feed(events.PathDrained(number), now)
+
+    def _work_path(self, number: int, path: _Path, now: float) -> bool:
+        """Report what became of a path, and send; whether a packet waits for room alone."""
+        if not path.is_reported and (path.reply.closed or path.reply.connected):
+            path.is_reported = True
+            self._feed(events.PathFailed(number) if path.reply.closed else events.PathReady(number), now)
+        path.send()
+        if path.is_draining and not path.unsent:
+            self._feed(events.PathDrained(number), now)
+        return bool(path.unsent) and path.reply.connected
+
+    def _decide(self, effect: effects.Decide) -> None:
+        """Look at the client in another thread: the store is files, and filters are the user's functions."""
+        path = effect.path
+
+        def answer(decided: Future[Decision]) -> None:
+            if not decided.cancelled():
+                self._runtime.later(lambda: self._feed(events.Decided(path, decided.result()), time.monotonic()))
+
+        decided = self._deciders.submit(self._decision, effect.source, effect.key, effect.done)
+        decided.add_done_callback(answer)
+
+    def _decision(self, source: Source, key: bytes, done: ClientDone) -> Decision:
+        address = source.address if isinstance(source, UdpSource) else None
+        try:
+            grant = self._store.grant(key)
+            refusal = judge_client(grant, done.tag, required=self.settings.authorized_only)
+            refusal = refusal or self.settings.filters.refusal(Candidate(address, done.tag, key))
+        except Exception as error:
+            return undecided(error)
+        return refusal or grant
+
+    def _make_connection(self, effect: effects.MakeConnection, now: float) -> None:
+        try:
+            connection = self._runtime.make_connection(_who(effect.client), effect.number)
+        except Exception as error:  # of a connection class of the program's own
+            self._feed(events.ConnectionFailed(effect.session, error), now)
+            return
+        self._connections[effect.session] = connection
+        self._feed(events.ConnectionMade(effect.session), now)
+
+    def _open_link(self, effect: effects.OpenLink, now: float) -> None:
+        channel_settings = self.settings.link.channel_settings
+        try:
+            pair = self.transport.open_link(effect.image, _link_ids(effect.ids), channel_settings)
+        except SenderUnavailable:  # it gave up meanwhile: not an error of the server
+            self._feed(events.ImageUnavailable(effect.image), now)
+        except Exception as error:  # whatever it is, this client alone is refused
+            self._feed(events.LinkFailed(effect.link, error), now)
+        else:
+            self._opening[effect.link] = _OpeningLink(pair, effect.session)
+
+    def _work_opening(self, number: int, opening: _OpeningLink, now: float) -> None:
+        publication = opening.pair.publication
+        if publication.closed:
+            why = f"a duologue could not be opened: {publication.failure or 'the driver closed it'}"
+            self._feed(events.LinkFailed(number, TransportError(why)), now)
+        elif self.transport.inbox.ready(opening.pair.token) and publication.ready:
+            received = self._connections[opening.session].machine.session.received
+            self._feed(events.LinkReady(number, received), now)
+
+    def _expect_first_frame(self, effect: effects.ExpectFirstFrame, now: float) -> None:
+        pair, settings = self._opening.pop(effect.link).pair, self.settings.link
+        link = LinkEnds(
+            pair, effect.sealing, effect.opening, settings.times, settings.channel_settings.max_message, now,
+            owner=_who(effect.client).address,
+        )  # fmt: skip
+        self._links[effect.link], self._numbers[link] = link, effect.link
+        self._runtime.add_link(self._connections[effect.session], link)
+
+    def _close_link(self, number: int) -> None:
+        opening, link = self._opening.pop(number, None), self._links.pop(number, None)
+        if opening is not None:
+            self.transport.inbox.close_subscription(opening.pair.token)
+            opening.pair.publication.close()
+        if link is not None:
+            del self._numbers[link]
+            self._runtime.remove_link(link)
+
+    def _attach(self, effect: effects.Attach, now: float) -> None:
+        connection, link = self._connections[effect.session], self._links[effect.link]
+        self._present[connection] = _Present(effect.session, effect.client.grant, effect.link)
+        connection.who = _who(effect.client)
+        try:
+            link.say_open(connection.machine.session.received, now)
+            connection.sender.attach(link, effect.received, now)
+        except AeronSparkError as error:
+            self._feed(events.SessionFailed(effect.session, error), now)
+            return
+        self._feed(events.LinkAttached(effect.link), now)
+        self._runtime.request_flush(connection)  # sends what waits, after the listeners were scheduled
+
+    def _detach(self, session: int, now: float) -> None:
+        connection = self._connections[session]
+        self._draining.discard(session)
+        self._present[connection].link = None
+        connection.sender.detach(now)
+
+    def _notify(self, connection: Connection, notice: Notice) -> None:
+        def notify() -> None:
+            if notice == "connect":
+                self._runtime.tell("init", connection)
+            self._runtime.tell(notice, connection)
+            if notice == "disconnect":
+                connection.say_goodbye()
+
+        connection.in_order(notify)
+
+    # The transport
+
+    def _open(self, transport: ServerTransport) -> _OpenTransport:
+        opened = _OpenTransport(transport, {})
+        try:
+            for place in self._wanted:
+                opened.places[transport.listen(place, self.settings.link.channel_settings)] = place
+        except BaseException:
+            transport.close()
+            raise
+        return opened
+
+    def _reopen(self, now: float) -> None:
+        time.sleep(WITHOUT_DRIVER)
+        try:
+            opened = self._reopening.step(now)
+        except Exception as error:
+            if str(error) != self._reopening_error:
+                self._reopening_error = str(error)
+                self._runtime.report(None, error)
+            return
+        if opened is not None:
+            lost, self.transport, self.places = self.transport, opened.transport, opened.places
+            self._reopening_error = ""
+            lost.close()
+
+    def _present_of(self, connection: Connection) -> _Present:
+        present = self._present.get(connection)
+        if present is None:
+            raise EndedError(f"{connection.label} is closed", remedy="Connect again")
+        return present
+
+
+def policy_of(settings: ServerSettings) -> ServerPolicy:
+    """Return what the machine needs of a server's settings."""
+    link = settings.link
+    return ServerPolicy(
+        limits=settings.limits,
+        timing=settings.timing,
+        times=link.times,
+        key_limits=link.keys,
+        psk=settings.psk,
+        max_message=link.channel_settings.max_message,
+        reply_channel=settings.duologue,
+        mdc_ports=settings.mdc_ports,
+        session_ids=settings.session_ids,
+        id_rest_seconds=settings.id_rest_seconds,
+        max_sessions=settings.max_sessions,
+        max_sessions_per_key=settings.max_sessions_per_key,
+        close_seconds=link.close_seconds,
+    )
+
+
+def _who(client: AuthenticatedClient) -> PeerInfo:
+    source = client.source
+    if isinstance(source, UdpSource):
+        return PeerInfo(client.key, client.tag, str(source.address), source.port)
+    return PeerInfo(client.key, client.tag, is_ipc=True)
+
+
+def _link_ids(ids: PooledIds) -> LinkIds:
+    return LinkIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)
+
+
+def _error_of(cause: Ending | AeronSparkError, connection: Connection) -> AeronSparkError:
+    match cause:
+        case Ending.CLOSED_HERE | Ending.NEVER_CONNECTED:
+            return closed_here()
+        case Ending.CLOSED_BY_PEER:
+            return TransportError(CLOSED_BY_PEER)
+        case Ending.NOT_RESUMED:
+            return SessionLost(f"{connection.label} did not come back in time", remedy="Connect anew")
+        case _:
+            return cause
