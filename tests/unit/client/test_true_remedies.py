@@ -62,7 +62,7 @@ def test_finding_u8_a_duologue_that_the_server_cannot_open_is_an_error_of_the_se
     def broken(*given: object) -> object:
         raise OSError("no file is left")
 
-    monkeypatch.setattr(server._transport, "open_duologue", broken)
+    monkeypatch.setattr(server._transport, "open_link", broken)
     client = world.client(connect=False)
     client.begin_connecting()
     wait_for(lambda: client.error is not None, "the server's answer")

@@ -82,7 +82,7 @@ def test_every_kind_of_record_is_explained() -> None:
 
 def test_what_open_and_close_hold_is_on_the_page() -> None:
     assert (OPEN.format, OPEN.size) == (">QI", 12)
-    assert "u64 received, u32 bytes of the longest message that its sender accepts" in PAGE
+    assert "u64 received, u32 bytes of the longest message its sender accepts" in PAGE
     assert (CLOSE_ALL, KEEP_SESSION) == (0, 1)
     assert "u8: 0 everything ends, 1 the session is kept" in PAGE
 
