@@ -22,8 +22,8 @@ def open_log(
     ``idle_timeout`` is in seconds. ``hosts``: what ``POOL.borrow`` gave, else the connections of the whole process.
     """
     if isinstance(way, DirectRoute):
-        from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-        from aeron_spark.direct.archives import archives_of
+        from aeron_spark.direct.archive_log import ArchiveLog
+        from aeron_spark.direct.archives import StreamAddress, archives_of
 
         address = StreamAddress(way.channel, way.stream_id, archives_of(way).archives, idle_timeout, read_path)
         return ArchiveLog(address, framed=framed)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.errors import DataFormatError, SetupError, TransportError
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.node import NodeHandle

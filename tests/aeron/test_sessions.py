@@ -11,8 +11,8 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.archive import DORMANT, Archive, ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.client import client_of
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.direct.archives import embedded
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress, embedded
 from aeron_spark.errors import ConnectError, TransportError
 from tests.aeron.streams import own_node
 

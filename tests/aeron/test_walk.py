@@ -11,7 +11,8 @@ from itertools import chain
 import pyarrow as pa
 import pytest
 
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.log.api import Range, RecordingState
 from aeron_spark.log.decoding import SmallValues, read_range
 from aeron_spark.node import NodeHandle

@@ -11,8 +11,8 @@ import sys
 
 import pyarrow as pa
 
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.direct.archives import embedded, hold_node
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress, embedded, hold_node
 from aeron_spark.log.api import Range
 from aeron_spark.log.inspection import last_message
 

@@ -154,6 +154,47 @@ def _broken_entrance_rule(item: Import, module: str) -> str:
     return ""
 
 
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or over others (Tarjan's algorithm)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for other in sorted(imports[module]):
+            if other not in order:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], order[other])
+        if lowest[module] == order[module]:
+            group = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for module in sorted(imports):
+        if module not in order:
+            visit(module)
+    return found
+
+
+def modules_imported(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
+    """Return the modules of the connector that one imports, also inside functions and for type checkers only."""
+    package = module if is_package else module.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        names = _named_by(node, package)
+        if isinstance(node, ast.ImportFrom):
+            names = [name for source in names for name in (source, *(f"{source}.{one.name}" for one in node.names))]
+        found |= modules & set(names)
+    # a module of a package may need the package's own __init__, which imports it
+    return {name for name in found if name != module and not module.startswith(f"{name}.")}
+
+
 def oversized(source: str, name: str) -> list[str]:
     """Return the module and the functions of it that are longer than one can hold in mind."""
     found = []
@@ -183,6 +224,21 @@ def module_name(path: Path) -> str:
 def test_dependencies_point_one_way(path: Path) -> None:
     broken = violations(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
     assert not broken, "\n".join(broken)
+
+
+def test_no_modules_import_each_other() -> None:
+    paths = {module_name(path): path for path in connector_modules()}
+    imports = {
+        name: modules_imported(path.read_text(), name, set(paths), is_package=path.name == "__init__.py")
+        for name, path in paths.items()
+    }
+    assert imports["aeron_spark.log.planning"] >= {"aeron_spark.log.api", "aeron_spark.log.offsets"}
+    assert circles(imports) == []
+
+
+def test_a_planted_circle_is_caught() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def test_modules_and_functions_are_short() -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aeron_spark.aeron.archive import ArchiveAddress
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.direct.archives import ArchiveConnections, archives_of
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archives_of
 from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_audible
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError

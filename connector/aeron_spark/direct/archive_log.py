@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import Archive, Recording, archive_of
 from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.replay import replay
 from aeron_spark.aeron.row_sources import Replayed, Segments, drain
+from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.direct.recordings import no_recording, request_recording, start_now
 from aeron_spark.errors import DataLossError, SetupError, TransportError
-from aeron_spark.log.api import Boundary, Range, RecordingState, fingerprint, recording_key, split_key
-from aeron_spark.log.inspection import StreamContent, Times, content_of, no_times, position_at
+from aeron_spark.log.api import (
+    Boundary,
+    PublishTimes,
+    Range,
+    RecordingState,
+    StreamContent,
+    fingerprint,
+    recording_key,
+    split_key,
+)
+from aeron_spark.log.inspection import content_of, no_times, position_at
 from aeron_spark.log.source_stream import DirectStream, direct_stream
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import with_start, without_start
 from aeron_spark.wire.values import Rows
-
-
-@dataclass(frozen=True, slots=True)
-class StreamAddress:
-    """Everything a process needs to open the log of a stream; it travels to executors."""
-
-    channel: str
-    stream_id: int
-    archives: tuple[ArchiveAddress, ...]
-    idle_timeout: float = 30.0
-    read_path: str = "auto"
 
 
 class ArchiveLog:
@@ -102,7 +100,7 @@ class ArchiveLog:
         """Return what the newest recording with a message begins with, or None where no recording has one."""
         return content_of(self, states)
 
-    def position_at(self, state: RecordingState, time_ns: int, times: Times | None) -> int:
+    def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
         """Return where the first message published at or after a time begins, by search over the recording's terms."""
         if times is None:
             raise no_times(state)

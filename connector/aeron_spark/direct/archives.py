@@ -12,7 +12,9 @@ from aeron_spark import node
 from aeron_spark.aeron.archive import ArchiveAddress
 from aeron_spark.aeron.exceptions import unknown_host
 from aeron_spark.errors import SetupError
-from aeron_spark.log.api import EMBEDDED
+from aeron_spark.log.api import (
+    EMBEDDED,
+)
 from aeron_spark.node import NodeHandle
 from aeron_spark.options import DirectRoute
 from aeron_spark.process_cache import ProcessCache
@@ -155,3 +157,14 @@ def _is_zombie(pid: int) -> bool:
             return stat.read().rpartition(b")")[2].split()[:1] == [b"Z"]
     except OSError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAddress:
+    """Everything a process needs to open the log of a stream; it travels to executors."""
+
+    channel: str
+    stream_id: int
+    archives: tuple[ArchiveAddress, ...]
+    idle_timeout: float = 30.0
+    read_path: str = "auto"

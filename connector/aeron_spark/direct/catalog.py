@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, archive_of
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.log.inspection import StreamContent, content_of, framed_times, position_at
+from aeron_spark.log.api import StreamContent
+from aeron_spark.log.inspection import content_of, framed_times, position_at
 from aeron_spark.transport.channel import ChannelUri, same_stream
 from aeron_spark.transport.recording_start import without_start
 

@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from aeron_spark.aeron.archive import Archive, ArchiveAddress, Recording, RecordingSubscription, archive_of
+from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.errors import OptionError, RefusedError
 from aeron_spark.log.api import EMBEDDED, RecordingState
 from aeron_spark.node import aeron_dir_argument
@@ -26,9 +27,6 @@ from aeron_spark.transport.recording_start import (
 )
 from aeron_spark.waiting import wait_for
 
-if TYPE_CHECKING:
-    from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-
 NEAR_STREAMS: Final = 5  # recordings that an error names
 STOP_TIMEOUT: Final = 10.0  # seconds for the recordings of a subscription that was ended to stop
 SESSION_ID: Final = "session-id"
@@ -38,11 +36,25 @@ SERVER_DELETES: Final = (
 )
 
 
+class RecordableLog(Protocol):
+    """The log of a stream whose first archive can record it."""
+
+    @property
+    def address(self) -> StreamAddress:
+        """The stream, and its archives."""
+
+    def recorded(self) -> bool:
+        """Return whether an archive was asked to record the stream."""
+
+    def start_recording(self, query: str = "") -> None:
+        """Ask the first archive to record the stream from now on, for ``query``."""
+
+
 class RecordingWarning(UserWarning):
     """A recording was started: earlier messages of the stream were not recorded, and it goes on after this process."""
 
 
-def request_recording(log: ArchiveLog, states: list[RecordingState], record: str, query: str = "") -> None:
+def request_recording(log: RecordableLog, states: list[RecordingState], record: str, query: str = "") -> None:
     """Have the stream recorded unless it is, as ``record`` says; OptionError where that cannot or must not be done.
 
     ``query`` names the query that wants it, for ``aeron-spark recordings list``.
@@ -98,7 +110,7 @@ def start_now(query: str = "") -> RecordingStart:
     return RecordingStart(int(time.time() * 1000), f"{user}@{socket.gethostname()} {_program()}".strip(), query)
 
 
-def check_audible(log: ArchiveLog, channel: str) -> None:
+def check_audible(log: RecordableLog, channel: str) -> None:
     """Raise OptionError where the archive's host cannot hear the channel: unicast goes to its own host only."""
     archive = log.address.archives[0]
     parsed = ChannelUri.parse(channel)

@@ -8,18 +8,32 @@ term begins at a multiple of the term length, always at the beginning of a messa
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
 
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.wire.values import Rows
 
 if TYPE_CHECKING:
-    from aeron_spark.log.inspection import StreamContent, Times
     from aeron_spark.log.source_stream import SourceStream
 
+
+@dataclass(frozen=True, slots=True)
+class StreamContent:
+    """``payload`` is ``raw``, ``framed`` or ``arrow``; ``schema`` that of the first Arrow batch."""
+
+    payload: str
+    schema: pa.Schema | None = None
+
+
+PublishTimes = Callable[[Rows], "pa.Array[Any]"]
+"""Returns the time at which each row was published, in ns since 1970 (UTC)."""
+
 FRAME_ALIGNMENT: Final = 32  # bytes; Aeron's own, every frame begins at a multiple of it
+
 EMBEDDED: Final = "embedded"  # the archive key of this machine's own node
 
 
@@ -184,7 +198,7 @@ class Log(Boundaries, Protocol):
         """Give what the stream says it holds, or None where it has nothing yet."""
         ...
 
-    def position_at(self, state: RecordingState, time_ns: int, times: Times | None) -> int:
+    def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
         """Give where what was published (through a server: committed) at or after a time begins, or else the end.
 
         ``time_ns`` is ns since the epoch. ``times`` gives the publish times of messages, for a log that has to look at

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.log import columns
-from aeron_spark.log.api import Range, RecordingState
+from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import PlacedGroup, RowDecoder, SmallValues, of_recording, read_range
-from aeron_spark.log.inspection import StreamContent, at_message
+from aeron_spark.log.inspection import at_message
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.query import OpenLog, QueryPlanner
 from aeron_spark.options import ReadOptions

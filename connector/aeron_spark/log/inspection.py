@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
 
 from aeron_spark.errors import OptionError
-from aeron_spark.log.api import Log, Range, RecordingState
+from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import PlacedGroup, of_recording, read_range
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.chunk import Content, decode, is_framed
 from aeron_spark.wire.values import Rows
-
-
-@dataclass(frozen=True, slots=True)
-class StreamContent:
-    """``payload`` is ``raw``, ``framed`` or ``arrow``; ``schema`` that of the first Arrow batch."""
-
-    payload: str
-    schema: pa.Schema | None = None
 
 
 def content_of(log: Log, states: list[RecordingState]) -> StreamContent | None:
@@ -88,10 +80,7 @@ def within(one: Range, state: RecordingState, log: Log, start: int | None, end: 
     return replace(one, start=begin, end=stop, overrun=stop, epoch=state.epoch_at(stop))
 
 
-Times = Callable[[Rows], "pa.Array[Any]"]
-
-
-def position_at(log: Log, state: RecordingState, time_ns: int, times: Times) -> int:
+def position_at(log: Log, state: RecordingState, time_ns: int, times: PublishTimes) -> int:
     """Return where the first message published at or after ``time_ns`` begins; the last one's end where there is none.
 
     ``times`` gives the publish time of each message, ns since the epoch. They are taken to rise within a recording.
@@ -139,7 +128,7 @@ def _terms(state: RecordingState, end: int) -> list[int]:
     return [state.start, *range(first, end, state.term_length)] if end > state.start else []
 
 
-def _first_time(log: Log, state: RecordingState, start: int, end: int, times: Times) -> int | None:
+def _first_time(log: Log, state: RecordingState, start: int, end: int, times: PublishTimes) -> int | None:
     stop = log.boundary(state.key, start, start, end, None).position
     if stop <= start:
         return None
@@ -147,7 +136,7 @@ def _first_time(log: Log, state: RecordingState, start: int, end: int, times: Ti
     return None if rows is None else times(rows)[0].as_py()
 
 
-def _beginnings(log: Log, wanted: Range, times: Times, *, framed: bool) -> Iterator[tuple[int, int | None]]:
+def _beginnings(log: Log, wanted: Range, times: PublishTimes, *, framed: bool) -> Iterator[tuple[int, int | None]]:
     for rows in log.read(wanted):
         found = times(rows)
         for index, (position, time) in enumerate(zip(rows.positions.to_pylist(), found.to_pylist(), strict=True)):

@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 from aeron_spark.errors import OptionError
-from aeron_spark.log.api import Log, Range, RecordingState
+from aeron_spark.log.api import Log, PublishTimes, Range, RecordingState, StreamContent
 from aeron_spark.log.epochs import NoEpochWarning
-from aeron_spark.log.inspection import StreamContent, Times, at_message, framed_times, last_message, within
+from aeron_spark.log.inspection import at_message, framed_times, last_message, within
 from aeron_spark.log.losses import Finding, check_recordings
 from aeron_spark.log.offsets import Offset, advance, begin, finish
 from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_between, resolve
@@ -40,7 +40,7 @@ class QueryPlanner:
         open_log: OpenLog,
         *,
         framed: bool,
-        times: Times | None = None,
+        times: PublishTimes | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.options = options

@@ -19,7 +19,7 @@ from aeron_spark.spark import schema as schemas
 from aeron_spark.spark.task_context import check
 
 if TYPE_CHECKING:
-    from aeron_spark.log.inspection import StreamContent
+    from aeron_spark.log.api import StreamContent
     from aeron_spark.spark.reader import Task
 
 

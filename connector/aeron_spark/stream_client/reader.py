@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, DataLossError, OptionError, RefusedError, SessionLost
 from aeron_spark.log import columns
-from aeron_spark.log.api import Range, RecordingState
+from aeron_spark.log.api import Range, RecordingState, StreamContent
 from aeron_spark.log.decoding import PlacedGroup, RowDecoder, of_recording, read_range
 from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
-from aeron_spark.log.inspection import StreamContent, at_message
+from aeron_spark.log.inspection import at_message
 from aeron_spark.stream_client.admin import time_of
 from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.leases import Leased, ReaderLease

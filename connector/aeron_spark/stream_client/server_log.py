@@ -20,9 +20,8 @@ from aeron_spark.errors import (
     WaitTimeout,
     decode_error,
 )
-from aeron_spark.log.api import Boundary, Range, RecordingState, recording_key, split_key
+from aeron_spark.log.api import Boundary, PublishTimes, Range, RecordingState, StreamContent, recording_key, split_key
 from aeron_spark.log.epochs import Epochs
-from aeron_spark.log.inspection import StreamContent, Times
 from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.wire.transfer import BulkMessageKind, decode
@@ -112,7 +111,7 @@ class ServerLog:
                 return StreamContent(one["content"], schema)
         return None
 
-    def position_at(self, state: RecordingState, time_ns: int, times: Times | None) -> int:
+    def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
         """Return where what was committed at or after a time begins; the server's own index says it."""
         server, partition = split_key(state.key)
         return int(self._asking(server).ask("position_at", self.name, time_ns)[partition])

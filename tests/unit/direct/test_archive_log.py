@@ -9,7 +9,8 @@ import pytest
 
 from aeron_spark.aeron.archive import Archive, ArchiveAddress
 from aeron_spark.direct import archive_log
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.transport.recording_start import without_start
 
 ADDRESS = ArchiveAddress("embedded", "/dev/shm/none", "aeron:ipc")

@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from aeron_spark.errors import DataLossError, OptionError
-from aeron_spark.log.api import Log, RecordingState
-from aeron_spark.log.inspection import StreamContent
+from aeron_spark.log.api import Log, RecordingState, StreamContent
 from aeron_spark.log.query import QueryPlanner
 from aeron_spark.options import ReadOptions
 from tests.unit.log.fake_log import FakeLog
