@@ -16,7 +16,7 @@ from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.rpc import GRACE, STUCK, RpcRunner
 from aeron_spark.connection.spill import content_of
-from aeron_spark.connection.streaming import Streaming
+from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
 from aeron_spark.protocol.connection_machine import (
     NUMBER_BYTES,
@@ -27,6 +27,7 @@ from aeron_spark.protocol.connection_machine import (
     EndConnection,
     LinkExpired,
     PeerClosed,
+    Report,
     ResolvePing,
     SendFrame,
     TakeRequest,
@@ -71,8 +72,8 @@ class Connection:
             self.state_lock, home, lambda target, method: home.permitted(self, target, method), self._send_record,
             self._has_room, self._report, number, lambda: self.label,
         )  # fmt: skip
-        self._streaming = Streaming(
-            self.sender, self.machine.session, home, self._assembling, self._stream_came, self._report
+        self._transfers = TransferRunner(
+            self.sender, self.machine, self.state_lock, home, self._assembling, self._transfer_came, self._report
         )
         types, objects = home.types, self._rpc.references
         self._deliveries = Deliveries(
@@ -158,7 +159,7 @@ class Connection:
                 self.sender.push(RecordKind.MESSAGE, data, time.monotonic() + seconds)
             return
         acknowledged = (lambda: self._deliveries.send(b"", seconds, self.label)) if acknowledge else None
-        self._streaming.send_message(encoded, seconds, acknowledged)
+        self._transfers.send_message(encoded, seconds, acknowledged)
 
     def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
         """Send many messages, many to a frame: the fast way for small ones. Raises as ``send`` does."""
@@ -178,7 +179,7 @@ class Connection:
 
     def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
         """Send a file, read as it goes; the peer's listeners for ReceivedFile get it. Raises as ``send`` does."""
-        self._streaming.send_file(Path(path), name, self._seconds(timeout))
+        self._transfers.send_file(Path(path), name, self._seconds(timeout))
 
     def on_message(self, kind: type, listener: Callable[[Any], object]) -> None:
         """Have ``listener(message)`` called for each message of this class or a subclass; ``object`` for all."""
@@ -316,7 +317,7 @@ class Connection:
         """It is over for good: whoever waits hears ``error``, and what had arrived in parts is removed."""
         self.sender.close(error)
         self._rpc.close(error.what)
-        self._streaming.close()
+        self._transfers.close()
         self._deliveries.fail_all(error)
         with self.state_lock:
             waiters, self._ping_waiters = self._ping_waiters, {}
@@ -336,8 +337,8 @@ class Connection:
             "running": self._rpc.dispatcher.running,
             "objects": len(self._rpc.objects),
             "pings": self.machine.pings,
-            "streams": len(self._streaming.assembly),
-            "stream_bytes": self._streaming.assembly.held_bytes,
+            "streams": len(self._transfers.assembly),
+            "stream_bytes": self._transfers.assembly.held_bytes,
             "buffered_bytes": self.machine.session.buffered_bytes,
             "acknowledgements": len(self._deliveries),
         }
@@ -352,11 +353,13 @@ class Connection:
                 case ConfirmDelivery():
                     self._deliveries.confirmed(effect.number)
                 case TakeTransferRecord(kind=RecordKind.STREAM_FINISHED):
-                    self._deliveries.in_turn(self._streaming.finished(effect.payload))
+                    self._deliveries.in_turn(self._transfers.take_end(effect.payload))
                 case TakeTransferRecord():
-                    self._streaming.arrived(effect.kind, effect.payload)
+                    self._transfers.take_record(effect.kind, effect.payload)
                 case ResolvePing():
                     self._resolve_ping(effect)
+                case Report():
+                    self._report(effect.error)
         except AeronSparkError as error:  # of one record: the others are as good as before
             self._report(error)
 
@@ -400,7 +403,7 @@ class Connection:
     def _report(self, error: BaseException) -> None:
         self.home.report(self, error)
 
-    def _stream_came(self, received: ReceivedTransfer) -> Callable[[], None] | None:
+    def _transfer_came(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
         if kind is None:
             return self._deliveries.stream(received, self.home.settings.spill_folder)
@@ -425,7 +428,7 @@ class Connection:
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
         if len(payload) > self.machine.session.limits.max_record_bytes:
-            self._streaming.send_record(kind, payload, self.home.settings.send_seconds)
+            self._transfers.send_record(kind, payload, self.home.settings.send_seconds)
         elif end is None:
             self.sender.reply(kind, payload)
         else:

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aeron_spark.errors import AeronSparkError, EndedError, RefusedError
+from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, RefusedError
 from aeron_spark.protocol.frames import Buffer, Frame, OutgoingRecord, Record, RecordKind
 from aeron_spark.protocol.liveness import Expiry, KeepAlive, Liveness, Pings, Times
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLimits
+from aeron_spark.protocol.transfers import decode_failed
 
 NUMBER_BYTES: Final = 8  # of a ping, and of a message whose delivery is acknowledged
 UNSEQUENCED_MOST: Final = 4_096  # records that wait to be sent; a peer that sends more pings than that reads no pongs
@@ -60,7 +61,7 @@ class ConfirmDelivery:
 
 @dataclass(frozen=True, slots=True)
 class TakeTransferRecord:
-    """A record of a transfer came."""
+    """A record of a transfer of the peer came."""
 
     kind: int
     payload: memoryview
@@ -82,6 +83,13 @@ class PeerClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """An error for the error listeners: of one record, or of a transfer that is no longer being sent."""
+
+    error: AeronSparkError
+
+
+@dataclass(frozen=True, slots=True)
 class SendFrame:
     """A frame is due, although no caller has pushed anything."""
 
@@ -99,8 +107,8 @@ class EndConnection:
 
 
 Effect = (
-    Deliver | TakeRequest | TakeResponse | ConfirmDelivery | TakeTransferRecord | ResolvePing | PeerClosed | SendFrame
-    | LinkExpired | EndConnection
+    Deliver | TakeRequest | TakeResponse | ConfirmDelivery | TakeTransferRecord | ResolvePing | PeerClosed | Report
+    | SendFrame | LinkExpired | EndConnection
 )  # fmt: skip
 Effects = tuple[Effect, ...]
 
@@ -132,6 +140,8 @@ class ConnectionMachine:
         self._unsequenced: deque[OutgoingRecord] = deque()
         self._deferred: deque[tuple[int, bytes]] = deque()
         self._deferred_bytes = 0  # each with its RECORD_COST
+        self._next_transfer = 1
+        self._transfers: dict[int, str | None] = {}  # that are being sent, with the reason of the peer's refusal
         self._pings = Pings(times.ping_seconds)
         self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, as is the next
         self._expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
@@ -211,6 +221,23 @@ class ConnectionMachine:
         if number is not None:
             self.push_unsequenced(RecordKind.PING, number.to_bytes(NUMBER_BYTES, "big"))
         return number
+
+    def begin_transfer(self) -> int:
+        """Return the number of a transfer that is going to be sent. Call :meth:`end_transfer` in any case."""
+        number = self._next_transfer
+        self._next_transfer += 1
+        self._transfers[number] = None
+        return number
+
+    def check_transfer(self, number: int) -> None:
+        """Raise RefusedError if the peer has refused the transfer."""
+        refusal = self._transfers.get(number)
+        if refusal is not None:
+            raise _refused_transfer(refusal)
+
+    def end_transfer(self, number: int) -> None:
+        """Note that a transfer is sent no longer; a refusal that comes later is reported."""
+        self._transfers.pop(number, None)
 
     def take(self, room: int, now: float) -> list[Buffer] | None:
         """Return the plaintext of the next frame, of at most ``room`` bytes, or None while none is to be sent.
@@ -359,10 +386,10 @@ class ConnectionMachine:
                 return TakeResponse(payload)
             case RecordKind.DELIVERED:
                 return ConfirmDelivery(_number(payload))
-            case (
-                RecordKind.STREAM_START | RecordKind.STREAM_DATA | RecordKind.STREAM_FINISHED | RecordKind.STREAM_FAILED
-            ):
+            case RecordKind.STREAM_START | RecordKind.STREAM_DATA | RecordKind.STREAM_FINISHED:
                 return TakeTransferRecord(kind, payload)
+            case RecordKind.STREAM_FAILED:
+                return self._transfer_failed(payload)
             case RecordKind.PING:
                 self.push_unsequenced(RecordKind.PONG, bytes(payload[:NUMBER_BYTES]))
             case RecordKind.PONG:
@@ -371,6 +398,18 @@ class ConnectionMachine:
                 return None if round_trip is None else ResolvePing(number, round_trip)
             case RecordKind.CLOSE:
                 return PeerClosed(bytes(payload[:1]) == bytes([KEEP_SESSION]))
+        return None
+
+    def _transfer_failed(self, payload: memoryview) -> Effect | None:
+        try:
+            failed = decode_failed(payload)
+        except DataFormatError as error:
+            return Report(error)
+        if not failed.by_receiver:
+            return TakeTransferRecord(RecordKind.STREAM_FAILED, payload)
+        if failed.stream_id not in self._transfers:
+            return Report(_refused_transfer(failed.text))
+        self._transfers[failed.stream_id] = failed.text
         return None
 
     def _push_deferred(self, now: float) -> None:
@@ -388,6 +427,10 @@ class ConnectionMachine:
 
 def _number(payload: memoryview) -> int:
     return int.from_bytes(payload[:NUMBER_BYTES], "big")
+
+
+def _refused_transfer(text: str) -> RefusedError:
+    return RefusedError(f"the peer refused the stream: {text}", remedy="Send less, or in parts")
 
 
 def closed_here() -> EndedError:

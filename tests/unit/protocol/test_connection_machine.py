@@ -18,6 +18,7 @@ from aeron_spark.protocol.connection_machine import (
     LinkExpired,
     PeerClosed,
     Received,
+    Report,
     ResolvePing,
     SendFrame,
     TakeRequest,
@@ -28,6 +29,7 @@ from aeron_spark.protocol.connection_machine import (
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import RECORD_COST, Pushed, SessionLimits
+from aeron_spark.protocol.transfers import encode_failed
 
 LIMITS = SessionLimits(
     buffer_bytes=2_000, buffer_seconds=60.0, retention_seconds=60.0, ack_bytes=1_000, ack_seconds=0.5,
@@ -66,18 +68,10 @@ def test_messages_of_a_frame_come_together_and_need_no_frame_in_return() -> None
 def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_before_it() -> None:
     one, other = machine(), machine()
     for kind in (
-        RecordKind.MESSAGE,
-        RecordKind.CALL,
-        RecordKind.OBJECT,
-        RecordKind.RETURN,
-        RecordKind.STREAM_START,
-        RecordKind.STREAM_DATA,
-        RecordKind.STREAM_FINISHED,
-        RecordKind.STREAM_FAILED,
-        RecordKind.DELIVERED,
-        RecordKind.MESSAGE,
-    ):
-        one.push(kind, bytes(7) + bytes([kind]), 0.0)
+        RecordKind.MESSAGE, RecordKind.CALL, RecordKind.OBJECT, RecordKind.RETURN, RecordKind.STREAM_START, RecordKind.STREAM_DATA, RecordKind.STREAM_FINISHED,
+        RecordKind.STREAM_FAILED, RecordKind.DELIVERED, RecordKind.MESSAGE,
+    ):  # fmt: skip
+        one.push(kind, encode_failed(1, "") if kind == RecordKind.STREAM_FAILED else bytes(7) + bytes([kind]), 0.0)
     kinds = [
         (type(effect), getattr(effect, "kind", getattr(effect, "number", None))) for effect in carry(one, other).effects
     ]
@@ -93,6 +87,34 @@ def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_befor
         (ConfirmDelivery, RecordKind.DELIVERED),
         (Deliver, None),
     ]
+
+
+def test_a_refusal_of_the_peer_ends_a_transfer_that_is_being_sent_and_is_reported_later() -> None:
+    one, other = machine(), machine()
+    first, second = one.begin_transfer(), one.begin_transfer()
+    assert (first, second) == (1, 2)
+    other.push(RecordKind.STREAM_FAILED, encode_failed(first, "too large", by_receiver=True), 0.0)
+    assert carry(other, one).effects == ()
+    one.check_transfer(second)
+    with pytest.raises(RefusedError, match="refused the stream: too large"):
+        one.check_transfer(first)
+    one.end_transfer(first)
+    one.end_transfer(second)
+    one.check_transfer(first)
+    other.push(RecordKind.STREAM_FAILED, encode_failed(second, "too late", by_receiver=True), 0.0)
+    (effect,) = carry(other, one).effects
+    assert isinstance(effect, Report)
+    assert "too late" in effect.error.what
+
+
+def test_a_record_that_cannot_be_read_is_reported_and_the_others_of_its_frame_are_taken() -> None:
+    one, other = machine(), machine()
+    one.push(RecordKind.STREAM_FAILED, b"short", 0.0)
+    one.push(RecordKind.CALL, b"call", 0.0)
+    report, request = carry(one, other).effects
+    assert isinstance(report, Report)
+    assert isinstance(report.error, DataFormatError)
+    assert request == TakeRequest(RecordKind.CALL, memoryview(b"call"))
 
 
 @pytest.mark.parametrize(("payload", "keeps"), [(bytes([KEEP_SESSION]), True), (b"\x00", False), (b"", False)])
