@@ -9,12 +9,13 @@ from contextlib import suppress
 from typing import Final, Literal
 
 from aeron_spark.client.branching import open_bulk_link
+from aeron_spark.client.runner import ClientRunner
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.client.steering import Steering
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError, ConnectError, EndedError
 from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.protocol.client_events import ClientState as MachineState
 from aeron_spark.transport.api import ClientTransport
 from aeron_spark.waiting import result_within
 
@@ -25,7 +26,7 @@ STOPPING: Final = 1.0  # seconds that an interrupted reconnect() waits for the a
 LOOK: Final = 0.002  # seconds between two looks whether a duologue has gone
 
 
-class ClientCore(Steering):
+class ClientCore(ClientRunner):
     """The client over any transport; :func:`aeron_spark.connect` brings Aeron, keys and settings together.
 
     One server, one connection; after a lost session the next one is another :class:`Connection`. ``dial`` opens the
@@ -54,7 +55,7 @@ class ClientCore(Steering):
         Without one it raises why the client has stopped trying, ConnectError while it tries or was never told to, and
         EndedError once it is closed.
         """
-        connection, stopped = self._connection, self._stopped
+        connection, stopped = self._connection, self._machine.stopped
         if connection is not None:
             return connection
         if self._closing_begun:
@@ -76,7 +77,8 @@ class ClientCore(Steering):
             return "closed"
         if connection is not None and connection.connected:
             return "connected"
-        if not self._wanted and not self._reconnects and self._connected.done():
+        idle = self._machine.state is MachineState.IDLE and not self._machine.reconnecting
+        if idle and self._connected.done():
             return "stopped"
         return "connecting" if connection is None else "reconnecting"
 
@@ -85,8 +87,8 @@ class ClientCore(Steering):
         """Why the client has stopped, or why its last attempt to connect failed; None while it is connected."""
         state = self.state
         if state == "stopped":
-            return self._stopped
-        return self._failure if state in ("connecting", "reconnecting") else None
+            return self._machine.stopped
+        return self._machine.failure if state in ("connecting", "reconnecting") else None
 
     @property
     def connected(self) -> bool:
@@ -97,7 +99,7 @@ class ClientCore(Steering):
     @property
     def server_key(self) -> bytes:
         """The key that the server has proved; empty before."""
-        return self._judge.key
+        return self._machine.server_key
 
     def connect(self, timeout: float | None = None) -> Connection:
         """Connect, and return the connection, at once where there is one; ``timeout`` in seconds, 0 until closed.
@@ -131,7 +133,7 @@ class ClientCore(Steering):
         raises the same error, or ConnectError, and ``connect`` tries to resume the session again.
         """
         connection = self._connection
-        self._reconnects = True
+        self._later(self._machine.expect_reconnect)
         try:
             if connection is not None and connection.connected:
                 connection.close(keep_session=True)
@@ -140,11 +142,8 @@ class ClientCore(Steering):
                     time.sleep(LOOK)
             return self._connect(timeout, reconnecting=True)
         except BaseException as error:
-            self._reconnects = False
             self._stop_reconnecting(error)
             raise
-        finally:
-            self._reconnects = False
 
     def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a further duologue of the connection, for bulk, without another handshake; ``timeout`` in seconds.
@@ -167,8 +166,7 @@ class ClientCore(Steering):
             while self._agent.alive and self._connection is connection and time.monotonic() < end:
                 time.sleep(LOOK)
         self._stop()
-        self._reopening.close()
-        self._dialing.close()
+        self._close_transport()
 
     def _stop_reconnecting(self, why: BaseException) -> None:
         """Have the agent stop because of ``why``, and wait for a moment until it has.
@@ -178,12 +176,22 @@ class ClientCore(Steering):
         if isinstance(why, AeronSparkError) or self._closing_begun or not self._agent.alive:
             return
         error = ConnectError(f"reconnect() was interrupted by {type(why).__name__}")
-        stopped = self.on_agent(lambda: self._stop_unless_connected(error))
+
+        def stop() -> None:
+            now = time.monotonic()
+            self._execute(self._machine.stop(error, now), now)
+
+        stopped = self.on_agent(stop)
         with suppress(AeronSparkError):
             result_within(stopped, STOPPING, "the client's event loop to stop reconnecting")
 
     def _connecting(self, by: float | None, *, reconnecting: bool = False) -> Future[Connection]:
         """Have the agent connect; what it will say."""
+
+        def connect() -> None:
+            now = time.monotonic()
+            self._execute(self._machine.connect(by, now, reconnecting=reconnecting), now)
+
         with self._attending:
             if self._closing_begun:
                 raise EndedError("the client is closed", remedy="Make another one")
@@ -191,7 +199,7 @@ class ClientCore(Steering):
             begins = waiting.done()
             if begins:
                 waiting = self._connected = Future()
-                self._jobs.append(lambda: self._want(by, reconnecting=reconnecting))
+                self._jobs.append(connect)
             if not self._agent.alive:
                 self._agent.start()
         self._inbox().wake()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from aeron_spark.connection.loop import REOPEN_SECONDS
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError
+from aeron_spark.protocol.client_attempt import ClientPolicy
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.handshake_payloads import check_tag
 
@@ -34,6 +36,27 @@ class ClientSettings:
     validate: bool = True
     reconnect: bool = True
     psk: bytes | None = field(default=None, repr=False)
+
+    def policy(self, *, is_ipc: bool) -> ClientPolicy:
+        """Return what the client's machine needs of this."""
+        times = self.link.times
+        return ClientPolicy(
+            tag=self.tag,
+            reconnect=self.reconnect,
+            expects_retry=not is_ipc,
+            server_key=self.server_key,
+            trust_first_use=self.trust_first_use,
+            validate=self.validate,
+            first_pause=self.first_pause,
+            longest_pause=self.longest_pause,
+            setup_seconds=times.setup_seconds,
+            expiry_seconds=times.expiry_seconds,
+            close_seconds=self.link.close_seconds,
+            reopen_seconds=REOPEN_SECONDS,
+            timing=self.timing,
+            key_limits=self.link.keys,
+            psk=self.psk,
+        )
 
     def __post_init__(self) -> None:
         check_tag(self.tag)

@@ -37,7 +37,6 @@ def test_row_51_a_client_that_vanishes_is_told_after_the_expiry_and_once(world: 
     server, client = world.pair()
     begun = time.monotonic()
     world.network.lose_driver(client._dialing.inbox)
-    client._wanted = False
     world.network.refusal = "the client is dead"
     wait_for(lambda: "disconnect" in world.heard[server].names)
     assert time.monotonic() - begun >= 0.3
@@ -353,7 +352,7 @@ def test_row_58_the_close_itself_is_never_buffered(world: World) -> None:
     world.network.cut()
     wait_for(lambda: not client.connected)
     connection.close(keep_session=True)
-    wait_for(lambda: not client._wanted)
+    wait_for(lambda: client.state == "stopped")
     world.network.heal()
     client.connect(10)
     client.ping()

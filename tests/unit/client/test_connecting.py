@@ -64,7 +64,7 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: client._attempt)
+    wait_for(lambda: client._machine.waiting)
     client.close()
     waiting.join(PATIENCE)
     assert isinstance(raised[0], UsageError)
@@ -74,7 +74,7 @@ def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
     client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
-    wait_for(lambda: client._attempt)
+    wait_for(lambda: client._machine.waiting)
     world.server()
     waiting.join(20)
     assert client.connected

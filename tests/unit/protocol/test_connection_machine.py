@@ -68,9 +68,17 @@ def test_messages_of_a_frame_come_together_and_need_no_frame_in_return() -> None
 def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_before_it() -> None:
     one, other = machine(), machine()
     for kind in (
-        RecordKind.MESSAGE, RecordKind.CALL, RecordKind.OBJECT, RecordKind.RETURN, RecordKind.STREAM_START, RecordKind.STREAM_DATA, RecordKind.STREAM_FINISHED,
-        RecordKind.STREAM_FAILED, RecordKind.DELIVERED, RecordKind.MESSAGE,
-    ):  # fmt: skip
+        RecordKind.MESSAGE,
+        RecordKind.CALL,
+        RecordKind.OBJECT,
+        RecordKind.RETURN,
+        RecordKind.STREAM_START,
+        RecordKind.STREAM_DATA,
+        RecordKind.STREAM_FINISHED,
+        RecordKind.STREAM_FAILED,
+        RecordKind.DELIVERED,
+        RecordKind.MESSAGE,
+    ):
         one.push(kind, encode_failed(1, "") if kind == RecordKind.STREAM_FAILED else bytes(7) + bytes([kind]), 0.0)
     kinds = [
         (type(effect), getattr(effect, "kind", getattr(effect, "number", None))) for effect in carry(one, other).effects

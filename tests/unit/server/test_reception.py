@@ -292,7 +292,7 @@ def test_row_46_another_key_gets_nothing_of_a_session_whose_ticket_it_stole(worl
     victim.connect(PATIENCE)
     wait_for(lambda: server.connections)
     (there,) = server.connections
-    ticket = victim._ticket
+    ticket = victim._machine.ticket
     victim.connection.close(keep_session=True)
     wait_for(lambda: not there.connected)
     there.send("for the victim alone")
@@ -300,7 +300,7 @@ def test_row_46_another_key_gets_nothing_of_a_session_whose_ticket_it_stole(worl
     got: list[object] = []
     thief.on_message(object, got.append)
     thief.connect(PATIENCE)
-    thief._ticket = ticket
+    thief._machine._steps.ticket = ticket
     thief.reconnect(PATIENCE)
     thief.ping()
     assert not got
@@ -317,7 +317,6 @@ def test_row_77_one_dead_client_is_no_matter_of_the_others(world: World) -> None
     dead.connect(PATIENCE)
     living.connect(PATIENCE)
     world.network.lose_driver(dead._dialing.inbox)
-    dead._wanted = False
     world.network.refusal = "dead"
     wait_for(lambda: world.heard[server].count("disconnect") == 1)
     world.network.refusal = ""
