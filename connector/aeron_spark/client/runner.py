@@ -14,6 +14,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint import Runtime
 from aeron_spark.connection.home import PeerInfo
 from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.listeners import LOG
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -131,7 +132,12 @@ class ClientRunner(Runtime):
     def _execute(self, effects: Effects, now: float) -> None:
         pending = deque(effects)
         while pending:
-            answer = self._perform(pending.popleft(), now)
+            effect, answer = pending.popleft(), None
+            try:
+                answer = self._perform(effect, now)
+            except Exception as error:  # of one effect: what the others close and report must not be left undone
+                LOG.exception("client of %s: %s failed", self._server, type(effect).__name__)
+                self._agent.failed = error
             if answer is not None:
                 pending.extend(self._machine.handle(answer, now))
 
