@@ -49,7 +49,7 @@ def run(stage: Stage) -> Iterator[Figure]:
 def first_rows(options: dict[str, str], ranges: list[dict[str, Any]], later: int) -> list[float]:
     """Return the seconds from the call to the first batch: of a first task, then of ``later`` ones."""
     task = task_of(options)
-    share = RangePartition(tuple(Range(**one) for one in ranges), task.options.way)
+    share = RangePartition(tuple(Range(**one) for one in ranges), task.options.route)
     found = []
     for _ in range(1 + later):
         begun = time.perf_counter()

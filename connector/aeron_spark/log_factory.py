@@ -36,4 +36,4 @@ def open_log(
 
 def log_of(options: ReadOptions, framed: bool) -> Log:
     """Return the log that a reader's options lead to, for whoever plans."""
-    return open_log(options.way, framed=framed, idle_timeout=options.idle_timeout_s)
+    return open_log(options.route, framed=framed, idle_timeout=options.idle_timeout)

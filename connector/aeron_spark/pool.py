@@ -170,10 +170,10 @@ class ConnectionPool:
             options["identity"] = way.identity
         if way.aeron_dir is not None:
             options["aeronDir"] = way.aeron_dir
-        key = (address, tuple(sorted(options.items())), way.connect_timeout_s, partition)
+        key = (address, tuple(sorted(options.items())), way.connect_timeout, partition)
         found = self._entries.get(key)
         if found is None:
-            found = self._entries[key] = PoolEntry(self, key, name, address, options, way.connect_timeout_s)
+            found = self._entries[key] = PoolEntry(self, key, name, address, options, way.connect_timeout)
         return found
 
     def _close_idle(self, entries: list[PoolEntry], since: float) -> None:

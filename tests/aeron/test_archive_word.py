@@ -128,7 +128,7 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
 
 def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
     options = written(stream, ack="archive", **IMPATIENT)
-    task = PublishingTask(options, direct_route(options.way), "raw", "test", this_host())
+    task = PublishingTask(options, direct_route(options.route), "raw", "test", this_host())
     with ExitStack() as stopping:
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import OptionReader
-from aeron_spark.options.row import Where
-from aeron_spark.options.table import rows
-from aeron_spark.options.ways import route_of
+from aeron_spark.options.declaration import Where, options_named
+from aeron_spark.options.reader import OptionReader
+from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
 
@@ -267,8 +266,8 @@ def test_the_remedy_for_a_server_key_prints_the_key_that_the_server_shows(
     """Finding U8: the remedy named a command that prints a client's key, and no command printed the server's."""
     given = OptionReader({"server": address, "stream": "flights"}, Where.READ_STREAM)
     with pytest.raises(OptionError) as missing:
-        route_of(given, reading=True)
-    (meaning,) = [row.meaning for row in rows("serverKey") if Where.READ_STREAM in row.where]
+        route_of(given)
+    (meaning,) = [one.meaning for one in options_named("serverKey") if Where.READ_STREAM in one.where]
     with serving(tmp_path / "server", shared, address) as server:
         server.wait("listening")
         assert run("keys", "new", **server.home).code == 0  # this user is a client, too, with another key

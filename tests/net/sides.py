@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from aeron_spark.client.opening import Client
-from aeron_spark.client.options import client_options
+from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
+from aeron_spark.options import ClientOptions
 from aeron_spark.server.program import Server
 
 CROWD: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_address": 0, "handshakes_per_second": 0}
@@ -23,5 +24,5 @@ def server(options: dict[str, Any]) -> Server:
 def client(options: dict[str, Any], tag: str) -> Client:
     """A client with a key that nobody has had before."""
     more = options.get("more", {})
-    given = client_options(options["address"], {"aeron_dir": options["dir"], "tag": tag, **more})
-    return Client(given.place, MemoryPeerStore(), given.settings, given, Connection)
+    given = ClientOptions.parse(options["address"], {"aeron_dir": options["dir"], "tag": tag, **more})
+    return Client(given.place, MemoryPeerStore(), ClientSettings.of(given), given, Connection)

@@ -90,7 +90,7 @@ def test_threads_at_once_wait_for_a_place_too(node: NodeHandle, tmp_path: Path) 
     with serving(node, tmp_path, ipc=False, max_connections=4, streams_dir=str(tmp_path / "streams")) as few:
         stream = few.stream()
         options = ReadOptions.parse(few.options(stream, handshake="partition"), streaming=False)
-        way = cast(ServerRoute, options.way)
+        way = cast("ServerRoute", options.route)
         most = [0]
         lock = threading.Lock()
 
@@ -146,9 +146,8 @@ def test_spark_comes_with_a_key_and_shows_what_it_may_not(spark: SparkSession, s
 
 def test_a_connection_that_ended_is_made_anew(served: Served) -> None:
     stream = served.stream()
-    way = cast(
-        "ServerRoute", ReadOptions.parse(served.options(stream, identity=served.key("again")), streaming=False).way
-    )
+    options = ReadOptions.parse(served.options(stream, identity=served.key("again")), streaming=False)
+    way = cast("ServerRoute", options.route)
     for turn in (1, 2):
         with POOL.borrow(way) as hosts:
             assert len(log_factory.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1

@@ -16,7 +16,6 @@ import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.options import ServerRoute
-from aeron_spark.options.ways import ServerAt
 from aeron_spark.pool import IDLE_SECONDS, POOL, SHORTEST_SECONDS, THREAD, TURN_SECONDS, ConnectionPool
 from tests.unit.connection.ends import wait_for
 from tests.unit.test_error_codes import ADVICE
@@ -82,9 +81,9 @@ class World:
         return sum(not client.closed for client in self.clients)
 
 
-def way(handshake: str = "worker", *addresses: str) -> ServerRoute:
-    servers = tuple(ServerAt(address, address, "key") for address in addresses or ("host:1",))
-    return ServerRoute(servers=servers, stream="flights", identity=None, handshake=handshake)
+def way(handshake: Any = "worker", *addresses: str) -> ServerRoute:
+    servers = tuple((address, address) for address in addresses or ("host:1",))
+    return ServerRoute(server=servers, server_key=(bytes(32),), stream="flights", handshake=handshake)
 
 
 def use(world: World, route: ServerRoute, partition: int | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.options import document
+from aeron_spark.options.declaration import markdown
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -59,5 +59,5 @@ def test_the_first_example_waits_for_its_query() -> None:
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
     """Finding U6: ``timestamp`` is NULL for raw streams without publish times, and nothing said so."""
-    for text in (README, document.markdown()):
+    for text in (README, markdown()):
         assert re.search(r"`timestamp` .*NULL", text)

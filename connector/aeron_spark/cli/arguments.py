@@ -11,28 +11,23 @@ import click
 from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
 from aeron_spark.cli.output import aeron_dir_option
 from aeron_spark.errors import OptionError
-from aeron_spark.options.row import Where
-from aeron_spark.options.table import TABLE
+from aeron_spark.options import ClientOptions, ServerOptions
+from aeron_spark.options.endpoint_options import flags_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def flag_of(name: str) -> str:
-    """``maxConnections`` -> ``--max-connections``."""
-    return "--" + re.sub(r"(?=[A-Z])", "-", name).lower()
-
-
-def table_options(where: Where) -> Callable[[_F], _F]:
+def table_options(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_F], _F]:
     """Add a flag for each option of the table that may be given there; the texts arrive under their own names."""
 
     def add(command: _F) -> _F:
-        for row in reversed([row for row in TABLE if where in row.where]):
-            default = row.shown_default or row.default_in(where)
-            text = re.sub(r"`([^`]*)`", r"\1", row.meaning)
+        for option in reversed(flags_of(endpoint)):
+            default = option.shown_default or option.default
+            text = re.sub(r"`([^`]*)`", r"\1", option.meaning)
             command = click.option(
-                flag_of(row.name),
-                row.name,
-                metavar="|".join(row.choices) if row.choices else row.kind.name.replace("_", "-"),
+                option.flag,
+                option.name,
+                metavar="|".join(option.type.choices) or option.type.metavar,
                 help=f"{text}  [default: {re.sub('`', '', default)}]" if default is not None else text,
             )(command)
         return command
@@ -58,7 +53,7 @@ def client_given(address: str | None, given: dict[str, Any]) -> tuple[str, dict[
 
     Nothing is started before they are right.
     """
-    from aeron_spark.client.options import client_options
+    from aeron_spark.client.settings import ClientSettings
 
     server, more = given.pop("server"), given.pop("more")
     if address is not None and server is not None:
@@ -67,7 +62,7 @@ def client_given(address: str | None, given: dict[str, Any]) -> tuple[str, dict[
     if not found:
         raise OptionError("no server is named", remedy="Give its address, such as --server feeds.example:20121.")
     options = connector_options(more, **given)
-    client_options(found, options)
+    ClientSettings.of(ClientOptions.parse(found, options))
     return found, dict(options)
 
 
@@ -210,13 +205,15 @@ def stream_named(name: str) -> str:
 
 def check_client(given: Mapping[str, str]) -> None:
     """Raise OptionError for a wrong option of a connection, before anything is started."""
-    from aeron_spark.client.options import client_options
+    from aeron_spark.client.settings import ClientSettings
+    from aeron_spark.options import ClientOptions
 
     if "stream" not in given:
-        client_options(*client_arguments(given))
+        ClientSettings.of(ClientOptions.parse(*client_arguments(given)))
         return
     address, _, rest = stream_arguments(given)
-    client_options(address, {name: text for name, text in rest.items() if name not in OF_STREAMS})
+    options = {name: text for name, text in rest.items() if name not in OF_STREAMS}
+    ClientSettings.of(ClientOptions.parse(address, options))
 
 
 def needs_server(**given: object) -> None:

@@ -17,11 +17,10 @@ from aeron_spark.cli.arguments import INTERRUPTED, client_command, client_given,
 from aeron_spark.cli.main import FAILED, NearestNames
 from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import stopping
-from aeron_spark.options.row import Where
+from aeron_spark.options import ClientOptions
 
 if TYPE_CHECKING:
     from aeron_spark.client.load import LoadReport, Spread
-    from aeron_spark.client.options import ClientOptions
     from aeron_spark.protocol.access import PeerStore
 
 
@@ -44,7 +43,7 @@ def bench() -> None:
 @click.option(
     "--at-once", type=click.IntRange(min=1), default=8, show_default=True, help="How many connect at the same time."
 )
-@table_options(Where.CLIENT)
+@table_options(ClientOptions)
 @json_option
 @click.pass_context
 def load(
@@ -58,11 +57,10 @@ def load(
     """
     from aeron_spark.client.load import LoadPlan, run_load
     from aeron_spark.client.opening import Client
-    from aeron_spark.client.options import client_options
 
     plan = LoadPlan(clients, messages, size, hold, at_once)
     server, options = client_given(address, given)
-    checked = client_options(server, options)
+    checked = ClientOptions.parse(server, options)
     with stopping() as stopped, _bars() as advance:
         stopped.begin()
         report = run_load(lambda number: Client.to(server, store=_store(checked), **options), plan, stopped, advance)

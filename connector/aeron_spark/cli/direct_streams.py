@@ -150,12 +150,12 @@ def _found(way: dict[str, Any]) -> Iterator[_FoundStreams]:
     )
     options = ReadOptions.parse(NO_STREAM | given, streaming=False)
     with interruption(), spoken_warnings(), operation():
-        way_there = direct_route(options.way)
+        way_there = direct_route(options.route)
         archives = archives_of(way_there).archives
         found = catalog.catalogued_streams(
             archives, given.get("channel"), way_there.stream_id if "streamId" in given else None
         )
-        yield _FoundStreams(found, options.idle_timeout_s)
+        yield _FoundStreams(found, options.idle_timeout)
 
 
 @contextmanager

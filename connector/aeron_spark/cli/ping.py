@@ -12,7 +12,7 @@ import click
 from aeron_spark.cli.arguments import INTERRUPTED, client_command, client_given, table_options
 from aeron_spark.cli.output import json_option, print_json
 from aeron_spark.cli.signals import operation, stopping
-from aeron_spark.options.row import Where
+from aeron_spark.options import ClientOptions
 
 
 @click.command()
@@ -21,7 +21,7 @@ from aeron_spark.options.row import Where
 @click.option(
     "--interval", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="SECONDS", help="Between two."
 )
-@table_options(Where.CLIENT)
+@table_options(ClientOptions)
 @json_option
 @click.pass_context
 def ping(ctx: click.Context, /, address: str | None, count: int, interval: float, as_json: bool, **given: Any) -> None:

@@ -141,7 +141,7 @@ def _archives(way: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddress, ...],
         aeronDir=way["aeron_dir"],
     )
     no_stream = {"channel": "aeron:ipc", "streamId": "0"}  # options name a stream; its archives do not depend on it
-    parsed = direct_route(ReadOptions.parse(no_stream | given, streaming=False).way)
+    parsed = direct_route(ReadOptions.parse(no_stream | given, streaming=False).route)
     with interruption(), spoken_warnings(), operation():
         from aeron_spark.direct.archives import archives_of
 

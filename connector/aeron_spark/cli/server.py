@@ -13,7 +13,8 @@ from aeron_spark.cli.arguments import given_options, refuse_twice, table_options
 from aeron_spark.cli.output import iso, json_option, print_json
 from aeron_spark.cli.signals import stopping
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
-from aeron_spark.options.row import Where
+from aeron_spark.options import ServerOptions
+from aeron_spark.options.reader import read_toml
 
 POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
 
@@ -21,7 +22,7 @@ POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
 @click.command()
 @click.argument("address", metavar="[HOST:PORT]", required=False)
 @click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="A TOML file of these options.")
-@table_options(Where.SERVER)
+@table_options(ServerOptions)
 @json_option
 @click.pass_context
 def server(
@@ -64,10 +65,8 @@ def server(
 
 def _configuration(path: Path) -> dict[str, Any]:
     """Read a file of options. Raises OptionError for one that cannot be read or is not right: both are exit code 2."""
-    from aeron_spark.server.configuration import read_configuration
-
     try:
-        return read_configuration(path)
+        return read_toml(path)
     except (SetupError, DataFormatError) as error:
         raise OptionError(error.what, remedy=error.remedy) from None
 

@@ -12,7 +12,6 @@ from aeron_spark import node
 from aeron_spark.aeron.client import ClientLease, lease_client
 from aeron_spark.aeron.driver_server import ports_of_server
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.client.options import ClientOptions, client_options
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.client.streaming import StreamingClient
 from aeron_spark.connection.connection import Connection
@@ -20,6 +19,7 @@ from aeron_spark.errors import ConnectError
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.known_servers import ipc_server, network_server
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.transport.api import ServerAddress
 
@@ -71,10 +71,11 @@ class Client(StreamingClient):
         by: float | None = None,
     ) -> Client:  # fmt: skip
         """Make a client; ``by``: when the media driver must be there, by the monotonic clock."""
-        given = client_options(address, options)
+        given = ClientOptions.parse(address, options)
+        settings = ClientSettings.of(given)
         peers = store or _store(given)
         with node.ensure(given.aeron_dir, timeout=_seconds_to_start(by)) as held:
-            return cls(_place(given, held.aeron_dir), peers, given.settings, given, connection_class, by=by)
+            return cls(_place(given, held.aeron_dir), peers, settings, given, connection_class, by=by)
 
     def close(self) -> None:
         """Send what was sent, tell the server, and end; the media driver stops when nobody uses it any more."""
@@ -101,7 +102,7 @@ class Client(StreamingClient):
             lease.client,
             self._at,
             channel_settings=link.channel_settings,
-            ports=self._options.ports,
+            ports=self._options.bind,
             idle=self._options.idle,
             max_message=link.channel_settings.for_bulk_link(is_ipc=self._at.media == "ipc").max_message,
         )

@@ -1,20 +1,18 @@
-"""What a client can be told."""
+"""What a client goes by, made of its options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
 
 from aeron_spark.connection.loop import REOPEN_SECONDS
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError
+from aeron_spark.keys.key_files import read_shared_secret
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.client_attempt import ClientPolicy
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.handshake_payloads import check_tag
-
-CONNECT_SECONDS: Final = 30.0
-FIRST_PAUSE: Final = 0.1  # seconds between the first two attempts; then twice as long each time
-LONGEST_PAUSE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +26,13 @@ class ClientSettings:
     link: LinkSettings = field(default_factory=LinkSettings)
     timing: ClientTiming = field(default_factory=ClientTiming)
     tag: str = ""
-    connect_seconds: float = CONNECT_SECONDS
-    first_pause: float = FIRST_PAUSE
-    longest_pause: float = LONGEST_PAUSE
+    connect_seconds: float = ClientOptions.connect_timeout
+    first_pause: float = ClientOptions.first_pause
+    longest_pause: float = ClientOptions.longest_pause
     server_key: bytes | None = None
-    trust_first_use: bool = True
-    validate: bool = True
-    reconnect: bool = True
+    trust_first_use: bool = ClientOptions.trust_first_use
+    validate: bool = ClientOptions.validate
+    reconnect: bool = ClientOptions.reconnect
     psk: bytes | None = field(default=None, repr=False)
 
     def policy(self, *, is_ipc: bool) -> ClientPolicy:
@@ -67,3 +65,24 @@ class ClientSettings:
                 f"the pauses between attempts are {self.first_pause} to {self.longest_pause} s",
                 remedy="Make both more than 0, the longest at least the first",
             )
+
+    @classmethod
+    def of(cls, options: ClientOptions) -> ClientSettings:
+        """Make them of a client's options; the file of the shared secret is read.
+
+        Raises OptionError for what contradicts itself, SetupError where that file cannot be used.
+        """
+        secret = options.shared_secret_file
+        return cls(
+            link=LinkSettings.of(options),
+            timing=ClientTiming(hello_ack=options.step_timeout, done_ack=options.step_timeout),
+            tag=options.tag or "",
+            connect_seconds=options.connect_timeout,
+            first_pause=options.first_pause,
+            longest_pause=options.longest_pause,
+            server_key=options.server_key,
+            trust_first_use=options.trust_first_use,
+            validate=options.validate,
+            reconnect=options.reconnect,
+            psk=None if secret is None else read_shared_secret(Path(secret).expanduser()),
+        )

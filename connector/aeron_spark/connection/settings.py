@@ -1,4 +1,4 @@
-"""What both ends of a connection can be told; each has a default and a unit."""
+"""What both ends of a connection go by, made of their options."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.errors import OptionError
+from aeron_spark.options import EndpointOptions
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES, KeyLimits
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.rpc_calls import MAX_IN_FLIGHT
-from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING, MAX_RUNNING_BYTES
-from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
+from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING_BYTES
 from aeron_spark.protocol.session import SessionLimits
-from aeron_spark.protocol.transfers import MAX_HELD_BYTES, MAX_OPEN, MAX_SPILLED_BYTES, MEMORY_LIMIT
 from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ChannelSettings
 
 RECORD_BYTES: Final = 96 * 1024  # of one record: a chunk of a stream, or a message of 64 KiB with its type
-QUEUE_BYTES: Final = 4 * 1024 * 1024  # received and not yet taken by listeners, before the sender is held up
-SEND_SECONDS: Final = 30.0  # as Spark's sinks wait for room (``offerTimeout``)
-TAMPERED_MOST: Final = 5  # within the time below; each costs a resume
-TAMPERED_SECONDS: Final = 60.0
-CLOSE_SECONDS: Final = 2.0  # for what was sent to go out before a connection ends
-WORKERS: Final = 64  # threads for remote calls of all connections; they are made when needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +31,20 @@ class LinkSettings:
     session: SessionLimits = field(default_factory=lambda: SessionLimits(max_record_bytes=RECORD_BYTES))
     keys: KeyLimits = field(default_factory=KeyLimits)
     channel_settings: ChannelSettings = field(default_factory=ChannelSettings)
-    send_seconds: float = SEND_SECONDS
-    close_seconds: float = CLOSE_SECONDS
-    queue_bytes: int = QUEUE_BYTES
-    tampered_most: int = TAMPERED_MOST
-    tampered_seconds: float = TAMPERED_SECONDS
-    workers: int = WORKERS
-    max_calls: int = MAX_IN_FLIGHT
-    max_running: int = MAX_RUNNING
+    send_seconds: float = EndpointOptions.send_timeout
+    close_seconds: float = EndpointOptions.close_timeout
+    queue_bytes: int = EndpointOptions.queue_bytes
+    tampered_most: int = EndpointOptions.max_tampered
+    tampered_seconds: float = EndpointOptions.tampered_time
+    workers: int = EndpointOptions.workers
+    max_calls: int = EndpointOptions.max_calls
+    max_running: int = EndpointOptions.max_running
     max_running_bytes: int = MAX_RUNNING_BYTES  # of the calls that run, before acknowledgements to the caller pause
-    max_objects: int = MAX_OBJECTS
-    max_streams: int = MAX_OPEN
-    stream_memory_bytes: int = MEMORY_LIMIT
-    stream_held_bytes: int = MAX_HELD_BYTES
-    stream_spilled_bytes: int = MAX_SPILLED_BYTES
+    max_objects: int = EndpointOptions.max_objects
+    max_streams: int = EndpointOptions.max_streams
+    stream_memory_bytes: int = EndpointOptions.stream_memory
+    stream_held_bytes: int = EndpointOptions.stream_memory_total
+    stream_spilled_bytes: int = EndpointOptions.stream_disk_total
     spill_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
     def __post_init__(self) -> None:
@@ -78,3 +70,40 @@ class LinkSettings:
                 f"messages wait {waiting:g} s for a connection, but their session is kept for {kept:g} s only",
                 remedy="Lower bufferTime (buffer_seconds), or raise sessionTimeout (retention_seconds)",
             )
+
+    @classmethod
+    def of(cls, options: EndpointOptions) -> LinkSettings:
+        """Make them of the options of a client or a server. Raises OptionError for what contradicts itself."""
+        kept, spill = options.session_timeout, options.spill_dir
+        return cls(
+            times=Times(
+                expiry_seconds=options.expiry,
+                setup_seconds=options.setup_timeout,
+                linger_seconds=options.linger,
+                keep_alive_seconds=options.keep_alive,
+                ping_seconds=options.ping_timeout,
+                retention_seconds=kept,
+            ),
+            session=SessionLimits(
+                buffer_bytes=options.buffer_bytes,
+                buffer_seconds=kept if options.buffer_time is None else options.buffer_time,
+                retention_seconds=kept,
+                max_record_bytes=RECORD_BYTES,
+                buffering=options.buffering,
+            ),
+            channel_settings=ChannelSettings(options.term_length, options.mtu, options.reliable, options.max_message),
+            send_seconds=options.send_timeout,
+            close_seconds=options.close_timeout,
+            queue_bytes=options.queue_bytes,
+            tampered_most=options.max_tampered,
+            tampered_seconds=options.tampered_time,
+            workers=options.workers,
+            max_calls=options.max_calls,
+            max_running=options.max_running,
+            max_objects=options.max_objects,
+            max_streams=options.max_streams,
+            stream_memory_bytes=options.stream_memory,
+            stream_held_bytes=options.stream_memory_total,
+            stream_spilled_bytes=options.stream_disk_total,
+            spill_folder=Path(tempfile.gettempdir() if spill is None else spill).expanduser(),
+        )

@@ -41,7 +41,7 @@ class DirectAppender:
         self.source = source
         self.rows = 0
         self._clock = clock
-        self.way = direct_route(options.way)
+        self.way = direct_route(options.route)
         self._reach = archives_of(self.way)
         self._publishers: dict[tuple[str, int], Publisher] = {}
         self._encoding: BatchEncoder | None = None
@@ -147,8 +147,8 @@ class DirectAppender:
                 channel,
                 stream_id,
                 acknowledging_archive(options, self._reach, channel, stream_id, self.source.writer),
-                options.offer_timeout_s,
-                way.connect_timeout_s,
+                options.offer_timeout,
+                way.connect_timeout,
                 options.when_unconnected == "drop",
             )
             publisher = self._publishers[channel, stream_id] = Publisher(address, self._connected)

@@ -36,8 +36,8 @@ def archives_of(way: DirectRoute) -> ArchiveConnections:
     """Find, or start, the driver and archives of ``way`` for this process, and hold them while the process lives."""
     handle = hold_node(way.aeron_dir)
     archives = tuple(
-        embedded(handle, way.connect_timeout_s) if archive == EMBEDDED else _remote(archive, way, handle.aeron_dir)
-        for archive in way.archives
+        embedded(handle, way.connect_timeout) if archive == EMBEDDED else _remote(archive, way, handle.aeron_dir)
+        for archive in way.archive
     )
     channel = ChannelUri.parse(way.channel)
     refuse_archive_streams(
@@ -70,7 +70,7 @@ def _remote(uri: str, way: DirectRoute, aeron_dir: str) -> ArchiveAddress:
             control_channel=str(channel.without("stream-id", "alias")),
             control_stream_id=stream_id,
             credentials_file=way.credentials_file or "",
-            timeout=way.connect_timeout_s,
+            timeout=way.connect_timeout,
         )
     endpoint = channel.get("endpoint") or channel.get("control") or ""
     return ArchiveAddress(
@@ -82,7 +82,7 @@ def _remote(uri: str, way: DirectRoute, aeron_dir: str) -> ArchiveAddress:
         replay_channel=_own(way.replay_channel, endpoint),
         local=False,
         credentials_file=way.credentials_file or "",
-        timeout=way.connect_timeout_s,
+        timeout=way.connect_timeout,
     )
 
 

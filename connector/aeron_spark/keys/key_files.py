@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.errors import SetupError, WaitTimeout
+from aeron_spark.errors import OptionError, SetupError, WaitTimeout
+from aeron_spark.protocol.noise import psk_of
 
 LARGEST: Final = 4 << 20  # bytes: tens of thousands of keys
 LOCK_TIMEOUT: Final = 10.0  # seconds; a writer holds the lock for milliseconds
@@ -37,6 +38,20 @@ def read_secret(path: Path) -> bytes | None:
             raise SetupError(f"{path} is a symbolic link", remedy="Name the file itself.") from None
         raise _unusable(path, error) from None
     return _read(fd, path, OTHERS, "can be read or changed")
+
+
+def read_shared_secret(path: Path) -> bytes:
+    """Return the pre-shared key that the secret in this file stands for; a line break at its end does not count.
+
+    Raises SetupError where there is no such file, or others can read it, OptionError for a secret that is too short.
+    """
+    secret = read_secret(path)
+    if secret is None:
+        raise SetupError(f"there is no shared secret in {path}", remedy="For example: openssl rand -base64 32 > FILE")
+    try:
+        return psk_of(secret.removesuffix(b"\n").removesuffix(b"\r"))
+    except OptionError as error:
+        raise OptionError(f"option 'sharedSecretFile': {error.what}", remedy=error.remedy) from None
 
 
 def read_public(path: Path) -> bytes | None:

@@ -37,7 +37,7 @@ class Follower:
         self._open_log = open_log
         self._idle = idle
         self._stream = QueryPlanner(options, open_log, framed=options.payload in ("framed", "arrow"))
-        self._payload = options.payload
+        self._payload: str = options.payload
         self._kept: tuple[tuple[pa.Schema, str], RowDecoder] | None = None
         self.content: StreamContent | None = None
 

@@ -204,7 +204,7 @@ class QueryPlanner:
         log = self.log
         log.check_recorded(states)
         starts = self._starting(states)
-        ends = self._resolve(self.options.ending, states, "endingOffsets")
+        ends = self._resolve(self.options.ending_offsets, states, "endingOffsets")
         ranges = []
         for state in states:
             if sessions is not None and state.session_id not in sessions:
@@ -226,8 +226,8 @@ class QueryPlanner:
     def _starting(self, states: list[RecordingState]) -> dict[str, int]:
         moment = self.options.starting_timestamp
         if moment is None:
-            return self._resolve(self.options.starting, states, "startingOffsets")
-        if not states and self._times is None and isinstance(self.options.way, DirectRoute):
+            return self._resolve(self.options.starting_offsets, states, "startingOffsets")
+        if not states and self._times is None and isinstance(self.options.route, DirectRoute):
             raise OptionError(
                 "option 'startingTimestamp' needs 'timestampFrom' for a stream that has nothing recorded yet",
                 remedy="Say where the publish times are: 'reserved-ns', 'reserved-ms' or a byte offset.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from aeron_spark.options.document import markdown
+from aeron_spark.options.declaration import markdown
 
 if __name__ == "__main__":
     sys.stdout.write(markdown())

@@ -1,22 +1,31 @@
-"""The texts an option may have, turned into values. Each parser raises ``ValueError`` saying what it expects."""
+"""What the text of an option can be: the parser of each type, and the types as annotations of fields.
+
+A parser raises ``ValueError`` that says what it expects, or OptionError where there is more to say.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from aeron_spark.errors import DataFormatError, OptionError
+from aeron_spark.protocol.access import Network, Rule
+from aeron_spark.protocol.keypair import PREFIX, parse_public
+from aeron_spark.transport.addresses import HostPort
+from aeron_spark.transport.channel import ChannelUri
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
+from aeron_spark.transport.endpoint_channels import ClientPorts, Ports, client_ports, port_pair, server_address
 
 NANOS: Final = 1_000_000_000  # nanoseconds in a second
 INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
-RESERVED: Final = ("reserved-ns", "reserved-ms")
+ENVIRONMENT: Final = "env:"
 
 _DURATION: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*(ns|us|ms|s|min|m|h|d)?", re.ASCII)
 _DURATION_UNITS: Final[Mapping[str, int]] = {
@@ -40,9 +49,15 @@ _MOMENT: Final = re.compile(
     r"\s*([Zz]|[+-]\d{2}(?::?\d{2})?)?",  # zone
     re.ASCII,
 )
+_NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+# 32 bytes as hex, or as base64 of either alphabet; a path that looks so can begin with "./"
+_KEY: Final = re.compile(r"[0-9A-Fa-f]{64}|[A-Za-z0-9+/_-]{43}=|[A-Za-z0-9+_-]{43}|[A-Za-z0-9+][A-Za-z0-9+/]{42}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SPAN: Final = re.compile(r"(\d{1,10})\s*-\s*(\d{1,10})", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 Edge = Literal["earliest", "latest"]
+ServerNames = tuple[tuple[str, str], ...]  # of each server host:port, and the address with its control port, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +275,202 @@ def _position(name: str, value: object) -> int | Edge:
 def _shown(value: object) -> str:
     """Show a value of some JSON in an error."""
     return "an object" if isinstance(value, _Pairs) else str(value)
+
+
+def number(text: str, low: int, high: int) -> float:
+    """Parse a number from ``low`` to ``high``, such as 0.5."""
+    value = float(text) if _NUMBER.fullmatch(text) else -1.0
+    if not low <= value <= high:
+        raise ValueError(f"a number of at least {low}, such as 10 or 0.5")
+    return value
+
+
+def span(text: str, low: int, high: int) -> tuple[int, int]:
+    """Parse ``first-last``, both from ``low`` to ``high`` and included."""
+    match = _SPAN.fullmatch(text)
+    first, last = (int(match[1]), int(match[2])) if match else (-1, -1)
+    if not low <= first <= last <= high:
+        raise ValueError(f"a range such as {low}-{high}, the first not after the last")
+    return first, last
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Parse networks or addresses, separated by commas. Raises OptionError for one that is none."""
+    return tuple(Network.parse(part.strip()) for part in text.split(","))
+
+
+def public_key(text: str) -> bytes:
+    """Parse a public key as ``aeron-spark keys show`` prints it. Raises OptionError for what is none."""
+    try:
+        return parse_public(text)
+    except DataFormatError as error:
+        raise OptionError(error.what, remedy=error.remedy) from None
+
+
+def public_keys(text: str) -> tuple[bytes, ...]:
+    """Parse public keys, separated by commas. Raises OptionError for one that is none."""
+    return tuple(public_key(part.strip()) for part in text.split(","))
+
+
+def servers_file(text: str) -> str | None:
+    """Take the path behind ``@``, of a file that lists servers; None where the servers themselves are given."""
+    if not text.startswith("@"):
+        return None
+    if not text[1:].strip():
+        raise OptionError("there is no path behind '@'", remedy="Give such as @/etc/aeron-spark/servers")
+    return text[1:].strip()
+
+
+def servers(text: str) -> ServerNames:
+    """Parse servers' addresses, separated by commas: for each its name, ``host:port``, and its whole address.
+
+    Raises OptionError for what is no address on a network, and for a server that stands there twice.
+    """
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        place = server_address(part).place
+        if place.media == "ipc":
+            raise OptionError(
+                f"the address {part.strip()!r} names no server to other machines",
+                remedy="Give host:port; a server of this machine is reached over its shared memory all the same",
+            )
+        name = str(HostPort(place.host, place.data_port))
+        if name in found:
+            raise OptionError(f"the server {name} is given twice", remedy="Give it once")
+        found[name] = f"{name}:{place.control_port}"
+    return tuple(found.items())
+
+
+def identity(text: str) -> str:
+    """Take where a key is: a path, a name, or ``env:NAME``. Raises OptionError for what looks like a key itself.
+
+    The error does not repeat the text: options are shown in Spark's UI and logs, and so are errors.
+    """
+    if text.startswith(ENVIRONMENT):
+        if not _VARIABLE.fullmatch(text[len(ENVIRONMENT) :]):
+            raise _a_secret("what follows 'env:' is no name of a variable")
+        return text
+    if text.startswith(PREFIX):
+        raise OptionError("it is a public key", remedy="Name the file of this side's own key, or env:NAME")
+    if _KEY.fullmatch(text) or "\n" in text or "private:" in text or "PRIVATE KEY" in text:
+        raise _a_secret("it looks like a key itself, and Spark shows options in its UI and logs")
+    return text
+
+
+def _a_secret(what: str) -> OptionError:
+    return OptionError(
+        what,
+        remedy="Name the file of the key, send it along with spark.addFile and give its name, or put the key into a "
+        "variable of the driver's and the executors' environment and give env:NAME. A key that stood here is known to "
+        "others: make another with 'aeron-spark keys new'",
+    )
+
+
+def channel(text: str) -> str:
+    """Take an Aeron URI as it is written. Raises OptionError for what is none."""
+    ChannelUri.parse(text)
+    return text
+
+
+def response_channel(text: str) -> str:
+    """Take an Aeron URI, or ``response`` for Aeron's response channels. Raises OptionError for neither."""
+    return "response" if text.lower() == "response" else channel(text)
+
+
+def archive_channels(text: str) -> tuple[str, ...]:
+    """Parse archives' control channels, of which ``embedded`` may be one. Raises OptionError for a wrong channel."""
+    parts = (part.lower() if part.lower() == "embedded" else part for part in archives(text))
+    return tuple(part if part == "embedded" else channel(part) for part in parts)
+
+
+def servers_or_file(text: str) -> ServerNames | str:
+    """Parse ``@`` and the path of a file that lists servers, into the path, or the servers themselves."""
+    return servers_file(text) or servers(text)
+
+
+def size_text(number: int) -> str:
+    """Write bytes in the largest unit that divides them: ``1184``, ``128KiB``."""
+    unit = next((unit for unit in ("t", "g", "m", "k") if number and number % _SIZE_UNITS[unit] == 0), "")
+    return f"{number // _SIZE_UNITS[unit]}{unit and unit.upper() + 'iB'}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Write seconds in the largest unit of which they are a multiple: ``100ms``, ``2min``."""
+    nanos = round(seconds * NANOS)
+    unit = next(unit for unit in ("h", "min", "s", "ms", "us", "ns") if nanos % _DURATION_UNITS[unit] == 0)
+    return f"{nanos // _DURATION_UNITS[unit]}{unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionType:
+    """What an option's text must be.
+
+    ``metavar`` stands for it in ``--help``, ``label`` in docs/options.md. ``parse`` takes the text and the bounds that
+    the option declares. ``write`` returns the text of a default that is declared as a value.
+    """
+
+    metavar: str
+    label: str
+    parse: Callable[[str, int, int], Any]
+    write: Callable[[Any], str] = str
+    choices: tuple[str, ...] = ()
+
+
+def one_of(choices: tuple[str, ...]) -> OptionType:
+    """Return the type of a ``Literal`` of texts."""
+    return OptionType("CHOICE", "one of", lambda text, low, high: choice(text, choices), choices=choices)
+
+
+def _unbounded(parse: Callable[[str], Any]) -> Callable[[str, int, int], Any]:
+    return lambda text, low, high: parse(text)
+
+
+def _in_seconds(parse: Callable[[str], int]) -> Callable[[str, int, int], float]:
+    return lambda text, low, high: parse(text) / NANOS
+
+
+# The types of fields that are annotated with a type of Python's alone.
+TEXT: Final = OptionType("TEXT", "text", _unbounded(str))
+WHOLE: Final = OptionType("WHOLE", "whole number", whole)
+NUMBER: Final = OptionType("NUMBER", "number", number, "{:g}".format)
+FLAG: Final = OptionType("FLAG", "true or false", _unbounded(flag), lambda value: str(value).lower())
+
+SIZE: Final = OptionType("SIZE", "size", size, size_text)
+DURATION: Final = OptionType("DURATION", "duration", _in_seconds(duration_ns), seconds_text)
+DURATION_OR_ZERO: Final = OptionType(
+    "DURATION-OR-ZERO", "duration, or 0", _in_seconds(duration_or_zero_ns), seconds_text
+)
+MOMENT: Final = OptionType("MOMENT", "time", _unbounded(moment))
+SPAN: Final = OptionType("SPAN", "range", span, "{0[0]}-{0[1]}".format)
+PORT_PAIR: Final = OptionType("PORT-PAIR", "ports", _unbounded(port_pair), "{0[0]},{0[1]}".format)
+
+PathText = Annotated[str, OptionType("PATH", "path", _unbounded(str))]
+Bytes = Annotated[int, SIZE]
+Seconds = Annotated[float, DURATION]
+SecondsOrZero = Annotated[float, DURATION_OR_ZERO]
+Nanoseconds = Annotated[int, OptionType("DURATION", "duration", _unbounded(duration_ns))]
+Time = Annotated[Moment, MOMENT]
+NumberRange = Annotated[tuple[int, int], SPAN]
+PortRange = Annotated[tuple[int, int], OptionType("PORT-SPAN", "range of ports", span)]
+PortPair = Annotated[Ports, PORT_PAIR]
+# of Aeron and the log
+Channel = Annotated[str, OptionType("CHANNEL", "Aeron URI", _unbounded(channel))]
+ResponseChannel = Annotated[str, OptionType("RESPONSE", "Aeron URI, or `response`", _unbounded(response_channel))]
+Archives = Annotated[tuple[str, ...], OptionType("ARCHIVES", "Aeron URIs, or `embedded`", _unbounded(archive_channels))]
+StartingOffsets = Annotated[
+    WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: offsets(text, "earliest"))
+]
+EndingOffsets = Annotated[
+    WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: offsets(text, "latest"))
+]
+PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "place", _unbounded(timestamp_from))]
+SessionIds = Annotated[tuple[int, ...], OptionType("SESSIONS", "session ids", _unbounded(sessions))]
+# of secure endpoints
+OwnAddress = Annotated[ClientPorts, OptionType("ADDRESS", "address", _unbounded(client_ports))]
+AddressTexts = Annotated[str, OptionType("ADDRESSES", "addresses", _unbounded(str))]
+Servers = Annotated[ServerNames | str, OptionType("ADDRESSES", "addresses", _unbounded(servers_or_file))]
+Rules = Annotated[tuple[Rule, ...], OptionType("NETWORKS", "networks", _unbounded(networks))]
+PublicKey = Annotated[bytes, OptionType("PUBLIC-KEY", "public key", _unbounded(public_key))]
+PublicKeys = Annotated[tuple[bytes, ...], OptionType("PUBLIC-KEYS", "public keys", _unbounded(public_keys))]
+StreamName = Annotated[str, OptionType("STREAM", "name", _unbounded(stream_name))]
+Identity = Annotated[str, OptionType("IDENTITY", "path, name or `env:NAME`", _unbounded(identity))]

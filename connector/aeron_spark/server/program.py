@@ -19,12 +19,14 @@ from aeron_spark.keys.authorized_keys import read_authorized
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.node.locks import is_held
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.server.keeping import StreamKeeper
 from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
-from aeron_spark.server.options import ServerOptions, server_options
 from aeron_spark.server.server import ServerCore
+from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.streaming import StreamDesk
+from aeron_spark.streams.model import StreamSettings as StreamSettings
 from aeron_spark.streams.store import Streams, holds_streams
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
@@ -57,7 +59,8 @@ class Server(ServerCore):
         connection_class: type[Connection] = Connection,
         **options: Any,
     ) -> None:
-        given = server_options(address, options)
+        given = ServerOptions.parse(address, options)
+        settings = ServerSettings.of(given)
         peers = store or _store(given)
         self._options: ServerOptions = given
         self._locks = ServerLocks()
@@ -71,7 +74,7 @@ class Server(ServerCore):
         try:
             if self._streams_folder is not None:
                 self._locks.take_store(self._streams_folder)  # the node may have begun with another archive meanwhile
-            super().__init__(self._listen_aeron, peers, given.settings, connection_class)
+            super().__init__(self._listen_aeron, peers, settings, connection_class)
             self._stream_desk = StreamDesk(lambda: self.streams, self.bulk_links, self.grant_of)
             self._desks.append(self._stream_desk)
         except BaseException:
@@ -175,13 +178,14 @@ class Server(ServerCore):
                 remedy="Start the server with an aeronDir of its own.",
             )
         lock = self._locks.take_store(folder)
-        return Streams(folder, embedded(self._node), self._options.stream_settings, lock=lock, ending=ending)
+        settings = StreamSettings(stage_limit=self._options.stage_bytes)
+        return Streams(folder, embedded(self._node), settings, lock=lock, ending=ending)
 
     @property
     def _longest_message(self) -> int:
         """Bytes of the longest message that comes from anybody."""
         is_ipc = any(place.media == "ipc" for place in self._options.places)
-        return self._options.settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
+        return self.settings.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
 
     def _listen_aeron(self) -> AeronServerTransport:
         # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.

@@ -1,20 +1,19 @@
-"""What a server can be told."""
+"""What a server goes by, made of its options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from pathlib import Path
+from typing import Literal
 
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError
+from aeron_spark.keys.key_files import read_shared_secret
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Filters
-from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REST
+from aeron_spark.protocol.ids import REST
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
-
-MAX_BULK_LINKS: Final = 256  # of one connection: a Spark worker has one for each partition that it serves
-DECIDERS: Final = 8  # threads that look at keys and filters; a slow function of the user's takes one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +29,48 @@ class ServerSettings:
     timing: ServerTiming = field(default_factory=ServerTiming)
     authorized_only: bool = False
     psk: bytes | None = field(default=None, repr=False)
-    duologue: Literal["response", "mdc"] = "response"
+    duologue: Literal["response", "mdc"] = ServerOptions.duologue
     mdc_ports: tuple[int, int] | None = None
-    session_ids: tuple[int, int] = (FIRST_SESSION_ID, LAST_SESSION_ID)
+    session_ids: tuple[int, int] = ServerOptions.session_id_range
     id_rest_seconds: float = REST
-    max_sessions: int = MAX_SESSIONS
-    max_sessions_per_key: int = MAX_SESSIONS_PER_KEY
-    max_bulk_links: int = MAX_BULK_LINKS
-    deciders: int = DECIDERS
+    max_sessions: int = ServerOptions.max_sessions
+    max_sessions_per_key: int = ServerOptions.max_sessions_per_key
+    max_bulk_links: int = ServerOptions.max_bulk_links
+    deciders: int = ServerOptions.deciders
 
     def __post_init__(self) -> None:
         if self.duologue == "mdc" and self.mdc_ports is None:
             raise OptionError("duologue=mdc needs a range of ports", remedy="Give mdcPorts, such as 20200-20299")
         if self.duologue != "mdc" and self.mdc_ports is not None:
             raise OptionError("mdcPorts is for duologue=mdc only", remedy="Leave it out, or set duologue=mdc")
+
+    @classmethod
+    def of(cls, options: ServerOptions) -> ServerSettings:
+        """Make them of a server's options; the file of the shared secret is read.
+
+        Raises OptionError for what contradicts itself, SetupError where that file cannot be used.
+        """
+        step, ports, secret = options.step_timeout, options.mdc_ports, options.shared_secret_file
+        return cls(
+            link=LinkSettings.of(options),
+            limits=Limits(
+                connections=options.max_connections,
+                connections_per_address=options.max_connections_per_address,
+                pending=options.max_pending,
+                pending_per_address=options.max_pending_per_address,
+                handshakes_per_second=options.handshakes_per_second,
+                handshake_burst=options.handshake_burst,
+                exempt_loopback=options.exempt_loopback,
+            ),
+            filters=Filters(options.allow or (), options.deny or ()),
+            timing=ServerTiming(hello=step / 2, admitting=step / 2, opening=step, done=step, authenticating=step),
+            authorized_only=options.authorized_keys is not None,
+            psk=None if secret is None else read_shared_secret(Path(secret).expanduser()),
+            duologue=options.duologue,
+            mdc_ports=None if ports is None else (ports[0], ports[1] - ports[0] + 1),
+            session_ids=options.session_id_range,
+            max_sessions=options.max_sessions,
+            max_sessions_per_key=options.max_sessions_per_key,
+            deciders=options.deciders,
+            max_bulk_links=options.max_bulk_links,
+        )

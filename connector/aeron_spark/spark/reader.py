@@ -81,7 +81,7 @@ class Task:
         options, schema = self.options, arrow_schema(self.schema)
         with POOL.borrow(way, partition_of_task()) as hosts:
             log = open_log(
-                way, framed=self.framed, idle_timeout=options.idle_timeout_s, read_path=options.read_path, hosts=hosts
+                way, framed=self.framed, idle_timeout=options.idle_timeout, read_path=options.read_path, hosts=hosts
             )
             for wanted in share.ranges:
                 yield from self._range(log, schema, wanted)
@@ -103,7 +103,7 @@ class Task:
 
 def log_here(options: ReadOptions, framed: bool) -> Log:
     """Return the log that planning uses, with the keys of this machine."""
-    return log_of(replace(options, way=resolve_key_files(with_servers(options.way))), framed)
+    return log_of(replace(options, route=resolve_key_files(with_servers(options.route))), framed)
 
 
 class AeronBatchReader(DataSourceReader):
@@ -185,7 +185,7 @@ def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> li
     Each partition of a server's stream has a task of its own, the same in every batch, so that a copy of the stream has
     its rows in the same partitions and order; ``minPartitions`` asks for something else.
     """
-    way = with_servers(task.options.way)
+    way = with_servers(task.options.route)
     if isinstance(way, ServerRoute) and task.options.min_partitions is None:
         return [RangePartition(part, way) for part in partition_by_key(ranges, stream.keys())]
     return [RangePartition(part, way) for part in partition_by_size(ranges, task.options.min_partitions)]

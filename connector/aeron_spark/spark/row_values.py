@@ -73,9 +73,9 @@ def payload_of(options: WriteOptions, schema: StructType) -> str:
     if payload == "auto":
         payload = "raw" if exactly and _wrong_type(schema) is None else "arrow"
     naming = [name for name in NAMING if name in names]
-    if exactly and naming and options.payload != "arrow" and isinstance(options.way, ServerRoute):
+    if exactly and naming and options.payload != "arrow" and isinstance(options.route, ServerRoute):
         raise OptionError(
-            f"the column {naming[0]!r} names a row's own stream of the direct way, and {options.way.label} takes all "
+            f"the column {naming[0]!r} names a row's own stream of the direct way, and {options.route.label} takes all "
             "rows",
             remedy="Leave it out, or write all columns with payload=arrow.",
         )

@@ -34,16 +34,17 @@ class AeronDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns: fixed ones, or those of the stream's own Arrow batches."""
         options = self._read_options()
-        payload, rows = options.payload, None
+        payload: str = options.payload
+        rows = None
         if payload in ("auto", "arrow"):
-            check(options.way)
+            check(options.route)
             content = _content(options)
             if payload == "auto":
                 payload = "raw" if content is None else content.payload
             if payload == "arrow":
                 if content is None or content.schema is None:
                     raise OptionError(
-                        f"the columns of {options.way.label} are not known: "
+                        f"the columns of {options.route.label} are not known: "
                         f"{'nothing is recorded yet' if content is None else f'it holds {content.payload} messages'}",
                         remedy="Give them with .schema(...), or read with payload=raw.",
                     )
@@ -99,7 +100,7 @@ def _task(options: ReadOptions, schema: StructType) -> Task:
     from aeron_spark.direct.archives import this_host
     from aeron_spark.spark.reader import Task
 
-    check(options.way)
+    check(options.route)
     payload = _payload(options, schema) if options.payload == "auto" else options.payload
     schemas.check_given(payload, schema, schemas.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())

@@ -12,7 +12,7 @@ from pyspark import SparkFiles, TaskContext
 
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.log.writing import Source
-from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions, listed
+from aeron_spark.options import ClientOptions, DirectRoute, ServerRoute, WriteOptions, listed
 
 QUERY: Final = "sql.streaming.queryId"
 
@@ -84,13 +84,14 @@ def check(way: DirectRoute | ServerRoute) -> None:
     """Raise what is wrong with the client's options or keys, while the query is being built; nothing is started."""
     if isinstance(way, DirectRoute):
         return
-    from aeron_spark.client.options import client_options
+    from aeron_spark.client.settings import ClientSettings
     from aeron_spark.keys.identity import load_identity
 
     own = resolve_key_files(with_servers(way))
     assert isinstance(own, ServerRoute)
     for server in own.servers:
-        client_options(server.address, dict(own.client) | {"serverKey": server.key})
+        options = ClientOptions.parse(server.address, dict(own.client) | {"serverKey": server.key})
+        ClientSettings.of(options)
     if own.identity is not None:
         load_identity(own.identity)
 

@@ -112,7 +112,7 @@ class AeronStreamWriter(DataSourceStreamArrowWriter):
 
 def write_task(options: WriteOptions, schema: StructType) -> PublishingTask | StagingTask:
     """Check the columns against the payload, and the keys, before anything runs."""
-    payload, way, unique = payload_of(options, schema), with_servers(options.way), str(uuid.uuid4())
+    payload, way, unique = payload_of(options, schema), with_servers(options.route), str(uuid.uuid4())
     check(way)
     if isinstance(way, ServerRoute):
         return StagingTask(options, way, payload, unique)

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 WORKER = """
 import sys
 from aeron_spark.aeron import client as clients
-from aeron_spark.options import Through
-from aeron_spark.options.ways import ServerAt
+from aeron_spark.options import ServerRoute
+from aeron_spark.options.values import public_key
 from aeron_spark.pool import ConnectionPool, _let_go
 from aeron_spark.waiting import wait_for
 from tests.java_threads import java_threads
@@ -26,8 +26,8 @@ from tests.java_threads import java_threads
 address, key, aeron_dir, kept = sys.argv[1:]
 clients.LINGER = 0.2
 pool = ConnectionPool(idle_seconds=0.2, let_go=_let_go)
-way = Through(
-    servers=(ServerAt(address, address, key),), stream="s", identity=None, handshake="worker", aeron_dir=aeron_dir,
+way = ServerRoute(
+    server=((address, address),), server_key=(public_key(key),), stream="s", aeron_dir=aeron_dir,
     client=(("ipc", "never"),),
 )
 before = clients.client_of(aeron_dir) if kept == "kept" else None

@@ -20,29 +20,36 @@ def parse(streaming: bool = True, **options: object) -> ReadOptions:
 def test_the_defaults_of_a_stream() -> None:
     assert parse() == ReadOptions(
         streaming=True,
-        way=DirectRoute("aeron:ipc", 1001),
+        route=DirectRoute("aeron:ipc", 1001),
         payload="auto",
-        starting=WantedOffsets("latest"),
+        starting_offsets=WantedOffsets("latest"),
         starting_timestamp=None,
         timestamp_from=None,
-        ending=WantedOffsets("latest"),
-        bounds=Bounds(),
+        ending_offsets=WantedOffsets("latest"),
+        start_position=None,
+        end_position=None,
+        session_ids=None,
         pushdown=False,
         read_path="auto",
-        limits=Limits(1 << 30, None, None, 15 * MINUTE),
+        max_bytes_per_trigger=1 << 30,
+        max_rows_per_trigger=None,
+        min_bytes_per_trigger=None,
+        max_trigger_delay=15 * MINUTE,
         min_partitions=None,
         fail_on_data_loss=True,
         record="auto",
         include_metadata=False,
-        idle_timeout_s=30.0,
+        idle_timeout=30.0,
     )
+    assert parse().limits == Limits(1 << 30, None, None, 15 * MINUTE)
+    assert parse().bounds == Bounds()
 
 
 def test_a_batch_begins_at_the_beginning_and_has_no_trigger_limits() -> None:
     batch = parse(streaming=False)
-    assert batch.starting == WantedOffsets("earliest")
-    assert batch.ending == WantedOffsets("latest")
-    assert batch.limits == Limits(None, None, None, 15 * MINUTE)
+    assert batch.starting_offsets == WantedOffsets("earliest")
+    assert batch.ending_offsets == WantedOffsets("latest")
+    assert batch.limits == Limits()
 
 
 def test_everything_a_stream_may_be_given() -> None:
@@ -62,7 +69,7 @@ def test_everything_a_stream_may_be_given() -> None:
         idleTimeout="5s",
     )
     assert options.payload == "arrow"
-    assert options.starting == WantedOffsets("earliest", {"7": 4096})
+    assert options.starting_offsets == WantedOffsets("earliest", {"7": 4096})
     assert options.timestamp_from == TimestampFrom("payload", 16)
     assert options.read_path == "replay"
     assert options.limits == Limits(64 << 20, 100_000, 64 << 20, MINUTE)
@@ -70,7 +77,7 @@ def test_everything_a_stream_may_be_given() -> None:
     assert not options.fail_on_data_loss
     assert options.record == "never"
     assert options.include_metadata
-    assert options.idle_timeout_s == 5.0
+    assert options.idle_timeout == 5.0
 
 
 def test_everything_only_a_batch_may_be_given() -> None:
@@ -82,7 +89,7 @@ def test_everything_only_a_batch_may_be_given() -> None:
         sessionIds="17,-4242",
         pushdown="true",
     )
-    assert options.ending == WantedOffsets("latest", {"embedded/7": 8192, "embedded/8": "latest"})
+    assert options.ending_offsets == WantedOffsets("latest", {"embedded/7": 8192, "embedded/8": "latest"})
     assert options.bounds == Bounds(64, 128, (17, -4242))
     assert options.pushdown
 

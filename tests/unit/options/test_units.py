@@ -10,24 +10,22 @@ import pytest
 from aeron_spark.errors import OptionError
 from aeron_spark.node.settings import parse_asked
 from aeron_spark.options import values
-from aeron_spark.options.row import ValueType
-from aeron_spark.options.table import TABLE
+from aeron_spark.options.declaration import Option, all_options
 from aeron_spark.stream_client.admin import Retention, parse_retention
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 AMBIGUOUS = re.compile(r"-?\d+(?:\.\d+)?\s*m")
-SIZES = (ValueType.SIZE,)
-DURATIONS = (ValueType.DURATION, ValueType.DURATION_OR_ZERO, ValueType.MOMENT)
+SIZES = ("SIZE",)
+DURATIONS = ("DURATION", "DURATION-OR-ZERO", "MOMENT")
 
 
 @pytest.mark.parametrize(
-    "option", [one for one in TABLE if one.kind in (*SIZES, *DURATIONS)], ids=lambda one: f"{one.name}"
+    "option", [one for one in all_options() if one.type.metavar in (*SIZES, *DURATIONS)], ids=lambda one: f"{one.name}"
 )
-def test_defaults_and_examples_name_their_unit(option: object) -> None:
-    option = next(one for one in TABLE if one is option)
+def test_defaults_and_examples_name_their_unit(option: Option) -> None:
     for text in filter(None, (option.default, option.batch_default, option.example)):
         assert not AMBIGUOUS.fullmatch(text), text
-        if option.kind in SIZES:
+        if option.type.metavar in SIZES:
             assert re.fullmatch(r"\d+(?:[KMGT]iB)?", text), text
 
 

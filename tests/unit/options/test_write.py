@@ -20,10 +20,10 @@ def parse(streaming: bool = True, **options: object) -> WriteOptions:
 def test_the_defaults(streaming: bool) -> None:
     assert parse(streaming) == WriteOptions(
         streaming=streaming,
-        way=DirectRoute("aeron:ipc", 1001),
+        route=DirectRoute("aeron:ipc", 1001),
         payload="auto",
         ack="auto",
-        offer_timeout_s=30.0,
+        offer_timeout=30.0,
         when_unconnected="fail",
         max_message_bytes=None,
         writer_id=None,
@@ -44,7 +44,7 @@ def test_everything_a_writer_may_be_given() -> None:
     )
     assert options.payload == "framed"
     assert options.ack == "driver"
-    assert options.offer_timeout_s == 0.1
+    assert options.offer_timeout == 0.1
     assert options.when_unconnected == "drop"
     assert options.max_message_bytes == 65536
     assert options.writer_id == "ü" * 127

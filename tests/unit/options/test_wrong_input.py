@@ -1,26 +1,23 @@
-"""Every option of the table, misspelt, where it may not stand, and left empty: an error that names it, and helps."""
+"""Every option, misspelt, where it may not stand, and left empty: an error that names it, and helps."""
 
 from __future__ import annotations
 
 import pytest
 
-from aeron_spark.client.options import client_options
 from aeron_spark.errors import OptionError
-from aeron_spark.options import ReadOptions, ServerRoute, WriteOptions
-from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, Option, Route, Where
-from aeron_spark.options.table import TABLE
-from aeron_spark.server.options import server_options
+from aeron_spark.options import ClientOptions, ReadOptions, ServerOptions, ServerRoute, WriteOptions
+from aeron_spark.options.declaration import CLIENT, ENDPOINT, EVERYWHERE, READING, Option, Route, Where, all_options
 
 STREAM = {"channel": "aeron:ipc", "streamId": "1001"}
 SPARK = [where for where in Where if where in EVERYWHERE]
-PLACES = [(option, where) for option in TABLE for where in Where if where in option.where]
+PLACES = [(option, where) for option in all_options() for where in Where if where in option.where]
 NAMES = [f"{option.name}-{where.value}" for option, where in PLACES]
 
 
 def parse(options: dict[str, str], where: Where) -> object:
     if where in ENDPOINT:
         own = {name: text for name, text in options.items() if name not in STREAM}
-        return server_options("", own) if where is Where.SERVER else client_options("h:1", own)
+        return ServerOptions.parse("", own) if where is Where.SERVER else ClientOptions.parse("h:1", own)
     streaming = where in (Where.READ_STREAM, Where.WRITE_STREAM)
     if where in READING:
         return ReadOptions.parse(options, streaming=streaming)
@@ -39,7 +36,7 @@ def misspellings(name: str) -> set[str]:
 
 @pytest.mark.parametrize(("option", "where"), PLACES, ids=NAMES)
 def test_a_misspelt_option_is_refused_with_the_nearest_name(option: Option, where: Where) -> None:
-    known = {one.name.lower() for one in TABLE}
+    known = {one.name.lower() for one in all_options()}
     for wrong in misspellings(option.name):
         if wrong.lower() in known:
             continue
@@ -56,12 +53,15 @@ def test_an_option_without_a_value_is_refused_with_an_example(option: Option, wh
 
 
 ELSEWHERE = [
-    (option, where) for option in TABLE for where in SPARK if where not in option.where and option.where & EVERYWHERE
+    (option, where)
+    for option in all_options()
+    for where in SPARK
+    if where not in option.where and option.where & EVERYWHERE
 ]
 ELSEWHERE = [
     (option, where)
     for option, where in ELSEWHERE
-    if not any(other.name == option.name and where in other.where for other in TABLE)
+    if not any(other.name == option.name and where in other.where for other in all_options())
 ]
 
 
@@ -73,11 +73,11 @@ def test_an_option_in_the_wrong_place_is_refused(option: Option, where: Where) -
 
 ENDPOINTS = [
     (option, where)
-    for option in TABLE
+    for option in all_options()
     for where in Where
     if where in ENDPOINT
     and option.where <= ENDPOINT
-    and not any(other.name == option.name and where in other.where for other in TABLE)
+    and not any(other.name == option.name and where in other.where for other in all_options())
 ]
 
 
@@ -135,28 +135,28 @@ def test_what_is_right_is_accepted_everywhere(where: Where) -> None:
 
 KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 SERVER = {"server": "h:1", "stream": "s", "serverKey": KEY}
-OF_ONE_WAY = [(option, where) for option in TABLE for where in SPARK if where in option.where and option.way]
+OF_ONE_WAY = [(option, where) for option in all_options() for where in SPARK if where in option.where and option.route]
 
 
 @pytest.mark.parametrize(("option", "where"), OF_ONE_WAY, ids=[f"{o.name}-{w.value}" for o, w in OF_ONE_WAY])
 def test_an_option_of_the_other_way_is_refused_by_name(option: Option, where: Where) -> None:
-    way = SERVER if option.way is Route.DIRECT else STREAM
+    way = SERVER if option.route is Route.DIRECT else STREAM
     with pytest.raises(OptionError, match=f"'{option.name}' (are two ways|belongs to the)|'server' and 'channel'"):
         parse(way | {option.name: option.example}, where)
 
 
 @pytest.mark.parametrize("where", SPARK)
 def test_every_option_of_a_client_may_stand_beside_a_server(where: Where) -> None:
-    own = {one.name: one.example for one in TABLE if one.where & CLIENT and not rows_of_spark(one.name)}
+    own = {one.name: one.example for one in all_options() if one.where & CLIENT and not rows_of_spark(one.name)}
     assert len(own) > 30
     options = parse(SERVER | own, where)
     assert isinstance(options, ReadOptions | WriteOptions)
-    assert isinstance(options.way, ServerRoute)
-    assert dict(options.way.client) == own
+    assert isinstance(options.route, ServerRoute)
+    assert dict(options.route.client) == own
     for name, example in own.items():
         with pytest.raises(OptionError, match=f"option '{name}' belongs to the way through a server"):
             parse(STREAM | {name: example}, where)
 
 
 def rows_of_spark(name: str) -> list[Option]:
-    return [one for one in TABLE if one.name == name and one.where & EVERYWHERE]
+    return [one for one in all_options() if one.name == name and one.where & EVERYWHERE]

@@ -75,7 +75,7 @@ WITH_EMBEDDED = pytest.mark.parametrize("archive", [None, "embedded", f"{REMOTE}
 
 
 def share(given: dict[str, str]) -> RangePartition:
-    way = ReadOptions.parse(given, streaming=False).way
+    way = ReadOptions.parse(given, streaming=False).route
     assert isinstance(way, DirectRoute)
     return RangePartition((Range("embedded/1", "fingerprint", 0, 64, 64, 65_536),), way)
 

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from aeron_spark.errors import OptionError
+from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Candidate, Filters
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.options import server_options, server_settings
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 
 
+def server_settings(options: dict[str, object]) -> ServerSettings:
+    return ServerSettings.of(ServerOptions.parse("", options))
+
+
 def refused(*given: str, **options: object) -> str:
     with pytest.raises(OptionError) as caught:
-        server_options(given[0] if given else "", options)
+        ServerOptions.parse(given[0] if given else "", options)
     assert caught.value.remedy
     return str(caught.value)
 
 
 def test_the_tables_defaults_are_those_of_the_code() -> None:
-    options, settings = server_options(), ServerSettings()
+    options, settings = ServerOptions.parse(), ServerSettings()
+    made = ServerSettings.of(options)
     for name in ServerSettings.__dataclass_fields__:
         if name != "filters":
-            assert getattr(options.settings, name) == getattr(settings, name), name
-    assert options.settings.filters.refusal(Candidate(None, "", b"")) is None
+            assert getattr(made, name) == getattr(settings, name), name
+    assert made.filters.refusal(Candidate(None, "", b"")) is None
     assert options.places == (ServerAddress("udp", "0.0.0.0", 20121, 20122),)
     assert (options.idle, options.aeron_dir, options.identity, options.authorized_keys) == ("backoff", None, None, None)
 
@@ -49,12 +52,12 @@ def test_every_option_reaches_its_setting() -> None:
 
 
 def test_an_address_stands_for_bind() -> None:
-    assert server_options("10.0.0.7:1").places == server_options("", {"bind": "10.0.0.7:1"}).places
+    assert ServerOptions.parse("10.0.0.7:1").places == ServerOptions.parse("", {"bind": "10.0.0.7:1"}).places
     assert "given twice" in refused("10.0.0.7:1", bind="10.0.0.8:1")
 
 
 def test_ports_are_for_addresses_without_one() -> None:
-    places = server_options("", {"bind": ["10.0.0.7", "[::1]:5"], "ports": "2000,2007"}).places
+    places = ServerOptions.parse("", {"bind": ["10.0.0.7", "[::1]:5"], "ports": "2000,2007"}).places
     assert places == (ServerAddress("udp", "10.0.0.7", 2000, 2007), ServerAddress("udp", "::1", 5, 6))
 
 
@@ -65,13 +68,13 @@ def test_row_20_ports_that_cannot_be_are_refused(ports: str) -> None:
 
 def test_shared_memory_is_listened_on_once() -> None:
     ipc = ServerAddress("ipc")
-    assert ipc in server_options("10.0.0.7:1", {"ipc": True}).places
-    assert server_options("ipc:", {"ipc": True}).places == (ipc,)
+    assert ipc in ServerOptions.parse("10.0.0.7:1", {"ipc": True}).places
+    assert ServerOptions.parse("ipc:", {"ipc": True}).places == (ipc,)
 
 
 def test_only_one_media_driver_is_named() -> None:
-    assert server_options("ipc:/dev/shm/a").aeron_dir == "/dev/shm/a"
-    assert server_options("ipc:/dev/shm/a", {"aeronDir": "/dev/shm/a"}).aeron_dir == "/dev/shm/a"
+    assert ServerOptions.parse("ipc:/dev/shm/a").aeron_dir == "/dev/shm/a"
+    assert ServerOptions.parse("ipc:/dev/shm/a", {"aeronDir": "/dev/shm/a"}).aeron_dir == "/dev/shm/a"
     assert "several media drivers" in refused("ipc:/dev/shm/a", aeronDir="/dev/shm/b")
 
 
@@ -107,11 +110,10 @@ def test_row_27_a_network_with_an_impossible_prefix_is_refused() -> None:
     assert refused(deny=["::/129"]).startswith("option 'deny': the rule '::/129'")
 
 
-def test_authorised_keys_are_asked_for_by_either_word() -> None:
-    assert server_options("", {"authorized_keys": "clients"}).settings.authorized_only
-    assert server_options("", {"authorized_keys": "clients"}).authorized_keys == "clients"
-    assert server_options("", {}, authorized_only=True).settings.authorized_only
-    assert not server_options().settings.authorized_only
+def test_with_authorised_keys_only_those_may_come() -> None:
+    assert server_settings({"authorized_keys": "clients"}).authorized_only
+    assert ServerOptions.parse("", {"authorized_keys": "clients"}).authorized_keys == "clients"
+    assert not server_settings({}).authorized_only
 
 
 def test_duologue_and_its_ports_agree() -> None:
@@ -128,12 +130,3 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 def test_row_56_a_short_session_is_refused() -> None:
     assert "less than 60 s" in refused(session_timeout="30")
-
-
-def test_a_secret_is_not_shown(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.write_bytes(b"0123456789abcdef")
-    path.chmod(0o600)
-    settings = server_settings({"shared_secret_file": path})
-    assert settings.psk is not None
-    assert "psk" not in repr(settings)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
-from aeron_spark.server.configuration import read_configuration
-from aeron_spark.server.options import server_options
+from aeron_spark.options import ServerOptions
+from aeron_spark.options.reader import read_toml
 from aeron_spark.transport.api import ServerAddress
 
 WHOLE = """
@@ -31,15 +31,14 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 @pytest.mark.parametrize("head", ["", "[server]\n"])
 def test_a_file_is_a_servers_options(tmp_path: Path, head: str) -> None:
-    options = server_options("", read_configuration(written(tmp_path, head + WHOLE)))
+    options = ServerOptions.parse("", read_toml(written(tmp_path, head + WHOLE)))
     assert options.places == (ServerAddress("udp", "10.0.0.7", 20121, 20122), ServerAddress("udp", "::1", 20121, 20122))
-    limits = options.settings.limits
-    assert (limits.connections, limits.handshakes_per_second, limits.exempt_loopback) == (100, 0.5, True)
-    assert options.settings.link.times.retention_seconds == 300
+    assert (options.max_connections, options.handshakes_per_second, options.exempt_loopback) == (100, 0.5, True)
+    assert options.session_timeout == 300
 
 
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
-    assert read_configuration(written(tmp_path, "")) == {}
+    assert read_toml(written(tmp_path, "")) == {}
 
 
 @pytest.mark.parametrize(
@@ -58,17 +57,17 @@ def test_a_file_that_says_something_else_is_refused(
     tmp_path: Path, text: str | bytes, error: type[AeronSparkError], why: str
 ) -> None:
     with pytest.raises(error, match=why) as caught:
-        read_configuration(written(tmp_path, text))
+        read_toml(written(tmp_path, text))
     assert "server.toml" in str(caught.value)
     assert caught.value.remedy
 
 
 def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    found = read_configuration(written(tmp_path, "maxConections = 1"))
+    found = read_toml(written(tmp_path, "maxConections = 1"))
     with pytest.raises(OptionError, match="Did you mean 'maxConnections'"):
-        server_options("", found)
+        ServerOptions.parse("", found)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"none\.toml cannot be read"):
-        read_configuration(tmp_path / "none.toml")
+        read_toml(tmp_path / "none.toml")

@@ -1,4 +1,4 @@
-"""The table holds every public option, each with a default and an example that its own parser takes."""
+"""Every public option is declared, each with a default and an example that its own parser takes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options import values
-from aeron_spark.options.document import markdown
-from aeron_spark.options.endpoint_values import identity, public_key, public_keys
-from aeron_spark.options.given import OptionReader, example
-from aeron_spark.options.row import CLIENT, ENDPOINT, EVERYWHERE, READING, SERVER, WRITING, Option, ValueType, Where
-from aeron_spark.options.table import TABLE, rows, rows_of_endpoint
-from aeron_spark.transport.endpoint_channels import client_ports, server_addresses
+from aeron_spark.options import ClientOptions, ServerOptions
+from aeron_spark.options.declaration import (
+    CLIENT,
+    ENDPOINT,
+    EVERYWHERE,
+    READING,
+    SERVER,
+    WRITING,
+    Option,
+    Where,
+    all_options,
+    markdown,
+    options_named,
+)
+from aeron_spark.options.endpoint_options import flags_of
+from aeron_spark.options.reader import OptionReader, example
+from aeron_spark.options.routes import DirectRoute, ServerRoute
+from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID
+from aeron_spark.protocol.tickets import MAX_SESSIONS
 
 ROOT = Path(__file__).parents[3]
 
@@ -64,69 +76,41 @@ PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {
 
 
 def test_the_public_names_are_all_there_and_no_others() -> None:
-    assert {option.name for option in TABLE if option.where & EVERYWHERE} == PUBLIC
-    assert {option.name for option in TABLE if Where.SERVER in option.where} == PUBLIC_AT_SERVERS
-    assert {option.name for option in TABLE if Where.CLIENT in option.where} == PUBLIC_AT_CLIENTS
+    assert {option.name for option in all_options() if option.where & EVERYWHERE} == PUBLIC
+    assert {option.name for option in all_options() if Where.SERVER in option.where} == PUBLIC_AT_SERVERS
+    assert {option.name for option in all_options() if Where.CLIENT in option.where} == PUBLIC_AT_CLIENTS
 
 
 def test_a_name_stands_once_in_each_place() -> None:
     for where in Where:
-        names = [option.name.lower() for option in TABLE if where in option.where]
+        names = [option.name.lower() for option in all_options() if where in option.where]
         assert len(names) == len(set(names)), where
 
 
-def test_rows_are_found_whatever_the_case() -> None:
-    assert [option.where for option in rows("PAYLOAD")] == [READING, WRITING]
-    assert rows("nothing") == ()
+def test_options_are_found_whatever_the_case() -> None:
+    assert [one.where for one in options_named("PAYLOAD")] == [READING, WRITING]
+    assert options_named("nothing") == ()
 
 
 def test_no_option_is_both_sparks_and_an_endpoints() -> None:
     """One row would have one meaning and one default for two kinds of users."""
-    assert all(option.where <= EVERYWHERE or option.where <= ENDPOINT for option in TABLE)
+    assert all(option.where <= EVERYWHERE or option.where <= ENDPOINT for option in all_options())
 
 
-def test_an_endpoints_option_has_three_spellings_and_no_others() -> None:
-    (option,) = rows("maxConnectionsPerAddress")
+def test_an_option_has_three_spellings() -> None:
+    (option,) = options_named("maxConnectionsPerAddress")
     assert (option.flag, option.argument) == ("--max-connections-per-address", "max_connections_per_address")
     for name in ("maxConnectionsPerAddress", "max_connections_per_address", "max-connections-per-address"):
-        assert rows_of_endpoint(name) == (option,)
-    assert rows_of_endpoint("max_connectionsperaddress") == ()
-    assert rows_of_endpoint("startingOffsets") == ()
+        assert OptionReader({name: 1}, Where.SERVER).given() == (option,)
+    with pytest.raises(OptionError, match="there is no option"):
+        OptionReader({"max_connectionsperaddress": 1}, Where.SERVER)
 
 
 def read(given: OptionReader, option: Option) -> object:
-    readers = {
-        ValueType.TEXT: given.text,
-        ValueType.PATH: given.text,
-        ValueType.CHANNEL: given.channel,
-        ValueType.ARCHIVES: given.archives,
-        ValueType.RESPONSE: given.response,
-        ValueType.WHOLE: given.whole,
-        ValueType.SIZE: given.size,
-        ValueType.DURATION: lambda name: given.read(name, values.duration_ns),
-        ValueType.FLAG: given.flag,
-        ValueType.CHOICE: given.choice,
-        ValueType.OFFSETS: lambda name: given.offsets(name, "latest"),
-        ValueType.MOMENT: given.moment,
-        ValueType.TIMESTAMP_FROM: given.timestamp_from,
-        ValueType.SESSIONS: given.sessions,
-        ValueType.NUMBER: given.number,
-        ValueType.DURATION_OR_ZERO: given.seconds_or_zero,
-        ValueType.SPAN: given.span,
-        ValueType.PORT_SPAN: given.span,
-        ValueType.PORT_PAIR: given.port_pair,
-        ValueType.ADDRESS: lambda name: given.read(name, client_ports),
-        ValueType.ADDRESSES: lambda name: given.read(name, lambda text: server_addresses(text, (20121, 20122))),
-        ValueType.NETWORKS: lambda name: given.networks(name) or None,
-        ValueType.PUBLIC_KEY: lambda name: given.read(name, public_key),
-        ValueType.PUBLIC_KEYS: lambda name: given.read(name, public_keys),
-        ValueType.STREAM: lambda name: given.read(name, values.stream_name),
-        ValueType.IDENTITY: lambda name: given.read(name, identity),
-    }
-    return readers[option.kind](option.name)
+    return given.value(given.option(option.name), option.parse)
 
 
-PLACES = [(option, where) for option in TABLE for where in Where if where in option.where]
+PLACES = [(option, where) for option in all_options() for where in Where if where in option.where]
 
 
 @pytest.mark.parametrize(("option", "where"), PLACES, ids=[f"{option.name}-{where.value}" for option, where in PLACES])
@@ -137,13 +121,14 @@ def test_defaults_and_examples_are_values_of_their_kind(option: Option, where: W
     if where in ENDPOINT:
         assert option.flag in example(option)
     assert option.meaning.endswith(".")
-    assert (option.kind is ValueType.CHOICE) == bool(option.choices)
+    assert (option.type.label == "one of") == bool(option.type.choices)
 
 
+WIDE = ("TEXT", "PATH", "IDENTITY")  # and a server's addresses, which are parsed when its ports are known
 NARROW = [
     (option, where)
     for option, where in PLACES
-    if option.kind not in (ValueType.TEXT, ValueType.PATH, ValueType.IDENTITY)
+    if option.type.metavar not in WIDE and (option.name, where) != ("bind", Where.SERVER)
 ]
 
 
@@ -170,7 +155,7 @@ def test_the_document_is_printed_by_the_package(capsys: pytest.CaptureFixture[st
 def test_the_document_has_every_option_where_it_belongs() -> None:
     shared, reading, writing, endpoint = markdown().split("\n## ")[1:]
     both, server, client = endpoint.split("\n### ")[1:]
-    for option in TABLE:
+    for option in all_options():
         in_reading, in_writing = bool(option.where & READING), bool(option.where & WRITING)
         in_server, in_client = bool(option.where & SERVER), bool(option.where & CLIENT)
         if in_server or in_client:
@@ -182,3 +167,26 @@ def test_the_document_has_every_option_where_it_belongs() -> None:
     assert "interface=localhost" in shared
     # a bar inside a cell would begin a new one
     assert all(line.replace("\\|", "").count("|") == 5 for line in markdown().splitlines() if line.startswith("|"))
+
+
+def test_a_set_knows_its_own_options_and_those_of_its_bases() -> None:
+    assert list(DirectRoute.options()) == list(DirectRoute.declared)
+    assert DirectRoute.declared["connect_timeout"] is ServerRoute.declared["connect_timeout"]
+    assert DirectRoute.connect_timeout == 10.0
+    assert DirectRoute.declared["channel"].required
+    with pytest.raises(TypeError, match="channel"):
+        DirectRoute(stream_id=1001)
+
+
+def test_a_default_is_a_text_or_a_constant_of_another_package() -> None:
+    assert (ClientOptions.first_pause, ClientOptions.declared["first_pause"].default) == (0.1, "100ms")
+    assert (ServerOptions.max_sessions, ServerOptions.declared["max_sessions"].default) == (MAX_SESSIONS, "10000")
+    assert (ServerOptions.mtu, ServerOptions.options()["mtu"].default) == (1184, "1184")
+    assert ServerOptions.options()["session_id_range"].default == f"{FIRST_SESSION_ID}-{LAST_SESSION_ID}"
+
+
+def test_the_command_line_shows_an_endpoints_own_options_before_times_and_bounds() -> None:
+    for endpoint in (ClientOptions, ServerOptions):
+        shown = flags_of(endpoint)
+        assert sorted(one.name for one in shown) == sorted(one.name for one in endpoint.options().values())
+        assert (shown[0].name, shown[8].name) == ("identity", next(iter(endpoint.declared.values())).name)

@@ -7,43 +7,47 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.connection.options import link_settings, shared_secret
+from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import OptionError, SetupError
-from aeron_spark.options.given import OptionReader
-from aeron_spark.options.row import Where
+from aeron_spark.keys.key_files import read_shared_secret
+from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.noise import psk_of
+from aeron_spark.server.settings import ServerSettings
 
-BOTH = pytest.mark.parametrize("where", [Where.SERVER, Where.CLIENT])
+Parse = type[ClientOptions] | type[ServerOptions]
+BOTH = pytest.mark.parametrize("kind", [ServerOptions, ClientOptions])
 
 
-def refused(options: dict[str, object], where: Where = Where.SERVER) -> str:
+def link_settings(options: dict[str, object], kind: Parse = ServerOptions) -> LinkSettings:
+    return LinkSettings.of(kind.parse("", options))
+
+
+def refused(options: dict[str, object], kind: Parse = ServerOptions) -> str:
     with pytest.raises(OptionError) as caught:
-        link_settings(OptionReader(options, where))
+        link_settings(options, kind)
     assert caught.value.remedy
     return str(caught.value)
 
 
 @BOTH
-def test_the_tables_defaults_are_those_of_the_code(where: Where) -> None:
-    assert link_settings(OptionReader({}, where)) == LinkSettings()
+def test_the_tables_defaults_are_those_of_the_code(kind: Parse) -> None:
+    assert link_settings({}, kind) == LinkSettings()
 
 
 @BOTH
-def test_every_option_reaches_its_setting(where: Where) -> None:
+def test_every_option_reaches_its_setting(kind: Parse) -> None:
     link = link_settings(
-        OptionReader(
-            {
-                "expiry": "6s", "linger": 0, "sessionTimeout": "5m", "setupTimeout": "7s", "keepAlive": "8s",
-                "pingTimeout": "9s", "sendTimeout": "11s", "closeTimeout": "12s", "buffering": False,
-                "bufferBytes": "1m", "bufferTime": "13s", "queueBytes": "2m", "maxStreams": 3, "streamMemory": "4m",
-                "streamMemoryTotal": "5m", "streamDiskTotal": "6m", "spillDir": "/var/tmp", "maxCalls": 14,
-                "maxRunning": 15, "maxObjects": 16, "workers": 17, "maxTampered": 18, "tamperedTime": "19s",
-                "mtu": "8k", "termLength": "4m", "maxMessage": "256k", "reliable": False,
-            },
-            where,
-        )
+        {
+            "expiry": "6s", "linger": 0, "sessionTimeout": "5m", "setupTimeout": "7s", "keepAlive": "8s",
+            "pingTimeout": "9s", "sendTimeout": "11s", "closeTimeout": "12s", "buffering": False,
+            "bufferBytes": "1m", "bufferTime": "13s", "queueBytes": "2m", "maxStreams": 3, "streamMemory": "4m",
+            "streamMemoryTotal": "5m", "streamDiskTotal": "6m", "spillDir": "/var/tmp", "maxCalls": 14,
+            "maxRunning": 15, "maxObjects": 16, "workers": 17, "maxTampered": 18, "tamperedTime": "19s",
+            "mtu": "8k", "termLength": "4m", "maxMessage": "256k", "reliable": False,
+        },
+        kind,
     )  # fmt: skip
     times, session, channel_settings = link.times, link.session, link.channel_settings
     assert (times.expiry_seconds, times.linger_seconds, times.retention_seconds) == (6, 0, 300)
@@ -65,27 +69,27 @@ def test_every_option_reaches_its_setting(where: Where) -> None:
 
 
 def test_messages_wait_as_long_as_the_session_unless_told_otherwise() -> None:
-    assert link_settings(OptionReader({"sessionTimeout": "10m"}, Where.CLIENT)).session.buffer_seconds == 600
+    assert link_settings({"sessionTimeout": "10m"}, ClientOptions).session.buffer_seconds == 600
 
 
 @BOTH
 @pytest.mark.parametrize("kept", ["30", "59.9s", "1s"])
-def test_row_56_a_session_is_kept_for_a_minute_at_least(kept: str, where: Where) -> None:
-    assert "option 'sessionTimeout' is" in refused({"sessionTimeout": kept}, where)
-    assert link_settings(OptionReader({"sessionTimeout": "60s"}, where)).times.retention_seconds == 60
+def test_row_56_a_session_is_kept_for_a_minute_at_least(kept: str, kind: Parse) -> None:
+    assert "option 'sessionTimeout' is" in refused({"sessionTimeout": kept}, kind)
+    assert link_settings({"sessionTimeout": "60s"}, kind).times.retention_seconds == 60
 
 
 def test_row_56_a_session_outlives_the_end_of_its_connection() -> None:
     told = refused({"sessionTimeout": "75s", "expiry": "60s", "linger": "15s"})
     assert "option 'sessionTimeout' is 75 s, but a connection takes 75 s to end" in told
-    assert link_settings(OptionReader({"sessionTimeout": "76s", "expiry": "60s", "linger": "15s"}, Where.SERVER))
+    assert link_settings({"sessionTimeout": "76s", "expiry": "60s", "linger": "15s"}, ServerOptions)
 
 
 def test_messages_do_not_wait_longer_than_their_session_is_kept() -> None:
     told = refused({"bufferTime": "121s"})
     assert "messages wait 121 s for a connection, but their session is kept for 120 s only" in told
     assert "sessionTimeout" in told
-    assert link_settings(OptionReader({"bufferTime": "121s", "sessionTimeout": "121s"}, Where.CLIENT))
+    assert link_settings({"bufferTime": "121s", "sessionTimeout": "121s"}, ClientOptions)
 
 
 def test_settings_that_contradict_each_other_are_refused_when_they_are_made() -> None:
@@ -109,37 +113,42 @@ def test_an_mtu_that_aeron_or_the_handshake_cannot_use_is_refused(mtu: str) -> N
 
 @pytest.mark.parametrize("mtu", ["1184", "1216", "65504"])
 def test_an_mtu_at_its_limits_is_taken(mtu: str) -> None:
-    assert link_settings(OptionReader({"mtu": mtu}, Where.SERVER)).channel_settings.mtu_bytes == int(mtu)
+    assert link_settings({"mtu": mtu}, ServerOptions).channel_settings.mtu_bytes == int(mtu)
 
 
 def test_a_term_is_a_power_of_two_and_holds_eight_messages() -> None:
     assert "'termLength' is 3145728, not a power of two. The next one is 4194304" in refused({"termLength": "3m"})
     assert "Make 'termLength' at least 4194304" in refused({"maxMessage": "512k"})
     assert "option 'maxMessage'" in refused({"maxMessage": "64k"})
-    assert link_settings(OptionReader({"maxMessage": "16m", "termLength": "128m"}, Where.SERVER))
+    assert link_settings({"maxMessage": "16m", "termLength": "128m"}, ServerOptions)
 
 
-def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> str:
+def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
     path = folder / "secret"
     path.write_bytes(content)
     path.chmod(mode)
-    return str(path)
+    return path
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
 def test_a_shared_secret_is_read_without_the_end_of_its_line(tmp_path: Path, ending: bytes) -> None:
-    given = OptionReader({"sharedSecretFile": secret_file(tmp_path, b"0123456789abcdef" + ending)}, Where.CLIENT)
-    assert shared_secret(given) == psk_of(b"0123456789abcdef")
+    path = secret_file(tmp_path, b"0123456789abcdef" + ending)
+    assert read_shared_secret(path) == psk_of(b"0123456789abcdef")
+    client = ClientSettings.of(ClientOptions(shared_secret_file=str(path)))
+    server = ServerSettings.of(ServerOptions(shared_secret_file=str(path)))
+    assert client.psk == server.psk == psk_of(b"0123456789abcdef")
+    assert "psk" not in repr(client) + repr(server)
 
 
 def test_without_a_file_there_is_no_shared_secret() -> None:
-    assert shared_secret(OptionReader({}, Where.CLIENT)) is None
+    assert ClientSettings.of(ClientOptions()).psk is None
+    assert ServerSettings.of(ServerOptions()).psk is None
 
 
 def test_a_shared_secret_that_is_short_missing_or_known_to_others_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"option 'sharedSecretFile'.*fewer than 16"):
-        shared_secret(OptionReader({"sharedSecretFile": secret_file(tmp_path, b"0123456789abcde\n")}, Where.SERVER))
+        read_shared_secret(secret_file(tmp_path, b"0123456789abcde\n"))
     with pytest.raises(SetupError, match="there is no shared secret"):
-        shared_secret(OptionReader({"sharedSecretFile": tmp_path / "none"}, Where.SERVER))
+        read_shared_secret(tmp_path / "none")
     with pytest.raises(SetupError, match="can be read"):
-        shared_secret(OptionReader({"sharedSecretFile": secret_file(tmp_path, bytes(32), 0o644)}, Where.SERVER))
+        read_shared_secret(secret_file(tmp_path, bytes(32), 0o644))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aeron_spark.client.options import client_options, client_settings
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import OptionError
+from aeron_spark.options import ClientOptions
 from aeron_spark.protocol.keypair import keypair_from, public_text
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
@@ -14,17 +14,21 @@ from aeron_spark.transport.endpoint_channels import ClientPorts
 KEY = keypair_from(b"k" * 32).public
 
 
+def client_settings(options: dict[str, object]) -> ClientSettings:
+    return ClientSettings.of(ClientOptions.parse("", options))
+
+
 def refused(address: str = "feeds.example:20121", **options: object) -> str:
     with pytest.raises(OptionError) as caught:
-        client_options(address, options)
+        ClientSettings.of(ClientOptions.parse(address, options))
     return str(caught.value)
 
 
 def test_the_tables_defaults_are_those_of_the_code() -> None:
     assert client_settings({}) == ClientSettings()
-    options = client_options("feeds.example:20121")
+    options = ClientOptions.parse("feeds.example:20121")
     assert options.place == ServerAddress("udp", "feeds.example", 20121, 20122)
-    assert (options.ipc, options.idle, options.ports, options.aeron_dir) == ("auto", "backoff", None, None)
+    assert (options.ipc, options.idle, options.bind, options.aeron_dir) == ("auto", "backoff", None, None)
     assert (options.identity, options.known_servers) == (None, None)
 
 
@@ -71,9 +75,9 @@ def test_contradictions_are_refused() -> None:
 
 def test_without_an_address_only_shared_memory_is_left() -> None:
     for address in ("", "ipc:", "ipc:/dev/shm/x"):
-        options = client_options(address)
+        options = ClientOptions.parse(address)
         assert (options.ipc, options.place.media, options.may_be_ipc) == ("only", "ipc", True)
-    assert client_options("ipc:/dev/shm/x").aeron_dir == "/dev/shm/x"
+    assert ClientOptions.parse("ipc:/dev/shm/x").aeron_dir == "/dev/shm/x"
 
 
 @pytest.mark.parametrize(
@@ -87,12 +91,12 @@ def test_without_an_address_only_shared_memory_is_left() -> None:
     ],
 )
 def test_row_22_a_server_on_this_machine_may_share_its_memory(address: str, here: bool) -> None:
-    assert client_options(address).may_be_ipc is here
-    assert client_options(address, {"ipc": "only"}).may_be_ipc
+    assert ClientOptions.parse(address).may_be_ipc is here
+    assert ClientOptions.parse(address, {"ipc": "only"}).may_be_ipc
 
 
 def test_row_21_a_clients_own_ports() -> None:
-    assert client_options("h:1", {"bind": "127.0.0.1:2400"}).ports == ClientPorts(2400, 2401, "127.0.0.1")
+    assert ClientOptions.parse("h:1", {"bind": "127.0.0.1:2400"}).bind == ClientPorts(2400, 2401, "127.0.0.1")
     assert "option 'bind': the data port 0" in refused(bind="127.0.0.1:0")
 
 

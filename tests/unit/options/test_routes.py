@@ -1,13 +1,14 @@
-"""The two ways, and every combination that is none."""
+"""The two routes, and every combination that is none."""
 
 from __future__ import annotations
 
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options.given import OptionReader
-from aeron_spark.options.row import Where
-from aeron_spark.options.ways import DirectRoute, ServerAt, ServerRoute, direct, direct_route, listed, route_of
+from aeron_spark.options.declaration import Where
+from aeron_spark.options.reader import OptionReader
+from aeron_spark.options.routes import DirectRoute, ServerAt, ServerRoute, direct_route, listed, route_of
+from aeron_spark.options.values import public_key
 
 KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 OTHER = "aeron-spark:BwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -16,7 +17,7 @@ GOOD = {"channel": "aeron:udp?endpoint=localhost:40123", "streamId": "1001"}
 
 
 def test_the_defaults_of_the_direct_way() -> None:
-    way = direct(OptionReader(GOOD, Where.READ_STREAM), reading=True)
+    way = DirectRoute.read(OptionReader(GOOD, Where.READ_STREAM))
     assert way == DirectRoute("aeron:udp?endpoint=localhost:40123", 1001)
     assert way.embedded
 
@@ -31,7 +32,7 @@ def test_everything_of_the_direct_way() -> None:
         "credentialsFile": "/etc/secret",
         "connectTimeout": "2500ms",
     }
-    way = direct(OptionReader(options, Where.READ_BATCH), reading=True)
+    way = DirectRoute.read(OptionReader(options, Where.READ_BATCH))
     assert way == DirectRoute(
         "aeron:udp?endpoint=localhost:40123",
         1001,
@@ -87,29 +88,28 @@ def test_everything_of_the_direct_way() -> None:
     ],
 )
 def test_what_is_no_way_has_its_own_sentence(options: dict[str, object], sentence: str) -> None:
-    assert route_of(OptionReader(GOOD, Where.WRITE_STREAM), reading=False) == DirectRoute(GOOD["channel"], 1001)
-    assert isinstance(route_of(OptionReader(SERVER, Where.WRITE_STREAM), reading=False), ServerRoute)
-    for where, reading in ((Where.READ_STREAM, True), (Where.WRITE_BATCH, False)):
+    assert route_of(OptionReader(GOOD, Where.WRITE_STREAM)) == DirectRoute(GOOD["channel"], 1001)
+    assert isinstance(route_of(OptionReader(SERVER, Where.WRITE_STREAM)), ServerRoute)
+    for where in (Where.READ_STREAM, Where.WRITE_BATCH):
         with pytest.raises(OptionError) as caught:
-            route_of(OptionReader(options, where), reading=reading)
+            route_of(OptionReader(options, where))
         assert sentence in str(caught.value)
         assert caught.value.remedy
 
 
 def test_a_spy_listens_and_cannot_be_written_to() -> None:
     options = {"channel": "aeron-spy:aeron:udp?endpoint=localhost:40123", "streamId": "1001"}
-    assert direct(OptionReader(options, Where.READ_STREAM), reading=True).channel == options["channel"]
+    assert DirectRoute.read(OptionReader(options, Where.READ_STREAM)).channel == options["channel"]
     with pytest.raises(OptionError, match="a spy"):
-        direct(OptionReader(options, Where.WRITE_STREAM), reading=False)
+        DirectRoute.read(OptionReader(options, Where.WRITE_STREAM))
 
 
 def test_the_defaults_of_the_way_through_a_server() -> None:
-    way = route_of(OptionReader(SERVER, Where.READ_STREAM), reading=True)
+    way = route_of(OptionReader(SERVER, Where.READ_STREAM))
     assert way == ServerRoute(
-        servers=(ServerAt("feeds.example:20121", "feeds.example:20121:20122", KEY),),
-        stream="flights",
-        identity=None,
+        server=(("feeds.example:20121", "feeds.example:20121:20122"),), stream="flights", server_key=(public_key(KEY),)
     )
+    assert way.servers == (ServerAt("feeds.example:20121", "feeds.example:20121:20122", KEY),)
     assert way.label == "stream 'flights' of feeds.example:20121"
 
 
@@ -126,29 +126,27 @@ def test_everything_of_the_way_through_servers() -> None:
         "mtu": "8k",
     }
     for where in (Where.READ_BATCH, Where.WRITE_STREAM):
-        assert route_of(OptionReader(options, where), reading=where is Where.READ_BATCH) == ServerRoute(
-            (
-                ServerAt("127.0.0.1:20121", "127.0.0.1:20121:20200", KEY),
-                ServerAt("[::1]:20121", "[::1]:20121:20122", OTHER),
-            ),
-            "flights-2.x_y",
-            "env:MY_KEY",
-            "partition",
-            "/dev/shm/desk",
-            2.5,
-            (("mtu", "8k"), ("tag", "desk-7")),
+        assert route_of(OptionReader(options, where)) == ServerRoute(
+            server=(("127.0.0.1:20121", "127.0.0.1:20121:20200"), ("[::1]:20121", "[::1]:20121:20122")),
+            server_key=(public_key(KEY), public_key(OTHER)),
+            stream="flights-2.x_y",
+            identity="env:MY_KEY",
+            handshake="partition",
+            aeron_dir="/dev/shm/desk",
+            connect_timeout=2.5,
+            client=(("mtu", "8k"), ("tag", "desk-7")),
         )
 
 
 def test_one_key_is_for_all_servers() -> None:
-    way = route_of(OptionReader({**SERVER, "server": "a:1,b:1,c:1"}, Where.READ_STREAM), reading=True)
+    way = route_of(OptionReader({**SERVER, "server": "a:1,b:1,c:1"}, Where.READ_STREAM))
     assert isinstance(way, ServerRoute)
     assert [one.key for one in way.servers] == [KEY, KEY, KEY]
 
 
 def test_a_file_may_list_the_servers() -> None:
     options = {"server": "@/etc/aeron-spark/servers", "stream": "flights"}
-    way = route_of(OptionReader(options, Where.READ_STREAM), reading=True)
+    way = route_of(OptionReader(options, Where.READ_STREAM))
     assert isinstance(way, ServerRoute)
     assert (way.servers, way.servers_file) == ((), "/etc/aeron-spark/servers")
     assert way.label == "stream 'flights' of the servers in /etc/aeron-spark/servers"
@@ -158,6 +156,7 @@ def test_a_file_may_list_the_servers() -> None:
         ServerAt("[::1]:20121", "[::1]:20121:20122", OTHER),
     )
     assert way.at(found).names == ("a.example:20121", "[::1]:20121")
+    assert way.at(found).servers == found
     assert way.at(found).servers_file is None
 
 
@@ -182,9 +181,9 @@ def test_a_list_of_servers_that_is_none_names_the_line(text: str, why: str) -> N
 
 def test_a_file_of_servers_has_their_keys_and_a_path() -> None:
     with pytest.raises(OptionError, match="names a file, which has the servers' keys, too"):
-        route_of(OptionReader({**SERVER, "server": "@servers"}, Where.READ_STREAM), reading=True)
+        route_of(OptionReader({**SERVER, "server": "@servers"}, Where.READ_STREAM))
     with pytest.raises(OptionError, match="option 'server': there is no path behind '@'"):
-        route_of(OptionReader({"server": "@ ", "stream": "flights"}, Where.READ_STREAM), reading=True)
+        route_of(OptionReader({"server": "@ ", "stream": "flights"}, Where.READ_STREAM))
 
 
 SECRETS = [
@@ -203,7 +202,7 @@ SECRETS = [
 @pytest.mark.parametrize("secret", SECRETS)
 def test_a_key_in_an_options_text_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(OptionError) as caught:
-        route_of(OptionReader({**SERVER, "identity": secret}, Where.READ_STREAM), reading=True)
+        route_of(OptionReader({**SERVER, "identity": secret}, Where.READ_STREAM))
     assert "spark.addFile" in caught.value.remedy
     assert "Q0FGRUJB" not in str(caught.value)
     assert "cafebabe" not in str(caught.value)
@@ -213,13 +212,13 @@ def test_a_key_in_an_options_text_is_refused_and_not_repeated(secret: str) -> No
     "text", ["me.key", "/etc/keys/me", "~/me", "env:KEY_1", "./" + "a" * 43, "k" * 42, "/" + "k" * 42]
 )
 def test_where_a_key_is_may_be_said(text: str) -> None:
-    way = route_of(OptionReader({**SERVER, "identity": text}, Where.READ_STREAM), reading=True)
+    way = route_of(OptionReader({**SERVER, "identity": text}, Where.READ_STREAM))
     assert isinstance(way, ServerRoute)
     assert way.identity == text
 
 
 def test_what_goes_one_way_only_says_so() -> None:
-    way = route_of(OptionReader(GOOD, Where.READ_STREAM), reading=True)
+    way = route_of(OptionReader(GOOD, Where.READ_STREAM))
     assert direct_route(way) is way
     with pytest.raises(OptionError, match=r"stream 'flights' of .* is reached through a server"):
-        direct_route(route_of(OptionReader(SERVER, Where.READ_STREAM), reading=True))
+        direct_route(route_of(OptionReader(SERVER, Where.READ_STREAM)))
