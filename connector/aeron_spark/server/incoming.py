@@ -10,7 +10,7 @@ from typing import Final
 from aeron_spark.errors import AeronSparkError, RefusedError, WaitTimeout
 from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.transfer import BulkMessage, BulkMessageKind
+from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
 
 LARGE: Final = 4 << 20  # bytes that are worth to be published ahead
 TURN: Final = 0.001  # seconds in which a commit that waits has its turn: a lock alone is not fair

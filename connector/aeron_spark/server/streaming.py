@@ -25,12 +25,12 @@ from aeron_spark.streams.model import CommitOutcome, PartitionState
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from aeron_spark.wire.transfer import HEAD, BulkMessageKind, decode, encode_head
+from aeron_spark.wire.stream_rpc import BULK_HEAD, BulkMessageKind, decode_bulk_message, encode_bulk_head
 
 MOST_AT_ONCE: Final = 512  # requests under way, of all clients; those beyond wait for their turn
 SLOW_SECONDS: Final = 600.0  # without taking anything a reader has been forgotten by its program
 LOOK: Final = 1.0  # seconds between two looks at whether a request was given up
-BEFORE: Final = 1 + HEAD.size  # bytes of a message before a piece's own: the frame's, and the piece's head
+BEFORE: Final = 1 + BULK_HEAD.size  # bytes of a message before a piece's own: the frame's, and the piece's head
 LONGEST_WAIT: Final = 20.0  # of one question for news: it holds a thread
 MOST_FAILED: Final = 256  # stages of a connection whose errors are kept, in case the client asks for one again
 
@@ -283,7 +283,7 @@ class StreamService:
                     break
             try:
                 message = bulk_link.receive(LOOK)
-                piece = None if message is None else decode(message)
+                piece = None if message is None else decode_bulk_message(message)
             except AeronSparkError as error:
                 for incoming in waiting.values():
                     incoming.fail(error)
@@ -300,15 +300,15 @@ class StreamService:
     def _send(self, stream: Stream, partition: int, start: int, end: int, bulk_link: BulkLink, request: int) -> None:
         try:
             at = start
-            room = bulk_link.room - HEAD.size
+            room = bulk_link.room - BULK_HEAD.size
             memory = memoryview(bytearray(BEFORE + room))  # of one message, which is read to where it is sealed from
             for position, data in stream.blocks(partition, start, end, room, memory[BEFORE:]):
                 if self._wanted.get(bulk_link.number) != request:
                     return
-                memory[BEFORE - HEAD.size : BEFORE] = encode_head(request, BulkMessageKind.LOG, position)
+                memory[BEFORE - BULK_HEAD.size : BEFORE] = encode_bulk_head(request, BulkMessageKind.LOG, position)
                 bulk_link.send_from(memory[: BEFORE + len(data)], timeout=SLOW_SECONDS)
                 at = position + len(data)
-            bulk_link.send(encode_head(request, BulkMessageKind.END, at), timeout=SLOW_SECONDS)
+            bulk_link.send(encode_bulk_head(request, BulkMessageKind.END, at), timeout=SLOW_SECONDS)
         except AeronSparkError as error:
             self._say(bulk_link, request, error)
         except Exception as error:  # of a disk, say: the client hears of it, and the others go on
@@ -323,7 +323,7 @@ class StreamService:
             return
         failure = encode_error(error)
         try:
-            bulk_link.send(encode_head(request, BulkMessageKind.FAILED, 0), failure, timeout=LOOK)
+            bulk_link.send(encode_bulk_head(request, BulkMessageKind.FAILED, 0), failure, timeout=LOOK)
         except AeronSparkError:
             bulk_link.close()
 

@@ -32,7 +32,7 @@ from aeron_spark.waiting import Deadline
 from aeron_spark.wire.arrow import encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, payload_limit
 from aeron_spark.wire.staged_items import MOST_DATA, encode_group_item, encode_values_item
-from aeron_spark.wire.transfer import HEAD, BulkMessageKind, encode_head
+from aeron_spark.wire.stream_rpc import BULK_HEAD, BulkMessageKind, encode_bulk_head
 from aeron_spark.wire.values import encode_values, runs, value_at
 
 SEND_SECONDS: Final = 60.0  # without a byte being taken the server is stuck
@@ -317,7 +317,7 @@ class _Stage:
         self._deadline = deadline
         self._sent = 0
         self._crc = 0
-        self._room = bulk_link.room - HEAD.size
+        self._room = bulk_link.room - BULK_HEAD.size
         self._waiting: list[memoryview] = []
         self._size = 0
 
@@ -398,7 +398,7 @@ class _Stage:
         self.broken = True
         seconds = max(SHORTEST_SECONDS, self._deadline.remaining())
         self._bulk_link.send(
-            encode_head(self._request, BulkMessageKind.STAGE, self._sent), *self._waiting, timeout=seconds
+            encode_bulk_head(self._request, BulkMessageKind.STAGE, self._sent), *self._waiting, timeout=seconds
         )
         self._sent += self._size
         self._waiting, self._size = [], 0

@@ -24,7 +24,7 @@ from aeron_spark.log.api import Boundary, PublishTimes, Range, RecordingState, S
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import ServerStream
 from aeron_spark.stream_client.asking import StreamSession
-from aeron_spark.wire.transfer import BulkMessageKind, decode
+from aeron_spark.wire.stream_rpc import BulkMessageKind, decode_bulk_message
 from aeron_spark.wire.values import Rows
 
 BROKEN: Final = (EndedError, TransportError)  # of a branch: what is missing is asked for on another one
@@ -221,7 +221,7 @@ class _Reading:
                     f"(at position {self._at} of {self._end})",
                     remedy="Raise idleTimeout, or look at the server.",
                 )
-            piece = decode(message)
+            piece = decode_bulk_message(message)
             if piece.request != self._request & 0xFFFFFFFF:
                 continue
             if piece.kind is BulkMessageKind.FAILED:

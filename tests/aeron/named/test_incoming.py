@@ -11,7 +11,7 @@ from aeron_spark.server.incoming import LARGE, Incoming
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
-from aeron_spark.wire.transfer import BulkMessage, BulkMessageKind
+from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
 from tests.aeron.named.rows import ends, values, write
 
 ROW = b"r" * 1_000

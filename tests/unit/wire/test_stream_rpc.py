@@ -1,0 +1,241 @@
+"""Requests and answers of the stream service: what was encoded is what is decoded, and nothing else passes for it."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aeron_spark.errors import DataFormatError, DataLossError, OptionError, RefusedError, StillWorking
+from aeron_spark.protocol.rpc_objects import FIRST_SERVICE, LAST_OBJECT_ID
+from aeron_spark.wire import stream_rpc
+from aeron_spark.wire.stream_rpc import (
+    ANSWERS,
+    Answer,
+    AnyAnswer,
+    AnyRequest,
+    BulkMessageKind,
+    Committed,
+    CommitTransaction,
+    CreateStream,
+    DeleteStream,
+    Failure,
+    FinishStage,
+    LastCommitted,
+    LastTransaction,
+    Request,
+    StagedPart,
+    decode_answer,
+    decode_bulk_message,
+    decode_request,
+    encode_answer,
+    encode_bulk_head,
+    encode_request,
+    failure_of,
+)
+
+REQUESTS: Final[tuple[type[Request[Any]], ...]] = get_args(AnyRequest)
+REPLIES: Final[tuple[type[Answer], ...]] = get_args(AnyAnswer)
+INTEGERS: Final = st.integers(-(2**63), 2**64 - 1)
+SIMPLE: Final[dict[object, st.SearchStrategy[Any]]] = {
+    int: INTEGERS,
+    str: st.text(max_size=20),
+    bytes: st.binary(max_size=20),
+    bool: st.booleans(),
+    float: st.floats(min_value=0),
+    type(None): st.none(),
+}
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a field of this type."""
+    if kind in SIMPLE:
+        return SIMPLE[kind]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return structs_of(kind)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(values_of, inner))
+    if origin is tuple:
+        return st.lists(values_of(inner[0]), max_size=3).map(tuple)
+    assert origin is dict, kind
+    return st.dictionaries(values_of(inner[0]), values_of(inner[1]), max_size=3)
+
+
+def structs_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(cls, localns={"bytes": bytes})
+    return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in msgspec.structs.fields(cls)})
+
+
+def test_the_service_has_its_own_number_which_is_not_that_of_other_releases() -> None:
+    assert FIRST_SERVICE + 1 < stream_rpc.SERVICE <= LAST_OBJECT_ID
+
+
+def test_each_request_has_an_answer_and_each_answer_a_request() -> None:
+    assert set(ANSWERS) == set(REQUESTS)
+    assert {*ANSWERS.values(), Failure} == set(REPLIES)
+
+
+@pytest.mark.parametrize("cls", REQUESTS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_request_is_decoded_as_it_was_encoded(cls: type[Request[Any]], data: st.DataObject) -> None:
+    request = data.draw(structs_of(cls))
+    assert decode_request(encode_request(request)) == request
+
+
+@pytest.mark.parametrize("cls", REQUESTS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_an_answer_is_decoded_as_it_was_encoded_for_its_request_alone(
+    cls: type[Request[Any]], data: st.DataObject
+) -> None:
+    request, answer = data.draw(structs_of(cls)), data.draw(structs_of(ANSWERS[cls]))
+    encoded = encode_answer(answer)
+    assert decode_answer(request, encoded) == answer
+    other = data.draw(st.sampled_from([one for one in REPLIES if one not in (ANSWERS[cls], Failure)]))
+    with pytest.raises(DataFormatError, match=rf"answered {cls.__name__} by {other.__name__}, expected"):
+        decode_answer(request, encode_answer(data.draw(structs_of(other))))
+
+
+@given(st.binary(max_size=200))
+def test_other_bytes_are_neither_a_request_nor_an_answer(data: bytes) -> None:
+    with pytest.raises(DataFormatError, match="these bytes are not a request to the stream service"):
+        decode_request(data)
+    with pytest.raises(DataFormatError, match="these bytes are not an answer of the stream service"):
+        decode_answer(DeleteStream("s"), data)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"type": "drop-everything", "stream": "s"}, "Invalid value 'drop-everything' - at `$.type`"),
+        ({"stream": "s"}, "missing required field `type`"),
+        ({"type": "delete"}, "missing required field `stream`"),
+        ({"type": "delete", "stream": "s", "now": True}, "unknown field `now`"),
+        ({"type": "delete", "stream": 1}, "Expected `str`, got `int`"),
+        ({"type": "finish-stage", "stream": "s", "stage": "1", "size": 0, "seconds": -1.0}, "`float` >= 0.0"),
+        ({"type": "finish-stage", "stream": "s", "stage": "1", "size": 0, "seconds": float("nan")}, "`float` >= 0.0"),
+        ([], "Expected `object`, got `array`"),
+    ],
+)
+def test_a_request_that_is_not_one_of_these_says_why(fields: object, why: str) -> None:
+    with pytest.raises(DataFormatError, match=r"Use the same release") as caught:
+        decode_request(msgspec.msgpack.encode(fields))
+    assert why in str(caught.value)
+
+
+def test_a_request_is_not_decoded_from_a_part_of_it_nor_with_more_behind_it() -> None:
+    whole = encode_request(CommitTransaction("s", "w", "r", 0, "p", (StagedPart("1", 2, 3, 4),), 2, 1.0))
+    assert isinstance(decode_request(whole), CommitTransaction)
+    for end in range(len(whole)):
+        with pytest.raises(DataFormatError):
+            decode_request(whole[:end])
+    with pytest.raises(DataFormatError, match="trailing"):
+        decode_request(whole + b"\x00")
+
+
+@pytest.mark.parametrize("wrong", [CreateStream("s", 1, 2**64, 0.0, 0), DeleteStream("\ud800")])
+def test_what_cannot_be_sent_is_refused_before_it_is_sent(wrong: Request[Any]) -> None:
+    with pytest.raises(OptionError, match=f"{type(wrong).__name__} cannot be sent"):
+        encode_request(wrong)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RefusedError("no place", remedy="Close some.", reason="full"),
+        StillWorking("the server is at work", remedy="Ask again."),
+        DataLossError("gone", reason="diverged"),
+    ],
+)
+def test_a_failure_raises_the_error_that_the_server_had(error: Any) -> None:
+    with pytest.raises(type(error)) as caught:
+        decode_answer(DeleteStream("s"), encode_answer(failure_of(error)))
+    found = caught.value
+    assert (type(found), found.what, found.remedy) == (type(error), error.what, error.remedy)
+    assert (found.reason, found.retriable) == (error.reason, error.retriable)
+
+
+def test_a_failure_whose_error_cannot_be_decoded_is_a_format_error() -> None:
+    with pytest.raises(DataFormatError, match="not an encoded error"):
+        decode_answer(DeleteStream("s"), encode_answer(Failure(b"?")))
+
+
+def test_a_part_goes_through_a_pickle_as_spark_sends_it() -> None:
+    part = StagedPart("1", 2, 3, 4)
+    assert pickle.loads(pickle.dumps(part)) == part
+
+
+def test_many_threads_decode_at_once() -> None:
+    request, answer = encode_request(LastTransaction("s", "w", "")), encode_answer(LastCommitted(7, ""))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(
+                lambda _: (decode_request(request), decode_answer(LastTransaction("s", "w", ""), answer)), range(500)
+            )
+        )
+    assert set(found) == {(LastTransaction("s", "w", ""), LastCommitted(7, ""))}
+
+
+# A request and an answer in full, as they are on the wire: they change only together with the number of the service.
+FINISH: Final = bytes.fromhex(
+    "85"
+    " a474797065 ac66696e6973682d7374616765"  # type: finish-stage
+    " a673747265616d a173"  # stream: s
+    " a57374616765 a161"  # stage: a
+    " a473697a65 cd0100"  # size: 256
+    " a77365636f6e6473 cb3ff8000000000000"  # seconds: 1.5
+)
+COMMITTED: Final = bytes.fromhex(
+    "84"
+    " a474797065 a9636f6d6d6974746564"  # type: committed
+    " a87265706561746564 c3"  # repeated: true
+    " a4656e6473 920040"  # ends: 0, 64
+    " a57374616d70 a0"  # stamp: ""
+)
+
+
+def test_the_bytes_of_a_request_and_of_an_answer() -> None:
+    assert encode_request(FinishStage("s", "a", 256, 1.5)) == FINISH
+    assert encode_answer(Committed(True, (0, 64), "")) == COMMITTED
+    assert decode_request(FINISH) == FinishStage("s", "a", 256, 1.5)
+
+
+MESSAGE: Final = bytes.fromhex("07000000 04 000000 0001000000000000 616263")  # request 7, STAGE, position 256, abc
+
+
+def test_a_bulk_message_is_its_head_and_its_payload() -> None:
+    assert encode_bulk_head(7, BulkMessageKind.STAGE, 256) + b"abc" == MESSAGE
+    found = decode_bulk_message(memoryview(MESSAGE))
+    assert (found.request, found.kind, found.position) == (7, BulkMessageKind.STAGE, 256)
+    assert found.payload == b"abc"
+
+
+@given(st.integers(0, 2**40), st.sampled_from(BulkMessageKind), st.integers(0, 2**63 - 1), st.binary(max_size=50))
+def test_a_bulk_message_is_decoded_as_it_was_encoded(
+    request: int, kind: BulkMessageKind, position: int, payload: bytes
+) -> None:
+    found = decode_bulk_message(memoryview(encode_bulk_head(request, kind, position) + payload))
+    assert (found.request, found.kind, found.position) == (request % 2**32, kind, position)
+    assert found.payload == payload
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (MESSAGE[:15], "it has 15 bytes, expected at least 16"),
+        (b"", "it has 0 bytes"),
+        (MESSAGE[:4] + b"\x09" + MESSAGE[5:], "it has kind 9 and position 256"),
+        (MESSAGE[:15] + b"\x80" + MESSAGE[16:], "it has kind 4 and position -"),
+    ],
+)
+def test_other_bytes_are_not_a_bulk_message(data: bytes, why: str) -> None:
+    with pytest.raises(DataFormatError, match=why):
+        decode_bulk_message(memoryview(data))
