@@ -10,7 +10,7 @@ from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
 from aeron_spark.pool import POOL
 
 if TYPE_CHECKING:
-    from aeron_spark.stream_client.asking import StreamSession
+    from aeron_spark.stream_client.session import StreamSession
 
 
 def open_log(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aeron_spark.client.opening import Client
     from aeron_spark.connection.bulk_links import BulkLink
     from aeron_spark.protocol.rpc_objects import Proxy
-    from aeron_spark.stream_client.asking import StreamSession
+    from aeron_spark.stream_client.session import StreamSession
 
 ANSWER_SECONDS: Final = 60.0  # longest time for a call, an outage or a restart of the server included
 TURN_SECONDS: Final = 300.0  # longest wait for a place at a server that is full
@@ -80,7 +80,7 @@ class ConnectionPool:
             for entry in entries:
                 entry.borrowers += 1
         try:
-            yield {entry.name: entry.asking for entry in entries}
+            yield {entry.name: entry.session for entry in entries}
         finally:
             with self._changed:
                 for entry in entries:
@@ -94,7 +94,7 @@ class ConnectionPool:
         """
         with self._changed:
             entries = [self._entry(way, server.name, server.address, server.key, None) for server in way.servers]
-        return {entry.name: entry.asking for entry in entries}
+        return {entry.name: entry.session for entry in entries}
 
     def sweep(self, now: float) -> float | None:
         """Close the entries, and bulk links of others, that were idle for long enough.
@@ -107,7 +107,7 @@ class ConnectionPool:
         with self._changed:
             in_use = list(self._open)
         for entry in in_use:
-            _close_quietly(f"bulk links with {entry.address}", entry.asking.close_idle)
+            _close_quietly(f"bulk links with {entry.address}", entry.session.close_idle)
         with self._changed:
             wait = min((self._wait(entry, now) for entry in self._open), default=None)
         return self._rest_let_go() if wait is None else wait
@@ -214,7 +214,7 @@ class ConnectionPool:
 
 
 class PoolEntry:
-    """One server as this process reaches it: the host of its ``StreamSession``. A use connects where that is needed.
+    """One server as this process reaches it: the client of a ``StreamSession``. A use connects where that is needed.
 
     A server that refuses for now is tried again, for ``TURN_SECONDS`` at most, or for the seconds that the caller has.
     The other callers wait meanwhile, within their own seconds.
@@ -223,12 +223,12 @@ class PoolEntry:
     def __init__(
         self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any], seconds: float
     ) -> None:
-        from aeron_spark.stream_client.asking import StreamSession
+        from aeron_spark.stream_client.session import StreamSession
 
         self.key = key
         self.name = name
         self.address = address
-        self.asking: StreamSession = StreamSession(self, ANSWER_SECONDS, clock=pool.clock, reach=self._connected)
+        self.session: StreamSession = StreamSession(self, ANSWER_SECONDS, clock=pool.clock, reach=self._connected)
         self.borrowers = 0  # under the pool's lock, as what follows
         self.returned = pool.clock()
         self._pool = pool
@@ -242,12 +242,12 @@ class PoolEntry:
     @property
     def is_busy(self) -> bool:
         """Whether something borrows it, a call runs or a bulk link is lent."""
-        return self.borrowers > 0 or self.asking.running > 0
+        return self.borrowers > 0 or self.session.running > 0
 
     @property
     def idle_since(self) -> float:
         """When it was used last, by the pool's clock."""
-        return max(self.returned, self.asking.last_used)
+        return max(self.returned, self.session.last_used)
 
     @property
     def closed(self) -> bool:
@@ -287,7 +287,7 @@ class PoolEntry:
 
     def close_client(self, client: Client) -> None:
         """Close a client of this entry, and the bulk links of it that are not lent."""
-        _close_quietly(f"bulk links with {self.address}", self.asking.close)
+        _close_quietly(f"bulk links with {self.address}", self.session.close)
         _close_quietly(f"a connection with {self.address}", client.close)
 
     def after_fork(self) -> None:
@@ -295,7 +295,7 @@ class PoolEntry:
         self._parents.append(self._client)
         self._connecting = threading.Lock()
         self._client = None
-        self.asking.after_fork()
+        self.session.after_fork()
 
     def _connected(self, seconds: float | None) -> Client:
         """Return the client, connected within ``seconds``; None: within the time for a place and a connection.

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark.cli.main import main
-from aeron_spark.server.streaming import StreamService
+from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.streams.journal import Journal, encode_entry
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.streams.stages import StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_rpc import CommitTransaction, decode_request
 
 STAGED: Final = "staged"  # all rows are staged, and nothing of the commit is done
 PUBLISHED: Final = "published"  # the rows are recorded, and nothing says that they count
@@ -55,7 +56,7 @@ class Faults:
 
 def inject(faults: Faults) -> None:
     """Put the points around the methods that they are named after."""
-    stream_commit, append, answer = Stream.commit, Journal.append, StreamService.commit
+    stream_commit, append, handle = Stream.commit, Journal.append, StreamRequestHandler.handle
 
     def commit(
         self: Stream, writer: str, run: str, transaction: int, stages: Iterable[StageRef], **more: Any
@@ -73,15 +74,16 @@ def inject(faults: Faults) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
         append(self, payload)
 
-    def answered(self: StreamService, name: str, *given: Any) -> tuple[bool, list[int]]:
-        found = answer(self, name, *given)
-        faults.die(ANSWERED, name)
-        if faults.hit(DROPPED, name):
-            self._connection.close()
-            wait_for(lambda: self._connection.closed, CLOSING, "the connection to end")
-        return found
+    def answered(self: StreamRequestHandler, data: bytes) -> bytes:
+        request, answer = decode_request(data), handle(self, data)
+        if isinstance(request, CommitTransaction):
+            faults.die(ANSWERED, request.stream)
+            if faults.hit(DROPPED, request.stream):
+                self._connection.close()
+                wait_for(lambda: self._connection.closed, CLOSING, "the connection to end")
+        return answer
 
-    Stream.commit, Journal.append, StreamService.commit = commit, journal, answered  # type: ignore[method-assign]
+    Stream.commit, Journal.append, StreamRequestHandler.handle = commit, journal, answered  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.options import ServerRoute
 from aeron_spark.pool import IDLE_SECONDS, POOL, SHORTEST_SECONDS, THREAD, TURN_SECONDS, ConnectionPool
+from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_answer
 from tests.unit.connection.ends import wait_for
 from tests.unit.test_error_codes import ADVICE
 
@@ -41,9 +42,12 @@ class Client:
     def with_timeout(self, seconds: float) -> Client:
         return self
 
-    def list_all(self) -> str:
+    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
+        return self.handle
+
+    def handle(self, request: bytes) -> bytes:
         self.during()
-        return self.address
+        return encode_answer(LastCommitted(0, self.address))
 
     def bulk_link(self, timeout: float | None = None) -> SimpleNamespace:
         self.connect()
@@ -54,6 +58,12 @@ class Client:
 
     def close(self) -> None:
         self.closed = True
+
+
+def call(session: Any, timeout: float | None = None) -> str:
+    """Call the server of a session; return its address, which it answers as a token."""
+    answer: LastCommitted = session.call(LastTransaction("s", "w", ""), timeout=timeout)
+    return answer.token
 
 
 class World:
@@ -89,7 +99,7 @@ def way(handshake: Any = "worker", *addresses: str) -> ServerRoute:
 def use(world: World, route: ServerRoute, partition: int | None = None) -> None:
     with world.pool.borrow(route, partition) as sessions:
         for session in sessions.values():
-            session.ask("list_all")
+            call(session)
 
 
 @pytest.mark.parametrize("handshake", ["worker", "partition"])
@@ -118,7 +128,7 @@ def test_each_use_begins_the_60_seconds_anew() -> None:
 def test_a_borrowed_entry_is_not_idle() -> None:
     world = World()
     with world.pool.borrow(way()) as sessions:
-        sessions["host:1"].ask("list_all")
+        call(sessions["host:1"])
         assert world.after(10 * IDLE_SECONDS) == IDLE_SECONDS / 10
         assert world.open == 1
     assert world.after(0) == IDLE_SECONDS
@@ -129,9 +139,9 @@ def test_a_borrowed_entry_is_not_idle() -> None:
 def test_an_entry_is_not_idle_while_a_call_runs_or_a_bulk_link_is_lent() -> None:
     world = World()
     session = world.pool.sessions(way())["host:1"]
-    session.ask("list_all")
+    call(session)
     world.clients[0].during = lambda: world.after(10 * IDLE_SECONDS)
-    assert session.ask("list_all") == "host:1"
+    assert call(session) == "host:1"
     assert world.open == 1
     with session.bulk_link("key"):
         world.after(10 * IDLE_SECONDS)
@@ -145,7 +155,7 @@ def test_a_session_whose_entry_was_closed_connects_again_and_is_closed_again() -
     world = World()
     session = world.pool.sessions(way())["host:1"]  # as a query keeps it
     for turn in (1, 2, 3):
-        session.ask("list_all")
+        call(session)
         assert (len(world.clients), world.open) == (turn, 1)
         use(world, way())  # the same entry, or another one: both are swept
         world.after(IDLE_SECONDS)
@@ -163,10 +173,10 @@ def test_an_entry_that_could_not_connect_leaves_nothing_to_sweep() -> None:
 def test_closing_the_pool_closes_what_is_in_use_too() -> None:
     world = World()
     with world.pool.borrow(way()) as sessions:
-        sessions["host:1"].ask("list_all")
+        call(sessions["host:1"])
         world.pool.close()
         assert world.open == 0
-        sessions["host:1"].ask("list_all")  # connects again
+        call(sessions["host:1"])  # connects again
     assert world.open == 1
     world.after(IDLE_SECONDS)
     assert world.open == 0
@@ -206,9 +216,9 @@ def test_a_server_that_stays_full_is_waited_for_for_a_time(monkeypatch: pytest.M
 
 Use = Callable[[Any], object]
 SHORT_USES: dict[str, Use] = {
-    "ask": lambda session: session.ask("list_all", seconds=0.2),
-    "branch": lambda session: session.bulk_link("key", 0.2).__enter__(),
-    "connect": lambda session: session.host.connect(0.2),
+    "call": lambda session: call(session, 0.2),
+    "bulk link": lambda session: session.bulk_link("key", 0.2).__enter__(),
+    "connect": lambda session: session.client.connect(0.2),
 }
 
 
@@ -227,7 +237,7 @@ def test_finding_a_short_use_does_not_wait_for_the_connect_of_another_thread(use
     world.pool.connect = connect  # type: ignore[assignment]
     session = world.pool.sessions(way())["host:1"]
     with ThreadPoolExecutor(2) as threads:
-        long = threads.submit(session.ask, "list_all")
+        long = threads.submit(call, session)
         try:
             assert begun.wait(10)
             short = threads.submit(use_it, session)
@@ -255,7 +265,7 @@ def test_finding_a_short_call_waits_for_a_place_for_its_own_time_only(monkeypatc
     world.pool.connect = connect  # type: ignore[assignment]
     monkeypatch.setattr("aeron_spark.pool.time.sleep", sleep)
     with pytest.raises(WaitTimeout, match="waited 2 s for a place at the server host:1: Server is full") as caught:
-        world.pool.sessions(way())["host:1"].ask("list_all", seconds=2.0)
+        call(world.pool.sessions(way())["host:1"], 2.0)
     assert caught.value.reason == "full"
     assert world.now == 1002.0
     assert (times[0], max(times), min(times)) == (2.0, 2.0, SHORTEST_SECONDS)
@@ -294,7 +304,7 @@ def test_finding_c7_the_thread_that_watches_ends_with_the_last_entry_and_begins_
         for turn in (1, 2):
             with world.pool.borrow(way("worker", "host:1", "host:2")) as sessions:
                 for session in sessions.values():
-                    session.ask("list_all")
+                    call(session)
                 assert threads() == [THREAD]
             wait_for(lambda: world.open == 0, "idle connections to be closed")
             wait_for(lambda: not threads(), "the pool's thread to end")
@@ -405,18 +415,18 @@ def test_finding_c7_the_thread_that_watches_waits_for_what_connections_share_unt
 
 FORKED = """
 import os, sys, threading
-from tests.unit.test_pool import World, use, way
+from tests.unit.test_pool import World, call, use, way
 from aeron_spark.pool import POOL, ConnectionPool
 made = []
 POOL.connect = lambda address, **options: made.append(World().connect(address)) or made[-1]
 with POOL.borrow(way()) as sessions:
-    sessions["host:1"].ask("list_all")
+    call(sessions["host:1"])
     assert len(made) == 1 and POOL._watching
     with POOL._changed:  # as another thread may hold it at that moment
         child = os.fork()
     if not child:
         assert threading.active_count() == 1
-        assert sessions["host:1"].ask("list_all") == "host:1"  # not by the parent's client
+        assert call(sessions["host:1"]) == "host:1"  # not by the parent's client
         assert len(made) == 2 and not made[0].closed
         assert POOL._watching and threading.active_count() == 2
         POOL.close()

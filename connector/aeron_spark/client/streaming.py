@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.errors import AeronSparkError, OptionError, RefusedError
-from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_rpc import DescribeStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,20 +34,20 @@ class StreamingClient(ClientProgram):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._streams_lock = threading.Lock()
-        self._asking: StreamSession | None = None
+        self._streams: StreamSession | None = None
         self._buffered: weakref.WeakSet[BufferedWriter] = weakref.WeakSet()
 
     def streams(self) -> list[StreamInfo]:
         """Return the server's streams that this client may use, by name: what they hold, their positions and state."""
         from aeron_spark.stream_client.admin import list_streams
 
-        return list_streams(self._asks())
+        return list_streams(self._stream_session())
 
     def stream(self, name: str) -> StreamInfo:
         """Return one of them; of one that is damaged, ``state`` and ``problem``."""
         from aeron_spark.stream_client.admin import inspect_stream
 
-        return inspect_stream(self._asks(), name)
+        return inspect_stream(self._stream_session(), name)
 
     def create_stream(
         self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0
@@ -58,13 +59,13 @@ class StreamingClient(ClientProgram):
         """
         from aeron_spark.stream_client.admin import create_stream, parse_retention
 
-        return create_stream(self._asks(), name, partitions, parse_retention(retention), term_bytes)
+        return create_stream(self._stream_session(), name, partitions, parse_retention(retention), term_bytes)
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream with all its rows."""
         from aeron_spark.stream_client.admin import delete_stream
 
-        delete_stream(self._asks(), name)
+        delete_stream(self._stream_session(), name)
 
     def purge_stream(self, name: str, before: int | str | datetime, *, partition: int | None = None) -> list[int]:
         """Delete what lies before a position, or was committed before a time (``"-7d"``, ISO), in whole segments.
@@ -73,7 +74,7 @@ class StreamingClient(ClientProgram):
         """
         from aeron_spark.stream_client.admin import purge_stream
 
-        return purge_stream(self._asks(), name, before, partition=partition)
+        return purge_stream(self._stream_session(), name, before, partition=partition)
 
     @overload
     def writer(
@@ -113,13 +114,18 @@ class StreamingClient(ClientProgram):
             from aeron_spark.stream_client.writer import StreamWriter
 
             return StreamWriter(
-                self._asks(), stream, writer_id=writer_id, partition=partition, payload=payload, timeout=timeout
+                self._stream_session(),
+                stream,
+                writer_id=writer_id,
+                partition=partition,
+                payload=payload,
+                timeout=timeout,
             )
         from aeron_spark.stream_client.buffered_writer import BufferedWriter
 
         self._look_at(stream)
         made = BufferedWriter(
-            self, self._asks(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
+            self, self._stream_session(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
             most_bytes=buffer_bytes, timeout=timeout, keep_seconds=_seconds("keep_sent", keep_sent),
         )  # fmt: skip
         self._buffered.add(made)
@@ -139,7 +145,7 @@ class StreamingClient(ClientProgram):
         from aeron_spark.stream_client.reader import StreamReader
 
         return StreamReader(
-            self._asks(), stream, start=start, end=end, follow=follow, partitions=partitions, schema=schema,
+            self._stream_session(), stream, start=start, end=end, follow=follow, partitions=partitions, schema=schema,
             metadata=metadata, timeout=timeout,
         )  # fmt: skip
 
@@ -148,21 +154,21 @@ class StreamingClient(ClientProgram):
         for one in list(self._buffered):
             one.close()
         super().close()
-        if self._asking is not None:
-            self._asking.close()
+        if self._streams is not None:
+            self._streams.close()
 
-    def _asks(self) -> StreamSession:
+    def _stream_session(self) -> StreamSession:
         with self._streams_lock:
-            if self._asking is None:
-                self._asking = StreamSession(self, ANSWER_SECONDS)
-            return self._asking
+            if self._streams is None:
+                self._streams = StreamSession(self, ANSWER_SECONDS)
+            return self._streams
 
     def _look_at(self, stream: str) -> None:
         """Raise at once, where the server is there, for a stream that is not."""
         if not self.connected:
             return
         try:
-            self._asks().ask("describe", stream, seconds=GLANCE)
+            self._stream_session().call(DescribeStream(stream), timeout=GLANCE)
         except (OptionError, RefusedError):
             raise
         except AeronSparkError:

@@ -33,8 +33,9 @@ from aeron_spark.spark.task_context import (
 )
 
 if TYPE_CHECKING:
-    from aeron_spark.stream_client.appending import ServerAppender, StagedPart, Transaction
-    from aeron_spark.stream_client.asking import StreamSession
+    from aeron_spark.stream_client.appending import ServerAppender, Transaction
+    from aeron_spark.stream_client.session import StreamSession
+    from aeron_spark.wire.stream_rpc import StagedPart
 
 ABORT_SECONDS: Final = 5.0  # what is not aborted expires on the server
 
@@ -97,7 +98,7 @@ class StagingTask:
             if transaction.once:
                 self._commit(hosts[server], transaction, staged)
                 return
-            progress = {name: self._progress(asking, transaction) for name, asking in hosts.items()}
+            progress = {name: self._progress(session, transaction) for name, session in hosts.items()}
             try:
                 already = self._is_committed(transaction, progress)
             except RefusedError:
@@ -119,25 +120,25 @@ class StagingTask:
             self._abort(hosts[staged[0].server], staged[0].transaction)
 
     def _commit(
-        self, asking: StreamSession, transaction: Transaction, staged: Sequence[StagedRows], token: str = ""
+        self, session: StreamSession, transaction: Transaction, staged: Sequence[StagedRows], token: str = ""
     ) -> bool:  # fmt: skip
         """Commit what the tasks staged on a server; return whether that had been done before."""
         from aeron_spark.stream_client.appending import commit, commit_empty, enter
 
         stages = [one for message in staged for one in message.stages]
         rows = sum(message.rows for message in staged)
-        if any(message.committed for message in staged) and self._last(asking, transaction) >= transaction.id:
+        if any(message.committed for message in staged) and self._last(session, transaction) >= transaction.id:
             return True
         if rows:
-            return commit(asking, self.way.stream, transaction, stages, rows, token=token)[0]
-        enter(asking, self.way.stream, transaction)  # no task has told the server of this run yet
-        return commit_empty(asking, self.way.stream, transaction, token=token)[0]
+            return commit(session, self.way.stream, transaction, stages, rows, token=token)[0]
+        enter(session, self.way.stream, transaction)  # no task has told the server of this run yet
+        return commit_empty(session, self.way.stream, transaction, token=token)[0]
 
-    def _abort(self, asking: StreamSession, transaction: Transaction) -> None:
+    def _abort(self, session: StreamSession, transaction: Transaction) -> None:
+        from aeron_spark.stream_client.appending import abort
+
         with suppress(AeronSparkError):
-            asking.ask(
-                "abort", self.way.stream, transaction.writer, transaction.run, transaction.id, seconds=ABORT_SECONDS
-            )
+            abort(session, self.way.stream, transaction, seconds=ABORT_SECONDS)
 
     def _here(self) -> ServerRoute:
         way = resolve_key_files(self.way)
@@ -160,16 +161,14 @@ class StagingTask:
             )
         return Transaction(named or query, run, int(batch), author=query)
 
-    def _appender(self, asking: StreamSession, transaction: Transaction, partition: int) -> ServerAppender:
+    def _appender(self, session: StreamSession, transaction: Transaction, partition: int) -> ServerAppender:
         from aeron_spark.stream_client.appending import ServerAppender
 
-        partitions = len(asking.ask("describe", self.way.stream)["partitions"])
         return ServerAppender(
-            asking,
+            session,
             self.way.stream,
             transaction,
             task=partition,
-            partition=partition % partitions,
             source=source_of(self.options, f"batch-{self.save}"),
             payload=self.payload,
             max_message_bytes=self.options.max_message_bytes,
@@ -204,13 +203,15 @@ class StagingTask:
         )  # fmt: skip
         return False
 
-    def _progress(self, asking: StreamSession, transaction: Transaction) -> Progress:
+    def _progress(self, session: StreamSession, transaction: Transaction) -> Progress:
         from aeron_spark.stream_client.appending import last_with_token
 
-        return Progress.parse(*last_with_token(asking, self.way.stream, transaction))
+        return Progress.parse(*last_with_token(session, self.way.stream, transaction))
 
-    def _last(self, asking: StreamSession, transaction: Transaction) -> int:
-        return int(asking.ask("last", self.way.stream, transaction.writer, transaction.by))
+    def _last(self, session: StreamSession, transaction: Transaction) -> int:
+        from aeron_spark.stream_client.appending import last_of
+
+        return last_of(session, self.way.stream, transaction)
 
 
 def server_of(transaction: Transaction, names: Sequence[str]) -> str:

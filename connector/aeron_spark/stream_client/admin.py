@@ -7,14 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 from aeron_spark.options.values import INT64_MAX, NANOS
-from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_rpc import (
+    CreateStream,
+    DeleteStream,
+    DescribeStream,
+    ListStreams,
+    PurgeStream,
+    StreamDescription,
+)
 
 RETENTION_REMEDY: Final = "Give a size such as 10GiB or 512MiB, a time such as 7d, 12h or 30min, or both: 10GiB,7d."
 _UNCLEAR: Final = re.compile(r"\d+(?:\.\d+)?\s*m?", re.ASCII)  # of a retention: megabytes or minutes, bytes or seconds
@@ -63,42 +71,43 @@ class Retention:
     seconds: float = 0.0
 
 
-def list_streams(asking: StreamSession) -> list[StreamInfo]:
+def list_streams(session: StreamSession) -> list[StreamInfo]:
     """Return all streams that this client may use, by name."""
-    return sorted((_info(fields) for fields in asking.ask("list_all")), key=lambda one: one.name)
+    return sorted(map(_info, session.call(ListStreams()).streams), key=lambda one: one.name)
 
 
-def describe_stream(asking: StreamSession, name: str, *, seconds: float | None = None) -> StreamInfo:
+def describe_stream(session: StreamSession, name: str, *, seconds: float | None = None) -> StreamInfo:
     """Return one stream. Raises OptionError, with the nearest name, where there is none, and what is wrong with it."""
-    return _info(asking.ask("describe", name, seconds=seconds))
+    return _info(session.call(DescribeStream(name), timeout=seconds))
 
 
-def inspect_stream(asking: StreamSession, name: str) -> StreamInfo:
+def inspect_stream(session: StreamSession, name: str) -> StreamInfo:
     """Return one stream, also where it is damaged. Raises OptionError, with the nearest name, where there is none."""
-    return _info(asking.ask("inspect", name))
+    return _info(session.call(DescribeStream(name, accept_damaged=True)))
 
 
 def create_stream(
-    asking: StreamSession, name: str, partitions: int, kept: Retention, term_bytes: int = 0
+    session: StreamSession, name: str, partitions: int, kept: Retention, term_bytes: int = 0
 ) -> StreamInfo:
     """Create a stream. Raises OptionError for what cannot be, or where there is one of this name."""
-    return _info(asking.ask("create", name, partitions, kept.bytes, float(kept.seconds), term_bytes))
+    return _info(session.call(CreateStream(name, partitions, kept.bytes, float(kept.seconds), term_bytes)))
 
 
-def delete_stream(asking: StreamSession, name: str) -> None:
+def delete_stream(session: StreamSession, name: str) -> None:
     """Delete a stream with all its rows."""
-    asking.ask("delete", name)
+    session.call(DeleteStream(name))
 
 
 def purge_stream(
-    asking: StreamSession, name: str, before: int | str | datetime, *, partition: int | None = None,
+    session: StreamSession, name: str, before: int | str | datetime, *, partition: int | None = None,
     now: Callable[[], int] = time.time_ns,
 ) -> list[int]:  # fmt: skip
     """Delete whole segments before a position, or before what was committed at a time; return all starts then."""
-    at = -1 if partition is None else partition
     if isinstance(before, int):
-        return list(asking.ask("purge", name, at, before, -1))
-    return list(asking.ask("purge", name, at, -1, max(0, time_of(before, now()))))
+        request = PurgeStream(name, partition, before_position=before)
+    else:
+        request = PurgeStream(name, partition, before_time_ns=max(0, time_of(before, now())))
+    return list(session.call(request).positions)
 
 
 def parse_retention(given: str | int | timedelta | None) -> Retention:
@@ -153,16 +162,15 @@ def _positive(number: float, given: object) -> float:
     return number
 
 
-def _info(fields: dict[str, Any]) -> StreamInfo:
-    schema = fields["schema"]
+def _info(found: StreamDescription) -> StreamInfo:
     return StreamInfo(
-        name=fields["name"],
-        content=fields["content"],
-        schema=pa.ipc.read_schema(pa.py_buffer(schema)) if schema else None,
-        partitions=tuple(StreamPartition(one["partition"], one["start"], one["end"]) for one in fields["partitions"]),
-        retention_bytes=fields["retention_bytes"],
-        retention_seconds=fields["retention_seconds"],
-        created=datetime.fromtimestamp(fields["created_ns"] / NANOS, tz=timezone.utc),
-        state=fields["state"],
-        problem=fields["problem"],
+        name=found.name,
+        content=found.content,
+        schema=pa.ipc.read_schema(pa.py_buffer(found.schema)) if found.schema else None,
+        partitions=tuple(StreamPartition(one.partition, one.start, one.end) for one in found.partitions),
+        retention_bytes=found.retention_bytes,
+        retention_seconds=found.retention_seconds,
+        created=datetime.fromtimestamp(found.created_ns / NANOS, tz=timezone.utc),
+        state=found.state,
+        problem=found.problem,
     )

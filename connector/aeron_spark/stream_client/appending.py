@@ -1,4 +1,4 @@
-"""Appending to a server's stream: a task stages its rows over a branch, a commit makes the stages visible at once."""
+"""Appending to a server's stream: a task stages rows over a bulk link, a commit makes them visible at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +20,6 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     DataFormatError,
-    OptionError,
     SessionLost,
     StillWorking,
     TransportError,
@@ -27,16 +27,33 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source
-from aeron_spark.stream_client.asking import PAUSE, SHORTEST_SECONDS, StreamSession
+from aeron_spark.stream_client.session import RETRY_INTERVAL_S, SHORTEST_TIMEOUT_S, StreamSession
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.arrow import encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, payload_limit
 from aeron_spark.wire.staged_items import MOST_DATA, encode_group_item, encode_values_item
-from aeron_spark.wire.stream_rpc import BULK_HEAD, BulkMessageKind, encode_bulk_head
+from aeron_spark.wire.stream_rpc import (
+    BULK_HEAD,
+    AbortTransaction,
+    BeginTransaction,
+    BulkMessageKind,
+    CommitEmptyTransaction,
+    Committed,
+    CommitTransaction,
+    FindLostTransaction,
+    FinishStage,
+    LastCommitted,
+    LastTransaction,
+    OpenStage,
+    Request,
+    StagedPart,
+    StageFinished,
+    StageOpened,
+    encode_bulk_head,
+)
 from aeron_spark.wire.values import encode_values, runs, value_at
 
 SEND_SECONDS: Final = 60.0  # without a byte being taken the server is stuck
-LONGEST_MESSAGE: Final = 16 << 20  # Aeron's own limit, whatever the term length
 COMMIT_SECONDS: Final = 600.0  # of a large transaction: it is copied into the stream
 REPEAT_SECONDS: Final = 20.0  # a request that takes longer is repeated, so that the server says whether it is at work
 ATTEMPTS: Final = 3  # of one request within a deadline, at least
@@ -71,16 +88,6 @@ class Transaction:
         return self.author or self.run
 
 
-@dataclass(frozen=True, slots=True)
-class StagedPart:
-    """One stage as a commit names it; see ``streams.stagefile.StageRef``."""
-
-    id: str
-    rows: int
-    bytes: int
-    crc: int
-
-
 class State(Enum):
     """What a staged appender can still do."""
 
@@ -93,29 +100,21 @@ class State(Enum):
 class ServerAppender:
     """Stages the rows of one task, all in one partition of ``stream``. Rows count up from 0 over everything appended.
 
-    Methods are those of :class:`aeron_spark.direct.appender.DirectAppender`. Nothing is visible before :func:`commit`.
+    Without ``partition`` the server takes the one of the task's number, modulo the stream's partitions. Methods are
+    those of :class:`aeron_spark.direct.appender.DirectAppender`. Nothing is visible before :func:`commit`.
     ``deadline`` bounds every wait in here; rows that Aeron takes, and responses, renew it. A caller that shares it
     renews it at the start of each of its own operations; without one each operation has ``SEND_SECONDS``.
     """
 
     def __init__(
-        self,
-        asking: StreamSession,
-        stream: str,
-        transaction: Transaction,
-        *,
-        task: int,
-        partition: int,
-        source: Source,
-        payload: str,
-        max_message_bytes: int | None = None,
-        clock: Callable[[], int] = time.time_ns,
+        self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
+        partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
         deadline: Deadline | None = None,
     ) -> None:
         self.source = source
         self.rows = 0
         self.committed = False  # whether the server has all of the transaction already: rows are dropped then
-        self._asking = asking
+        self._session = session
         self._stream = stream
         self._transaction = transaction
         self._task = task
@@ -124,7 +123,7 @@ class ServerAppender:
         self._asked = max_message_bytes
         self._clock = clock
         self._shares_deadline = deadline is not None
-        self._deadline = deadline or asking.deadline(SEND_SECONDS, f"the server of stream {stream!r}")
+        self._deadline = deadline or session.deadline(SEND_SECONDS, f"the server of stream {stream!r}")
         self._limit = 0
         self._state = State.OPEN
         self._stage: _Stage | None = None
@@ -242,23 +241,22 @@ class ServerAppender:
 
     def _open(self, schema: pa.Schema | None) -> _Stage | None:
         if self._stage is None and not self.committed:
-            described = self._asking.ask("describe", self._stream, seconds=self._deadline.remaining())
-            limit = min(described["term_bytes"] // 8, LONGEST_MESSAGE)
-            if self._asked is not None and self._asked > limit:
-                raise OptionError(
-                    f"option 'maxMessageBytes' is {self._asked}, and the longest message of stream {self._stream!r} "
-                    f"has {limit} bytes",
-                    remedy="Lower it.",
-                )
-            self._limit = limit if self._asked is None else self._asked
-            encoded = b"" if schema is None else bytes(schema.serialize())
-            self._stage = _Stage.open(
-                self._asking, self._stream, self._transaction, self._partition, self._task, self._payload, encoded,
-                self._deadline,
-            )  # fmt: skip
+            opened, self._stage = _Stage.open(
+                self._session, (self._stream, self._partition), partial(self._request, schema), self._deadline
+            )
             self.committed = self._stage is None
+            self._limit = self._asked or opened.max_message_bytes
             self._deadline.progress()
         return self._stage
+
+    def _request(self, schema: pa.Schema | None, link: int, number: int) -> OpenStage:
+        one = self._transaction
+        return OpenStage(
+            stream=self._stream, writer=one.writer, run=one.run, transaction=one.id, single_use=one.once,
+            producer=one.by, partition=self._partition, task=self._task, content=self._payload,
+            schema=b"" if schema is None else bytes(schema.serialize()), link=link, request=number,
+            max_message_bytes=self._asked or 0, acknowledged=one.acknowledged, stamp=one.stamp, replaced=one.replaced,
+        )  # fmt: skip
 
     def _header(self, content: Content) -> Header:
         source = self.source
@@ -294,56 +292,48 @@ class _Unanswered(Exception):
 
 
 class _Stage:
-    """A stage of the server's that this side fills over a branch."""
+    """A stage on the server that the client fills over a bulk link."""
 
     def __init__(
-        self,
-        asking: StreamSession,
-        stream: str,
-        stage_id: str,
-        request: int,
-        lending: AbstractContextManager[BulkLink],
-        bulk_link: BulkLink,
-        deadline: Deadline,
-    ) -> None:
+        self, session: StreamSession, request: OpenStage, stage_id: str, lending: AbstractContextManager[BulkLink],
+        link: BulkLink, deadline: Deadline,
+    ) -> None:  # fmt: skip
         self.bytes = 0  # of all items so far
         self.broken = False  # whether it is not known what of it Aeron has taken
-        self._asking = asking
-        self._stream = stream
+        self._session = session
+        self._stream = request.stream
         self._id = stage_id
-        self._request = request
+        self._request = request.request
         self._lending = lending
-        self._bulk_link = bulk_link
+        self._link = link
         self._deadline = deadline
         self._sent = 0
         self._crc = 0
-        self._room = bulk_link.room - BULK_HEAD.size
+        self._room = link.room - BULK_HEAD.size
         self._waiting: list[memoryview] = []
         self._size = 0
 
     @classmethod
     def open(
-        cls, asking: StreamSession, stream: str, transaction: Transaction, partition: int, task: int, payload: str,
-        schema: bytes, deadline: Deadline,
-    ) -> _Stage | None:  # fmt: skip
-        """Open one; None where the transaction is committed already."""
-        lending = asking.bulk_link((stream, partition), deadline.remaining())
-        bulk_link = lending.__enter__()
+        cls, session: StreamSession, key: object, request: Callable[[int, int], OpenStage], deadline: Deadline
+    ) -> tuple[StageOpened, _Stage | None]:
+        """Return the server's answer, and the stage, None where the transaction is committed already.
+
+        ``request`` makes the request of the numbers of a bulk link and of a stage's messages; ``key`` chooses the link.
+        """
+        lending = session.bulk_link(key, deadline.remaining())
+        link = lending.__enter__()
         try:
-            request = asking.request()
-            stage_id = asking.ask(
-                "open_stage", stream, transaction.writer, transaction.run, transaction.id, partition, task, payload,
-                schema, transaction.once, transaction.by, bulk_link.number, request, transaction.acknowledged,
-                transaction.stamp, transaction.replaced, seconds=deadline.remaining(),
-            )  # fmt: skip
+            made = request(link.number, session.request_number())
+            opened = session.call(made, timeout=deadline.remaining())
         except BaseException:
-            bulk_link.close()
+            link.close()
             lending.__exit__(None, None, None)
             raise
-        if not stage_id:
+        if not opened.stage:
             lending.__exit__(None, None, None)
-            return None
-        return cls(asking, stream, stage_id, request, lending, bulk_link, deadline)
+            return opened, None
+        return opened, cls(session, made, opened.stage, lending, link, deadline)
 
     def put(self, buffers: Iterable[pa.Buffer]) -> None:
         """Send an item: small ones together, large ones in pieces."""
@@ -367,39 +357,38 @@ class _Stage:
         if self._size:
             self._send()
         found = self._await_closed(deadline)
-        if tuple(found) != (rows, self._sent, self._crc):
+        if found != StageFinished(rows, self._sent, self._crc):
             raise TransportError(
-                f"the server staged {found[0]} rows in {found[1]} bytes, and {rows} rows in {self._sent} bytes were "
-                "sent",
+                f"the server staged {found.rows} rows in {found.size} bytes, and {rows} rows in {self._sent} bytes "
+                "were sent",
                 remedy="Stage the rows again.",
             )
         self._lending.__exit__(None, None, None)
         return StagedPart(self._id, rows, self._sent, self._crc)
 
     def discard(self) -> None:
-        """End the branch, upon which the server throws away what is not finished."""
-        self._bulk_link.close()
+        """End the bulk link, upon which the server discards the stages on it that are not finished."""
+        self._link.close()
         self._lending.__exit__(None, None, None)
 
-    def _await_closed(self, deadline: Deadline) -> Any:
+    def _await_closed(self, deadline: Deadline) -> StageFinished:
         while True:
             seconds = _share_of(deadline)
             try:
-                return self._asking.ask(
-                    "finish_stage", self._stream, self._id, self._sent, seconds * ANSWER_SHARE, seconds=seconds
+                return self._session.call(
+                    FinishStage(self._stream, self._id, self._sent, seconds * ANSWER_SHARE), timeout=seconds
                 )
             except UNANSWERED as error:
-                if self._asking.host.closed or not deadline.remaining():
+                if self._session.client.closed or not deadline.remaining():
                     raise _Unanswered(error) from error
-                self._asking.sleep(min(PAUSE, deadline.remaining()))
+                self._session.sleep(min(RETRY_INTERVAL_S, deadline.remaining()))
 
     def _send(self) -> None:
         # Where this raises, Aeron may have taken the message, or may take it later: it cannot be sent again.
         self.broken = True
-        seconds = max(SHORTEST_SECONDS, self._deadline.remaining())
-        self._bulk_link.send(
-            encode_bulk_head(self._request, BulkMessageKind.STAGE, self._sent), *self._waiting, timeout=seconds
-        )
+        seconds = max(SHORTEST_TIMEOUT_S, self._deadline.remaining())
+        head = encode_bulk_head(self._request, BulkMessageKind.STAGE, self._sent)
+        self._link.send(head, *self._waiting, timeout=seconds)
         self._sent += self._size
         self._waiting, self._size = [], 0
         self.broken = False
@@ -407,7 +396,7 @@ class _Stage:
 
 
 def commit(
-    asking: StreamSession, stream: str, transaction: Transaction, staged: Sequence[StagedPart], rows: int,
+    session: StreamSession, stream: str, transaction: Transaction, staged: Sequence[StagedPart], rows: int,
     deadline: Deadline | None = None, token: str = "",
 ) -> tuple[bool, str]:  # fmt: skip
     """Make what was staged visible, all of it at once; return whether that had been done before, and its stamp.
@@ -418,48 +407,57 @@ def commit(
     so, once. The server keeps ``token`` with the author's last transaction, see :func:`last_with_token`. A writer keeps
     the stamp of its last transaction for :func:`enter`.
     """
-    parts = [(one.id, one.rows, one.bytes, one.crc) for one in staged]
-    one = transaction
-    return _commit(asking, deadline, token, "commit", stream, one.writer, one.run, one.id, parts, one.by, rows)
+    one, parts = transaction, tuple(staged)
+
+    def request(seconds: float) -> CommitTransaction:
+        return CommitTransaction(stream, one.writer, one.run, one.id, one.by, parts, rows, seconds, token)
+
+    return _commit(session, deadline, request)
 
 
 def commit_empty(
-    asking: StreamSession, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
+    session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline | None = None, token: str = ""
 ) -> tuple[bool, str]:
     """Commit a transaction that has no row at all; see :func:`commit`."""
     one = transaction
-    return _commit(asking, deadline, token, "commit_empty", stream, one.writer, one.run, one.id, one.by)
+
+    def request(seconds: float) -> CommitEmptyTransaction:
+        return CommitEmptyTransaction(stream, one.writer, one.run, one.id, one.by, seconds, token)
+
+    return _commit(session, deadline, request)
 
 
-def _commit(asking: StreamSession, deadline: Deadline | None, token: str, method: str, *given: Any) -> tuple[bool, str]:
-    longest = asking.deadline(COMMIT_SECONDS, "the commit to end")
+def _commit(
+    session: StreamSession, deadline: Deadline | None, request: Callable[[float], Request[Committed]]
+) -> tuple[bool, str]:
+    """Commit; ``request`` makes the request of the seconds that the server may wait itself."""
+    longest = session.deadline(COMMIT_SECONDS, "the commit to end")
     silent = longest if deadline is None else deadline
     while True:
         seconds = _share_of(silent)
         try:
-            response = asking.ask(method, *given, seconds * ANSWER_SHARE, token, seconds=seconds)
+            committed = session.call(request(seconds * ANSWER_SHARE), timeout=seconds)
         except StillWorking:
-            if asking.host.closed or not longest.remaining():
+            if session.client.closed or not longest.remaining():
                 raise
             if silent is not longest:
                 silent.progress()
         except UNANSWERED:
-            if asking.host.closed or not silent.remaining():
+            if session.client.closed or not silent.remaining():
                 raise
-            asking.sleep(min(PAUSE, silent.remaining()))
+            session.sleep(min(RETRY_INTERVAL_S, silent.remaining()))
         else:
-            already, _, stamp = response
-            return bool(already), str(stamp)
+            return committed.repeated, committed.stamp
 
 
 def _share_of(deadline: Deadline) -> float:
     """How long one attempt of a request may take, so that several fit into the deadline."""
     share = min(REPEAT_SECONDS, deadline.seconds / ATTEMPTS)
-    return max(SHORTEST_SECONDS, min(share, deadline.remaining()))
+    return max(SHORTEST_TIMEOUT_S, min(share, deadline.remaining()))
 
 
 def enter(
-    asking: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None
+    session: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None
 ) -> tuple[int, str]:
     """Begin a transaction, and fence earlier runs; return the writer's last committed one, or -1, and its stamp.
 
@@ -468,30 +466,36 @@ def enter(
     from a copy without what it acknowledged.
     """
     one = transaction
-    last, found = asking.ask(
-        "enter", stream, one.writer, one.run, one.id, one.once, one.by, one.acknowledged, one.stamp, one.replaced,
-        seconds=seconds,
+    request = BeginTransaction(
+        stream, one.writer, one.run, None if one.id < 0 else one.id, one.once, one.by, one.acknowledged, one.stamp,
+        one.replaced,
     )  # fmt: skip
-    return int(last), str(found)
+    begun = session.call(request, timeout=seconds)
+    return begun.last, begun.stamp
 
 
-def first_lost(asking: StreamSession, stream: str, writer: str, acknowledged: int, stamp: str) -> int | None:
+def first_lost(session: StreamSession, stream: str, writer: str, acknowledged: int, stamp: str) -> int | None:
     """Return the writer's first acknowledged transaction that is no longer in the stream; None where all are there."""
-    lost = int(asking.ask("first_lost", stream, writer, acknowledged, stamp))
-    return None if lost < 0 else lost
+    return session.call(FindLostTransaction(stream, writer, acknowledged, stamp)).transaction
 
 
-def last_of(asking: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None) -> int:
+def last_of(session: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None) -> int:
     """Return the last transaction that the author of this one has committed under its writer id, or -1."""
-    return int(asking.ask("last", stream, transaction.writer, transaction.by, seconds=seconds))
+    return _last_committed(session, stream, transaction, seconds).transaction
 
 
-def last_with_token(asking: StreamSession, stream: str, transaction: Transaction) -> tuple[int, str]:
+def last_with_token(session: StreamSession, stream: str, transaction: Transaction) -> tuple[int, str]:
     """Return the last transaction that the author of this one has committed, or -1, and its token, or ""."""
-    last, token = asking.ask("last_with_token", stream, transaction.writer, transaction.by)
-    return int(last), str(token)
+    found = _last_committed(session, stream, transaction, None)
+    return found.transaction, found.token
 
 
-def abort(asking: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None) -> None:
+def _last_committed(
+    session: StreamSession, stream: str, transaction: Transaction, seconds: float | None
+) -> LastCommitted:
+    return session.call(LastTransaction(stream, transaction.writer, transaction.by), timeout=seconds)
+
+
+def abort(session: StreamSession, stream: str, transaction: Transaction, *, seconds: float | None = None) -> None:
     """Drop what was staged; a transaction that is committed stays."""
-    asking.ask("abort", stream, transaction.writer, transaction.run, transaction.id, seconds=seconds)
+    session.call(AbortTransaction(stream, transaction.writer, transaction.run, transaction.id), timeout=seconds)

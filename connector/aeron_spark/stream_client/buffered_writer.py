@@ -37,7 +37,6 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.epochs import DIVERGED
 from aeron_spark.stream_client.appending import SEND_SECONDS, Transaction, enter, first_lost, last_of
-from aeron_spark.stream_client.asking import Host, StreamSession
 from aeron_spark.stream_client.buffer_folder import (
     ALIGNMENT,
     HEAD,
@@ -46,6 +45,7 @@ from aeron_spark.stream_client.buffer_folder import (
     BufferFolder,
     TransactionOutcome,
 )
+from aeron_spark.stream_client.session import SessionClient, StreamSession
 from aeron_spark.stream_client.staging import Staging
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.stream_client.writer import FIRST_PAUSE, Writer
@@ -60,7 +60,7 @@ LOOK: Final = 0.1  # seconds between two looks whether there is a connection
 AWAY_SECONDS: Final = 1.0  # without a connection, before that is a trouble
 
 
-class BufferHost(Host, Protocol):
+class BufferClient(SessionClient, Protocol):
     """The client, as far as a buffer needs it."""
 
     @property
@@ -81,9 +81,9 @@ class BufferedWriter(Writer):
     """
 
     def __init__(
-        self, host: BufferHost, asking: StreamSession, stream: str, folder: str | Path, *, writer_id: str | None = None,
-        partition: int | None = None, payload: str = "auto", most_bytes: int = BUFFER_BYTES,
-        timeout: float = WAIT_SECONDS, keep_seconds: float = 0.0,
+        self, client: BufferClient, session: StreamSession, stream: str, folder: str | Path, *,
+        writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
+        most_bytes: int = BUFFER_BYTES, timeout: float = WAIT_SECONDS, keep_seconds: float = 0.0,
     ) -> None:  # fmt: skip
         self.stream = stream
         self._payload = check_payload(payload)
@@ -94,10 +94,10 @@ class BufferedWriter(Writer):
         self._timeout = timeout
         self._unsent = BufferFolder(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
         self.writer_id = self._unsent.writer
-        self._host = host
-        self._asking = asking
+        self._client = client
+        self._session = session
         self._run = uuid.uuid4().hex
-        self._deadline = asking.deadline(SEND_SECONDS, f"the server of stream {stream!r}")  # of sending
+        self._deadline = session.deadline(SEND_SECONDS, f"the server of stream {stream!r}")  # of sending
         self._entered = False
         self._changed = threading.Condition()  # guards what follows, and the folder's files
         self._closed = False
@@ -309,9 +309,9 @@ class BufferedWriter(Writer):
 
     def _reach(self) -> bool:
         """Wait until the server is there; False when there is no more sending. Raises why it will not be."""
-        trying = self._host.begin_connecting()
+        trying = self._client.begin_connecting()
         away = time.monotonic() + AWAY_SECONDS
-        while not self._host.connected:
+        while not self._client.connected:
             if trying.done() and (error := trying.exception()) is not None:
                 raise error
             with self._changed:
@@ -337,8 +337,8 @@ class BufferedWriter(Writer):
     def _enter(self, first: BufferedTransaction) -> None:
         """Fence off earlier runs, and see that nobody else used the writer's numbers."""
         try:
-            last, _ = enter(self._asking, self.stream, self._transaction(-1))
-            mine = last_of(self._asking, self.stream, self._transaction(-1))
+            last, _ = enter(self._session, self.stream, self._transaction(-1))
+            mine = last_of(self._session, self.stream, self._transaction(-1))
         except SessionLost:
             raise
         except RefusedError as error:
@@ -359,7 +359,7 @@ class BufferedWriter(Writer):
         assert base is not None
         assert confirmed is not None
         while True:
-            found = first_lost(self._asking, self.stream, self.writer_id, *confirmed)
+            found = first_lost(self._session, self.stream, self.writer_id, *confirmed)
             if found is None:  # the server was restored once more, from a copy that has it all
                 self._loss_is_over()
                 return
@@ -372,7 +372,7 @@ class BufferedWriter(Writer):
             if not self._await_acceptance(lost, error):
                 return
         fresh = replace(self._transaction(-1), acknowledged=-1, stamp="")
-        last, stamp = enter(self._asking, self.stream, fresh)
+        last, stamp = enter(self._session, self.stream, fresh)
         with self._changed:
             again = self._unsent.go_back(first, last, stamp)
             LOG.warning(
@@ -419,7 +419,7 @@ class BufferedWriter(Writer):
         base = self._unsent.base
         assert base is not None
         self._deadline.progress()
-        staging = Staging(self._asking, self.stream, self._transaction(base + one.number), self._deadline)
+        staging = Staging(self._session, self.stream, self._transaction(base + one.number), self._deadline)
         try:
             for piece in self._unsent.read(one):
                 staging.put(piece)

@@ -14,7 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_rpc import RenewLease
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
@@ -33,12 +34,12 @@ class ReaderLease:
     """
 
     def __init__(
-        self, asking: StreamSession, stream: str, positions: Callable[[], dict[int, int]],
+        self, session: StreamSession, stream: str, positions: Callable[[], dict[int, int]],
         reading: Generator[object, None, None], *, interval: float = LEASE_SECONDS / 4,
     ) -> None:  # fmt: skip
         self.error: Exception | None = None
         self._interval = interval
-        self._asking = asking
+        self._session = session
         self._stream = stream
         self._positions = positions
         self._reading = reading  # the thread keeps it: nobody else may finalize it before it is closed
@@ -77,8 +78,8 @@ class ReaderLease:
 
     def _hold(self, seconds: float, patience: float) -> None:
         try:
-            wanted = {str(partition): position for partition, position in self._positions().items()}
-            self._asking.ask("lease", self._stream, self._reader, wanted, seconds, seconds=patience)
+            request = RenewLease(self._stream, self._reader, dict(self._positions()), seconds)
+            self._session.call(request, timeout=patience)
         except Exception as error:  # without its thread the reader would be without its lease, and not hear of it
             self._failed(error, seconds)
         else:

@@ -21,12 +21,13 @@ from aeron_spark.log.epochs import DIVERGED, NoEpochWarning
 from aeron_spark.log.follow import RAW
 from aeron_spark.log.inspection import at_message
 from aeron_spark.stream_client.admin import time_of
-from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.leases import Leased, ReaderLease
 from aeron_spark.stream_client.positions import Positions, check_epochs
 from aeron_spark.stream_client.server_log import ServerLog
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import OUTAGE, check_partition
 from aeron_spark.wire.arrow import conform, decode_batches
+from aeron_spark.wire.stream_rpc import AwaitCommits
 
 READ_BYTES: Final = 16 << 20  # bytes of the log that are read of one partition before it is the next one's turn
 
@@ -55,14 +56,14 @@ class StreamReader:
     """
 
     def __init__(
-        self, asking: StreamSession, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None,
+        self, session: StreamSession, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None,
         follow: bool = False, partitions: Sequence[int] | None = None, schema: pa.Schema | None = None,
         metadata: bool = False, timeout: float | None = None, outage: float = OUTAGE_SECONDS,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:  # fmt: skip
         self.stream = stream
-        self._asking = asking
-        self._log = ServerLog({stream: asking}, stream)
+        self._session = session
+        self._log = ServerLog({stream: session}, stream)
         self._content: StreamContent | None = None
         self._wanted = schema
         self._metadata = columns.metadata() if metadata else []
@@ -116,7 +117,7 @@ class StreamReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         rows = self._rows()
-        return Leased(rows, ReaderLease(self._asking, self.stream, lambda: self.positions, rows))
+        return Leased(rows, ReaderLease(self._session, self.stream, lambda: self.positions, rows))
 
     def _rows(self) -> Generator[pa.RecordBatch, None, None]:
         last = time.monotonic()
@@ -238,7 +239,7 @@ class StreamReader:
             return
         if self._content is None:
             framed = content.payload != "raw"
-            self._log = ServerLog({self.stream: self._asking}, self.stream, framed=framed)
+            self._log = ServerLog({self.stream: self._session}, self.stream, framed=framed)
         self._content = content
         own = {"raw": RAW, "framed": columns.VALUE}.get(content.payload, self._wanted or content.schema)
         if own is not None:
@@ -253,12 +254,12 @@ class StreamReader:
     def _await_more(self, seconds: float) -> None:
         """Wait until something is committed behind what was read, but not for longer."""
         ends = [self._positions.get(at, BEYOND) for at in range(len(self._fingerprints))]
-        self._asking.ask("wait_beyond", self.stream, ends, seconds, seconds=seconds + self._asking.seconds)
+        self._session.call(AwaitCommits(self.stream, tuple(ends), seconds), timeout=seconds + self._session.timeout_s)
 
     def _wait_out(self, error: AeronSparkError) -> None:
         now = time.monotonic()
         self._away_since = self._away_since or now
-        if self._asking.host.closed or now - self._away_since >= self._outage:
+        if self._session.client.closed or now - self._away_since >= self._outage:
             raise error
         self._stopped.wait(RETRY_INTERVAL_S)
 

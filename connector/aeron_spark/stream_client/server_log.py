@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -23,8 +23,18 @@ from aeron_spark.errors import (
 from aeron_spark.log.api import Boundary, PublishTimes, Range, RecordingState, StreamContent, recording_key, split_key
 from aeron_spark.log.epochs import Epochs
 from aeron_spark.log.source_stream import ServerStream
-from aeron_spark.stream_client.asking import StreamSession
-from aeron_spark.wire.stream_rpc import BulkMessageKind, decode_bulk_message
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_rpc import (
+    BulkMessageKind,
+    CommittedPartition,
+    DescribeStream,
+    FindBoundary,
+    FindPosition,
+    PartitionStates,
+    StartRead,
+    StopRead,
+    decode_bulk_message,
+)
 from aeron_spark.wire.values import Rows
 
 BROKEN: Final = (EndedError, TransportError)  # of a branch: what is missing is asked for on another one
@@ -81,9 +91,9 @@ class ServerLog:
     def states(self) -> list[RecordingState]:
         """Return every partition, with how far it is committed; those of one server at one moment."""
         said = [
-            (_state(server, self.name, fields), fields["recording_id"])
-            for server, asking in self.hosts.items()
-            for fields in asking.ask("states", self.name)
+            (_state(server, self.name, one), one.recording_id)
+            for server, session in self.hosts.items()
+            for one in session.call(PartitionStates(self.name)).partitions
         ]
         found = [state for state, _ in said]
         self._known = {state.key: state for state in found}
@@ -104,26 +114,23 @@ class ServerLog:
 
     def content(self, states: list[RecordingState]) -> StreamContent | None:
         """Return what the stream holds, as its servers know it; None before the first rows."""
-        found = [asking.ask("describe", self.name) for asking in self.hosts.values()]
+        found = [session.call(DescribeStream(self.name)) for session in self.hosts.values()]
         for one in found:
-            if one["content"]:
-                schema = pa.ipc.read_schema(pa.py_buffer(one["schema"])) if one["schema"] else None
-                return StreamContent(one["content"], schema)
+            if one.content:
+                schema = pa.ipc.read_schema(pa.py_buffer(one.schema)) if one.schema else None
+                return StreamContent(one.content, schema)
         return None
 
     def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
         """Return where what was committed at or after a time begins; the server's own index says it."""
         server, partition = split_key(state.key)
-        return int(self._asking(server).ask("position_at", self.name, time_ns)[partition])
+        return self._session(server).call(FindPosition(self.name, time_ns)).positions[partition]
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
         """Return where a range of ``key`` from ``start`` may end; see :class:`aeron_spark.log.api.Boundaries`."""
         server, partition = split_key(key)
-        most = -1 if max_rows is None else max_rows
-        position, rows = self._asking(server).ask(
-            "boundary", self.name, partition, start, limit, end, most, self.framed
-        )
-        return Boundary(position, rows)
+        found = self._session(server).call(FindBoundary(self.name, partition, start, limit, end, max_rows, self.framed))
+        return Boundary(found.position, found.rows)
 
     def read(self, wanted: Range) -> Iterator[Rows]:
         """Yield the messages of ``[start, end)``, of a framed log those up to ``overrun``."""
@@ -137,8 +144,7 @@ class ServerLog:
         end = wanted.overrun if self.framed else wanted.end
         if wanted.start >= end:
             return
-        seen = (-1, -1) if wanted.epoch is None else (wanted.epoch, wanted.overrun)
-        reading = _Reading(self._asking(server), self.name, partition, wanted.start, end, self.idle_timeout, seen)
+        reading = _Reading(self._session(server), self.name, partition, wanted, end, self.idle_timeout)
         name = f"partition {partition} of stream {self.name!r} (recording {self._recorded[wanted.key]})"
         source = ReceivedRange(name, wanted.start, end, reading.next_piece)
         try:
@@ -146,41 +152,34 @@ class ServerLog:
         finally:
             reading.close()
 
-    def _asking(self, server: str) -> StreamSession:
-        asking = self.hosts.get(server)
-        if asking is None:
+    def _session(self, server: str) -> StreamSession:
+        session = self.hosts.get(server)
+        if session is None:
             raise DataLossError(
                 f"an offset names the server {server}, and the query has {', '.join(self.hosts)}",
                 remedy="Name it in option 'server' as before.",
             )
-        return asking
+        return session
 
 
 class _Reading:
-    """One range on its way; asks for the rest on another branch where one breaks.
+    """One range on its way, up to ``end``; the rest is requested on another bulk link where one breaks.
 
-    ``seen`` is an epoch and a position in it, which the server has to know, whenever it is asked; -1 for none.
+    The server refuses each of these requests where it does not have the epoch of ``wanted``.
     """
 
     def __init__(
-        self,
-        asking: StreamSession,
-        stream: str,
-        partition: int,
-        start: int,
-        end: int,
-        timeout: float,
-        seen: tuple[int, int],
+        self, session: StreamSession, stream: str, partition: int, wanted: Range, end: int, timeout: float
     ) -> None:
-        self._seen = seen
-        self._asking = asking
+        self._session = session
         self._stream = stream
         self._partition = partition
-        self._at = start
+        self._wanted = wanted
+        self._at = wanted.start
         self._end = end
         self._timeout = timeout
         self._lending: AbstractContextManager[BulkLink] | None = None
-        self._bulk_link: BulkLink | None = None
+        self._link: BulkLink | None = None
         self._request = 0
         self._whole = False
 
@@ -204,73 +203,75 @@ class _Reading:
         )
 
     def close(self) -> None:
-        """Give the branch back; what is still coming on it is left over."""
-        if self._bulk_link is not None and not self._whole:
+        """Return the bulk link; messages that still come on it are skipped by its next user."""
+        if self._link is not None and not self._whole:
             # not waited for: a generator may be closed anywhere, by the garbage collector, too
-            self._asking.tell("stop", self._bulk_link.number, self._request)
+            self._session.send(StopRead(self._link.number, self._request))
         self._give_back(failed=False)
 
     def _piece(self) -> memoryview | AeronSparkError:
         """The next bytes, or what the server says instead."""
-        bulk_link = self._bulk_link or self._begin()
+        link = self._link or self._begin()
         while True:
-            message = bulk_link.receive(self._timeout)
-            if message is None:
+            data = link.receive(self._timeout)
+            if data is None:
                 raise WaitTimeout(
                     f"waited {self._timeout:g} s for more of partition {self._partition} of stream {self._stream!r} "
                     f"(at position {self._at} of {self._end})",
                     remedy="Raise idleTimeout, or look at the server.",
                 )
-            piece = decode_bulk_message(message)
-            if piece.request != self._request & 0xFFFFFFFF:
+            message = decode_bulk_message(data)
+            if message.request != self._request & 0xFFFFFFFF:
                 continue
-            if piece.kind is BulkMessageKind.FAILED:
+            if message.kind is BulkMessageKind.FAILED:
                 self._whole = True
-                return decode_error(piece.payload)
-            if piece.kind is BulkMessageKind.END or piece.position != self._at:
+                return decode_error(message.payload)
+            if message.kind is BulkMessageKind.END or message.position != self._at:
                 raise DataFormatError(
                     f"the server ends partition {self._partition} of stream {self._stream!r} at position "
-                    f"{piece.position}, and it was to go from {self._at} to {self._end}",
+                    f"{message.position}, and it was to go from {self._at} to {self._end}",
                     remedy="Read again. If this repeats, use the same release of aeron-spark on both sides.",
                 )
-            self._at += piece.payload.nbytes
+            self._at += message.payload.nbytes
             self._whole = self._at >= self._end
-            return piece.payload
+            return message.payload
 
     def _begin(self) -> BulkLink:
-        lending = self._asking.bulk_link((self._stream, self._partition))
-        self._bulk_link = bulk_link = lending.__enter__()
+        lending = self._session.bulk_link((self._stream, self._partition))
+        self._link = link = lending.__enter__()
         self._lending = lending
-        self._request = self._asking.request()
-        self._asking.ask(
-            "read", self._stream, self._partition, self._at, self._end, bulk_link.number, self._request, *self._seen
-        )
-        return bulk_link
+        self._request = self._session.request_number()
+        request = StartRead(
+            self._stream, self._partition, self._at, self._end, link.number, self._request, self._wanted.epoch,
+            self._wanted.overrun,
+        )  # fmt: skip
+        self._session.call(request)
+        return link
 
     def _give_back(self, *, failed: bool) -> None:
-        lending, self._lending, bulk_link, self._bulk_link = self._lending, None, self._bulk_link, None
+        lending, self._lending, link, self._link = self._lending, None, self._link, None
         if lending is None:
             return
-        if failed and bulk_link is not None:
-            bulk_link.close()
+        if failed and link is not None:
+            link.close()
         lending.__exit__(None, None, None)
 
 
-def _state(server: str, stream: str, fields: dict[str, Any]) -> RecordingState:
+def _state(server: str, stream: str, found: CommittedPartition) -> RecordingState:
     return RecordingState(
-        key=recording_key(server, fields["partition"]),
-        fingerprint=fields["fingerprint"],
-        start=fields["start"],
-        end=fields["end"],
+        key=recording_key(server, found.partition),
+        fingerprint=found.fingerprint,
+        start=found.start,
+        end=found.end,
         active=True,
-        term_length=fields["term_length"],
-        initial_term_id=fields["initial_term_id"],
-        mtu=fields["mtu"],
-        stream_id=fields["stream_id"],
-        session_id=fields["session_id"],
+        term_length=found.term_length,
+        initial_term_id=found.initial_term_id,
+        mtu=found.mtu,
+        stream_id=found.stream_id,
+        session_id=found.session_id,
         channel=stream,
         source_identity=server,
-        epochs=Epochs.from_bytes(fields["epochs"]),
+        epochs=Epochs.from_bytes(found.epochs),
     )
 
 

@@ -22,10 +22,11 @@ from aeron_spark.errors import (
 )
 from aeron_spark.log.writing import Source
 from aeron_spark.stream_client.admin import describe_stream
-from aeron_spark.stream_client.appending import ServerAppender, StagedPart, State, Transaction, abort, commit
-from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.appending import ServerAppender, State, Transaction, abort, commit
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 from aeron_spark.waiting import Deadline
+from aeron_spark.wire.stream_rpc import StagedPart
 
 # After one of these the same may succeed: the server, or the way to it, was away.
 OUTAGE: Final = (ConnectError, EndedError, SessionLost, TransportError, WaitTimeout)
@@ -47,12 +48,12 @@ class Staging:
     ``broken`` says why, the rows have to be put into another object of this class.
     """
 
-    def __init__(self, asking: StreamSession, stream: str, transaction: Transaction, deadline: Deadline) -> None:
+    def __init__(self, session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline) -> None:
         self.transaction = transaction
         self.rows = 0  # put so far
         self.broken: AeronSparkError | None = None
         self.stamp = ""  # of the transaction, once commit() has returned
-        self._asking = asking
+        self._session = session
         self._stream = stream
         self._deadline = deadline
         self._appenders: list[ServerAppender] = []
@@ -116,8 +117,10 @@ class Staging:
         """Make all of it visible; return whether it was before. May be called again after an error."""
         parts = self.finish()
         try:
-            already, self.stamp = commit(self._asking, self._stream, self.transaction, parts, self.rows, self._deadline)
-            return already
+            repeated, self.stamp = commit(
+                self._session, self._stream, self.transaction, parts, self.rows, self._deadline
+            )
+            return repeated
         except SessionLost:
             raise
         except RefusedError as error:  # such as: a part is not there any more
@@ -147,7 +150,7 @@ class Staging:
         """
         self.discard()
         try:
-            abort(self._asking, self._stream, self.transaction, seconds=seconds)
+            abort(self._session, self._stream, self.transaction, seconds=seconds)
         except AeronSparkError:
             return False
         return True
@@ -167,7 +170,7 @@ class Staging:
                 raise
         one, task = self.transaction, len(self._appenders)
         appender = ServerAppender(
-            self._asking, self._stream, one, task=task, partition=partition, source=Source(one.writer, one.id, task),
+            self._session, self._stream, one, task=task, partition=partition, source=Source(one.writer, one.id, task),
             payload=payload, deadline=self._deadline,
         )  # fmt: skip
         self._appenders.append(appender)
@@ -180,7 +183,7 @@ class Staging:
 
     def _look(self) -> None:
         if not self._partitions:
-            found = describe_stream(self._asking, self._stream, seconds=self._deadline.remaining())
+            found = describe_stream(self._session, self._stream, seconds=self._deadline.remaining())
             self._bytes_as = "raw" if found.content == "raw" else "framed"
             self._partitions = len(found.partitions)
 

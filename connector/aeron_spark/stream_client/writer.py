@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from aeron_spark.errors import AeronSparkError, RefusedError, StillWorking, TransportError, UsageError
 from aeron_spark.stream_client.admin import describe_stream
 from aeron_spark.stream_client.appending import Transaction, enter, last_of
-from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.staging import OUTAGE, Staging, check_partition
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.waiting import Deadline
@@ -136,12 +136,12 @@ class StreamWriter(Writer):
     """
 
     def __init__(
-        self, asking: StreamSession, stream: str, *, writer_id: str | None = None, partition: int | None = None,
+        self, session: StreamSession, stream: str, *, writer_id: str | None = None, partition: int | None = None,
         payload: str = "auto", timeout: float = OUTAGE_SECONDS, kept_bytes: int = KEPT_BYTES,
     ) -> None:  # fmt: skip
         self.stream = stream
         self.writer_id = writer_id or f"once-{uuid.uuid4()}"
-        self._asking = asking
+        self._session = session
         self._partition = partition
         self._payload = check_payload(payload)
         self._most = kept_bytes
@@ -149,14 +149,14 @@ class StreamWriter(Writer):
         self._next_run = ""  # which is to take over from this writer's run, where the server has not said that it did
         self._once = writer_id is None
         self._closed = False
-        self._deadline = asking.deadline(timeout, f"the server of stream {stream!r}")
-        found = describe_stream(asking, stream, seconds=self._deadline.remaining())
+        self._deadline = session.deadline(timeout, f"the server of stream {stream!r}")
+        found = describe_stream(session, stream, seconds=self._deadline.remaining())
         self._partitions = len(found.partitions)
         if partition is not None:
             check_partition(stream, partition, self._partitions)
         self._last, self._stamp = -1, ""  # what the server acknowledged: a number and its stamp
         if not self._once:
-            self._last, self._stamp = enter(asking, stream, self._transaction(-1), seconds=self._deadline.remaining())
+            self._last, self._stamp = enter(session, stream, self._transaction(-1), seconds=self._deadline.remaining())
         self._next = self._last + 1
         self._open: _Open | None = None
 
@@ -274,7 +274,7 @@ class StreamWriter(Writer):
         if self._next_run:  # an abort() had no response: the server may know this run, and have fenced the one before
             self._run, self._next_run = self._next_run, ""
         anew = Transaction(self.writer_id, self._run, -1, self._once, self._author)
-        last, self._stamp = enter(self._asking, self.stream, anew, seconds=self._deadline.remaining())
+        last, self._stamp = enter(self._session, self.stream, anew, seconds=self._deadline.remaining())
         self._last = last
         self._next = max(self._next, last + 1)
         if self._open is not None:  # its rows are staged anew, under what the server has acknowledged now
@@ -290,7 +290,7 @@ class StreamWriter(Writer):
         return replace(found, replaced=self._run) if open_.asked else found
 
     def _new_staging(self, transaction: Transaction) -> Staging:
-        return Staging(self._asking, self.stream, transaction, self._deadline)
+        return Staging(self._session, self.stream, transaction, self._deadline)
 
     def _done(self, open_: _Open, stamp: str) -> int:
         self._last, self._stamp, self._next, self._open = open_.number, stamp, open_.number + 1, None
@@ -337,7 +337,7 @@ class StreamWriter(Writer):
                 if isinstance(error, RefusedError):  # the server is there, and has lost what was staged
                     self._deadline.progress()
             if end is None:
-                end = self._asking.deadline(self._deadline.remaining(), "the server")
+                end = self._session.deadline(self._deadline.remaining(), "the server")
             last, stamp = self._await_server(open_, why, end, pause)
             pause = min(2 * pause, LONGEST_PAUSE)
             if last < open_.number:
@@ -355,12 +355,12 @@ class StreamWriter(Writer):
         transactions are no longer in the stream, which no waiting mends.
         """
         while True:
-            if self._asking.host.closed or not end.remaining():
+            if self._session.client.closed or not end.remaining():
                 raise why
-            self._asking.sleep(min(pause, end.remaining()))
+            self._session.sleep(min(pause, end.remaining()))
             pause = min(2 * pause, LONGEST_PAUSE)
             try:
-                found = enter(self._asking, self.stream, self._transaction_of(open_), seconds=end.remaining())
+                found = enter(self._session, self.stream, self._transaction_of(open_), seconds=end.remaining())
             except OUTAGE as error:
                 why = error
             else:
@@ -388,8 +388,8 @@ class StreamWriter(Writer):
         # The same run again where the response was lost: two of them could fence each other.
         self._next_run = self._next_run or uuid.uuid4().hex
         fence = replace(self._transaction(-1), run=self._next_run, replaced=self._run)
-        _, stamp = enter(self._asking, self.stream, fence, seconds=self._deadline.remaining())
-        last = last_of(self._asking, self.stream, fence, seconds=self._deadline.remaining())
+        _, stamp = enter(self._session, self.stream, fence, seconds=self._deadline.remaining())
+        last = last_of(self._session, self.stream, fence, seconds=self._deadline.remaining())
         self._run, self._next_run = self._next_run, ""
         if last >= open_.number:
             self._done(open_, stamp)

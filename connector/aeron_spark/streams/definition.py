@@ -16,6 +16,7 @@ from aeron_spark.errors import DataFormatError, DataLossError, OptionError
 
 FILE_NAME: Final = "definition.json"
 VERSION: Final = 1
+LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
 MOST_PARTITIONS: Final = 10_000  # a commit's record and every answer about positions have a number for each
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)  # is a folder's name, too
 
@@ -55,6 +56,11 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"stream {self.name!r} cannot have terms of {self.term_bytes} bytes",
                 remedy="Choose a power of two from 64 KiB to 1 GiB",
             )
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Bytes of the longest message that its recordings can hold."""
+        return min(self.term_bytes // 8, LONGEST_MESSAGE)
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

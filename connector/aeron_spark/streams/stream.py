@@ -39,7 +39,6 @@ from aeron_spark.streams.time_index import SECOND_NS
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
-LONGEST_MESSAGE: Final = 16 << 20  # Aeron's limit, whatever the term length
 NOTE_INTERVAL_S: Final = 10.0  # between two notes in the archive's folder, each of which syncs a file
 MOST_TOKEN_BYTES: Final = 4_096  # of UTF-8; each author of each writer has one in the journal
 
@@ -87,7 +86,7 @@ class Stream(Reading):
                 space,
                 now=clock(),
                 expiry_seconds=settings.stage_expiry,
-                most_value_bytes=min(definition.term_bytes // 8, LONGEST_MESSAGE),
+                most_value_bytes=definition.max_message_bytes,
                 sync=settings.sync_stages,
             )
         except BaseException:

@@ -7,7 +7,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from aeron_spark.server.incoming import LARGE, Incoming
+from aeron_spark.server.incoming_stage import LARGE, IncomingStage
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
@@ -41,11 +41,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def incoming(stream: Stream) -> Incoming:
-    return Incoming(stream, stream.open_stage("w", "r", 0, 0, 0, "raw"), 1, 1)
+def incoming(stream: Stream) -> IncomingStage:
+    return IncomingStage(stream, stream.open_stage("w", "r", 0, 0, 0, "raw"), 1, 1)
 
 
-def come(one: Incoming, data: bytes, at: int = 0, size: int = MIB // 2) -> tuple[int, int]:
+def come(one: IncomingStage, data: bytes, at: int = 0, size: int = MIB // 2) -> tuple[int, int]:
     """Have ``data`` come in pieces, publishing where that is wanted; return the bytes so far, and how often it was."""
     wanted = 0
     for begin in range(0, len(data), size):
@@ -57,7 +57,7 @@ def come(one: Incoming, data: bytes, at: int = 0, size: int = MIB // 2) -> tuple
     return at, wanted
 
 
-def commit(stream: Stream, one: Incoming, size: int) -> None:
+def commit(stream: Stream, one: IncomingStage, size: int) -> None:
     assert not stream.commit("w", "r", 0, [one.finish(size, 5.0)]).already
 
 

@@ -12,7 +12,7 @@ from aeron_spark.client.opening import Client
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.asking import StreamSession
+from aeron_spark.stream_client.session import StreamSession
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.streams import own_node
 
@@ -57,7 +57,7 @@ def connect(server: Server, node: NodeHandle) -> Iterator[Connect]:
 
 
 @pytest.fixture(scope="module")
-def asking(connect: Connect) -> Iterator[StreamSession]:
+def session(connect: Connect) -> Iterator[StreamSession]:
     made = StreamSession(connect(), 20.0)
     yield made
     made.close()

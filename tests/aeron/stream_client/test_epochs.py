@@ -15,67 +15,68 @@ from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
 from aeron_spark.log.writing import Source
 from aeron_spark.server.program import Server
 from aeron_spark.stream_client.appending import ServerAppender, Transaction, commit, enter, first_lost
-from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.server_log import ServerLog
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.wire.stream_rpc import PartitionStates, StartRead
 from aeron_spark.wire.values import Rows
 
 _names = itertools.count()
 UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any server of this test
 
 
-def written(server: Server, asking: StreamSession, writer: str = "desk-7") -> tuple[str, str]:
+def written(server: Server, session: StreamSession, writer: str = "desk-7") -> tuple[str, str]:
     """A new stream with three transactions of one row; its name, and the stamp of the last commit."""
     name = f"epochs-{next(_names)}"
     server.streams.create(name, 1)
     stamp = ""
     for number in range(3):
         one = Transaction(writer, "run", number)
-        appender = ServerAppender(asking, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
+        appender = ServerAppender(session, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
         appender.raw(pa.array([b"%d" % number], pa.binary()))
-        already, stamp = commit(asking, name, one, appender.finish(), rows=1)
+        already, stamp = commit(session, name, one, appender.finish(), rows=1)
         assert not already
     return name, stamp
 
 
 def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(
-    server: Server, asking: StreamSession
+    server: Server, session: StreamSession
 ) -> None:
     """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
-    name, stamp = written(server, asking)
+    name, stamp = written(server, session)
     again = Transaction("desk-7", "run", -1)
-    assert enter(asking, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
-    assert first_lost(asking, name, "desk-7", 2, stamp) is None
+    assert enter(session, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
+    assert first_lost(session, name, "desk-7", 2, stamp) is None
     lost = stamp_text(UNKNOWN, 58)
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
-        enter(asking, name, replace(again, acknowledged=57, stamp=lost))
+        enter(session, name, replace(again, acknowledged=57, stamp=lost))
     assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
     assert "write them again" in caught.value.remedy.lower()
-    assert first_lost(asking, name, "desk-7", 57, lost) == 3
+    assert first_lost(session, name, "desk-7", 57, lost) == 3
 
 
 def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_history(
-    server: Server, asking: StreamSession
+    server: Server, session: StreamSession
 ) -> None:
     """Finding C3: the server looks at a reader's epoch itself, before it sends the first byte."""
-    name, _ = written(server, asking)
+    name, _ = written(server, session)
     (state,) = server.streams.get(name).states()
-    (fields,) = asking.ask("states", name)
-    assert fields["epochs"] == state.epochs.to_bytes()
+    (found,) = session.call(PartitionStates(name)).partitions
+    assert found.epochs == state.epochs.to_bytes()
     assert [begin for _, begin in state.epochs.pairs] == [0, 0]
     assert state.epochs.at(state.end) not in (FIRST, UNKNOWN)
     with (
         pytest.raises(DataLossError, match=r"partition 0 of stream '\S+' diverged: the reader is at 999") as caught,
-        asking.bulk_link("x") as bulk_link,
+        session.bulk_link("x") as link,
     ):
-        asking.ask("read", name, 0, 0, state.end, bulk_link.number, asking.request(), UNKNOWN, 999)
+        session.call(StartRead(name, 0, 0, state.end, link.number, session.request_number(), UNKNOWN, 999))
     assert caught.value.reason == DIVERGED
 
 
-def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, asking: StreamSession) -> None:
+def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, session: StreamSession) -> None:
     """Finding C3: the server was replaced between the planning of a range and its reading."""
-    name, _ = written(server, asking)
-    log = ServerLog({"s": asking}, name)
+    name, _ = written(server, session)
+    log = ServerLog({"s": session}, name)
     (state,) = log.states()
     planned = Range(
         state.key, state.fingerprint, 0, state.end, state.end, state.term_length, state.epoch_at(state.end)
@@ -87,10 +88,10 @@ def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server,
 
 
 def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
-    server: Server, asking: StreamSession, monkeypatch: pytest.MonkeyPatch
+    server: Server, session: StreamSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding C3: so that the range is refused where the server was replaced since the reader looked."""
-    name, _ = written(server, asking)
+    name, _ = written(server, session)
     planned: list[Range] = []
     real = ServerLog.read
 
@@ -99,6 +100,6 @@ def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
         return real(log, wanted)
 
     monkeypatch.setattr(ServerLog, "read", read)
-    assert sum(len(batch) for batch in StreamReader(asking, name)) == 3
+    assert sum(len(batch) for batch in StreamReader(session, name)) == 3
     (state,) = server.streams.get(name).states()
     assert [(one.end, one.epoch) for one in planned] == [(state.end, state.epochs.at(state.end))]

@@ -21,6 +21,7 @@ from aeron_spark.options import ServerRoute
 from aeron_spark.options.values import public_key
 from aeron_spark.pool import ConnectionPool, _let_go
 from aeron_spark.waiting import wait_for
+from aeron_spark.wire.stream_rpc import ListStreams
 from tests.java_threads import java_threads
 
 address, key, aeron_dir, kept = sys.argv[1:]
@@ -33,7 +34,7 @@ way = ServerRoute(
 before = clients.client_of(aeron_dir) if kept == "kept" else None
 for turn in range(2):
     with pool.borrow(way) as sessions:
-        assert sessions[address].ask("list_all") == []
+        assert sessions[address].call(ListStreams()).streams == ()
         assert "aeron-client" in java_threads()
     wait_for(lambda: not pool._watching, 30, "the pool to end its thread")
     wait_for(lambda: "aeron-spark-inb" not in java_threads(), 30, "the poller of idle inboxes to end")

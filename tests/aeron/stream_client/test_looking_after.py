@@ -38,6 +38,6 @@ def test_a_closed_server_leaves_no_thread_of_its_transfers(node_of_64k: NodeHand
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
         streams_dir=str(tmp_path / "streams"),
     ) as server:  # fmt: skip
-        thread = server._stream_desk.pool.submit(threading.current_thread).result(PATIENCE)
+        thread = server._stream_service.pool.submit(threading.current_thread).result(PATIENCE)
         assert thread.is_alive()
     wait_for(lambda: not thread.is_alive(), PATIENCE, "the thread to end")

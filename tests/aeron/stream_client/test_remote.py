@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from aeron_spark.errors import DataFormatError, OptionError, RefusedError
+from aeron_spark.errors import DataFormatError, OptionError, RefusedError, RemoteError
 from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import SmallValues, read_range
 from aeron_spark.log.writing import Source
+from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
+from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server.program import Server
 from aeron_spark.stream_client.appending import ServerAppender, Transaction, abort, commit, enter
-from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.server_log import ServerLog
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.wire.arrow import decode_batches
+from aeron_spark.wire.stream_rpc import DescribeStream, FinishStage, OpenStage, Request
 
 
 def name_of(server: Server, partitions: int = 1) -> str:
@@ -25,90 +29,84 @@ def name_of(server: Server, partitions: int = 1) -> str:
 
 
 def staged(
-    asking: StreamSession,
-    stream: str,
-    transaction: Transaction,
-    values: list[bytes],
-    *,
-    task: int = 0,
-    partition: int = 0,
-    payload: str = "raw",
-) -> ServerAppender:
+    session: StreamSession, stream: str, transaction: Transaction, values: list[bytes], *, task: int = 0,
+    partition: int = 0, payload: str = "raw",
+) -> ServerAppender:  # fmt: skip
     appender = ServerAppender(
-        asking, stream, transaction, task=task, partition=partition, source=Source("w", transaction.id, task),
+        session, stream, transaction, task=task, partition=partition, source=Source("w", transaction.id, task),
         payload=payload,
     )  # fmt: skip
     getattr(appender, payload)(pa.array(values, pa.binary()))
     return appender
 
 
-def read(asking: StreamSession, stream: str, partition: int = 0, *, start: int | None = None) -> list[bytes]:
-    log = ServerLog({"s": asking}, stream)
+def read(session: StreamSession, stream: str, partition: int = 0, *, start: int | None = None) -> list[bytes]:
+    log = ServerLog({"s": session}, stream)
     state = log.states()[partition]
     begin = state.start if start is None else start
     wanted = Range(state.key, state.fingerprint, begin, state.end, state.end, state.term_length)
     return [value for rows in log.read(wanted) for value in rows.values.to_pylist()]
 
 
-def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, asking: StreamSession) -> None:
+def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, session: StreamSession) -> None:
     stream = name_of(server)
     values = [bytes([n % 256]) * (n % 3000) for n in range(5_000)]
     transaction = Transaction("w", "run", 0)
-    appender = staged(asking, stream, transaction, values)
+    appender = staged(session, stream, transaction, values)
     found = appender.finish()
-    assert read(asking, stream) == []
-    assert commit(asking, stream, transaction, found, len(values))[0] is False
-    assert read(asking, stream) == values
-    assert commit(asking, stream, transaction, found, len(values))[0] is True
-    assert read(asking, stream) == values
+    assert read(session, stream) == []
+    assert commit(session, stream, transaction, found, len(values))[0] is False
+    assert read(session, stream) == values
+    assert commit(session, stream, transaction, found, len(values))[0] is True
+    assert read(session, stream) == values
 
 
-def test_tasks_and_partitions(server: Server, asking: StreamSession) -> None:
+def test_tasks_and_partitions(server: Server, session: StreamSession) -> None:
     stream = name_of(server, 2)
     transaction = Transaction("w", "run", 7)
     found = [
         one
         for task in (3, 0, 1, 2)
         for one in staged(
-            asking, stream, transaction, [b"%d-%d" % (task, n) for n in range(100)], task=task, partition=task % 2
+            session, stream, transaction, [b"%d-%d" % (task, n) for n in range(100)], task=task, partition=task % 2
         ).finish()
     ]
-    commit(asking, stream, transaction, found, 400)
-    assert read(asking, stream, 0) == [b"%d-%d" % (task, n) for task in (0, 2) for n in range(100)]
-    assert read(asking, stream, 1) == [b"%d-%d" % (task, n) for task in (1, 3) for n in range(100)]
+    commit(session, stream, transaction, found, 400)
+    assert read(session, stream, 0) == [b"%d-%d" % (task, n) for task in (0, 2) for n in range(100)]
+    assert read(session, stream, 1) == [b"%d-%d" % (task, n) for task in (1, 3) for n in range(100)]
 
 
-def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, asking: StreamSession) -> None:
+def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, session: StreamSession) -> None:
     stream = name_of(server)
     first, second = Transaction("w", "run-1", 0), Transaction("w", "run-2", 0)
-    staged(asking, stream, first, [b"aborted"]).finish()
-    abort(asking, stream, first)
-    old = staged(asking, stream, first, [b"old"]).finish()
-    assert enter(asking, stream, second)[0] == -1
+    staged(session, stream, first, [b"aborted"]).finish()
+    abort(session, stream, first)
+    old = staged(session, stream, first, [b"old"]).finish()
+    assert enter(session, stream, second)[0] == -1
     with pytest.raises(RefusedError, match="run-2"):
-        commit(asking, stream, first, old, 1)
-    new = staged(asking, stream, second, [b"new"]).finish()
-    commit(asking, stream, second, new, 1)
-    late = staged(asking, stream, second, [b"late"])
+        commit(session, stream, first, old, 1)
+    new = staged(session, stream, second, [b"new"]).finish()
+    commit(session, stream, second, new, 1)
+    late = staged(session, stream, second, [b"late"])
     assert late.committed
     assert late.finish() == []
-    assert read(asking, stream) == [b"new"]
+    assert read(session, stream) == [b"new"]
 
 
-def test_framed_and_arrow_rows_of_any_size(server: Server, asking: StreamSession) -> None:
+def test_framed_and_arrow_rows_of_any_size(server: Server, session: StreamSession) -> None:
     for payload in ("framed", "arrow"):
         stream = name_of(server)
         rows = [b"small", bytes(5 << 20), b"x" * 100_000] * 2
         transaction = Transaction("w", "run", 0)
         appender = ServerAppender(
-            asking, stream, transaction, task=0, partition=0, source=Source("w", 0, 0), payload=payload
+            session, stream, transaction, task=0, partition=0, source=Source("w", 0, 0), payload=payload
         )
         if payload == "arrow":
             appender.arrow(pa.record_batch({"value": pa.array(rows, pa.binary())}))
         else:
             appender.framed(pa.array(rows, pa.binary()))
-        commit(asking, stream, transaction, appender.finish(), len(rows))
-        log = ServerLog({"s": asking}, stream, framed=True)
+        commit(session, stream, transaction, appender.finish(), len(rows))
+        log = ServerLog({"s": session}, stream, framed=True)
         (state,) = log.states()
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
         found: list[bytes] = []
@@ -127,43 +125,85 @@ def test_framed_and_arrow_rows_of_any_size(server: Server, asking: StreamSession
         assert (content.schema is not None) == (payload == "arrow")
 
 
-def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server, asking: StreamSession) -> None:
+def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server, session: StreamSession) -> None:
     stream = name_of(server)
     with pytest.raises(DataFormatError, match="the longest message of stream"):
-        staged(asking, stream, Transaction("w", "r", 0), [bytes(3 << 20)])
+        staged(session, stream, Transaction("w", "r", 0), [bytes(3 << 20)])
     with pytest.raises(OptionError, match="there is no stream"):
-        asking.ask("describe", stream + "x")
+        session.call(DescribeStream(stream + "x"))
 
 
-def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server, asking: StreamSession) -> None:
+def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server, session: StreamSession) -> None:
     stream = name_of(server)
     transaction = Transaction("w", "run", 0)
     values = [bytes(1000)] * 40_000
-    commit(asking, stream, transaction, staged(asking, stream, transaction, values).finish(), len(values))
-    before = asking.opened
+    commit(session, stream, transaction, staged(session, stream, transaction, values).finish(), len(values))
+    before = session.opened
     for _ in range(5):
-        log = ServerLog({"s": asking}, stream)
+        log = ServerLog({"s": session}, stream)
         (state,) = log.states()
         wanted = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)
         rows = iter(log.read(wanted))
         next(rows)
         rows.close()  # type: ignore[attr-defined]
-    assert len(read(asking, stream)) == len(values)
-    assert asking.opened - before <= 1
+    assert len(read(session, stream)) == len(values)
+    assert session.opened - before <= 1
 
 
-def test_positions_by_time(server: Server, asking: StreamSession) -> None:
+def test_positions_by_time(server: Server, session: StreamSession) -> None:
     import time
 
     stream = name_of(server)
     for number in range(3):
         transaction = Transaction("w", "run", number)
-        commit(asking, stream, transaction, staged(asking, stream, transaction, [b"%d" % number]).finish(), 1)
+        commit(session, stream, transaction, staged(session, stream, transaction, [b"%d" % number]).finish(), 1)
         if number == 0:
             time.sleep(0.01)
             between = time.time_ns()
-    log = ServerLog({"s": asking}, stream)
+    log = ServerLog({"s": session}, stream)
     (state,) = log.states()
     at = log.position_at(state, between, None)
-    assert read(asking, stream, start=at) == [b"1", b"2"]
+    assert read(session, stream, start=at) == [b"1", b"2"]
     assert log.boundary(state.key, state.start, state.start, state.end, None).position == at
+
+
+def test_a_client_of_the_service_with_untyped_calls_hears_that_there_is_no_such_object(session: StreamSession) -> None:
+    with pytest.raises(RemoteError, match=f"there is no remote object {FIRST_SERVICE + 1}") as caught:
+        session.client.remote(FIRST_SERVICE + 1).list_all()
+    assert caught.value.code == UNKNOWN_OBJECT
+
+
+def test_a_stage_without_a_partition_is_of_the_one_that_its_task_number_gives(
+    server: Server, session: StreamSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task sends two requests: one opens its stage, one finishes it."""
+    stream, transaction, sent = name_of(server, 3), Transaction("w", "r", 0), list[type]()
+    call = session.call
+
+    def noted(request: Request[Any], *, timeout: float | None = None) -> Any:
+        sent.append(type(request))
+        return call(request, timeout=timeout)
+
+    monkeypatch.setattr(session, "call", noted)
+    appender = ServerAppender(session, stream, transaction, task=5, source=Source("w", 0, 5), payload="raw")
+    appender.raw(pa.array([b"row"], pa.binary()))
+    parts = appender.finish()
+    assert sent == [OpenStage, FinishStage]
+    commit(session, stream, transaction, parts, 1)
+    assert [read(session, stream, partition) for partition in range(3)] == [[], [], [b"row"]]
+
+
+def test_longer_messages_than_the_stream_can_hold_are_refused_before_a_stage_is_opened(
+    server: Server, session: StreamSession
+) -> None:
+    stream = name_of(server)
+    limit = server.streams.get(stream).definition.max_message_bytes
+    before = Transaction("w", "before", 0)
+    enter(session, stream, before)
+    appender = ServerAppender(
+        session, stream, Transaction("w", "r", 0), task=0, source=Source("w", 0, 0), payload="raw",
+        max_message_bytes=limit + 1,
+    )  # fmt: skip
+    with pytest.raises(OptionError, match=f"'maxMessageBytes' is {limit + 1}, .* has {limit} bytes"):
+        appender.raw(pa.array([b"row"], pa.binary()))
+    assert enter(session, stream, before)[0] == -1  # the refused run has not fenced it

@@ -123,16 +123,16 @@ def connected(machine: Machine, node: NodeHandle) -> Iterator[Client]:
 
 def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
     """Commit one transaction for each number, to partition 0; return the last one's number and stamp."""
-    asking = client._asks()
-    last, stamp = enter(asking, "flights", Transaction(writer, "run", -1))
+    session = client._stream_session()
+    last, stamp = enter(session, "flights", Transaction(writer, "run", -1))
     for number in numbers:
         last += 1
         one = Transaction(writer, "run", last)
         appender = ServerAppender(
-            asking, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
+            session, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
         )
         appender.arrow(pa.record_batch({"n": [number]}))
-        already, stamp = commit(asking, "flights", one, appender.finish(), rows=1)
+        already, stamp = commit(session, "flights", one, appender.finish(), rows=1)
         assert not already
     return last, stamp
 
@@ -231,15 +231,15 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     assert read(client, early) == [3, 4, 5, *range(100, 100 + grown)]
     assert read(client, at_copy.to_json()) == list(range(100, 100 + grown))
 
-    asking = client._asks()
+    session = client._stream_session()
     text = "transactions 6 to 15 of writer 'desk-7' were acknowledged and are no longer in the stream"
     kept = Transaction("desk-7", "run", -1, acknowledged=last, stamp=stamp)
     with pytest.raises(RefusedError, match=text) as caught:
-        enter(asking, "flights", kept)
+        enter(session, "flights", kept)
     assert caught.value.reason == DIVERGED
     commit_rows(client, "desk-7", range(200, 220))  # by another run of the program, which kept nothing
     with pytest.raises(RefusedError, match=text):
-        enter(asking, "flights", kept)
+        enter(session, "flights", kept)
 
 
 def commit_with(writer: Writer, value: bytes) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
-from aeron_spark.server import keeping
-from aeron_spark.server.keeping import StreamKeeper
+from aeron_spark.server import stream_service
+from aeron_spark.server.stream_service import StreamKeeper
 from tests.unit.connection.ends import wait_for
 
 GONE = TransportError("the archive does not answer")
@@ -53,7 +53,7 @@ Keep = Callable[..., Kept]
 @pytest.fixture
 def keep(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keep]:
     """Make a keeper, which ticks without a wait and is closed at the end."""
-    monkeypatch.setattr(keeping, "TICK", 0.001)
+    monkeypatch.setattr(stream_service, "HOUSEKEEPING_INTERVAL_S", 0.001)
     made: list[Kept] = []
 
     def one(*answers: list[AeronSparkError] | Exception) -> Kept:

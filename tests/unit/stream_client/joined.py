@@ -15,9 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import msgspec
 import pytest
 
 from aeron_spark.connection.bulk_links import BulkLink
@@ -25,21 +24,25 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     EndedError,
-    RemoteError,
     StillWorking,
     TransportError,
     WaitTimeout,
-    code_of,
-    decode_error,
-    encode_error,
 )
 from aeron_spark.protocol.rpc_objects import Proxy
-from aeron_spark.server.streaming import StreamDesk
-from aeron_spark.stream_client.asking import StreamSession
-from aeron_spark.stream_client.service import METHODS
+from aeron_spark.server.stream_service import StreamService
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.streams.journal import Journal
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import Streams
+from aeron_spark.wire.stream_rpc import (
+    METHOD,
+    SERVICE,
+    CommitTransaction,
+    Request,
+    decode_request,
+    encode_answer,
+    failure_of,
+)
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
 STEP = 0.001  # seconds that a request takes
@@ -77,9 +80,9 @@ class Done(Enum):
 
 @dataclass(frozen=True)
 class Outage:
-    """An outage that begins with the next request of a method, and is longer than a writer waits."""
+    """An outage that begins with the next request of a class, and is longer than a writer waits."""
 
-    method: str
+    request: type[Request[Any]]
     done: Done
 
 
@@ -143,7 +146,7 @@ class Session:
         self.service: Any = None
 
     def serve(self, service: Any, methods: tuple[str, ...], number: int) -> None:
-        assert methods == METHODS
+        assert (methods, number) == ((METHOD,), SERVICE)
         self.service = service
 
     def end(self) -> None:
@@ -196,10 +199,10 @@ class ServerLife:
         self.store = Streams(
             world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
         )
-        self.desk = StreamDesk(lambda: self.store, Branches(), lambda _: None)  # type: ignore[arg-type]
-        self.desk.close()
-        self.desk.pool = self.jobs = Jobs()  # type: ignore[assignment]
-        self.desk.condition = lambda: _Condition(world)
+        self.service = StreamService(lambda: self.store, Branches(), lambda _: None)  # type: ignore[arg-type]
+        self.service.close()
+        self.service.pool = self.jobs = Jobs()  # type: ignore[assignment]
+        self.service.condition = lambda: _Condition(world)
         self.delayed: list[tuple[int, Callable[[], object]]] = []  # after how many requests, what
 
     def end(self, archive: MemoryArchive) -> None:
@@ -238,7 +241,7 @@ class World:
         self.faults: deque[Fault] = deque()
         self.away = 3.0  # seconds that a killed or stopped server stays away
         self.requests = 0
-        self.asked: list[tuple[str, float, float]] = []  # each request, when, and for how long it may wait
+        self.asked: list[tuple[Request[Any], float, float]] = []  # each request, when, and for how long it may wait
         self._drawn = 0
         self._next: set[Fault] = set()  # what is to fail inside of the server
         self._patch(patched)
@@ -252,9 +255,9 @@ class World:
         self._numbers = 0
         self._copies = 0
 
-    def asking(self) -> StreamSession:
+    def stream_session(self) -> StreamSession:
         """Return what a program's writers use."""
-        return StreamSession(Host(self), 20.0, clock=self.time, sleep=self.sleep)
+        return StreamSession(Client(self), 20.0, clock=self.time, sleep=self.sleep)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for the program."""
@@ -328,28 +331,28 @@ class World:
         if self.session is None:
             assert self.server is not None
             self.session = Session(self)
-            self.server.desk.serve(self.session)  # type: ignore[arg-type]
+            self.server.service.serve(self.session)  # type: ignore[arg-type]
 
-    def call(self, method: str, given: tuple[Any, ...], timeout: float) -> Any:
+    def call(self, data: bytes, timeout: float) -> bytes:
         """Carry a request to the server, or not."""
+        request = decode_request(data)
         self.requests += 1
-        self.asked.append((method, self.time.now, timeout))
+        self.asked.append((request, self.time.now, timeout))
         self.sleep(STEP)
         session = self.session
         if session is None:
             raise ConnectError("there is no connection")
         self._deliver()
-        given = msgspec.msgpack.decode(msgspec.msgpack.encode(given))
         fault = self.faults.popleft() if self.faults else Fault.NONE
 
-        def work() -> Any:
-            return self._work(session, method, given)
+        def work() -> bytes:
+            return self._work(session, data)
 
         if self.time.now < self._awake_at:
             return self._ask_stopped(work, timeout)
         if self.time.now < self._silent_until:
             return self._unanswered(timeout)
-        if self.outage is not None and self.outage.method == method:
+        if self.outage is not None and isinstance(request, self.outage.request):
             return self._begin_outage(work, timeout)
         match fault:
             case Fault.LOSE:
@@ -377,9 +380,9 @@ class World:
             case Fault.STOP:
                 self.stop()
                 return self._ask_stopped(work, timeout)
-            case Fault.BUSY if method == "commit":
-                self.sleep(given[-2])  # the seconds that the server may wait
-                raise _remote(StillWorking("the server is at work"))
+            case Fault.BUSY if isinstance(request, CommitTransaction):
+                self.sleep(request.seconds)
+                return encode_answer(failure_of(StillWorking("the server is at work")))
             case Fault.CUT_BRANCH:
                 self._next.add(fault)
             case Fault.NO_RECORDING:
@@ -390,7 +393,7 @@ class World:
                 pass
         return work()
 
-    def _begin_outage(self, work: Callable[[], Any], timeout: float) -> Any:
+    def _begin_outage(self, work: Callable[[], bytes], timeout: float) -> bytes:
         """Do this request, or not, or later, and lose everything from now on for as long as the server is away."""
         assert self.outage is not None
         outage, self.outage = self.outage, None
@@ -458,18 +461,17 @@ class World:
         if session is not None:
             session.end()
 
-    def _work(self, session: Session, method: str, given: tuple[Any, ...]) -> Any:
+    def _work(self, session: Session, data: bytes) -> bytes:
         if self.server is None or session.service is None:
             raise ConnectError("the connection ended before the response")
         try:
-            return getattr(session.service, method)(*given)
-        except AeronSparkError as error:
-            raise _remote(error) from error
+            answer: bytes = session.service.handle(data)
         except Killed:
             self.kill()
             raise ConnectError("the connection ended before the response") from None
+        return answer
 
-    def _ask_stopped(self, work: Callable[[], Any], timeout: float) -> Any:
+    def _ask_stopped(self, work: Callable[[], bytes], timeout: float) -> bytes:
         left = self._awake_at - self.time.now
         if left < timeout:
             self.sleep(left)
@@ -477,12 +479,12 @@ class World:
         self._sleeping.append(lambda: self._quietly(work))
         return self._unanswered(timeout)
 
-    def _unanswered(self, timeout: float) -> Any:
+    def _unanswered(self, timeout: float) -> NoReturn:
         self.sleep(timeout)
         raise WaitTimeout(f"no answer within {timeout:g} seconds")
 
     def _quietly(self, work: Callable[[], Any]) -> None:
-        with suppress(RemoteError, ConnectError):
+        with suppress(ConnectError):
             work()
 
     def _deliver(self, *, everything: bool = False) -> None:
@@ -528,7 +530,7 @@ class World:
         patched.setattr("os.fsync", lambda descriptor: None)  # no power is cut here, only processes end
 
 
-class Host:
+class Client:
     """The client, as far as writers need it."""
 
     def __init__(self, world: World) -> None:
@@ -565,10 +567,6 @@ class _Target:
     def with_timeout(self, seconds: float) -> _Target:
         return _Target(self._world, seconds)
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        return lambda *given: self._world.call(method, given, self._timeout)
-
-
-def _remote(error: AeronSparkError) -> RemoteError:
-    raised = decode_error(encode_error(error))
-    return RemoteError(f"the other side could not do it: {raised.what}", code=code_of(raised), raised=raised)
+    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
+        assert method == METHOD
+        return lambda data: self._world.call(data, self._timeout)

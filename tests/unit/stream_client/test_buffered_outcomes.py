@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.errors import ConnectError, TransportError
-from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.stream_client.write_batches import WriteBatch
-from tests.unit.stream_client.joined import Host, World
+from tests.unit.stream_client.joined import Client, World
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 30.0
@@ -58,13 +58,13 @@ def refused() -> Future[Any]:
 
 def away(folder: Path) -> BufferedWriter:
     """A writer whose server is never there. It learns that at once, so that ``close`` does not wait for the server."""
-    host: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=refused)
-    return BufferedWriter(host, StreamSession(host, 1.0), "s", folder, writer_id="w", payload="raw", partition=0)
+    client: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=refused)
+    return BufferedWriter(client, StreamSession(client, 1.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 
 def there(world: World, folder: Path) -> BufferedWriter:
-    host: Any = Host(world)
-    return BufferedWriter(host, StreamSession(host, 20.0), "s", folder, writer_id="w", payload="raw", partition=0)
+    client: Any = Client(world)
+    return BufferedWriter(client, StreamSession(client, 20.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_a_write_that_failed_leaves_the_transaction_as_it_was(world: World, tmp_
     """Finding C1, of a buffered writer: all of its rows, or none."""
     import pyarrow as pa
 
-    host: Any = Host(world)
+    client: Any = Client(world)
     out = BufferedWriter(
-        host, StreamSession(host, 20.0), "s", tmp_path, writer_id="w", payload="raw", partition=0, most_bytes=2_000,
+        client, StreamSession(client, 20.0), "s", tmp_path, writer_id="w", payload="raw", partition=0, most_bytes=2_000,
         timeout=0.0,
     )  # fmt: skip
     out.write(b"a")

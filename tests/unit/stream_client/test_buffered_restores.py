@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import OptionError, RefusedError
-from aeron_spark.stream_client.asking import StreamSession
 from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
-from tests.unit.stream_client.joined import Copy, Host, World
+from aeron_spark.stream_client.session import StreamSession
+from tests.unit.stream_client.joined import Client, Copy, World
 from tests.waiting import look_for
 
 SECONDS = 30.0
@@ -29,10 +29,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def opened(world: World, folder: Path, keep_seconds: float = 0.0) -> BufferedWriter:
-    host: Any = Host(world)
-    asking = StreamSession(host, 20.0)
+    client: Any = Client(world)
+    session = StreamSession(client, 20.0)
     return BufferedWriter(
-        host, asking, "s", folder, writer_id="w", payload="raw", partition=0, keep_seconds=keep_seconds
+        client, session, "s", folder, writer_id="w", payload="raw", partition=0, keep_seconds=keep_seconds
     )
 
 
@@ -126,8 +126,10 @@ def test_the_loss_is_noticed_after_a_restart_of_the_program_too(world: World, tm
 
 
 def opened_other(world: World, folder: Path) -> BufferedWriter:
-    host: Any = Host(world)
-    return BufferedWriter(host, StreamSession(host, 20.0), "s", folder, writer_id="other", payload="raw", partition=0)
+    client: Any = Client(world)
+    return BufferedWriter(
+        client, StreamSession(client, 20.0), "s", folder, writer_id="other", payload="raw", partition=0
+    )
 
 
 def test_what_is_kept_is_sent_again_once(world: World, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 
 from aeron_spark.errors import AeronSparkError, RefusedError
 from aeron_spark.stream_client.writer import StreamWriter
+from aeron_spark.wire.stream_rpc import CommitTransaction, FinishStage, Request
 from tests.unit.stream_client.joined import Copy, Done, Fault, Outage, World
 
 TIMEOUT = 4.0
@@ -88,7 +89,7 @@ class Writing(RuleBasedStateMachine):
         self.world = World(Path(tempfile.mkdtemp(dir=self.below)), self.patched)
         assert self.world.server is not None
         self.world.server.store.create("s", 2, term_bytes=1 << 16)
-        self.asking = self.world.asking()
+        self.session = self.world.stream_session()
         self.values = 0
         self.committed: list[Rows] = []  # as commit() said
         self.never: list[Rows] = []  # aborted, refused, or never committed
@@ -115,7 +116,7 @@ class Writing(RuleBasedStateMachine):
         self.acknowledged, self.numbers = [], []
         try:
             self.writer = StreamWriter(
-                self.asking, "s", writer_id="w" if self.named else None, payload="raw", timeout=TIMEOUT,
+                self.session, "s", writer_id="w" if self.named else None, payload="raw", timeout=TIMEOUT,
                 kept_bytes=self.kept,
             )  # fmt: skip
         except AeronSparkError:
@@ -241,12 +242,12 @@ class Writing(RuleBasedStateMachine):
         self.perhaps = []
 
     @rule(
-        rows=st.integers(1, 3), method=st.sampled_from(["commit", "finish_stage"]), done=st.sampled_from(Done),
+        rows=st.integers(1, 3), request=st.sampled_from([CommitTransaction, FinishStage]), done=st.sampled_from(Done),
         then=st.lists(st.sampled_from(["commit", "abort", "begin_again", "wait"]), min_size=1, max_size=3),
     )  # fmt: skip
-    def outage(self, rows: int, method: str, done: Done, then: list[str]) -> None:
+    def outage(self, rows: int, request: type[Request[Any]], done: Done, then: list[str]) -> None:
         """An outage begins in a commit and is longer than the writer waits; then the program goes on."""
-        self.begin_outage(rows, method, done)
+        self.begin_outage(rows, request, done)
         for action in then:
             if action == "wait":
                 self.world.sleep(200.0)
@@ -257,14 +258,14 @@ class Writing(RuleBasedStateMachine):
     def outage_of_a_calm_server(self, then: str, done: Done) -> None:
         """The same where nothing else fails, so that the program's next step meets what the outage left."""
         self.world.calm()
-        self.begin_outage(1, "commit", done)
+        self.begin_outage(1, CommitTransaction, done)
         getattr(self, then)()
 
-    def begin_outage(self, rows: int, method: str, done: Done) -> None:
+    def begin_outage(self, rows: int, request: type[Request[Any]], done: Done) -> None:
         self.world.away = 120.0
         self.expect([])
         self.write_once(None, rows)
-        self.world.outage = Outage(method, done)
+        self.world.outage = Outage(request, done)
         self.commit()
         self.world.outage = None
         self.world.sleep(self.world.away)

@@ -5,26 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pytest
 
 from aeron_spark.errors import ConnectError, RefusedError, WaitTimeout
 from aeron_spark.stream_client.leases import PATIENCE, ReaderLease
+from aeron_spark.wire.stream_rpc import RenewLease
 from tests.unit.connection.ends import wait_for
 
 
 class Server:
-    """Answers calls of ``lease`` by the next of ``answers``, and then by success; it is what ``ReaderLease`` calls."""
+    """Answers requests by the next of ``answers``, and then by success; it is the session of a ``ReaderLease``."""
 
     def __init__(self, *answers: Exception | None) -> None:
-        self.calls: list[tuple[Any, ...]] = []
+        self.requests: list[RenewLease] = []
         self._answers = iter(answers)
         self._lock = threading.Lock()
 
-    def ask(self, *given: Any, seconds: float) -> None:
+    def call(self, request: RenewLease, *, timeout: float) -> None:
         with self._lock:
-            self.calls.append(given)
+            self.requests.append(request)
             error = next(self._answers, None)
         if error is not None:
             raise error
@@ -57,9 +57,9 @@ def test_finding_c10_a_lease_is_renewed_after_any_error_which_is_logged(
     server = Server(None, error, error, None)
     lease = ReaderLease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
     lease.begin()
-    wait_for(lambda: len(server.calls) >= 6 and lease.error is None, "renewals after the error")
+    wait_for(lambda: len(server.requests) >= 6 and lease.error is None, "renewals after the error")
     lease.end()
-    assert server.calls[-1][-1] == 0.0  # given back
+    assert server.requests[-1].seconds == 0.0  # given back
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1, warnings
     assert "reader of stream 'flights' was not renewed" in warnings[0]
@@ -71,7 +71,7 @@ def test_a_lease_whose_begin_fails_is_taken_by_the_next_renewal() -> None:
     server = Server(WaitTimeout("the server is away"))
     lease = ReaderLease(server, "flights", lambda: {0: 64}, reading(), interval=0.001)  # type: ignore[arg-type]
     lease.begin()
-    wait_for(lambda: len(server.calls) >= 2 and lease.error is None, "the next renewal")
+    wait_for(lambda: len(server.requests) >= 2 and lease.error is None, "the next renewal")
     lease.end()
 
 
@@ -88,7 +88,7 @@ def test_a_dropped_reader_whose_reading_fails_gives_its_lease_back() -> None:
     lease = ReaderLease(server, "flights", lambda: {0: 64}, begun)  # type: ignore[arg-type]
     lease.begin()
     lease.abandon()
-    wait_for(lambda: server.calls[-1][-1] == 0.0, "the lease to be given back")
+    wait_for(lambda: server.requests[-1].seconds == 0.0, "the lease to be given back")
 
 
 def test_a_lease_is_renewed_more_than_twice_while_it_lasts() -> None:
@@ -97,5 +97,5 @@ def test_a_lease_is_renewed_more_than_twice_while_it_lasts() -> None:
     lease = ReaderLease(server, "flights", lambda: {0: 64}, reading())  # type: ignore[arg-type]
     lease.begin()
     lease.end()
-    held = server.calls[0][-1]
+    held = server.requests[0].seconds
     assert 0 < lease._interval + PATIENCE < held / 2  # a renewal may fail, and take its time

@@ -20,10 +20,11 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source
-from aeron_spark.server.committing import CommitsUnderWay
+from aeron_spark.server.stream_service import CommitsUnderWay
 from aeron_spark.stream_client.appending import ServerAppender, State, Transaction, commit, commit_empty, enter
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.model import CommitOutcome
+from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished
 from tests.unit.stream_client.joined import Fault, World
 
 ONE = Transaction("w", "r", 0)
@@ -32,7 +33,7 @@ SECONDS = 10.0
 
 def appender(world: World, values: list[bytes]) -> ServerAppender:
     made = ServerAppender(
-        world.asking(), "s", ONE, task=0, partition=0, source=Source("w", 0, 0), payload="raw"
+        world.stream_session(), "s", ONE, task=0, partition=0, source=Source("w", 0, 0), payload="raw"
     )  # fmt: skip
     made.raw(pa.array(values, pa.binary()))
     return made
@@ -67,7 +68,7 @@ def test_finish_asks_again_where_no_response_came(world: World) -> None:
         assert one.state is State.CLOSING
     world.calm()
     (part,) = one.finish()
-    assert commit(world.asking(), "s", ONE, [part], 1)[0] is False
+    assert commit(world.stream_session(), "s", ONE, [part], 1)[0] is False
     assert world.committed() == [[b"a"], []]
 
 
@@ -88,40 +89,42 @@ def test_finish_raises_the_same_error_again(world: World) -> None:
 def test_the_server_answers_finish_stage_again(world: World) -> None:
     """Finding C1."""
     (part,) = appender(world, [b"a", b"b"]).finish()
-    again = service(world).finish_stage("s", part.id, part.bytes, 1.0)
-    assert again == (part.rows, part.bytes, part.crc)
+    request = FinishStage("s", part.id, part.bytes, 1.0)
+    again = service(world).answer(request)
+    assert again == StageFinished(part.rows, part.bytes, part.crc)
     world.kill()
     world.connect(100.0)  # the next server has it too
-    assert service(world).finish_stage("s", part.id, part.bytes, 1.0) == again
+    assert service(world).answer(request) == again
 
 
 def test_the_server_answers_finish_stage_with_the_same_error_again(world: World) -> None:
     """Finding C1."""
     world.connect(1.0)
     bulk_link = world.bulk_link()
-    stage = service(world).open_stage("s", "w", "r", 0, 0, 0, "raw", b"", False, "", bulk_link.number, 1)
-    assert service(world).open_stage("s", "w", "r", 0, 0, 0, "raw", b"", False, "", bulk_link.number, 1) == stage
+    request = OpenStage("s", "w", "r", 0, False, "", 0, 0, "raw", b"", bulk_link.number, 1)
+    opened = service(world).answer(request)
+    assert service(world).answer(request) == opened
     with pytest.raises(TimeoutError, match="0 of 100 bytes"):
-        service(world).finish_stage("s", stage, 100, 1.0)
+        service(world).answer(FinishStage("s", opened.stage, 100, 1.0))
     bulk_link.close()
     said = set()
     for _ in range(3):
         with pytest.raises(TransportError) as caught:
-            service(world).finish_stage("s", stage, 100, 1.0)
+            service(world).answer(FinishStage("s", opened.stage, 100, 1.0))
         said.add(str(caught.value))
     assert len(said) == 1
     with pytest.raises(RefusedError, match="is not there"):
-        service(world).finish_stage("s", "another", 100, 1.0)
+        service(world).answer(FinishStage("s", "another", 100, 1.0))
 
 
 def test_a_commit_that_names_no_part_is_refused(world: World) -> None:
     """Finding C1."""
-    asking = world.asking()
-    enter(asking, "s", ONE)
+    session = world.stream_session()
+    enter(session, "s", ONE)
     for rows in (0, 3):
         with pytest.raises(RefusedError, match=f"names 0 stages with 0 rows, and its writer has {rows}"):
-            commit(asking, "s", ONE, [], rows)
-    assert enter(asking, "s", ONE)[0] == -1
+            commit(session, "s", ONE, [], rows)
+    assert enter(session, "s", ONE)[0] == -1
 
 
 def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: World) -> None:
@@ -129,24 +132,24 @@ def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: 
     parts = appender(world, [b"a", b"b"]).finish()
     for rows in (1, 3):
         with pytest.raises(RefusedError, match=f"names 1 stages with 2 rows, and its writer has {rows}"):
-            commit(world.asking(), "s", ONE, parts, rows)
+            commit(world.stream_session(), "s", ONE, parts, rows)
     assert world.committed() == [[], []]
-    assert commit(world.asking(), "s", ONE, parts, 2)[0] is False
+    assert commit(world.stream_session(), "s", ONE, parts, 2)[0] is False
     assert world.committed() == [[b"a", b"b"], []]
 
 
 def test_a_transaction_without_rows_is_committed_by_a_request_of_its_own(world: World) -> None:
     """Finding C1: a micro-batch without rows."""
-    asking = world.asking()
-    enter(asking, "s", ONE)
-    assert commit_empty(asking, "s", ONE)[0] is False
-    assert commit_empty(asking, "s", ONE)[0] is True
-    assert enter(asking, "s", ONE)[0] == 0
+    session = world.stream_session()
+    enter(session, "s", ONE)
+    assert commit_empty(session, "s", ONE)[0] is False
+    assert commit_empty(session, "s", ONE)[0] is True
+    assert enter(session, "s", ONE)[0] == 0
 
 
 def test_a_write_that_failed_is_not_in_the_transaction_and_the_rest_of_it_is(world: World) -> None:
     """Finding C1."""
-    out = StreamWriter(world.asking(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write([b"a", b"b"])
     world.away = 100.0
     for fault in (Fault.KILL, Fault.CUT_BRANCH, Fault.STOP):
@@ -163,7 +166,7 @@ def test_a_write_that_failed_is_not_in_the_transaction_and_the_rest_of_it_is(wor
 
 def test_a_transaction_that_is_too_large_to_be_kept_and_was_lost_can_only_be_aborted(world: World) -> None:
     """Finding C1."""
-    out = StreamWriter(world.asking(), "s", writer_id="w", payload="raw", timeout=4.0, kept_bytes=10)
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, kept_bytes=10)
     out.write([b"a" * 20])
     world.kill()
     for call in (out.commit, lambda: out.write(b"b"), out.commit):
@@ -177,7 +180,7 @@ def test_a_transaction_that_is_too_large_to_be_kept_and_was_lost_can_only_be_abo
 
 def test_rows_are_not_added_to_a_transaction_that_may_be_committed(world: World) -> None:
     """Finding C1."""
-    out = StreamWriter(world.asking(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.away = 100.0
     world.faults.extend([Fault.NONE, Fault.STOP])
@@ -194,7 +197,7 @@ def test_rows_are_not_added_to_a_transaction_that_may_be_committed(world: World)
 
 def test_abort_says_that_a_transaction_is_committed_whose_commit_failed(world: World) -> None:
     """Finding C1."""
-    out = StreamWriter(world.asking(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.away = 100.0
     world.faults.extend([Fault.NONE, Fault.LOSE_RESPONSE, Fault.STOP])
@@ -214,7 +217,7 @@ def test_abort_says_that_a_transaction_is_committed_whose_commit_failed(world: W
 
 def test_a_transaction_that_was_aborted_is_not_committed_later(world: World) -> None:
     """Finding C1: a commit that was on its way when abort() returned."""
-    out = StreamWriter(world.asking(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.faults.extend([Fault.NONE, Fault.DELAY, *[Fault.LOSE] * 20])
     with pytest.raises(TimeoutError):

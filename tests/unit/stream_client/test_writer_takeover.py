@@ -9,20 +9,21 @@ from aeron_spark.cli.server_rows import Sent, _Sending
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.ledger import FORGET_ONCE_NS
+from aeron_spark.wire.stream_rpc import BeginTransaction, CommitTransaction
 from tests.unit.stream_client.joined import Done, Outage, World
 
 HOURS = 3600.0
 
 
 def writer(world: World, writer_id: str | None = "w") -> StreamWriter:
-    return StreamWriter(world.asking(), "s", writer_id=writer_id, payload="raw", timeout=4.0, partition=0)
+    return StreamWriter(world.stream_session(), "s", writer_id=writer_id, payload="raw", timeout=4.0, partition=0)
 
 
 def in_doubt(world: World, out: StreamWriter, done: Done) -> None:
     """Have the commit of one row fail, in an outage that has passed then."""
     out.write(b"one")
     world.away = 60.0
-    world.outage = Outage("commit", done)
+    world.outage = Outage(CommitTransaction, done)
     with pytest.raises(WaitTimeout):
         out.commit()
     world.calm()
@@ -45,7 +46,7 @@ def test_a_fenced_writer_does_not_fence_its_successor_by_abort(world: World) -> 
 def test_an_abort_whose_response_is_lost_is_asked_again_and_fences_nothing_of_its_own(world: World) -> None:
     out = writer(world)
     in_doubt(world, out, Done.NEVER)
-    world.outage = Outage("enter", Done.NOW)
+    world.outage = Outage(BeginTransaction, Done.NOW)
     with pytest.raises(WaitTimeout):
         out.abort()
     world.calm()
@@ -136,7 +137,7 @@ def test_a_block_whose_commit_fails_leaves_the_writer_open(world: World, done: D
     def block() -> None:
         with out:
             out.write(b"one")
-            world.outage = Outage("commit", done)
+            world.outage = Outage(CommitTransaction, done)
 
     with pytest.raises(WaitTimeout):
         block()
@@ -179,7 +180,7 @@ def test_a_command_that_sends_says_what_is_committed(
     sending._out = writer(world)
     sending.write(pa.record_batch({"value": [b"three"]}))
     world.away = 60.0
-    world.outage = Outage("commit", done)
+    world.outage = Outage(CommitTransaction, done)
     with pytest.raises(WaitTimeout) as failed:
         sending.commit()
     if not more:

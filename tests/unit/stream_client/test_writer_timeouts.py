@@ -16,7 +16,7 @@ SLACK = 0.5  # seconds: the shortest attempts, and what each request takes
 
 
 def writer(world: World, timeout: float) -> StreamWriter:
-    return StreamWriter(world.asking(), "s", writer_id="w", payload="raw", timeout=timeout)
+    return StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=timeout)
 
 
 def seconds_of(world: World, timeout: float, call: Callable[[], object]) -> float:

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, RefusedError, RemoteError, Retry, UsageError
-from aeron_spark.stream_client.asking import PAUSE, StreamSession
+from aeron_spark.errors import (
+    AeronSparkError,
+    ConnectError,
+    EndedError,
+    RefusedError,
+    RemoteError,
+    Retry,
+    TransportError,
+    UsageError,
+    WaitTimeout,
+)
+from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.stream_client.reader import StreamReader
+from aeron_spark.stream_client.session import RETRY_INTERVAL_S, StreamSession
+from aeron_spark.wire.stream_rpc import (
+    METHOD,
+    ListStreams,
+    StreamList,
+    decode_request,
+    encode_answer,
+    failure_of,
+)
 from tests.unit.stream_client.joined import World
 from tests.unit.test_error_codes import ADVICE
 
 
 class Server:
-    """The host of an ``StreamSession``: it is away until ``refusals`` connections were refused, then it answers."""
+    """The client of a ``StreamSession``: it is away until ``refusals`` connections were refused, then it answers."""
 
     closed = False
 
@@ -37,14 +56,19 @@ class Server:
     def with_timeout(self, seconds: float) -> Server:
         return self
 
-    def list_all(self) -> str:
-        return "answered"
+    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
+        assert method == METHOD
+        return self.handle
+
+    def handle(self, data: bytes) -> bytes:
+        assert decode_request(data) == ListStreams()
+        return encode_answer(StreamList(()))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
 
-def asking(server: Server, seconds: float = 60.0) -> StreamSession:
+def session(server: Server, seconds: float = 60.0) -> StreamSession:
     return StreamSession(server, seconds, clock=lambda: server.now, sleep=server.sleep)  # type: ignore[arg-type]
 
 
@@ -53,12 +77,12 @@ def test_finding_c9_a_call_waits_for_a_refusal_that_can_pass_and_for_no_other(co
     server = Server(code, refusals=3)
     if ADVICE[code] is Retry.NEVER:
         with pytest.raises(RefusedError) as caught:
-            asking(server).ask("list_all")
+            session(server).call(ListStreams())
         assert (caught.value.reason, server.connects) == (code, 1)
         return
-    assert asking(server).ask("list_all") == "answered"
+    assert session(server).call(ListStreams()) == StreamList(())
     assert server.connects == 4
-    assert server.now == pytest.approx(3 * PAUSE, abs=0.1)
+    assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
 class Raising:
@@ -71,18 +95,18 @@ class Raising:
     def with_timeout(self, seconds: float) -> Raising:
         return self
 
-    def list_all(self) -> str:
+    def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return self._server.list_all()
+        return self._server[method]
 
 
 def test_a_call_is_repeated_on_a_new_connection_where_its_connection_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("full", refusals=0)
     service = Raising(server, EndedError("the branch ended"))
     monkeypatch.setattr(server, "remote", lambda target: service)
-    assert asking(server).ask("list_all") == "answered"
+    assert session(server).call(ListStreams()) == StreamList(())
     assert server.connects == 1
 
 
@@ -91,28 +115,63 @@ def test_a_call_that_is_used_wrongly_is_not_repeated(monkeypatch: pytest.MonkeyP
     service = Raising(server, UsageError("not like that"))
     monkeypatch.setattr(server, "remote", lambda target: service)
     with pytest.raises(UsageError, match="not like that"):
-        asking(server).ask("list_all")
+        session(server).call(ListStreams())
     assert (server.connects, server.now) == (0, 0.0)
 
 
 def test_a_refusal_that_does_not_pass_in_time_is_raised_with_its_reason() -> None:
     server = Server("full", refusals=1000)
     with pytest.raises(RefusedError) as caught:
-        asking(server, 5.0).ask("list_all")
+        session(server, 5.0).call(ListStreams())
     assert (caught.value.reason, caught.value.retriable) == ("full", True)
     assert 4.0 < server.now <= 5.0
 
 
 def test_the_error_that_the_server_raised_comes_back_with_its_reason_and_remedy() -> None:
-    raised = RefusedError("your key may not write", remedy="Ask the operator.", reason="not-permitted")
-
     class Refusing(Server):
-        def list_all(self) -> Any:
-            raise RemoteError("the other side could not do it", code="RefusedError", raised=raised)
+        def handle(self, data: bytes) -> bytes:
+            error = RefusedError("your key may not write", remedy="Ask the operator.", reason="not-permitted")
+            return encode_answer(failure_of(error))
 
-    with pytest.raises(RefusedError) as caught:
-        asking(Refusing("", 0)).ask("list_all")
-    assert caught.value is raised
+    with pytest.raises(RefusedError, match=r"your key may not write\. Ask the operator\.") as caught:
+        session(Refusing("", 0)).call(ListStreams())
+    assert caught.value.reason == "not-permitted"
+
+
+@pytest.mark.parametrize("error", [WaitTimeout("the disk is slow"), TransportError("the disk is full")])
+def test_an_error_that_the_server_answers_is_not_repeated_here_though_it_is_retriable(error: AeronSparkError) -> None:
+    class Failing(Server):
+        requests = 0
+
+        def handle(self, data: bytes) -> bytes:
+            self.requests += 1
+            return encode_answer(failure_of(error))
+
+    server = Failing("", 0)
+    server.connects = 1
+    with pytest.raises(type(error)):
+        session(server).call(ListStreams())
+    assert (server.requests, server.connects, server.now) == (1, 1, 0.0)
+
+
+def test_a_request_without_an_answer_is_named_in_its_error() -> None:
+    class Silent(Server):
+        def handle(self, data: bytes) -> bytes:
+            self.now += 60.0
+            raise WaitTimeout("waited 60 s for the answer to the call of handle()", remedy="Look at the server.")
+
+    with pytest.raises(WaitTimeout, match=r"^request ListStreams was not answered: waited 60 s") as caught:
+        session(Silent("", 0)).call(ListStreams())
+    assert caught.value.remedy == "Look at the server."
+
+
+def test_a_server_without_the_service_says_that_it_has_no_such_object() -> None:
+    class Old(Server):
+        def handle(self, data: bytes) -> bytes:
+            raise RemoteError("there is no remote object 4611686018427387906", code=UNKNOWN_OBJECT)
+
+    with pytest.raises(RemoteError, match="there is no remote object"):
+        session(Old("", 0)).call(ListStreams())
 
 
 class Busy(Server):
@@ -136,20 +195,20 @@ def test_finding_c9_a_branch_waits_for_a_refusal_that_can_pass_and_for_no_other(
     server = Busy(code, refusals=3)
     server.connects = 3
     if ADVICE[code] is Retry.NEVER:
-        with pytest.raises(RefusedError) as caught, asking(server).bulk_link("a partition"):
+        with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition"):
             pass
         assert (caught.value.reason, server.opened) == (code, 1)
         return
-    with asking(server).bulk_link("a partition") as bulk_link:
-        assert bulk_link is server
+    with session(server).bulk_link("a partition") as link:
+        assert link is server
     assert server.opened == 4
-    assert server.now == pytest.approx(3 * PAUSE, abs=0.1)
+    assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
 def test_finding_c9_a_branch_that_is_refused_for_too_long_is_raised_with_its_reason() -> None:
     server = Busy("ids", refusals=1000)
     server.connects = 1000
-    with pytest.raises(RefusedError) as caught, asking(server).bulk_link("a partition", 5.0):
+    with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition", 5.0):
         pass
     assert (caught.value.reason, caught.value.retriable) == ("ids", True)
     assert 4.0 < server.now <= 5.0
@@ -159,7 +218,7 @@ def test_finding_c9_a_branch_that_is_refused_for_too_long_is_raised_with_its_rea
 def test_finding_c9_a_reader_that_follows_waits_out_a_refusal_that_can_pass_like_an_outage(
     world: World, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    reader = StreamReader(world.asking(), "s", follow=True)
+    reader = StreamReader(world.stream_session(), "s", follow=True)
     connect, refused = world.connect, list[float]()
 
     def refusing(timeout: float) -> None:
@@ -169,7 +228,7 @@ def test_finding_c9_a_reader_that_follows_waits_out_a_refusal_that_can_pass_like
         connect(timeout)
         reader.stop()
 
-    reader_seconds = world.asking().seconds
+    reader_seconds = world.stream_session().timeout_s
     world._disconnect()
     monkeypatch.setattr(world, "connect", refusing)
     assert not list(reader)
@@ -179,7 +238,7 @@ def test_finding_c9_a_reader_that_follows_waits_out_a_refusal_that_can_pass_like
 def test_finding_c9_a_reader_ends_with_a_refusal_that_does_not_pass(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = StreamReader(world.asking(), "s", follow=True)
+    reader = StreamReader(world.stream_session(), "s", follow=True)
 
     def refusing(timeout: float) -> None:
         raise RefusedError("the server refused the connection", reason="key")

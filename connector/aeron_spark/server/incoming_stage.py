@@ -1,4 +1,4 @@
-"""A stage that is being filled over a branch: piece by piece, to its end, and published ahead where it is large."""
+"""A stage that is filled over a bulk link, and recorded ahead of its commit where it is large."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LARGE: Final = 4 << 20  # bytes that are worth to be published ahead
 TURN: Final = 0.001  # seconds in which a commit that waits has its turn: a lock alone is not fair
 
 
-class Incoming:
-    """``stage`` of ``stream``, which the request ``request`` fills over the branch of number ``branch``.
+class IncomingStage:
+    """``stage`` of ``stream``, which messages of number ``request`` fill over the bulk link ``link``.
 
     ``condition`` makes what :meth:`finish` waits on.
     """
 
     def __init__(
-        self, stream: Stream, stage: Stage, bulk_link: int, request: int,
+        self, stream: Stream, stage: Stage, link: int, request: int,
         condition: Callable[[], threading.Condition] = threading.Condition,
     ) -> None:  # fmt: skip
         self.stage = stage
-        self.bulk_link = bulk_link
+        self.link = link
         self.request = request
         self._stream = stream
         self._came = condition()
@@ -36,17 +36,17 @@ class Incoming:
         self._may_publish = True  # nobody does already, and it is not in vain
         self._error: AeronSparkError | None = None
 
-    def take(self, piece: BulkMessage) -> bool:
-        """Append a piece; whether :meth:`publish_ahead` is to be called now, by another thread."""
+    def take(self, message: BulkMessage) -> bool:
+        """Append a message; whether :meth:`publish_ahead` is to be called now, by another thread."""
         try:
-            if piece.kind is not BulkMessageKind.STAGE or piece.position != self._bytes:
-                raise RefusedError(f"stage {self.stage.id} goes on at byte {piece.position}, not {self._bytes}")
-            self.stage.append(piece.payload, time.monotonic())
+            if message.kind is not BulkMessageKind.STAGE or message.position != self._bytes:
+                raise RefusedError(f"stage {self.stage.id} goes on at byte {message.position}, not {self._bytes}")
+            self.stage.append(message.payload, time.monotonic())
         except AeronSparkError as error:
             self.fail(error)
             return False
         with self._came:
-            self._bytes += piece.payload.nbytes
+            self._bytes += message.payload.nbytes
             self._came.notify_all()
             wanted = self._may_publish and self._bytes - self._published >= LARGE
             self._may_publish = self._may_publish and not wanted
