@@ -140,6 +140,9 @@ class Offers:
             self._take(value)
         return len(values) - first, None
 
+    def offer_gathered(self, head: pa.Buffer, data: pa.Buffer, reserved: int = 0) -> None:
+        self._take(head.to_pybytes() + pa.py_buffer(data).to_pybytes())
+
     def _take(self, value: bytes) -> None:
         if self._archive.refuses:
             self._archive.refuses -= 1
