@@ -34,7 +34,8 @@ def answer(size):
 WRITER: Final = (
     SETTING
     + """
-from aeron_spark.direct.appender import Appender, Source
+from aeron_spark.direct.appender import Appender
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 
 def write(payload, size, stream_id):

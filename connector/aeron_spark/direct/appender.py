@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,13 +16,11 @@ from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archi
 from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_audible
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import RowEncoder, Source
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
-from aeron_spark.wire.arrow import BatchEncoder, encode_parts, split_rows
-from aeron_spark.wire.chunk import Content, Header, payload_limit
+from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.groups import split
-from aeron_spark.wire.values import encode_values, runs, value_at
 
 
 class DirectAppender:
@@ -38,13 +35,15 @@ class DirectAppender:
     ) -> None:  # fmt: skip
         self.options = options
         self._connected = connected
-        self.source = source
-        self.rows = 0
-        self._clock = clock
+        self._encoder = RowEncoder(source, clock=clock, reuses_memory=True)
         self.way = direct_route(options.route)
         self._reach = archives_of(self.way)
         self._publishers: dict[tuple[str, int], Publisher] = {}
-        self._encoding: BatchEncoder | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows were appended."""
+        return self._encoder.rows
 
     @property
     def dropped(self) -> int:
@@ -57,8 +56,7 @@ class DirectAppender:
         """Append each value as one message, its bytes untouched. ``at``: another stream than the options'."""
         publisher = self._publisher(at)
         self._check_values(values, publisher.max_message_bytes)
-        publisher.publish_values(values, reserved)
-        self.rows += len(values)
+        self._encoder.raw(values, reserved, _PublisherSink(publisher, publisher.max_message_bytes))
 
     def framed(
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
@@ -66,47 +64,18 @@ class DirectAppender:
         """Append each value in the wire format, in chunks where it is larger than a message."""
         publisher = self._publisher(at)
         limit = self._limit(publisher)
-        header = self._header(Content.BYTES)
-        for run in runs(values, max_message_bytes=limit, writer=self.source.writer):
-            part = values.slice(run.begin, run.length)
-            extra = None if reserved is None else reserved.slice(run.begin, run.length)
-            if run.small:
-                publisher.publish_values(encode_values(part, header, self.rows), extra)
-            else:
-                one = replace(header, row=self.rows)
-                chunks = partial(split, value_at(part, 0), one, max_message_bytes=limit)
-                publisher.publish_group(chunks, 0 if extra is None else int(extra[0].as_py()))
-            self.rows += run.length
+        self._encoder.framed(values, reserved, _PublisherSink(publisher, limit), limit)
 
     def arrow(self, batch: pa.RecordBatch, at: tuple[str, int] | None = None) -> None:
         """Append the rows of a batch as Arrow, split by rows to fit a message, one larger row in chunks."""
         publisher = self._publisher(at)
         limit = self._limit(publisher)
-        header = self._header(Content.ARROW)
-        most = payload_limit(limit, self.source.writer)
-        for first, piece in split_rows(batch, most):
-            if piece.num_rows:
-                one = replace(header, row=self.rows + first, rows=piece.num_rows)
-                # One row may be larger than a message, and than memory has room for a second time.
-                payload = self._encoder(most).encode(piece) if piece.num_rows > 1 else encode_parts(piece)
-                publisher.publish_group(partial(split, payload, one, max_message_bytes=limit))
-        self.rows += batch.num_rows
+        self._encoder.arrow(batch, _PublisherSink(publisher, limit), limit)
 
     def finish(self) -> None:
         """Return once everything appended is acknowledged."""
         for publisher in self._publishers.values():
             publisher.wait_acknowledged()
-
-    def _header(self, content: Content) -> Header:
-        source = self.source
-        return Header(
-            content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
-        )
-
-    def _encoder(self, most: int) -> BatchEncoder:
-        if self._encoding is None or self._encoding.most != most:
-            self._encoding = BatchEncoder(most)
-        return self._encoding
 
     def _limit(self, publisher: Publisher) -> int:
         asked, most = self.options.max_message_bytes, publisher.max_message_bytes
@@ -146,13 +115,27 @@ class DirectAppender:
                 self._reach.aeron_dir,
                 channel,
                 stream_id,
-                acknowledging_archive(options, self._reach, channel, stream_id, self.source.writer),
+                acknowledging_archive(options, self._reach, channel, stream_id, self._encoder.source.writer),
                 options.offer_timeout,
                 way.connect_timeout,
                 options.when_unconnected == "drop",
             )
             publisher = self._publishers[channel, stream_id] = Publisher(address, self._connected)
         return publisher
+
+
+class _PublisherSink:
+    """Publishes encoded rows; a group goes in chunks whose messages have at most ``max_message_bytes``."""
+
+    def __init__(self, publisher: Publisher, max_message_bytes: int) -> None:
+        self._publisher = publisher
+        self._limit = max_message_bytes
+
+    def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
+        self._publisher.publish_values(values, reserved)
+
+    def put_group(self, header: Header, payload: Payload | Sequence[pa.Buffer], reserved: int) -> None:
+        self._publisher.publish_group(partial(split, payload, header, max_message_bytes=self._limit), reserved)
 
 
 def acknowledging_archive(

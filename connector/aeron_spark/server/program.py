@@ -23,7 +23,9 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
 from aeron_spark.server.server import ServerCore
+from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import StreamKeeper, StreamService
+from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import Streams, holds_streams
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
@@ -71,7 +73,7 @@ class Server(ServerCore):
         try:
             if self._streams_folder is not None:
                 self._locks.take_store(self._streams_folder)  # the node may have begun with another archive meanwhile
-            super().__init__(self._listen_aeron, peers, given.settings, connection_class)
+            super().__init__(self._listen_aeron, peers, settings, connection_class)
             self._stream_service = StreamService(lambda: self.streams, self.bulk_links, self.grant_of)
             self._desks.append(self._stream_service)
         except BaseException:

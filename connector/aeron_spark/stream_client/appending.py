@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final
@@ -26,11 +26,10 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import RowEncoder, Source
 from aeron_spark.stream_client.session import RETRY_INTERVAL_S, SHORTEST_TIMEOUT_S, StreamSession
 from aeron_spark.waiting import Deadline
-from aeron_spark.wire.arrow import encode_batch, encode_parts, split_rows
-from aeron_spark.wire.chunk import Content, Header, payload_limit
+from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.staged_items import MOST_DATA, encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import (
     BULK_HEAD,
@@ -51,7 +50,6 @@ from aeron_spark.wire.stream_rpc import (
     StageOpened,
     encode_bulk_head,
 )
-from aeron_spark.wire.values import encode_values, runs, value_at
 
 SEND_SECONDS: Final = 60.0  # without a byte being taken the server is stuck
 COMMIT_SECONDS: Final = 600.0  # of a large transaction: it is copied into the stream
@@ -110,9 +108,7 @@ class ServerAppender:
         self, session: StreamSession, stream: str, transaction: Transaction, *, task: int, source: Source, payload: str,
         partition: int | None = None, max_message_bytes: int | None = None, clock: Callable[[], int] = time.time_ns,
         deadline: Deadline | None = None,
-    ) -> None:
-        self.source = source
-        self.rows = 0
+    ) -> None:  # fmt: skip
         self.committed = False  # whether the server has all of the transaction already: rows are dropped then
         self._session = session
         self._stream = stream
@@ -121,7 +117,7 @@ class ServerAppender:
         self._partition = partition
         self._payload = payload
         self._asked = max_message_bytes
-        self._clock = clock
+        self._encoder = RowEncoder(source, clock=clock)
         self._shares_deadline = deadline is not None
         self._deadline = deadline or session.deadline(SEND_SECONDS, f"the server of stream {stream!r}")
         self._limit = 0
@@ -131,6 +127,11 @@ class ServerAppender:
         self._error: AeronSparkError | None = None
 
     @property
+    def rows(self) -> int:
+        """How many rows were appended, those that were dropped included."""
+        return self._encoder.rows
+
+    @property
     def state(self) -> State:
         """What it can still do."""
         return self._state
@@ -138,39 +139,27 @@ class ServerAppender:
     def raw(self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> None:
         """Stage each value as one message, its bytes untouched."""
         with self._appending(None) as stage:
-            if stage is not None:
+            if stage is None:
+                self._encoder.rows += len(values)
+            else:
                 self._check_values(values)
-                self._put_values(stage, values, reserved)
-            self.rows += len(values)
+                self._encoder.raw(values, reserved, stage)
 
     def framed(self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None) -> None:
         """Stage each value in the wire format, any size."""
         with self._appending(None) as stage:
             if stage is None:
-                self.rows += len(values)
-                return
-            header = self._header(Content.BYTES)
-            for run in runs(values, max_message_bytes=self._limit, writer=self.source.writer):
-                part = values.slice(run.begin, run.length)
-                if run.small:
-                    extra = None if reserved is None else reserved.slice(run.begin, run.length)
-                    self._put_values(stage, encode_values(part, header, self.rows), extra)
-                else:
-                    stage.put(encode_group_item(replace(header, row=self.rows), value_at(part, 0)))
-                self.rows += run.length
+                self._encoder.rows += len(values)
+            else:
+                self._encoder.framed(values, reserved, stage, self._limit)
 
     def arrow(self, batch: pa.RecordBatch) -> None:
         """Stage the rows of a batch as Arrow, split by rows to fit a message, one larger row as a whole."""
         with self._appending(batch.schema) as stage:
-            if stage is not None:
-                header = self._header(Content.ARROW)
-                for first, piece in split_rows(batch, payload_limit(self._limit, self.source.writer)):
-                    if piece.num_rows:
-                        one = replace(header, row=self.rows + first, rows=piece.num_rows)
-                        stage.put(
-                            encode_group_item(one, encode_batch(piece) if piece.num_rows > 1 else encode_parts(piece))
-                        )
-            self.rows += batch.num_rows
+            if stage is None:
+                self._encoder.rows += batch.num_rows
+            else:
+                self._encoder.arrow(batch, stage, self._limit)
 
     def finish(self) -> list[StagedPart]:
         """Return what a commit has to name, once the server has it all; nothing where there is nothing to commit.
@@ -258,12 +247,6 @@ class ServerAppender:
             max_message_bytes=self._asked or 0, acknowledged=one.acknowledged, stamp=one.stamp, replaced=one.replaced,
         )  # fmt: skip
 
-    def _header(self, content: Content) -> Header:
-        source = self.source
-        return Header(
-            content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
-        )
-
     def _check_values(self, values: pa.Array[Any]) -> None:
         lengths: Any = pc.binary_length(values)  # type: ignore[call-overload]  # stubs know no Array[Any]
         longest = pc.max(lengths).as_py() or 0
@@ -272,15 +255,6 @@ class ServerAppender:
                 f"a value has {longest} bytes, and the longest message of stream {self._stream!r} has {self._limit}",
                 remedy="Write with payload=framed, which sends it in chunks.",
             )
-
-    def _put_values(self, stage: _Stage, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
-        rows = len(values)
-        size: Any = values.nbytes
-        slices = max(1, -(-size // (MOST_DATA // 2)))  # an item takes so much and no more
-        step = max(1, rows // slices)
-        for first in range(0, rows, step):
-            part = values.slice(first, step)
-            stage.put(encode_values_item(part, None if reserved is None else reserved.slice(first, step)))
 
 
 class _Unanswered(Exception):
@@ -335,8 +309,21 @@ class _Stage:
             return opened, None
         return opened, cls(session, made, opened.stage, lending, link, deadline)
 
-    def put(self, buffers: Iterable[pa.Buffer]) -> None:
-        """Send an item: small ones together, large ones in pieces."""
+    def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
+        """Send values that become one message each."""
+        size: Any = values.nbytes
+        slices = max(1, -(-size // (MOST_DATA // 2)))  # an item takes so much and no more
+        step = max(1, len(values) // slices)
+        for first in range(0, len(values), step):
+            part = values.slice(first, step)
+            self._put(encode_values_item(part, None if reserved is None else reserved.slice(first, step)))
+
+    def put_group(self, header: Header, payload: Payload | Sequence[pa.Buffer], reserved: int) -> None:
+        """Send a group, whose payload has to stay as it is until the stage is finished; ``reserved`` is not staged."""
+        self._put(encode_group_item(header, payload))
+
+    def _put(self, buffers: Iterable[pa.Buffer]) -> None:
+        """Send an item: small ones together, large ones in several messages."""
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             self._crc = crc32(view, self._crc)

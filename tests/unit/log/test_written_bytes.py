@@ -157,7 +157,7 @@ def _message(chunk: Chunk) -> bytes:
 def published(payload: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
     """Return what the rows of a payload are published as, directly."""
     monkeypatch.setattr(direct, "Publisher", Publisher)
-    monkeypatch.setattr(direct, "reach", lambda way: SimpleNamespace(aeron_dir="/nowhere", archives=()))
+    monkeypatch.setattr(direct, "archives_of", lambda way: SimpleNamespace(aeron_dir="/nowhere", archives=()))
     made.clear()
     options = WriteOptions.parse(
         {"channel": "aeron:ipc", "streamId": "1", "ack": "driver", "payload": payload, "aeronDir": "/nowhere"},
