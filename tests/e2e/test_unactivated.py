@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,11 +14,11 @@ from typing import Final
 import pyarrow.parquet
 import pytest
 
+from aeron_spark import node
 from aeron_spark.node import NodeHandle
-from tests.aeron.archives import free_port
 from tests.aeron.streams import Stream, own_node
-from tests.e2e.processes import PATIENCE, ROOT
-from tests.waiting import look_for
+from tests.e2e.processes import PATIENCE, ROOT, forget
+from tests.pages import sections
 
 PROGRAM: Final = ROOT / "tests" / "e2e" / "unactivated.py"
 
@@ -64,23 +62,17 @@ def test_a_program_run_by_the_python_of_an_environment_that_is_not_activated_rea
     stream.close()
 
 
-@pytest.mark.full(
-    "a streaming query of Spark takes more than 10 CPU seconds; tests/unit/test_readme.py looks at its end"
-)
-def test_the_first_example_of_the_readme_writes_rows_until_it_is_ended(own: NodeHandle, tmp_path: Path) -> None:
+@pytest.mark.full("a Spark and its workers take more than 10 CPU seconds; tests/spark/test_pages.py runs the same code")
+def test_the_first_example_of_the_readme_runs_as_a_program_of_its_own(aeron_dir: Path, tmp_path: Path) -> None:
     """Finding: run as ``venv/bin/python job.py`` it did nothing and exited with 0."""
-    stream = Stream(own, f"aeron:udp?endpoint=localhost:{free_port()}")
-    (block,) = re.findall(r"```python\n(from pyspark.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    # Parquet needs no jars that a session without Delta's settings has not got
-    for of_readme, here in (
-        ("aeron:udp?endpoint=localhost:40123", stream.channel),
-        ('"streamId", 1001', f'"streamId", {stream.id}'),
-        ('format("delta")', 'format("parquet")'),
-        ("/data/", f"{tmp_path}/"),
-    ):
-        assert of_readme in block
-        block = block.replace(of_readme, here)
-    (tmp_path / "job.py").write_text(block)
+    (example,) = [
+        block.code
+        for section in sections("README.md")
+        for block in section.executed
+        if block.code.startswith("from pyspark.sql import SparkSession\n")
+    ]
+    assert "/tmp/" in example
+    (tmp_path / "example.py").write_text(example.replace("/tmp/", f"{tmp_path}/"))
     conf = tmp_path / "conf"
     conf.mkdir()
     settings = {
@@ -90,25 +82,23 @@ def test_the_first_example_of_the_readme_writes_rows_until_it_is_ended(own: Node
         "ui.enabled": "false",
     }
     (conf / "spark-defaults.conf").write_text("".join(f"spark.{name} {value}\n" for name, value in settings.items()))
-    environ = unactivated(tmp_path) | {"SPARK_CONF_DIR": str(conf), "AERON_SPARK_AERON_DIR": own.aeron_dir}
-    with (tmp_path / "said").open("wb") as said, subprocess.Popen(
-        [sys.executable, "job.py"], env=environ, cwd=tmp_path, stdout=said, stderr=said
-    ) as job:  # fmt: skip
-        try:
-            stream.publisher().send([b"one", b"two"])  # once the query has had the stream recorded
-            values = look_for(lambda: written(tmp_path / "flights") or None, PATIENCE, "rows of the example")
-            assert values == [b"one", b"two"]
-            assert job.poll() is None
-        finally:
-            job.send_signal(signal.SIGINT)
-            job.wait(PATIENCE)
-            stream.close()
-            print((tmp_path / "said").read_text()[-4000:])  # for a failure
+    environ = unactivated(tmp_path) | {"SPARK_CONF_DIR": str(conf), "AERON_SPARK_AERON_DIR": str(aeron_dir)}
+    try:
+        for published in (1000, 2000):
+            done = subprocess.run(
+                [sys.executable, "example.py"], env=environ, cwd=tmp_path,
+                capture_output=True, text=True, timeout=PATIENCE, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr[-4000:]
+            assert sorted(numbers(tmp_path / "squares")) == sorted(list(range(1000)) * (published // 1000))
+    finally:
+        node.stop(aeron_dir, force=True)
+        forget(aeron_dir)
 
 
-def written(table: Path) -> list[bytes]:
-    """Return the column ``value`` of the files that Spark has committed to a table of Parquet."""
+def numbers(table: Path) -> list[int]:
+    """Return the column ``id`` of the files that Spark has committed to a table of Parquet."""
     commits = [path for path in (table / "_spark_metadata").glob("[0-9]*") if path.suffix == ""]
     names = [json.loads(line)["path"] for path in sorted(commits) for line in path.read_text().splitlines()[1:]]
     files = [pyarrow.parquet.read_table(table / Path(name).name) for name in names]
-    return [value for file in files for value in file.column("value").to_pylist()]
+    return [value for file in files for value in file.column("id").to_pylist()]

@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.options.declaration import markdown
+from aeron_spark.options import document
+from tests.pages import sections
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 README: Final = (ROOT / "README.md").read_text()
@@ -51,13 +52,14 @@ def test_the_first_example_works_without_an_activated_environment() -> None:
     assert first.index("register(spark)") < first.index('format("aeron")')
 
 
-def test_the_first_example_waits_for_its_query() -> None:
-    """Finding: run as a program it ended at once, with exit code 0 and without a row; tests/e2e runs it for real."""
-    first = ast.parse(re.findall(r"```python\n(from pyspark.*?)```", README, re.DOTALL)[0])
-    assert ast.unparse(first.body[-1]) == "query.awaitTermination()"
+def test_the_examples_wait_for_their_queries() -> None:
+    """Finding: run as a program one ended at once, with exit code 0 and without a row; tests/e2e runs it for real."""
+    for block in (block.code for section in sections("README.md") for block in section.blocks if block.is_python):
+        if "writeStream" in block:
+            assert "query.awaitTermination()" in [ast.unparse(statement) for statement in ast.parse(block).body]
 
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
     """Finding U6: ``timestamp`` is NULL for raw streams without publish times, and nothing said so."""
-    for text in (README, markdown()):
-        assert re.search(r"`timestamp` .*NULL", text)
+    for text in (README, document.markdown()):
+        assert re.search(r"`timestamp` [^.]*NULL", text)

@@ -1,0 +1,203 @@
+"""README.md and docs/: the code of each section runs as it stands, in order, against a node and, where named, a server.
+
+Only the places are the test's: addresses, stream ids, keys, and the folders /tmp and /data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aeron_spark import Server, node
+from aeron_spark.aeron.client import lease_client
+from aeron_spark.node import NodeHandle
+from aeron_spark.spark import register
+from tests.aeron.endpoint.drivers import free_ports
+from tests.pages import ROOT, Block, Section, pages, sections
+from tests.spark.conftest import warm_up
+from tests.waiting import look_for
+
+SECTIONS: Final = [section for page in pages() for section in sections(page) if section.executed]
+SERVER: Final = re.compile(r"(?:feeds\.example|localhost|0\.0\.0\.0|127\.0\.0\.1):20121")
+STARTS_SERVER: Final = "aeron_spark.Server("
+CHANNEL: Final = re.compile(r"endpoint=[\w.-]+:\d+")
+STREAM_ID: Final = re.compile(r"(stream-?id\W{1,4})(\d+)", re.IGNORECASE)
+FOLDER: Final = re.compile(r"(?<![\w.])/(?:data|tmp)/")
+WAITS: Final = "Waiting for data to arrive"  # how Spark says that a query has read all there is
+KEY: Final = "aeron-spark:..."
+PATIENCE_S: Final = 120.0  # for anything that is only slow because the machine is
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session that the pages get: what they register in it is not there for other modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        own = spark.newSession()
+        patch.setattr(SparkSession, "_instantiatedSession", own)
+        register(own)
+        yield own
+
+
+@pytest.fixture(scope="module")
+def own_node(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeHandle]:
+    """This machine's own node, which the pages use and no other test; the session's workers are connected to it."""
+    with node.ensure() as handle, closing(lease_client(handle.aeron_dir)):
+        warm_up(session, handle, tmp_path_factory.mktemp("pages"))
+        yield handle
+    node.stop(handle.aeron_dir, force=True)
+    shutil.rmtree(handle.aeron_dir, ignore_errors=True)
+    shutil.rmtree(Path(handle.archive_dir).parent, ignore_errors=True)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """The folder of this user's keys, as empty as before the first use of the package."""
+    place = Path(os.environ["AERON_SPARK_CONFIG_HOME"])
+    before = place.with_name("before")
+    place.mkdir(parents=True, exist_ok=True)
+    place.rename(before)
+    yield place
+    shutil.rmtree(place, ignore_errors=True)
+    before.rename(place)
+
+
+class Run:
+    """A section that is executed: its folder, its names, and the programs that it started."""
+
+    def __init__(self, section: Section, folder: Path, spark: SparkSession) -> None:
+        self._section = section
+        self._spark = spark
+        self._folder = folder
+        self._names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
+        self._environ = os.environ | {"PATH": f"{self._command()}:{os.environ['PATH']}", "PYTHONPATH": _python_path()}
+        data, control = free_ports()
+        self.server = f"127.0.0.1:{data}:{control}"
+        self._channel = f"endpoint=127.0.0.1:{free_ports()[0]}"
+        self._first_id = 10_000 * (1 + SECTIONS.index(section))
+        self._threads: list[threading.Thread] = []
+        self._programs: list[subprocess.Popen[str]] = []
+        self._errors: list[BaseException] = []
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether the section speaks of a server and starts none."""
+        blocks = self._section.executed
+        starts_one = any(block.in_background or STARTS_SERVER in block.code for block in blocks)
+        return not starts_one and any(SERVER.search(block.before + block.code) for block in blocks)
+
+    def execute(self, block: Block) -> None:
+        """Run a block; one in the background goes on until :meth:`end`."""
+        if block.is_python and block.in_background:
+            self._threads.append(threading.Thread(target=self._python_in_thread, args=(block,), daemon=True))
+            self._threads[-1].start()
+        elif block.is_python:
+            self._python(block)
+        else:
+            self._shell(block)
+        if block.in_background and SERVER.search(block.code):
+            look_for(self._is_served, PATIENCE_S, f"the server of {self._section.page}:{block.line} to listen")
+
+    def end(self) -> None:
+        """Stop the section's queries, close what it opened, and end its programs. Raises what a thread of it raised."""
+
+        def ended() -> bool:
+            for query in self._spark.streams.active:
+                if query.status["message"] == WAITS:  # one that is interrupted while it starts leaves processes
+                    query.stop()
+            for value in [value for value in self._names.values() if hasattr(value, "close")]:
+                value.close()
+            return not any(thread.is_alive() for thread in self._threads)
+
+        look_for(ended, PATIENCE_S, "programs in the background to end")
+        for program in self._programs:
+            os.killpg(program.pid, signal.SIGINT)
+            said, _ = program.communicate(timeout=PATIENCE_S)
+            assert program.returncode == 0, said
+        if self._errors:
+            raise self._errors[0]
+
+    def _is_served(self) -> bool:
+        """Return whether the server's port is taken, or its program has ended."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", int(self.server.split(":")[1])))
+            except OSError:
+                return True
+        return bool(self._errors) or any(program.poll() is not None for program in self._programs)
+
+    def _python(self, block: Block) -> None:
+        # what a traceback shows is the line of the page
+        for first, code in ((1, block.before), (block.line, block.code)):
+            text = "\n" * (first - 1) + self._here(code)
+            exec(compile(text, str(ROOT / self._section.page), "exec"), self._names)
+
+    def _python_in_thread(self, block: Block) -> None:
+        try:
+            self._python(block)
+        except BaseException as error:
+            self._errors.append(error)
+
+    def _shell(self, block: Block) -> None:
+        program = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", self._here(block.code)],
+            env=self._environ, cwd=self._folder, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        if block.in_background:
+            self._programs.append(program)
+            return
+        said, _ = program.communicate(timeout=PATIENCE_S)
+        assert program.returncode == 0, f"{self._section.page}:{block.line}\n{said}"
+
+    def _here(self, code: str) -> str:
+        """Return the code with the places of this test in it."""
+        code = SERVER.sub(self.server, code)
+        code = CHANNEL.sub(self._channel, code)
+        code = STREAM_ID.sub(lambda match: f"{match[1]}{self._first_id + int(match[2])}", code)
+        code = FOLDER.sub(f"{self._folder}/", code)
+        return code.replace(KEY, self._server_key()) if KEY in code else code
+
+    def _server_key(self) -> str:
+        asked = ["aeron-spark", "keys", "show", "--server"]
+        return subprocess.run(asked, env=self._environ, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+
+    def _command(self) -> Path:
+        """Make ``aeron-spark`` a command of this source tree."""
+        place = self._folder / "bin"
+        place.mkdir()
+        command = place / "aeron-spark"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m aeron_spark "$@"\n')
+        command.chmod(0o755)
+        return place
+
+
+def _python_path() -> str:
+    return os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
+def test_the_code_of_a_section_runs(
+    section: Section, session: SparkSession, own_node: NodeHandle, home: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    run = Run(section, tmp_path, session)
+    with ExitStack() as stack:
+        if run.needs_server:
+            stack.enter_context(Server(run.server, streams_dir=str(tmp_path / "streams"), handshakes_per_second=0))
+        stack.callback(run.end)
+        for block in section.executed:
+            run.execute(block)
