@@ -122,7 +122,7 @@ docs: $(PYTHON_READY)  ## write what docs/ has of the code's own tables: options
 	@mv docs/endpoint-protocol.md.new docs/endpoint-protocol.md
 	$(BIN)/python -m tests.behaviours > docs/behaviours.md.new
 	@mv docs/behaviours.md.new docs/behaviours.md
-	$(BIN)/python -m tests.only_full CONTRIBUTING.md
+	$(BIN)/python -m tests.only_full docs/tests.md
 
 wheel: $(PYTHON_READY) $(JARS_READY)  ## dist/*.whl, which carries its jars
 	@rm -rf build dist

@@ -33,7 +33,7 @@ def rows(folder: Path = TESTS) -> dict[str, list[str]]:
 
 
 def table(folder: Path = TESTS) -> str:
-    """Return the table in CONTRIBUTING.md."""
+    """Return the table in docs/tests.md."""
     return HEAD + "".join(f"| `{path}` | {'; '.join(reasons)} |\n" for path, reasons in rows(folder).items())
 
 

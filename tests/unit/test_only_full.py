@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md has every test file with tests that only `make test-full` runs, and the reasons in their marks."""
+"""docs/tests.md has every test file with tests that only `make test-full` runs, and the reasons in their marks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.only_full import HEAD, reasons_in, replaced, table
 
-PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tests.md"
 
 
 def test_the_page_has_the_table_of_the_marks() -> None:

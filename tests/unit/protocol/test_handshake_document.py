@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
 
 
 def test_the_generated_parts_are_those_of_the_code() -> None:
-    assert filled(PAGE.read_text()) == PAGE.read_text(), "run: python -m aeron_spark.protocol, see CONTRIBUTING.md"
+    assert filled(PAGE.read_text()) == PAGE.read_text(), "run: python -m aeron_spark.endpoint, or make docs"
 
 
 def test_the_command_fills_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
