@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark import Server, node
+from aeron_spark import Client, Server, node
 from aeron_spark.aeron.client import lease_client
 from aeron_spark.node import NodeHandle
 from aeron_spark.spark import register
@@ -44,9 +45,9 @@ PATIENCE_S: Final = 120.0  # for anything that is only slow because the machine 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> Iterator[SparkSession]:
     """The session that the pages get: what they register in it is not there for other modules."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as changed:
         own = spark.newSession()
-        patch.setattr(SparkSession, "_instantiatedSession", own)
+        changed.setattr(SparkSession, "_instantiatedSession", own)
         register(own)
         yield own
 
@@ -82,7 +83,7 @@ class Run:
         self._spark = spark
         self._folder = folder
         self._names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
-        self._environ = os.environ | {"PATH": f"{self._command()}:{os.environ['PATH']}", "PYTHONPATH": _python_path()}
+        self._commands = self._make_command()
         data, control = free_ports()
         self.server = f"127.0.0.1:{data}:{control}"
         self._channel = f"endpoint=127.0.0.1:{free_ports()[0]}"
@@ -100,34 +101,54 @@ class Run:
 
     def execute(self, block: Block) -> None:
         """Run a block; one in the background goes on until :meth:`end`."""
-        if block.is_python and block.in_background:
-            self._threads.append(threading.Thread(target=self._python_in_thread, args=(block,), daemon=True))
-            self._threads[-1].start()
-        elif block.is_python:
-            self._python(block)
+        where = f"{self._section.page}:{block.line}"
+        if block.is_python:
+            thread = threading.Thread(target=self._python, args=(block,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+            if not block.in_background:
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive(), f"{where} still runs. Does it need the comment `in the background`?"
+                self._raise()
         else:
-            self._shell(block)
+            self._programs.append(self._shell(block))
+            if not block.in_background:
+                said, _ = self._programs[-1].communicate(timeout=PATIENCE_S)
+                assert self._programs[-1].returncode == 0, f"{where}\n{said}"
         if block.in_background and SERVER.search(block.code):
-            look_for(self._is_served, PATIENCE_S, f"the server of {self._section.page}:{block.line} to listen")
+            look_for(self._is_served, PATIENCE_S, f"the server of {where} to listen")
 
     def end(self) -> None:
         """Stop the section's queries, close what it opened, and end its programs. Raises what a thread of it raised."""
+        try:
+            look_for(self._is_closed, PATIENCE_S, "the Python code of the section to end")
+        finally:
+            for program in self._programs:
+                if program.poll() is None:
+                    self._interrupt(program)
+        self._raise()
 
-        def ended() -> bool:
-            for query in self._spark.streams.active:
-                if query.status["message"] == WAITS:  # one that is interrupted while it starts leaves processes
-                    query.stop()
-            for value in [value for value in self._names.values() if hasattr(value, "close")]:
-                value.close()
-            return not any(thread.is_alive() for thread in self._threads)
+    def _is_closed(self) -> bool:
+        """Stop queries and close objects; return whether all Python code has ended."""
+        for query in self._spark.streams.active:
+            if query.status["message"] == WAITS:  # one that is interrupted while it starts leaves processes
+                query.stop()
+        for value in [value for value in self._names.values() if isinstance(value, Client | Server)]:
+            value.close()
+        return not any(thread.is_alive() for thread in self._threads)
 
-        look_for(ended, PATIENCE_S, "programs in the background to end")
-        for program in self._programs:
-            os.killpg(program.pid, signal.SIGINT)
+    def _interrupt(self, program: subprocess.Popen[str]) -> None:
+        os.killpg(program.pid, signal.SIGINT)
+        try:
             said, _ = program.communicate(timeout=PATIENCE_S)
-            assert program.returncode == 0, said
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            raise
+        assert program.returncode == 0, said
+
+    def _raise(self) -> None:
         if self._errors:
-            raise self._errors[0]
+            raise self._errors.pop(0)
 
     def _is_served(self) -> bool:
         """Return whether the server's port is taken, or its program has ended."""
@@ -139,28 +160,23 @@ class Run:
         return bool(self._errors) or any(program.poll() is not None for program in self._programs)
 
     def _python(self, block: Block) -> None:
-        # what a traceback shows is the line of the page
-        for first, code in ((1, block.before), (block.line, block.code)):
-            text = "\n" * (first - 1) + self._here(code)
-            exec(compile(text, str(ROOT / self._section.page), "exec"), self._names)
-
-    def _python_in_thread(self, block: Block) -> None:
         try:
-            self._python(block)
+            # in Java each thread has an active session of its own, in which a writer looks its format up
+            java = SparkSession._get_j_spark_session_class(self._spark._jvm)
+            java.setActiveSession(self._spark._jsparkSession)
+            # what a traceback shows is the line of the page
+            for first, code in ((1, block.before), (block.line, block.code)):
+                text = "\n" * (first - 1) + self._here(code)
+                exec(compile(text, str(ROOT / self._section.page), "exec"), self._names)
         except BaseException as error:
             self._errors.append(error)
 
-    def _shell(self, block: Block) -> None:
-        program = subprocess.Popen(
+    def _shell(self, block: Block) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", self._here(block.code)],
-            env=self._environ, cwd=self._folder, text=True, start_new_session=True,
+            env=self._environ(), cwd=self._folder, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        if block.in_background:
-            self._programs.append(program)
-            return
-        said, _ = program.communicate(timeout=PATIENCE_S)
-        assert program.returncode == 0, f"{self._section.page}:{block.line}\n{said}"
 
     def _here(self, code: str) -> str:
         """Return the code with the places of this test in it."""
@@ -172,9 +188,14 @@ class Run:
 
     def _server_key(self) -> str:
         asked = ["aeron-spark", "keys", "show", "--server"]
-        return subprocess.run(asked, env=self._environ, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+        return subprocess.run(asked, env=self._environ(), text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
 
-    def _command(self) -> Path:
+    def _environ(self) -> dict[str, str]:
+        """Return what a shell of the section has in its environment; its Python code may have changed that."""
+        paths = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
+        return os.environ | {"PATH": f"{self._commands}:{os.environ['PATH']}", "PYTHONPATH": paths}
+
+    def _make_command(self) -> Path:
         """Make ``aeron-spark`` a command of this source tree."""
         place = self._folder / "bin"
         place.mkdir()
@@ -184,10 +205,6 @@ class Run:
         return place
 
 
-def _python_path() -> str:
-    return os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
-
-
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
 def test_the_code_of_a_section_runs(
     section: Section, session: SparkSession, own_node: NodeHandle, home: Path, tmp_path: Path,
@@ -195,7 +212,7 @@ def test_the_code_of_a_section_runs(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     run = Run(section, tmp_path, session)
-    with ExitStack() as stack:
+    with patch.dict(os.environ), ExitStack() as stack:
         if run.needs_server:
             stack.enter_context(Server(run.server, streams_dir=str(tmp_path / "streams"), handshakes_per_second=0))
         stack.callback(run.end)
