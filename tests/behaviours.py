@@ -65,7 +65,7 @@ BEHAVIOURS: Final[tuple[Behaviour, ...]] = (
     B(15, "No endpoint receives a publication with another session id than the assigned one."),
     B(
         16, "Publications on a control port name their control mode; newer Aeron refuses them without it.",
-        "the mode is `response`, which reaches one client alone; `dynamic` only with `duologue=mdc`",
+        "the mode is `response`, which reaches one client alone; `dynamic` only with `replyChannel=mdc`",
     ),
     B(
         17, "A client's channels name its endpoint, the server's control port and the mode, with IPv6 in brackets, and "

@@ -24,7 +24,6 @@ NOT_CODE: Final = frozenset({"", "text", "mermaid"})
 # Pages that `make docs` writes: their texts have tests of their own.
 GENERATED: Final = frozenset({"docs/behaviours.md", "docs/command-line.md", "docs/options.md"})
 # Pages whose blocks do not run as they stand yet.
-PENDING: Final = frozenset({"docs/databricks.md", "docs/exactly-once.md", "docs/streams.md"})
 # How a reason for not executing a block may begin, and what such a block would do.
 REASONS: Final = {
     "it installs packages": "replace what is tested by a release",
@@ -78,7 +77,7 @@ class Section:
 def pages(root: Path = ROOT) -> list[str]:
     """Return the pages that people write, as paths below ``root``."""
     found = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    return [name for path in found if (name := path.relative_to(root).as_posix()) not in GENERATED | PENDING]
+    return [name for path in found if (name := path.relative_to(root).as_posix()) not in GENERATED]
 
 
 def sections(page: str, root: Path = ROOT) -> list[Section]:

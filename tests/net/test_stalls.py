@@ -58,7 +58,7 @@ def test_status_messages_of_another_client_that_say_window_0_stall_nobody(
     programs: Programs, source: str, address: str, host: str, duologue: str
 ) -> None:
     """Behind the NAT the liar has the good client's address, and its own port there."""
-    more = {"duologue": "mdc", "mdcPorts": f"{MDC_PORTS[0]}-{MDC_PORTS[-1]}"} if duologue == "mdc" else {}
+    more = {"replyChannel": "mdc", "mdcPorts": f"{MDC_PORTS[0]}-{MDC_PORTS[-1]}"} if duologue == "mdc" else {}
     ports = MDC_PORTS if more else [CONTROL_PORT]
     server, good, bad = programs.pair(GOOD, BAD, bind=address, address=address, server=more)
     with Capture(programs.site.clients[0], "c1") as near, Capture(programs.site.clients[1], "c2") as far:

@@ -46,8 +46,8 @@ HOMES: Final = {
     "pyspark": {"spark"},
     "py4j": {"spark"},
     "delta": {"spark"},
-    "cryptography": {"endpoint"},
-    "msgspec": {"endpoint", "streams", "wire"},
+    "cryptography": {"protocol"},
+    "msgspec": {"protocol", "streams", "wire"},
     "click": {"cli"},
     "rich": {"cli"},
 }

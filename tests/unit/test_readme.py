@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.options import document
+from aeron_spark.options.declaration import markdown
 from tests.pages import sections
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -61,5 +61,5 @@ def test_the_examples_wait_for_their_queries() -> None:
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
     """Finding U6: ``timestamp`` is NULL for raw streams without publish times, and nothing said so."""
-    for text in (README, document.markdown()):
+    for text in (README, markdown()):
         assert re.search(r"`timestamp` [^.]*NULL", text)

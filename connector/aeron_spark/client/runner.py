@@ -269,7 +269,7 @@ class ClientRunner(Runtime):
         ack, channel_settings = effect.ack, self._settings.channel_settings
         ids = LinkIds(
             ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
-            ack.control_port if ack.duologue == "mdc" else None,
+            ack.control_port if ack.reply_channel == "mdc" else None,
         )  # fmt: skip
         try:
             pair = self._dialing.open_link(ids, channel_settings)

@@ -41,10 +41,10 @@ class LinkSettings:
     max_running: int = EndpointOptions.max_running
     max_running_bytes: int = MAX_RUNNING_BYTES  # of the calls that run, before acknowledgements to the caller pause
     max_objects: int = EndpointOptions.max_objects
-    max_streams: int = EndpointOptions.max_streams
-    stream_memory_bytes: int = EndpointOptions.stream_memory
-    stream_held_bytes: int = EndpointOptions.stream_memory_total
-    stream_spilled_bytes: int = EndpointOptions.stream_disk_total
+    max_transfers: int = EndpointOptions.max_transfers
+    transfer_memory_bytes: int = EndpointOptions.transfer_memory
+    transfer_held_bytes: int = EndpointOptions.transfer_memory_total
+    transfer_spilled_bytes: int = EndpointOptions.transfer_disk_total
     spill_folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
     def __post_init__(self) -> None:
@@ -101,9 +101,9 @@ class LinkSettings:
             max_calls=options.max_calls,
             max_running=options.max_running,
             max_objects=options.max_objects,
-            max_streams=options.max_streams,
-            stream_memory_bytes=options.stream_memory,
-            stream_held_bytes=options.stream_memory_total,
-            stream_spilled_bytes=options.stream_disk_total,
+            max_transfers=options.max_transfers,
+            transfer_memory_bytes=options.transfer_memory,
+            transfer_held_bytes=options.transfer_memory_total,
+            transfer_spilled_bytes=options.transfer_disk_total,
             spill_folder=Path(tempfile.gettempdir() if spill is None else spill).expanduser(),
         )

@@ -68,10 +68,10 @@ class TransferRunner:
         self._report = report
         self.assembly = TransferAssembly(
             spilling_to(settings.spill_folder),
-            memory_limit=settings.stream_memory_bytes,
-            max_open=settings.max_streams,
-            max_held_bytes=settings.stream_held_bytes,
-            max_spilled_bytes=settings.stream_spilled_bytes,
+            memory_limit=settings.transfer_memory_bytes,
+            max_open=settings.max_transfers,
+            max_held_bytes=settings.transfer_held_bytes,
+            max_spilled_bytes=settings.transfer_spilled_bytes,
         )
 
     def send_message(self, encoded: Encoded, seconds: float, acknowledged: Callable[[], None] | None = None) -> None:

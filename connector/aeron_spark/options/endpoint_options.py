@@ -170,22 +170,22 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         example="16MiB",
         low=1,
     )
-    max_streams: int = option(
+    max_transfers: int = option(
         MAX_OPEN,
         "Streams (large messages and files) of a connection that may arrive at a time.",
         example="8",
         low=1,
         high=INT32_MAX,
     )
-    stream_memory: Bytes = option(
+    transfer_memory: Bytes = option(
         MEMORY_LIMIT, "A stream larger than this is written to a file as it arrives.", example="1MiB"
     )
-    stream_memory_total: Bytes = option(
+    transfer_memory_total: Bytes = option(
         MAX_HELD_BYTES,
         "What all streams in memory of a connection may announce; beyond it they are written to files.",
         example="16MiB",
     )
-    stream_disk_total: Bytes = option(
+    transfer_disk_total: Bytes = option(
         MAX_SPILLED_BYTES, "What all streams in files of a connection may announce.", example="1GiB"
     )
     spill_dir: PathText | None = option(
@@ -398,14 +398,14 @@ class ServerOptions(EndpointOptions, where=SERVER):
     ipc: bool = option(
         False, "Listen over shared memory, too, for clients that share the media driver.", example="true"
     )
-    duologue: Literal["response", "mdc"] = option(
+    reply_channel: Literal["response", "mdc"] = option(
         "response",
         "How a server sends to a client: `response` through its control port, `mdc` through a port of `mdcPorts` "
         "for each client. Either way it reaches that client alone.",
         example="mdc",
     )
     mdc_ports: PortRange | None = option(
-        None, "The ports of `duologue=mdc`, one for each connection.", example="20200-20299", low=1, high=65535
+        None, "The ports of `replyChannel=mdc`, one for each connection.", example="20200-20299", low=1, high=65535
     )
     session_id_range: NumberRange = option(
         (FIRST_SESSION_ID, LAST_SESSION_ID),
@@ -501,17 +501,17 @@ class ServerOptions(EndpointOptions, where=SERVER):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.duologue == "mdc" and self.mdc_ports is None:
+        if self.reply_channel == "mdc" and self.mdc_ports is None:
             raise OptionError(
-                "option 'duologue' is 'mdc', which needs ports of its own",
+                "option 'replyChannel' is 'mdc', which needs ports of its own",
                 remedy="For example --mdc-ports 20200-20299",
             )
         if self.mdc_ports is None:
             return
-        if self.duologue != "mdc":
+        if self.reply_channel != "mdc":
             raise OptionError(
-                "option 'mdcPorts' is for duologue 'mdc', and it is 'response'",
-                remedy="Leave it out, or set duologue=mdc",
+                "option 'mdcPorts' is for replyChannel 'mdc', and it is 'response'",
+                remedy="Leave it out, or set replyChannel=mdc",
             )
         first, last = self.mdc_ports
         for place in self.places:

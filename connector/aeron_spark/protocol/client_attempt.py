@@ -128,7 +128,7 @@ class Attempt:
     def awaits(self, server: str) -> str:
         """Say what the attempt waits for."""
         if self.link is not None:
-            return f"the duologue with {server} to open"
+            return f"the link with {server} to open"
         if not self.is_begun:
             return f"{server} to answer at all"
         return f"an answer of {server}: {self.handshake.state.value}"

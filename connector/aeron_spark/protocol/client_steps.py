@@ -188,7 +188,7 @@ class ClientSteps:
 
     def on_link_due(self, _event: e.StepDue, now: float) -> _Step:
         error = WaitTimeout(
-            f"waited {self._policy.setup_seconds:g} s for the duologue with {self._server} to open",
+            f"waited {self._policy.setup_seconds:g} s for the link with {self._server} to open",
             remedy="Are its ports open for UDP?",
         )
         return self._attempt_failed(error, now)

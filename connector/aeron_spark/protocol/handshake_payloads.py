@@ -84,7 +84,7 @@ class DoneAck(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     stream_out: _Int32
     data_port: _Port
     control_port: _Port
-    duologue: Literal["response", "mdc"]
+    reply_channel: Literal["response", "mdc"]
     expiry_ms: _Milliseconds
     """Silence after which the connection counts as lost."""
     linger_ms: _Milliseconds

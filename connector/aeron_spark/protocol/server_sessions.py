@@ -173,7 +173,7 @@ def done_ack(
         stream_out=ids.stream_out,
         data_port=pending.event.data_port,
         control_port=pending.event.control_port if ids.mdc_port is None else ids.mdc_port,
-        duologue=policy.reply_channel,
+        reply_channel=policy.reply_channel,
         expiry_ms=int(policy.times.expiry_seconds * 1000),
         linger_ms=int(policy.times.retention_seconds * 1000),
         ticket=accepted.ticket,

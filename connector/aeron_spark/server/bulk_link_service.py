@@ -80,7 +80,7 @@ class BulkLinkHandler:
         if self._bulk_links.count(connection) >= most:
             raise RefusedError(
                 f"{connection.label} has {most} branches, and may have no more",
-                remedy="Close some, or raise the server's maxBranches",
+                remedy="Close some, or raise the server's maxBulkLinks",
                 reason="full",
             )
         image = runner.image_of(connection)

@@ -445,7 +445,7 @@ class ServerRunner:
     def _work_opening(self, number: int, opening: _OpeningLink, now: float) -> None:
         publication = opening.pair.publication
         if publication.closed:
-            why = f"a duologue could not be opened: {publication.failure or 'the driver closed it'}"
+            why = f"a link could not be opened: {publication.failure or 'the driver closed it'}"
             self._feed(events.LinkFailed(number, TransportError(why)), now)
         elif self.transport.inbox.ready(opening.pair.token) and publication.ready:
             received = self._connections[opening.session].machine.session.received
@@ -541,7 +541,7 @@ def policy_of(settings: ServerSettings) -> ServerPolicy:
         key_limits=link.keys,
         psk=settings.psk,
         max_message=link.channel_settings.max_message,
-        reply_channel=settings.duologue,
+        reply_channel=settings.reply_channel,
         mdc_ports=settings.mdc_ports,
         session_ids=settings.session_ids,
         id_rest_seconds=settings.id_rest_seconds,

@@ -18,7 +18,7 @@ from aeron_spark.protocol.server_handshake import ServerTiming
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """``mdc_ports`` is the first port and the number of ports, for ``duologue='mdc'``.
+    """``mdc_ports`` is the first port and the number of ports, for ``reply_channel='mdc'``.
 
     ``authorized_only``: clients must be among the authorised keys. ``psk``: 32 bytes made of a shared secret.
     """
@@ -29,7 +29,7 @@ class ServerSettings:
     timing: ServerTiming = field(default_factory=ServerTiming)
     authorized_only: bool = False
     psk: bytes | None = field(default=None, repr=False)
-    duologue: Literal["response", "mdc"] = ServerOptions.duologue
+    reply_channel: Literal["response", "mdc"] = ServerOptions.reply_channel
     mdc_ports: tuple[int, int] | None = None
     session_ids: tuple[int, int] = ServerOptions.session_id_range
     id_rest_seconds: float = REST
@@ -39,10 +39,10 @@ class ServerSettings:
     deciders: int = ServerOptions.deciders
 
     def __post_init__(self) -> None:
-        if self.duologue == "mdc" and self.mdc_ports is None:
-            raise OptionError("duologue=mdc needs a range of ports", remedy="Give mdcPorts, such as 20200-20299")
-        if self.duologue != "mdc" and self.mdc_ports is not None:
-            raise OptionError("mdcPorts is for duologue=mdc only", remedy="Leave it out, or set duologue=mdc")
+        if self.reply_channel == "mdc" and self.mdc_ports is None:
+            raise OptionError("replyChannel=mdc needs a range of ports", remedy="Give mdcPorts, such as 20200-20299")
+        if self.reply_channel != "mdc" and self.mdc_ports is not None:
+            raise OptionError("mdcPorts is for replyChannel=mdc only", remedy="Leave it out, or set replyChannel=mdc")
 
     @classmethod
     def of(cls, options: ServerOptions) -> ServerSettings:
@@ -66,7 +66,7 @@ class ServerSettings:
             timing=ServerTiming(hello=step / 2, admitting=step / 2, opening=step, done=step, authenticating=step),
             authorized_only=options.authorized_keys is not None,
             psk=None if secret is None else read_shared_secret(Path(secret).expanduser()),
-            duologue=options.duologue,
+            reply_channel=options.reply_channel,
             mdc_ports=None if ports is None else (ports[0], ports[1] - ports[0] + 1),
             session_ids=options.session_id_range,
             max_sessions=options.max_sessions,

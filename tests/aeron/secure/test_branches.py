@@ -103,7 +103,7 @@ def test_by_multi_destination_each_has_a_control_port_of_its_own(world: World) -
 
     first = free_ports()[0]
     place = world.place()
-    server = world.server(place, settings=ServerSettings(limits=FREE, duologue="mdc", mdc_ports=(first, 3)))
+    server = world.server(place, settings=ServerSettings(limits=FREE, reply_channel="mdc", mdc_ports=(first, 3)))
     client = world.connected(place)
     mine, theirs = opened(server, client)
     carried(theirs, mine, 4 * MIB)

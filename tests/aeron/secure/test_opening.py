@@ -98,7 +98,7 @@ def test_row_01_and_row_22_a_connection_over_each_kind_of_way(world: World, host
 def test_every_duologue_has_a_port_of_its_own_with_mdc(world: World) -> None:
     place = world.place()
     first = free_ports()[0]
-    server = world.server(place, duologue="mdc", mdc_ports=(first, 2))
+    server = world.server(place, reply_channel="mdc", mdc_ports=(first, 2))
     clients = [world.connected(place) for _ in range(2)]
     assert all(echoes(client, "by its own port") for client in clients)
     assert server.statistics["ports"] == 2

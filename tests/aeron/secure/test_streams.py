@@ -150,7 +150,7 @@ WRONG: Final[dict[str, Callable[[], list[tuple[int, bytes]]]]] = {
 def test_row_63_a_stream_that_is_not_what_it_announced_is_refused_and_nothing_is_delivered(
     world: World, tmp_path: Path, spills: bool
 ) -> None:
-    kept = Kept(world, tmp_path, world.place(), **({"stream_memory_bytes": 0} if spills else {}))
+    kept = Kept(world, tmp_path, world.place(), **({"transfer_memory_bytes": 0} if spills else {}))
     with by_hand(world.dialling, kept.place) as one:
         for count, (why, records) in enumerate(WRONG.items(), 1):
             one.say(*records())
@@ -167,7 +167,7 @@ def test_row_63_a_stream_that_is_not_what_it_announced_is_refused_and_nothing_is
 
 
 def test_row_64_a_sender_that_gives_up_leaves_nothing(world: World, tmp_path: Path) -> None:
-    kept = Kept(world, tmp_path, world.place(), stream_memory_bytes=10)
+    kept = Kept(world, tmp_path, world.place(), transfer_memory_bytes=10)
     with by_hand(world.dialling, kept.place) as one:
         one.say(stream(1, 10), byhand.data(1, 0, b"12345"), stream(2, 11), byhand.data(2, 0, b"12345"))
         wait_for(lambda: [path.stat().st_size for path in kept.spilled] == [5], PATIENCE, "the file")
@@ -200,7 +200,7 @@ def test_row_64_streams_have_a_limit_and_nothing_is_left_of_those_of_one_that_ha
 
 @pytest.mark.parametrize("number", [1, -1, -(2**63), 2**63 - 1])
 def test_row_65_streams_of_one_number_on_two_connections_do_not_mix(world: World, tmp_path: Path, number: int) -> None:
-    kept = Kept(world, tmp_path, world.place(), stream_memory_bytes=1000)
+    kept = Kept(world, tmp_path, world.place(), transfer_memory_bytes=1000)
     with by_hand(world.dialling, kept.place) as one, by_hand(world.dialling, kept.place) as other:
         for size in (900, 9000):  # in memory, and in files
             contents = {one: b"1" * size, other: b"2" * size}

@@ -123,7 +123,7 @@ def talk(end: ClientProgram | Connection, count: int) -> None:
 def test_row_16_every_publication_on_a_control_port_says_its_mode(world: World, duologue: str) -> None:
     # two ports: a client that is too slow for its first attempt finds another one, while that of the first rests
     place, mdc_ports, tap = world.place(), free_ports(), Tap()
-    more: dict[str, Any] = {"duologue": duologue, "mdc_ports": (mdc_ports[0], 2)} if duologue == "mdc" else {}
+    more: dict[str, Any] = {"reply_channel": duologue, "mdc_ports": (mdc_ports[0], 2)} if duologue == "mdc" else {}
     world.server(place, tap=tap, **more)
     client = world.connected(place)
     with raw(world.dialling, place) as pending:  # who has a publication of its own, too

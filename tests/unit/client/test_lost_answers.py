@@ -222,7 +222,7 @@ def test_a_connect_that_gave_up_is_continued_by_the_next(world: World) -> None:
     losing = Losing(world, is_frame_to_client, 1_000)
     client, got = a_client(world)
     errors = connect_in_vain(client, lambda: told_apart_from_resumes(world, server) == ["init", "connect"])
-    assert any("duologue" in error for error in errors)
+    assert any("link" in error for error in errors)
     losing.left = 0
     client.connect(PATIENCE)
     one_session(world, server, client)

@@ -289,7 +289,9 @@ def test_a_stream_that_the_peer_refuses_is_an_error_of_its_acknowledged_send(wor
     from aeron_spark.server.settings import ServerSettings
     from tests.unit.connection.ends import FREE
 
-    server = world.server(ServerSettings(link=link(stream_memory_bytes=1000, stream_spilled_bytes=1000), limits=FREE))
+    server = world.server(
+        ServerSettings(link=link(transfer_memory_bytes=1000, transfer_spilled_bytes=1000), limits=FREE)
+    )
     client = world.client(ClientSettings(link=LINK, first_pause=0.01))
     server.on_message(bytes, lambda c, m: None)
     with pytest.raises(RefusedError, match="refused the stream"):
@@ -310,7 +312,7 @@ def test_row_64_streams_are_freed_when_their_connection_ends(world: World, tmp_p
     from pathlib import Path
 
     folder = Path(str(tmp_path))
-    server, client = world.pair(stream_memory_bytes=100_000, spill_folder=folder, send_seconds=0.5)
+    server, client = world.pair(transfer_memory_bytes=100_000, spill_folder=folder, send_seconds=0.5)
     sent = threading.Thread(target=lambda: _send_quietly(client, bytes(8_000_000)))
     cut = threading.Event()
 

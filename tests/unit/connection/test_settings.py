@@ -42,8 +42,8 @@ def test_every_option_reaches_its_setting(kind: Parse) -> None:
         {
             "expiry": "6s", "linger": 0, "sessionTimeout": "5m", "setupTimeout": "7s", "keepAlive": "8s",
             "pingTimeout": "9s", "sendTimeout": "11s", "closeTimeout": "12s", "buffering": False,
-            "bufferBytes": "1m", "bufferTime": "13s", "queueBytes": "2m", "maxStreams": 3, "streamMemory": "4m",
-            "streamMemoryTotal": "5m", "streamDiskTotal": "6m", "spillDir": "/var/tmp", "maxCalls": 14,
+            "bufferBytes": "1m", "bufferTime": "13s", "queueBytes": "2m", "maxTransfers": 3, "transferMemory": "4m",
+            "transferMemoryTotal": "5m", "transferDiskTotal": "6m", "spillDir": "/var/tmp", "maxCalls": 14,
             "maxRunning": 15, "maxObjects": 16, "workers": 17, "maxTampered": 18, "tamperedTime": "19s",
             "mtu": "8k", "termLength": "4m", "maxMessage": "256k", "reliable": False,
         },
@@ -55,8 +55,8 @@ def test_every_option_reaches_its_setting(kind: Parse) -> None:
     assert (link.send_seconds, link.close_seconds, link.queue_bytes) == (11, 12, 2 << 20)
     assert (session.buffering, session.buffer_bytes) == (False, 1 << 20)
     assert (session.buffer_seconds, session.retention_seconds) == (13, 300)
-    assert (link.max_streams, link.stream_memory_bytes) == (3, 4 << 20)
-    assert (link.stream_held_bytes, link.stream_spilled_bytes) == (5 << 20, 6 << 20)
+    assert (link.max_transfers, link.transfer_memory_bytes) == (3, 4 << 20)
+    assert (link.transfer_held_bytes, link.transfer_spilled_bytes) == (5 << 20, 6 << 20)
     assert link.spill_folder == Path("/var/tmp")
     assert (link.max_calls, link.max_running, link.max_objects, link.workers) == (14, 15, 16, 17)
     assert (link.tampered_most, link.tampered_seconds) == (18, 19)

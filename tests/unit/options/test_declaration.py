@@ -59,15 +59,15 @@ PUBLIC = {
 PUBLIC_AT_ENDPOINTS = {
     *("identity", "sharedSecretFile", "aeronDir", "idle", "reliable", "mtu", "termLength", "maxMessage"),
     *("expiry", "linger", "sessionTimeout", "setupTimeout", "stepTimeout", "keepAlive", "pingTimeout", "sendTimeout"),
-    *("closeTimeout", "buffering", "bufferBytes", "bufferTime", "queueBytes", "maxStreams", "streamMemory"),
-    *("streamMemoryTotal", "streamDiskTotal", "spillDir", "maxCalls", "maxRunning", "maxObjects", "workers"),
+    *("closeTimeout", "buffering", "bufferBytes", "bufferTime", "queueBytes", "maxTransfers", "transferMemory"),
+    *("transferMemoryTotal", "transferDiskTotal", "spillDir", "maxCalls", "maxRunning", "maxObjects", "workers"),
     *("maxTampered", "tamperedTime"),
 }
 PUBLIC_AT_SERVERS = PUBLIC_AT_ENDPOINTS | {
-    *("bind", "ports", "ipc", "duologue", "mdcPorts", "sessionIdRange", "authorizedKeys", "allow", "deny"),
+    *("bind", "ports", "ipc", "replyChannel", "mdcPorts", "sessionIdRange", "authorizedKeys", "allow", "deny"),
     *("maxConnections", "maxConnectionsPerAddress", "maxPending", "maxPendingPerAddress", "handshakesPerSecond"),
     *("handshakeBurst", "exemptLoopback", "maxSessions", "maxSessionsPerKey", "deciders"),
-    *("maxBranches", "streamsDir", "stageBytes"),
+    *("maxBulkLinks", "streamsDir", "stageBytes"),
 }
 PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {
     *("tag", "bind", "ipc", "knownServers", "serverKey", "trustFirstUse", "validate", "connectTimeout", "reconnect"),

@@ -133,10 +133,20 @@ class Server:
             self.numbers[offer.session] = self._count
         self._session = offer.session, offer.ticket
         ack = DoneAck(
-            session_in=self._count, stream_in=2, session_out=3, stream_out=4, data_port=20_000, control_port=20_001,
-            duologue="response", expiry_ms=4000, linger_ms=60_000, ticket=offer.ticket, resumed=resumed, received=0,
+            session_in=self._count,
+            stream_in=2,
+            session_out=3,
+            stream_out=4,
+            data_port=20_000,
+            control_port=20_001,
+            reply_channel="response",
+            expiry_ms=4000,
+            linger_ms=60_000,
+            ticket=offer.ticket,
+            resumed=resumed,
+            received=0,
             max_message=1 << 17,
-        )  # fmt: skip
+        )
         return image.accept(ack, now)
 
 

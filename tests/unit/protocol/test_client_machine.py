@@ -106,7 +106,7 @@ def test_a_link_that_is_lost_is_replaced_at_once_unless_it_was_made_just_now() -
     [
         (S.LOOKING_UP, "within 3 s: the store of keys has not answered"),
         (S.HANDSHAKING, r"within 3 s: it waited for 10\.0\.0\.9:20000 to answer at all"),
-        (S.OPENING_LINK, r"within 3 s: it waited for the duologue with 10\.0\.0\.9:20000 to open"),
+        (S.OPENING_LINK, r"within 3 s: it waited for the link with 10\.0\.0\.9:20000 to open"),
     ],
 )
 def test_a_connect_whose_time_is_over_says_what_it_waited_for(state: ClientState, says: str) -> None:
@@ -143,7 +143,7 @@ def test_a_client_with_a_session_goes_on_after_a_late_connect_unless_it_reconnec
 
 def test_a_path_that_is_not_connected_and_a_link_whose_first_frame_does_not_come_are_given_up() -> None:
     one = ClientWorld()
-    for state, says in ((S.HANDSHAKING, "to answer at all"), (S.OPENING_LINK, "the duologue with")):
+    for state, says in ((S.HANDSHAKING, "to answer at all"), (S.OPENING_LINK, "the link with")):
         if not one.wanted:
             one.connect()
         one.advance_to(state)

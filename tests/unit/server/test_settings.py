@@ -40,7 +40,7 @@ def test_every_option_reaches_its_setting() -> None:
             "max_connections": 1, "max_connections_per_address": 2, "max_pending": 3, "max_pending_per_address": 4,
             "handshakes_per_second": 0.5, "handshake_burst": 6, "exempt_loopback": True, "max_sessions": 7,
             "max_sessions_per_key": 8, "deciders": 9, "step_timeout": "4s", "session_id_range": "1000-1999",
-            "duologue": "mdc", "mdc_ports": "20200-20299",
+            "reply_channel": "mdc", "mdc_ports": "20200-20299",
         }
     )  # fmt: skip
     assert settings.limits == Limits(1, 2, 3, 4, 0.5, 6, exempt_loopback=True)
@@ -48,7 +48,7 @@ def test_every_option_reaches_its_setting() -> None:
     timing = settings.timing
     assert (timing.hello, timing.admitting, timing.opening, timing.done, timing.authenticating) == (2, 2, 4, 4, 4)
     assert settings.session_ids == (1000, 1999)
-    assert (settings.duologue, settings.mdc_ports) == ("mdc", (20200, 100))
+    assert (settings.reply_channel, settings.mdc_ports) == ("mdc", (20200, 100))
 
 
 def test_an_address_stands_for_bind() -> None:
@@ -117,10 +117,10 @@ def test_with_authorised_keys_only_those_may_come() -> None:
 
 
 def test_duologue_and_its_ports_agree() -> None:
-    assert "needs ports of its own" in refused(duologue="mdc")
-    assert "is for duologue 'mdc'" in refused(mdcPorts="20200-20299")
-    assert "holds the control port 20122" in refused("0.0.0.0:20121", duologue="mdc", mdcPorts="20122-20130")
-    assert "option 'mdcPorts' must be a range" in refused(duologue="mdc", mdcPorts="70000-70001")
+    assert "needs ports of its own" in refused(reply_channel="mdc")
+    assert "is for replyChannel 'mdc'" in refused(mdcPorts="20200-20299")
+    assert "holds the control port 20122" in refused("0.0.0.0:20121", reply_channel="mdc", mdcPorts="20122-20130")
+    assert "option 'mdcPorts' must be a range" in refused(reply_channel="mdc", mdcPorts="70000-70001")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

@@ -22,7 +22,7 @@ WAYS = {
         endpoint_channels.client_link_out(PLACE, None, IDS, WISHES, 18), endpoint_channels.link_in(PLACE, IDS, WISHES)),
     "link, to the client": (
         endpoint_channels.link_out(PLACE, IDS, 35, WISHES), endpoint_channels.client_link_in(PLACE, None, IDS, WISHES)),
-    "the same with `duologue=mdc`": (
+    "the same with `replyChannel=mdc`": (
         endpoint_channels.link_out(PLACE, MDC, 35, WISHES), endpoint_channels.client_link_in(PLACE, None, MDC, WISHES)),
 }  # fmt: skip
 
