@@ -226,7 +226,7 @@ def test_dependencies_point_one_way(path: Path) -> None:
     assert not broken, "\n".join(broken)
 
 
-def test_no_modules_import_each_other() -> None:
+def test_modules_do_not_import_each_other() -> None:
     paths = {module_name(path): path for path in connector_modules()}
     imports = {
         name: modules_imported(path.read_text(), name, set(paths), is_package=path.name == "__init__.py")

@@ -99,14 +99,14 @@ CASES = {
             except SetupError:
                 return None
     """,
-    "connection.endpoint": """
-        from aeron_spark.connection import endpoint
+    "connection.runtime": """
+        from aeron_spark.connection import runtime
         made = []
         def prepare(make): made[:] = [make]
         def use():
             types = type("Types", (), {"register": lambda self, cls, type_id: made[0]()})()
             at = type("At", (), {"_types": types})()
-            return endpoint.Runtime.register_type(at, int, 1)
+            return runtime.Runtime.register_type(at, int, 1)
     """,
 }
 

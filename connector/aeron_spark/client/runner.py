@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections import deque
@@ -11,10 +12,9 @@ from typing import Final, NoReturn, TypeVar
 
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Runtime
-from aeron_spark.connection.home import PeerInfo
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.listeners import LOG
+from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
@@ -40,6 +40,8 @@ from aeron_spark.transport.api import (
     SubscriptionFailed,
     TransportEvent,
 )
+
+LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 T = TypeVar("T")
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.home import ConnectionOwner, PeerInfo
 from aeron_spark.connection.inbound import Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
+from aeron_spark.connection.owner import EndpointServices, PeerInfo
 from aeron_spark.connection.rpc import GRACE, STUCK, RpcRunner
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.transfers import TransferRunner
@@ -36,6 +36,7 @@ from aeron_spark.protocol.connection_machine import (
 )
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.message_types import TYPE_ID, BuiltIn
+from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import Origin, Proxy
 from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
 from aeron_spark.transport.api import OfferResult
@@ -44,6 +45,31 @@ from aeron_spark.waiting import result_within
 BATCH: Final = 2_000  # small messages encoded at a time by send_many
 BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
+
+
+class ConnectionOwner(EndpointServices, Protocol):
+    """The client or the server that a connection belongs to. Any thread may call it, and nothing here blocks."""
+
+    def permitted(self, connection: Connection, target: Target, method: str) -> bool:
+        """Whether this peer may call this."""
+
+    def deliver(self, connection: Connection, message: object) -> bool:
+        """Hand a message to the endpoint's own listeners; whether there was any."""
+
+    def report(self, connection: Connection | None, error: BaseException) -> None:
+        """Tell whoever listens for errors."""
+
+    def request_flush(self, connection: Connection) -> None:
+        """Have the agent look at the connection soon: Aeron did not take a frame."""
+
+    def pause(self, token: int) -> None:
+        """Hold the peer up: its messages are not taken as fast as they come."""
+
+    def resume(self, token: int) -> None:
+        """Take its messages again."""
+
+    def leave(self, connection: Connection, keep_session: bool) -> None:
+        """Close the connection, and tell the peer; return when that is done or has taken too long."""
 
 
 class Connection:

@@ -5,14 +5,16 @@ Listeners never run on it, and nothing on it waits: a peer that is slow, silent 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Final, Generic, Protocol, TypeVar
 
-from aeron_spark.connection.listeners import LOG
 from aeron_spark.transport.api import Inbox, TransportEvent
+
+LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 TICK_S: Final = 0.01  # seconds between two looks at the time of everything
 

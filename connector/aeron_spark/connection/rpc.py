@@ -6,6 +6,7 @@ that called decodes the response. The connection's state lock guards both halves
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import traceback
@@ -13,8 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-from aeron_spark.connection.home import ConnectionOwner
-from aeron_spark.connection.listeners import LOG
+from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.errors import AeronSparkError, OptionError
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Buffer, Reference
@@ -34,6 +34,8 @@ from aeron_spark.protocol.rpc_messages import (
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import result_within
 
+LOG: Final = logging.getLogger("aeron_spark.endpoint")
+
 Send = Callable[[int, bytes, float | None], None]  # kind, payload, until when to wait for room; None: do not wait
 Permit = Callable[[Target, str], bool]
 STUCK: Final = (
@@ -52,7 +54,7 @@ class RpcRunner:
     def __init__(
         self,
         state_lock: threading.RLock,
-        home: ConnectionOwner,
+        home: EndpointServices,
         permit: Permit,
         send: Send,
         on_room: Callable[[], None],

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aeron_spark.connection.frame_sender import FrameSender
-from aeron_spark.connection.home import ConnectionOwner
 from aeron_spark.connection.inbound import SerialExecutor
+from aeron_spark.connection.owner import EndpointServices
 from aeron_spark.connection.spill import spilling_to
 from aeron_spark.errors import AeronSparkError, RefusedError, SetupError
 from aeron_spark.protocol.connection_machine import ConnectionMachine
@@ -56,7 +56,7 @@ class TransferRunner:
     """
 
     def __init__(
-        self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, home: ConnectionOwner,
+        self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, home: EndpointServices,
         executor: SerialExecutor, whole: Callable[[ReceivedTransfer], Then], report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         settings = home.settings

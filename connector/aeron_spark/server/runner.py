@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.home import PeerInfo
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events

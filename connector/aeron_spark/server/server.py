@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Runtime
-from aeron_spark.connection.home import PeerInfo
 from aeron_spark.connection.link import LinkEnds
+from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, UsageError
 from aeron_spark.protocol.access import Grant, PeerStore
 from aeron_spark.protocol.rpc_messages import Target

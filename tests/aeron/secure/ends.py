@@ -16,7 +16,7 @@ from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServ
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Runtime
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits

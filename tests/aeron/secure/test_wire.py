@@ -13,7 +13,7 @@ from aeron_spark.aeron.counters import PUBLISHER_LIMIT, SUBSCRIBER_POSITION, rea
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Runtime
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import TamperedError
 from aeron_spark.keys.stores import MemoryPeerStore

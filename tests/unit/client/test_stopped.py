@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.home import ConnectionOwner, PeerInfo
+from aeron_spark.connection.connection import Connection, ConnectionOwner
+from aeron_spark.connection.owner import PeerInfo
 from aeron_spark.errors import (
     ConnectError,
     IdentityError,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.endpoint import Runtime
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName

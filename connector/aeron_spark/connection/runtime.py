@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -10,9 +11,9 @@ from typing import Any, Final
 
 from aeron_spark.connection.bulk_links import BulkLinks
 from aeron_spark.connection.connection import Connection
+from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.inbound import SerialExecutor
 from aeron_spark.connection.link import LinkEnds
-from aeron_spark.connection.listeners import LOG, EndpointListeners
 from aeron_spark.connection.loop import EventLoop
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
@@ -33,6 +34,8 @@ from aeron_spark.transport.api import (
     SubscriptionFailed,
     TransportEvent,
 )
+
+LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 NOT_YOURS: Final = "aeron-spark/1 FAILED not-permitted This duologue is another client's"
 FULL_SCAN_INTERVAL_S: Final = 0.045  # seconds between two looks at connections from which nothing came: some five ticks
