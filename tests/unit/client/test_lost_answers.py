@@ -241,7 +241,7 @@ def test_a_session_that_the_server_has_told_of_and_lost_meanwhile_is_none_for_th
     losing.left = 0
     client.connect(PATIENCE)
     wait_for(lambda: told_apart_from_resumes(world, server) == ["init", "connect", "disconnect", "init", "connect"])
-    assert world.heard[client].names == ["init", "connect"]
+    wait_for(lambda: world.heard[client].names == ["init", "connect"])
     assert not world.heard[client].errors
     (there,) = server.connections
     assert there.label == client.connection.label

@@ -247,9 +247,11 @@ def test_calls_whose_bytes_are_too_many_hold_up_their_caller_and_all_of_them_run
 def test_one_way_calls_run_though_their_caller_closes_at_once(world: World) -> None:
     server = world.server()
     things = Things()
-    server.on_connect(lambda connection: connection.register(things, METHODS, 7))
+    registered = []
+    server.on_connect(lambda connection: registered.append(connection.register(things, METHODS, 7)))
     for number in range(20):
         client = world.client(source=f"192.0.2.9:{5000 + number}")
+        wait_for(lambda so_far=number + 1: len(registered) == so_far)  # a call can be faster than the listener
         client.remote(7).with_timeout(PATIENCE).get()
         client.remote(7).oneway.count()
         client.close()
