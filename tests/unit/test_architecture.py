@@ -8,6 +8,7 @@ aeron, options, keys → wire, protocol, transport → waiting, process_cache, d
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -224,6 +225,13 @@ def module_name(path: Path) -> str:
 def test_dependencies_point_one_way(path: Path) -> None:
     broken = violations(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
     assert not broken, "\n".join(broken)
+
+
+def test_the_page_has_the_layers() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (`[^|]+`) \|", page, re.MULTILINE)
+    listed = {part.strip(" `"): int(number) for number, parts in rows for part in parts.split(",")}
+    assert listed == {part: rank for part, rank in RANK.items() if part != "__main__"}
 
 
 def test_modules_do_not_import_each_other() -> None:

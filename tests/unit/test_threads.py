@@ -1,0 +1,99 @@
+"""docs/threads.md has every thread and lock that the code makes, and no others."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = ROOT / "connector" / "aeron_spark"
+PAGE: Final = ROOT / "docs" / "threads.md"
+KINDS: Final = {
+    "threading.Thread": "thread",
+    "ThreadPoolExecutor": "pool",
+    "threading.Lock": "lock",
+    "threading.RLock": "lock",
+    "threading.Condition": "condition",
+    "ProcessLock": "process lock",
+}
+Site = tuple[str, str, str]  # module, class or function or "module", kind
+
+
+def sites(source: str, module: str) -> set[tuple[Site, str]]:
+    """Return where a module makes threads and locks, each with the attribute or variable that it is assigned to."""
+    tree = ast.parse(source)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (kind := KINDS.get(ast.unparse(node.func))) is not None:
+            above = list(_above(node, parents))
+            # a lock that a condition is made with is a part of the condition
+            if not any(isinstance(one, ast.Call) and ast.unparse(one.func) in KINDS for one in above):
+                found.add(((module, _owner(above), kind), _target(above, node)))
+    return found
+
+
+def _above(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> Iterator[ast.AST]:
+    while node in parents:
+        node = parents[node]
+        yield node
+
+
+def _owner(above: list[ast.AST]) -> str:
+    classes = [one.name for one in above if isinstance(one, ast.ClassDef)]
+    functions = [one.name for one in above if isinstance(one, ast.FunctionDef)]
+    return (classes or functions[-1:] or ["module"])[0]
+
+
+def _target(above: list[ast.AST], node: ast.Call) -> str:
+    for one in above:
+        if isinstance(one, ast.Assign):
+            return ast.unparse(one.targets[0])
+        if isinstance(one, ast.AnnAssign):
+            return ast.unparse(one.target)
+    return ast.unparse(node)
+
+
+def listed(page: str) -> Counter[Site]:
+    """Return the rows of the page's two tables of threads and locks."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    return Counter(
+        (row[0].strip("`"), row[1].strip("`"), row[2]) for row in rows if len(row) == 5 and row[2] in KINDS.values()
+    )
+
+
+def test_the_page_has_every_thread_and_lock_of_the_code() -> None:
+    made: Counter[Site] = Counter()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = path.relative_to(PACKAGE).with_suffix("").as_posix()
+        made.update(site for site, _ in sites(path.read_text(), module))
+    assert listed(PAGE.read_text()) == made
+
+
+def test_threads_and_locks_are_found_where_they_are_made() -> None:
+    source = """
+class Queue:
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
+        threading.Thread(target=self._run).start()
+
+    def renew(self):
+        self._lock = threading.Lock()
+
+def run():
+    ThreadPoolExecutor(4)
+
+LOCK = ProcessLock()
+"""
+    assert {site for site, _ in sites(source, "a/b")} == {
+        ("a/b", "Queue", "lock"),
+        ("a/b", "Queue", "condition"),
+        ("a/b", "Queue", "thread"),
+        ("a/b", "run", "pool"),
+        ("a/b", "module", "process lock"),
+    }
+    assert len(sites(source, "a/b")) == 5  # the lock that renew makes takes the place of the first one
