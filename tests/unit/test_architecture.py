@@ -234,6 +234,16 @@ def test_the_page_has_the_layers() -> None:
     assert listed == {part: rank for part, rank in RANK.items() if part != "__main__"}
 
 
+def test_the_page_names_a_test_of_each_walk() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    walks = (ROOT / "tests" / "spark" / "test_walks.py").read_text()
+    named = re.findall(r"Step through it: `(test_walk_\d\w+)`", page)
+    assert [name for name in named if f"def {name}(" in walks] == re.findall(
+        r"^def (test_walk\w+)", walks, re.MULTILINE
+    )
+    assert len(named) == page.count("\n## Walk ")
+
+
 def test_modules_do_not_import_each_other() -> None:
     paths = {module_name(path): path for path in connector_modules()}
     imports = {

@@ -1,0 +1,80 @@
+"""The four walks of docs/architecture.md, each with real parts in one process: step through them in a debugger.
+
+The media driver and the archive are a node of their own process; reader, writer, client and server are here. Only
+Spark's engine is left out: ``tests/spark/byhand.py`` makes the calls that it makes, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import aeron_spark
+from aeron_spark.node import NodeHandle
+from aeron_spark.protocol.keypair import public_text
+from aeron_spark.waiting import wait_for
+from tests.aeron.streams import Stream, streams_of
+from tests.spark.byhand import Query, Sink, numbered_values, numbers, save
+from tests.spark.served import Served
+
+TIMEOUT_S = 30.0
+
+
+@pytest.fixture
+def recorded(node: NodeHandle) -> Iterator[Stream]:
+    yield from streams_of(node)
+
+
+class Catalog:
+    """An object of the server whose method clients call."""
+
+    def describe(self, name: str) -> dict[str, object]:
+        return {"name": name, "partitions": 2}
+
+
+def test_walk_1_from_a_recording_to_a_spark_row(recorded: Stream) -> None:
+    save({"record": "auto", **recorded.options}, [numbered_values(0, 100)])
+    query = Query(recorded.options)
+    assert query.plan()  # the driver: latestOffset looks for the boundary of the last message
+    assert query.read() == list(range(100))  # a task: rows of the range as Arrow record batches
+    query.commit()
+    assert not query.plan()
+
+
+def test_walk_2_from_a_micro_batch_to_a_committed_transaction(served: Served) -> None:
+    options = served.options(served.stream(partitions=2))
+    sink = Sink(options)
+    messages = sink.stage(0, [numbered_values(0, 40)], [numbered_values(40, 80)])  # two tasks stage their rows
+    assert numbers(options) == []  # a stage is not visible
+    sink.commit(0, messages)  # the driver: one request makes both visible
+    assert sorted(numbers(options)) == list(range(80))
+    sink.commit(0, messages)  # a repeated commit adds nothing
+    assert sorted(numbers(options)) == list(range(80))
+
+
+def test_walk_3_from_hello_to_an_established_connection(served: Served) -> None:
+    connected: list[str] = []
+    with aeron_spark.Client.to(
+        served.server.addresses[0],
+        identity=str(served.key()),
+        server_key=public_text(served.server.public_key),
+        aeron_dir=served.server.aeron_dir,
+    ) as client:
+        client.on_connect(lambda connection: connected.append(connection.label))
+        client.connect(TIMEOUT_S)
+        wait_for(lambda: connected, TIMEOUT_S, "the connect listener")
+        (at_server,) = [one for one in served.server.connections if one.label == client.connection.label]
+        assert connected == [at_server.label]
+        assert client.ping() > 0
+
+
+def test_walk_4_from_a_remote_call_to_its_response(served: Served) -> None:
+    served.server.register("walk-4", Catalog(), ["describe"])
+    with aeron_spark.connect(
+        served.server.addresses[0],
+        identity=str(served.key()),
+        server_key=public_text(served.server.public_key),
+        aeron_dir=served.server.aeron_dir,
+    ) as client:
+        assert client.remote("walk-4").describe("flights") == {"name": "flights", "partitions": 2}
