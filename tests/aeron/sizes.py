@@ -34,13 +34,13 @@ def answer(size):
 WRITER: Final = (
     SETTING
     + """
-from aeron_spark.direct.appender import Appender
+from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 
 def write(payload, size, stream_id):
     options = {"channel": "aeron:ipc", "streamId": stream_id, "aeronDir": sys.argv[1], "record": "auto"}
-    appender = Appender(WriteOptions.parse(options, streaming=False), Source("sizes"))
+    appender = DirectAppender(WriteOptions.parse(options, streaming=False), Source("sizes"))
     value = fresh(size)
     offsets = pa.array([0, size], pa.int32()).buffers()[1]
     column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, value])

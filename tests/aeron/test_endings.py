@@ -23,10 +23,11 @@ READER = """
 import sys
 
 from aeron_spark.log.api import Range
-from aeron_spark.direct.archive_log import ArchiveLog, StreamAddress
-from aeron_spark.direct.archives import embedded, hold
+from aeron_spark.direct.archive_log import ArchiveLog
+from aeron_spark.direct.archives import StreamAddress, embedded, hold_node
 
-log = ArchiveLog(StreamAddress(sys.argv[2], int(sys.argv[3]), (embedded(hold(sys.argv[1])),), read_path=sys.argv[4]))
+archives = (embedded(hold_node(sys.argv[1])),)
+log = ArchiveLog(StreamAddress(sys.argv[2], int(sys.argv[3]), archives, read_path=sys.argv[4]))
 while True:
     for state in log.states():
         one = Range(state.key, state.fingerprint, state.start, state.end, state.end, state.term_length)

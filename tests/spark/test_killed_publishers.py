@@ -27,8 +27,9 @@ import os, signal, sys
 import pyarrow as pa
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.jvm import jclass
-from aeron_spark.aeron.publication import Offering
-from aeron_spark.log import appender as appending
+from aeron_spark.aeron.publication import BatchPublication
+from aeron_spark.direct import appender as appending
+from aeron_spark.log.writing import Source
 from aeron_spark.options import WriteOptions
 from aeron_spark.waiting import wait_for
 
@@ -40,7 +41,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 if payload == "raw":
-    offering = Offering(client_of(aeron_dir), "aeron:ipc", int(stream_id))
+    offering = BatchPublication(client_of(aeron_dir), "aeron:ipc", int(stream_id))
     wait_for(lambda: offering.connected, 60, "the archive")
     assert offering.offer_values(column, None, 0) == (1, None)
     claim = jclass("io.aeron.logbuffer.BufferClaim")()
@@ -51,7 +52,7 @@ if payload == "raw":
     die()
 
 options = {"channel": "aeron:ipc", "streamId": stream_id, "aeronDir": aeron_dir, "connectTimeout": "60s"}
-appender = appending.Appender(WriteOptions.parse(options, streaming=False), appending.Source("dying"))
+appender = appending.DirectAppender(WriteOptions.parse(options, streaming=False), Source("dying"))
 append = appender.framed if payload == "framed" else lambda rows: appender.arrow(pa.record_batch({"value": rows}))
 append(column)
 whole_split = appending.split

@@ -37,7 +37,7 @@ import os, signal, sys
 from pathlib import Path
 from aeron_spark import node
 from aeron_spark.direct.archives import embedded
-from aeron_spark.streams import books, journal
+from aeron_spark.streams import journal
 from aeron_spark.streams.store import Streams
 from tests.aeron.named.rows import SETTINGS, write
 
