@@ -63,7 +63,7 @@ def test_walk_3_from_hello_to_an_established_connection(served: Served) -> None:
     ) as client:
         client.on_connect(lambda connection: connected.append(connection.label))
         client.connect(TIMEOUT_S)
-        wait_for(lambda: connected, TIMEOUT_S, "the connect listener")
+        wait_for(lambda: bool(connected), TIMEOUT_S, "the connect listener")
         (at_server,) = [one for one in served.server.connections if one.label == client.connection.label]
         assert connected == [at_server.label]
         assert client.ping() > 0
