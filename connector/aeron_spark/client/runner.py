@@ -19,6 +19,7 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     DataFormatError,
+    EndedError,
     TamperedError,
     TransportError,
     UsageError,
@@ -455,6 +456,8 @@ class ClientRunner(Runtime):
     def _end_all(self) -> None:
         now = time.monotonic()
         self._execute(self._machine.shut_down(now), now)
+        # the loop may have ended before it handed a connect to the machine
+        self._resolve(EndedError("the client is closed", remedy="Make another one"))
 
     def _number_of(self, link: LinkEnds) -> int | None:
         return self._link.number if self._link is not None and self._link.ends is link else None

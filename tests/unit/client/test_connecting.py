@@ -15,6 +15,7 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
+    EndedError,
     ServerKeyChanged,
     TamperedError,
     UsageError,
@@ -68,6 +69,23 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
     client.close()
     waiting.join(PATIENCE)
     assert isinstance(raised[0], UsageError)
+
+
+def test_a_connect_that_the_event_loop_does_not_reach_before_the_client_is_closed_fails(world: World) -> None:
+    client = world.client(connect=False)
+    loop_is_blocked = threading.Event()
+
+    def block_until_the_loop_stops() -> None:
+        loop_is_blocked.set()
+        client._agent._stopping.wait(PATIENCE)
+
+    client._later(block_until_the_loop_stops)
+    client._agent.start()
+    assert loop_is_blocked.wait(PATIENCE)
+    connected = client.begin_connecting()
+    client.close()
+    with pytest.raises(EndedError, match="the client is closed"):
+        connected.result(0)
 
 
 def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
