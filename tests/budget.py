@@ -242,7 +242,7 @@ class Summary:
 
 
 def folder_of(nodeid: str) -> str:
-    """``tests/aeron/named/test_edges.py::test_x`` -> ``tests/aeron/named``; all of ``tests/unit`` is one."""
+    """``tests/aeron/node/test_edges.py::test_x`` -> ``tests/aeron/node``; all of ``tests/unit`` is one."""
     parts = PurePosixPath(nodeid.partition("::")[0]).parent.parts
     return "/".join(parts[:2] if parts[1:2] == ("unit",) else parts)
 

@@ -16,7 +16,7 @@ GIVEN_UP = (
 EXPIRY = 4
 
 
-@pytest.mark.full("seven JVMs; tests/aeron/node and tests/aeron/named kill nodes on one machine")
+@pytest.mark.full("seven JVMs; tests/aeron/node and tests/aeron/stream_store kill nodes on one machine")
 def test_row_51_a_killed_client_is_noticed_once_and_in_time_and_another_comes_back_after_its_driver_was_killed(
     programs: Programs,
 ) -> None:
@@ -42,7 +42,9 @@ def test_row_51_a_killed_client_is_noticed_once_and_in_time_and_another_comes_ba
     assert GIVEN_UP + EXPIRY < gone[-1][0] - killed < NOT_AFTER
 
 
-@pytest.mark.full("its JVMs take 14 CPU seconds; tests/aeron/named and tests/aeron/node kill nodes on one machine")
+@pytest.mark.full(
+    "its JVMs take 14 CPU seconds; tests/aeron/stream_store and tests/aeron/node kill nodes on one machine"
+)
 def test_after_a_killed_server_driver_connections_resume(programs: Programs) -> None:
     server, client = programs.nodes(STAYS)
     client.ask("connect")

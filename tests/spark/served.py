@@ -20,7 +20,7 @@ from aeron_spark.server.program import Server
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.named import rows as staging
+from tests.aeron.stream_store import rows as staging
 from tests.aeron.streams import numbered
 
 PATIENCE = 30.0

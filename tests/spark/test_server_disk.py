@@ -18,7 +18,7 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.named.rows import messages, write
+from tests.aeron.stream_store.rows import messages, write
 from tests.spark.byhand import table
 from tests.spark.served import Served
 

@@ -13,7 +13,7 @@ import pytest
 from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.query import DataLossWarning
 from aeron_spark.node import NodeHandle
-from tests.aeron.named.rows import forget_marks
+from tests.aeron.stream_store.rows import forget_marks
 from tests.spark.byhand import Query, Sink, numbered_values, numbers
 from tests.spark.served import Served, free_address, serving
 

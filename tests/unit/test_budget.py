@@ -198,7 +198,7 @@ def test_the_summary_has_the_slowest_twenty_and_every_folder() -> None:
 @pytest.mark.parametrize(
     ("nodeid", "folder"),
     [
-        ("tests/aeron/named/test_edges.py::test_x[a/b::c]", "tests/aeron/named"),
+        ("tests/aeron/stream_store/test_edges.py::test_x[a/b::c]", "tests/aeron/stream_store"),
         ("tests/unit/wire/test_frame.py::test_x", "tests/unit"),
         ("tests/spark/test_types.py::test_x", "tests/spark"),
     ],

@@ -9,7 +9,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.server.program import Server
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.named.rows import write
+from tests.aeron.stream_store.rows import write
 from tests.aeron.streams import PATIENCE
 
 SEGMENT = 64 << 10

@@ -25,8 +25,8 @@ from aeron_spark.stream_client.appending import ServerAppender, Transaction, com
 from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.named.rows import forget_marks
 from tests.aeron.stream_client.serving import ServerProcess
+from tests.aeron.stream_store.rows import forget_marks
 from tests.aeron.streams import own_node
 
 PATIENCE = 120.0

@@ -15,7 +15,7 @@ from aeron_spark.node import NodeHandle
 from aeron_spark.streams import archive_mark
 from aeron_spark.streams.journal import RECORD_END, RECORD_HEAD, read_entries
 from aeron_spark.streams.store import DAMAGED, OK, READ_ONLY, Streams
-from tests.aeron.named.rows import SETTINGS, ends, forget_marks, sweep, values, write
+from tests.aeron.stream_store.rows import SETTINGS, ends, forget_marks, sweep, values, write
 
 
 def journal(folder: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from aeron_spark.streams import store as stores
 from aeron_spark.streams.recordings import Recordings
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
-from tests.aeron.named.rows import SETTINGS, ends, ids, staged, values, write
+from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, values, write
 from tests.aeron.streams import own_node
 
 TERM = SEGMENT = 64 << 10

@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.direct.archives import embedded
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams.store import Streams
-from tests.aeron.named.rows import SETTINGS, sweep
+from tests.aeron.stream_store.rows import SETTINGS, sweep
 from tests.aeron.streams import own_node
 
 

@@ -21,7 +21,7 @@ from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import Streams
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
-from tests.aeron.named.rows import ends, groups, ids, log_of, messages, spare, staged, values, write, write_group
+from tests.aeron.stream_store.rows import ends, groups, ids, log_of, messages, spare, staged, values, write, write_group
 
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)
 

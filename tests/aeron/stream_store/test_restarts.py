@@ -25,8 +25,8 @@ from aeron_spark.node.locks import is_held
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.named.rows import SETTINGS, ends, ids, staged, values, write
 from tests.aeron.node.programs import python
+from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, values, write
 from tests.aeron.streams import PATIENCE, close_everything, streams_of
 
 RESTARTS: Final = 20
@@ -39,7 +39,7 @@ from aeron_spark import node
 from aeron_spark.direct.archives import embedded
 from aeron_spark.streams import journal
 from aeron_spark.streams.store import Streams
-from tests.aeron.named.rows import SETTINGS, write
+from tests.aeron.stream_store.rows import SETTINGS, write
 
 aeron_dir, folder, point = sys.argv[1:]
 armed = False

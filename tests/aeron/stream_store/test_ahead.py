@@ -17,7 +17,7 @@ from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import ITEM
-from tests.aeron.named.rows import SETTINGS, ends, fill, ids, spare, staged, values, write
+from tests.aeron.stream_store.rows import SETTINGS, ends, fill, ids, spare, staged, values, write
 
 FIRST = [bytes([n]) * 9_000 for n in range(100)]
 SECOND = [bytes([n]) * 1_000 for n in range(100, 200)]

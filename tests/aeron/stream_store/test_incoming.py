@@ -12,7 +12,7 @@ from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
 from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
-from tests.aeron.named.rows import ends, values, write
+from tests.aeron.stream_store.rows import ends, values, write
 
 ROW = b"r" * 1_000
 MIB = 1 << 20

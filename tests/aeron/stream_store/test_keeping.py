@@ -20,8 +20,8 @@ from aeron_spark.streams.recordings import ROOM_TIMEOUT
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
-from tests.aeron.named import rows
-from tests.aeron.named.rows import SETTINGS, ends, ids, staged, sweep, values, write
+from tests.aeron.stream_store import rows
+from tests.aeron.stream_store.rows import SETTINGS, ends, ids, staged, sweep, values, write
 from tests.aeron.streams import PATIENCE, own_node
 
 SECOND = 1_000_000_000
