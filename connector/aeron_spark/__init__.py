@@ -1,9 +1,8 @@
-"""Apache Spark reads and writes Aeron. Importing this loads the errors and nothing else: no Spark, no Java, no Arrow.
+"""Connects Apache Spark with Aeron. Importing this package loads only its errors: no Spark, no Java, no Arrow.
 
-The rest is loaded by its first use: ``aeron_spark.connect`` and ``aeron_spark.Server`` (the secure endpoint),
-``aeron_spark.node`` (this machine's media driver and archive),
-``aeron_spark.spark`` (``register``, where Spark looked for data sources before this package was installed),
-``aeron_spark.__version__``.
+Other names are loaded at their first use: ``aeron_spark.connect`` and ``aeron_spark.Server`` (the secure endpoint),
+``aeron_spark.node`` (this machine's media driver and archive), ``aeron_spark.spark`` (``register``, for a Spark session
+that listed its data sources before this package was installed) and ``aeron_spark.__version__``.
 """
 
 from __future__ import annotations

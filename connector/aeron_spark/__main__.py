@@ -1,4 +1,4 @@
-"""``python -m aeron_spark`` is ``aeron-spark``."""
+"""Runs the command ``aeron-spark`` for ``python -m aeron_spark``."""
 
 import sys
 

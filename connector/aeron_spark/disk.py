@@ -1,4 +1,4 @@
-"""Files that are there after a crash, or are not: whole writes, syncs, replacement at once, what a full disk says."""
+"""File operations that survive a crash: complete writes, fsync, atomic replacement, and errors of a full disk."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 
 from aeron_spark.errors import TransportError
 
-# What the kernel says where there is no room: disk, quota, or a limit on the size of a file.
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# Error numbers of the kernel for a full disk, an exhausted quota and the maximum size of a file.
+NO_SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of ``data`` at ``offset``, with one call unless the system takes less. Raises OSError."""
+    """Write all of ``data`` at ``offset``; one system call suffices unless it writes less. Raises OSError."""
     view = memoryview(data).cast("B")
     while len(view):
         written = os.pwrite(descriptor, view, offset)
@@ -23,7 +23,7 @@ def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in ``folder`` that were created, replaced or removed last. Raises OSError."""
+    """Make created, replaced and removed names in ``folder`` durable (fsync). Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -50,11 +50,11 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def write_failed(path: Path, error: OSError) -> TransportError:
-    """Return the error to raise where ``path`` could not be written."""
-    if error.errno in NO_ROOM:
-        remedy = "Free some space there, purge or delete a stream, or shorten a retention; then try again"
+    """Return the error to raise after a failed write of ``path``, with a remedy for its error number."""
+    if error.errno in NO_SPACE_ERRNOS:
+        remedy = "Free some space on this disk, purge or delete a stream, or shorten a retention; then try again"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
-        remedy = "Raise the server's limit of open files (ulimit -n), or have fewer tasks write at once"
+        remedy = "Raise the server's limit of open files (ulimit -n), or let fewer tasks write at the same time"
     else:
-        remedy = "See to the disk and its file system, then restart the server"
+        remedy = "Check the disk and its file system, then restart the server"
     return TransportError(f"{path} cannot be written: {error.strerror or error}", remedy=remedy)

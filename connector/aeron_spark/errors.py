@@ -1,28 +1,28 @@
-"""The one tree of errors this package raises.
+"""The exception classes of this package, and their encoding for other processes.
 
     AeronSparkError
-    ├── OptionError            an option or argument is wrong                      (the caller's fault)
-    ├── UsageError             an object is used in a way it does not allow        (the caller's fault)
-    │   └── EndedError         the connection or object that a call uses has ended; a new one can take the call
-    ├── SetupError             something this machine must have is missing         (the machine's fault)
-    ├── InUseError             another process holds what this one needs alone     (the machine's fault)
-    ├── ConnectError           nobody answers where somebody should                (the other side's fault)
-    ├── RefusedError           the other side answered, and said no                (the other side's fault)
-    │   └── SessionLost        it no longer knows the session that was to go on
-    ├── RemoteError            a remote call failed at the other side; ``code`` says how
-    ├── IdentityError          the other side is not who it claims to be           (the other side's fault)
-    │   └── ServerKeyChanged   a server shows another key than the one it is known by
-    ├── TamperedError          bytes arrived that nobody can have sent             (the data's fault)
-    ├── WaitTimeout            a wait reached its deadline; it says which          (the other side's fault)
-    │   └── StillWorking       the other side answered that it has not finished; ask it again
-    ├── DataLossError          a wanted range is gone                              (the data's fault)
-    ├── DataFormatError        bytes are not in the format they should be in       (the data's fault)
-    └── TransportError         Aeron itself failed                                 (the transport's fault)
+    ├── OptionError            an option or argument is wrong                        (fault: caller)
+    ├── UsageError             a call that the object does not allow in its state    (fault: caller)
+    │   └── EndedError         the object has ended; the same call can succeed on a new one
+    ├── SetupError             this machine lacks a requirement                      (fault: machine)
+    ├── InUseError             another process uses an exclusive resource            (fault: machine)
+    ├── ConnectError           a driver, archive, subscriber or server is not reachable (fault: peer)
+    ├── RefusedError           the server refused the request                        (fault: peer)
+    │   └── SessionLost        the session cannot be resumed
+    ├── RemoteError            a remote call failed at the peer; ``code`` classifies the failure
+    ├── IdentityError          the peer failed to prove its identity                 (fault: peer)
+    │   └── ServerKeyChanged   a server's key differs from its stored key
+    ├── TamperedError          received bytes failed their authentication            (fault: data)
+    ├── WaitTimeout            a wait reached its deadline                           (fault: peer)
+    │   └── StillWorking       the peer has not finished the request yet
+    ├── DataLossError          a wanted range is gone                                (fault: data)
+    ├── DataFormatError        bytes are not in the expected format                  (fault: data)
+    └── TransportError         Aeron failed                                          (fault: transport)
 
-Each class says whose ``fault`` it is; each text ends with what to do. Each instance says whether the same request can
-succeed later (``retriable``), and why it failed where a program may want to know (``reason``, a short code or ""). The
-reasons for which a server refuses are in ``REFUSALS``, with the advice that every caller follows. ``encode_error`` and
-``decode_error`` are the one form in which an error goes to another process.
+Each class has a ``fault``. Each instance has a text with a remedy, ``retriable`` (whether the same request can succeed
+later) and ``reason`` (a short code for programs, or ""). ``REFUSALS`` has the reasons for which a server refuses, with
+the retry advice that every caller follows. ``encode_error`` and ``decode_error`` are the only encoding of errors
+between processes.
 """
 
 from __future__ import annotations
@@ -36,50 +36,50 @@ Fault = Literal["caller", "machine", "peer", "data", "transport"]
 
 
 class Retry(Enum):
-    """When the same request can succeed, after a server has refused it."""
+    """When the same request can succeed after a server refused it."""
 
     SOON = "soon"
-    """After a short pause: the server is busy, or starts again."""
+    """After a short pause: the server is busy or restarts."""
     WHEN_FREED = "when freed"
-    """When another client has given back what the server has too little of."""
+    """After another client has freed a limited resource of the server."""
     NEVER = "never"
-    """Not before a person or a program has changed something."""
+    """Only after a person or a program has changed the cause."""
 
 
 class Advice(NamedTuple):
-    """When to try again after a refusal, and the sentence that tells a user what to do."""
+    """When to retry after a refusal, and the remedy for the user."""
 
     retry: Retry
     remedy: str
 
 
-_ALLOW_KEY: Final = "Show the server's operator your public key (aeron-spark keys show), to be allowed there."
-_ONE_SECRET: Final = (
-    "Give both sides the same shared secret, or none (option 'sharedSecretFile'); if they have that, a packet was "
-    "changed on its way."
+_ALLOW_KEY: Final = "Send your public key (aeron-spark keys show) to the server's operator, who can authorise it."
+_SAME_SECRET: Final = (
+    "Give client and server the same shared secret, or none (option 'sharedSecretFile'). If they have that already, a "
+    "packet was altered in transit."
 )
-_SAME_RELEASE: Final = "Use the same release of aeron-spark on both sides."
+_SAME_RELEASE: Final = "Use the same release of aeron-spark at client and server."
 
-# The reason of a refusal -> what to do. The codes are those of endpoint.payloads and docs/endpoint-protocol.md.
+# Reason of a refusal -> advice. The reasons are the codes of protocol/handshake_payloads.py.
 REFUSALS: Final[dict[str, Advice]] = {
-    "full": Advice(Retry.WHEN_FREED, "Close connections that are not used, or raise the server's limit."),
+    "full": Advice(Retry.WHEN_FREED, "Close unused connections, or raise the server's limit."),
     "address-limit": Advice(Retry.WHEN_FREED, "Close connections of this machine, or raise the server's limit."),
-    "ids": Advice(Retry.WHEN_FREED, "Close connections that are not used, or give the server more ids or ports."),
+    "ids": Advice(Retry.WHEN_FREED, "Close unused connections, or give the server more ids or ports."),
     "rate": Advice(Retry.SOON, "Try again in a few seconds, and connect less often."),
     "pending": Advice(Retry.SOON, "Try again in a few seconds."),
-    "shutdown": Advice(Retry.SOON, "Try again when the server has started again."),
-    "timeout": Advice(Retry.SOON, "Try again; if this repeats, the server or the network is overloaded."),
+    "shutdown": Advice(Retry.SOON, "Try again after the server has restarted."),
+    "timeout": Advice(Retry.SOON, "Try again. If this repeats, the server or the network is overloaded."),
     "server-error": Advice(
-        Retry.SOON, "Try again; if this repeats, ask the server's operator: the server reports the error."
+        Retry.SOON, "Try again. If this repeats, ask the server's operator for the error in the server's log."
     ),
     "key": Advice(Retry.NEVER, _ALLOW_KEY),
-    "proof": Advice(Retry.NEVER, _ONE_SECRET),
-    "tag": Advice(Retry.NEVER, "Use a tag that the server allows to your key."),
+    "proof": Advice(Retry.NEVER, _SAME_SECRET),
+    "tag": Advice(Retry.NEVER, "Use a tag that the server allows for your key."),
     "not-permitted": Advice(Retry.NEVER, "Ask the server's operator to permit your address, tag and key."),
     "version": Advice(Retry.NEVER, _SAME_RELEASE),
     "message": Advice(Retry.NEVER, _SAME_RELEASE),
-    "schema": Advice(Retry.NEVER, "Register the same message types on both sides."),
-    "session-lost": Advice(Retry.NEVER, "Connect again, and send again what must arrive."),
+    "schema": Advice(Retry.NEVER, "Register the same message types at client and server."),
+    "session-lost": Advice(Retry.NEVER, "Connect again, and send the unacknowledged messages again."),
 }
 
 
@@ -89,8 +89,8 @@ _E = TypeVar("_E", bound="AeronSparkError")
 class AeronSparkError(Exception):
     """Base of every error of this package.
 
-    ``what`` says what happened and why. ``remedy`` is the sentence that says what to do. ``reason`` is a short code
-    that a program can compare, "" where the class says enough.
+    ``what`` is the event and its cause. ``remedy`` is an instruction to the user. ``reason`` is a short code that a
+    program can compare, or "".
     """
 
     fault: ClassVar[Fault] = "transport"
@@ -108,7 +108,7 @@ class AeronSparkError(Exception):
         return self._class_retriable
 
     def with_what(self: _E, what: str) -> _E:
-        """Return a new error that says ``what``, and is like this one otherwise."""
+        """Return a copy of this error with another ``what``."""
         error = _rebuild(type(self), what)
         vars(error).update(vars(self), what=what)
         return error
@@ -134,47 +134,47 @@ class OptionError(AeronSparkError, ValueError):
 
 
 class UsageError(AeronSparkError, RuntimeError):
-    """An object is used in a way it does not allow, such as after its close or in a forked child."""
+    """A call that the object does not allow in its state, such as after its close or in a forked child."""
 
     fault = "caller"
 
 
 class EndedError(UsageError):
-    """The client, connection, branch, remote object, stage or server that a call uses has ended.
+    """The client, connection, bulk link, remote object, stage or server that a call uses has ended.
 
-    The same call can succeed on a new one.
+    The same call can succeed on a new object.
     """
 
     _class_retriable = True
 
 
 class SetupError(AeronSparkError):
-    """Something this machine must have is missing or too small: Java, jars, space, a directory of one's own."""
+    """This machine lacks a requirement, or has too little of it: Java, jars, space, a private directory."""
 
     fault = "machine"
 
 
 class InUseError(AeronSparkError):
-    """Another process holds what this one needs for itself: a store of streams, a port, a folder."""
+    """Another process uses an exclusive resource: a store of streams, a port, a folder."""
 
     fault = "machine"
 
 
 class ConnectError(AeronSparkError):
-    """Nobody answers where a media driver, an archive, a subscriber or a server should be."""
+    """A media driver, archive, subscriber or server does not respond at its address."""
 
     fault = "peer"
     _class_retriable = True
 
 
 class RefusedError(AeronSparkError):
-    """The other side answered and refused. ``retry`` says when the same request can succeed."""
+    """The server refused the request. ``retry`` says when the same request can succeed."""
 
     fault = "peer"
 
     @property
     def retry(self) -> Retry:
-        """What ``REFUSALS`` advises for the reason; NEVER for a reason that is not there."""
+        """The retry advice of ``REFUSALS`` for the reason; NEVER for an unknown reason."""
         advice = REFUSALS.get(self.reason)
         return Retry.NEVER if advice is None else advice.retry
 
@@ -185,13 +185,13 @@ class RefusedError(AeronSparkError):
 
 
 class SessionLost(RefusedError):
-    """The other side no longer knows the session that was to go on, or it was away for too long."""
+    """The session cannot be resumed: the peer has dropped it, or the outage was too long."""
 
 
 class RemoteError(AeronSparkError):
-    """A remote call failed at the other side. ``code`` is the kind of failure as that side named it.
+    """A remote call failed at the peer. ``code`` is the peer's name for the class of failure.
 
-    ``raised`` is the error that the method raised there, where it was one of this package's.
+    ``raised`` is the error that the remote method raised, if that is one of this package.
     """
 
     fault = "peer"
@@ -211,13 +211,13 @@ class RemoteError(AeronSparkError):
 
 
 class IdentityError(AeronSparkError):
-    """The other side is not who it claims to be, or not who it was."""
+    """The peer failed to prove its identity, or its identity has changed."""
 
     fault = "peer"
 
 
 class ServerKeyChanged(IdentityError):
-    """A server shows another key than the one it is known by; what is known of it was left untouched."""
+    """A server's key differs from the stored key of a known server; the stored key is unchanged."""
 
 
 class TamperedError(AeronSparkError):
@@ -227,21 +227,21 @@ class TamperedError(AeronSparkError):
 
 
 class WaitTimeout(AeronSparkError, TimeoutError):
-    """A wait reached its deadline; the text names what was waited for and the state it was in."""
+    """A wait reached its deadline; the text has the awaited event and the last state."""
 
     fault = "peer"
     _class_retriable = True
 
 
 class StillWorking(WaitTimeout):
-    """The other side answered: it works on the request and has not finished. Repeat the request to learn the result."""
+    """The peer has not finished the request yet. Repeat the request to get the result."""
 
 
 class DataLossError(AeronSparkError):
     """A wanted range of a recording is gone: purged, truncated, deleted or replaced.
 
-    With the reason "diverged" the store was restored from a copy that does not have it; then ``positions`` of a reader
-    are those from which it can read on, by partition.
+    With the reason "diverged" the store was restored from a copy without the range. A reader's error then has the
+    ``positions`` at which reading can continue, by partition.
     """
 
     fault = "data"
@@ -249,13 +249,13 @@ class DataLossError(AeronSparkError):
 
 
 class DataFormatError(AeronSparkError):
-    """Bytes are not in the format the reader was told to expect."""
+    """Bytes are not in the expected format."""
 
     fault = "data"
 
 
 class TransportError(AeronSparkError):
-    """Aeron failed: the driver died, the archive answered with an error, a publication was closed."""
+    """Aeron failed: the driver ended, the archive returned an error, or a publication was closed."""
 
     fault = "transport"
     _class_retriable = True
@@ -267,49 +267,49 @@ def _classes() -> dict[str, type[AeronSparkError]]:
     }
 
 
-# The code of an error class, which is its name -> the class.
+# Code (the name of the class) -> error class.
 ERROR_CLASSES: Final[dict[str, type[AeronSparkError]]] = _classes()
 _FIELDS: Final = ("code", "what", "remedy", "reason")
-_CUT: Final = "..."
+_ELLIPSIS: Final = "..."
 
 
 def code_of(error: AeronSparkError) -> str:
-    """Return the code of the error's class, or of its nearest base that this module has."""
+    """Return the code of the error's class, or of its nearest base class in this module."""
     return next(cls.__name__ for cls in type(error).__mro__ if ERROR_CLASSES.get(cls.__name__) is cls)
 
 
 def encode_error(error: AeronSparkError, *, max_characters: int = 0) -> bytes:
-    """Encode the error for another process: a JSON object of code, what, remedy and reason.
+    """Encode the error for another process as a JSON object of code, what, remedy and reason.
 
-    With ``max_characters`` above 0 (at least 200) ``what``, then ``remedy`` is shortened until the text is that short.
+    With ``max_characters`` above 0 (at least 200), shorten ``what``, then ``remedy``, then ``reason`` to that length.
     """
     fields = dict(zip(_FIELDS, (code_of(error), str(error.what), str(error.remedy), str(error.reason)), strict=True))
     text = json.dumps(fields, ensure_ascii=False)
     for name in ("what", "remedy", "reason"):
         while 0 < max_characters < len(text) and fields[name]:
-            # a character is one in the text, or an escape of several: cutting as many as are too many is enough
-            kept = len(fields[name].removesuffix(_CUT)) - (len(text) - max_characters) - len(_CUT)
-            fields[name] = fields[name][:kept] + _CUT if kept > 0 else ""
+            # A removed character shortens the text by one character, or by more if JSON escapes it.
+            length = len(fields[name].removesuffix(_ELLIPSIS)) - (len(text) - max_characters) - len(_ELLIPSIS)
+            fields[name] = fields[name][:length] + _ELLIPSIS if length > 0 else ""
             text = json.dumps(fields, ensure_ascii=False)
     return text.encode("utf-8", "replace")
 
 
 def decode_error(data: bytes | memoryview) -> AeronSparkError:
-    """Return the error that ``encode_error`` encoded. Raises DataFormatError for other bytes.
+    """Decode an error from the bytes of ``encode_error``. Raises DataFormatError for other bytes.
 
-    A code that this release does not know becomes AeronSparkError.
+    An unknown code becomes AeronSparkError.
     """
     try:
         fields = json.loads(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise _not_encoded(str(error)) from None
     if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
-        raise _not_encoded(f"it is not an object of {', '.join(_FIELDS)}")
+        raise _not_encoded(f"expected an object with {', '.join(_FIELDS)}")
     if not all(isinstance(value, str) for value in fields.values()):
         raise _not_encoded("a field is not a string")
     cls = ERROR_CLASSES.get(fields["code"], AeronSparkError)
     return cls(fields["what"], remedy=fields["remedy"], reason=fields["reason"])
 
 
-def _not_encoded(why: str) -> DataFormatError:
-    return DataFormatError(f"these bytes are not an encoded error: {why}", remedy=_SAME_RELEASE)
+def _not_encoded(cause: str) -> DataFormatError:
+    return DataFormatError(f"bytes are not an encoded error: {cause}", remedy=_SAME_RELEASE)

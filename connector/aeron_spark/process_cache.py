@@ -1,7 +1,7 @@
-"""What a process keeps for itself and a forked child does not take over: locks, and one value a key.
+"""Locks and cached values that a forked child starts without.
 
-A fork copies the locks of the process, held ones as held, but only the thread that forks: a child would wait for ever
-for a lock that another thread of its parent held. PySpark forks its workers, and a user's program may fork at any time.
+A fork copies all locks in their state, but only the forking thread. A child would wait for ever for a lock that another
+thread of its parent had locked. PySpark forks its workers, and a user's program may fork at any time.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Renewed(Protocol):
+class _Resettable(Protocol):
     def after_fork(self) -> None: ...
 
 
-_of_this_process: weakref.WeakSet[_Renewed] = weakref.WeakSet()
+_instances: weakref.WeakSet[_Resettable] = weakref.WeakSet()
 
 
 class ProcessLock:
-    """A lock that is free in a forked child, whichever thread of the parent held it."""
+    """A lock that is unlocked in a forked child, even if a thread of the parent had locked it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        _of_this_process.add(self)
+        _instances.add(self)
 
     def after_fork(self) -> None:
-        """Begin again, in a forked child."""
+        """Replace the lock by an unlocked one, in a forked child."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -43,19 +43,20 @@ class ProcessLock:
 
 
 class ProcessCache(Generic[K, V]):
-    """One value a key, made by its first use. Thread-safe; a value is made, and replaced, under the cache's lock.
+    """One value per key, made at its first use.
 
-    A forked child begins without values, and closes none of its parent's.
+    Thread-safe: the cache's lock is held while a value is made or replaced. A forked child starts without values, and
+    does not close its parent's values.
     """
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
         self._values: dict[K, V] = {}
-        self._parents: list[object] = []  # kept in a child, so that nothing of its parent's is finalized
-        _of_this_process.add(self)
+        self._parent_values: list[object] = []  # referenced in a child, so that the child does not finalize them
+        _instances.add(self)
 
     def get(self, key: K, make: Callable[[], V], is_usable: Callable[[V], bool], discard: Callable[[V], object]) -> V:
-        """Return the value of ``key``; make it if there is none, replace one that is not usable."""
+        """Return the value of ``key``. A missing value is made; an unusable one is discarded and replaced."""
         with self._lock:
             value = self._values.get(key)
             if value is None or not is_usable(value):
@@ -64,8 +65,8 @@ class ProcessCache(Generic[K, V]):
                 value = self._values[key] = make()
             return value
 
-    def kept_keys(self) -> frozenset[K]:
-        """Return the keys that have a value now."""
+    def cached_keys(self) -> frozenset[K]:
+        """Return the keys that have a value."""
         with self._lock:
             return frozenset(self._values)
 
@@ -75,25 +76,25 @@ class ProcessCache(Generic[K, V]):
             return [value for value in self._values.values() if is_wanted(value)]
 
     def take(self, key: K) -> V | None:
-        """Keep the value of ``key`` no longer, and return it."""
+        """Remove the value of ``key`` from the cache and return it; None if the key has no value."""
         with self._lock:
             return self._values.pop(key, None)
 
     def take_unused(self, is_unused: Callable[[V], bool]) -> list[V]:
-        """Keep the values that are unused no longer, and return them; no use of one begins meanwhile."""
+        """Remove the unused values from the cache and return them. The lock prevents that a use begins in between."""
         with self._lock:
             unused = [key for key, value in self._values.items() if is_unused(value)]
             return [self._values.pop(key) for key in unused]
 
     def after_fork(self) -> None:
-        """Begin without values, in a forked child."""
-        self._parents.append(self._values)
+        """Start without values, in a forked child."""
+        self._parent_values.append(self._values)
         self._values = {}
 
 
-def _begin_again() -> None:
-    for one in list(_of_this_process):
-        one.after_fork()
+def _reset_in_child() -> None:
+    for instance in list(_instances):
+        instance.after_fork()
 
 
-os.register_at_fork(after_in_child=_begin_again)
+os.register_at_fork(after_in_child=_reset_in_child)

@@ -1,4 +1,4 @@
-"""Which aeron-spark this is."""
+"""The version of the installed package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import metadata
 
 
 def package_version() -> str:
-    """Return the version of this package; a source tree that was never installed has none."""
+    """Return the version of this package, or "0+source" for a source tree that is not installed."""
     try:
         return metadata.version("aeron-spark")
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Waiting with a deadline. Every wait names what it waits for, and says the state it died in."""
+"""Waits with deadlines. The error of a wait has the awaited event, the time and the last state."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from aeron_spark.errors import UsageError, WaitTimeout
 
 T = TypeVar("T")
 
-SHORTEST_SLEEP: Final = 50e-6  # seconds
-LONGEST_SLEEP: Final = 1e-3  # seconds; longer would show in the latency of a micro-batch
-# Python looks for signals and then blocks: a signal between the two wakes nothing, and waits for the next look.
-LONGEST_BLOCK: Final = 1.0  # seconds
+MIN_SLEEP_S: Final = 50e-6
+MAX_SLEEP_S: Final = 1e-3  # a longer sleep would add to the latency of a micro-batch
+# Python checks for signals before it blocks. A signal in between takes effect only after the block.
+MAX_BLOCK_S: Final = 1.0
 
 
 class Deadline:
-    """A wait of ``seconds`` for ``what``; :meth:`idle` sleeps a little longer each time nothing happens.
+    """A wait of ``seconds`` for the event ``awaited``; each :meth:`idle` sleeps, longer each time.
 
-    :meth:`progress` begins the wait anew, for waits that are bounded between signs of life rather than as a whole.
-    ``clock`` gives seconds and ``sleep`` waits for some: a test gives virtual ones.
+    :meth:`progress` restarts the wait, to limit the time between two events instead of the whole time. Tests pass a
+    virtual ``clock`` and ``sleep``, both in seconds.
     """
 
     def __init__(
-        self, seconds: float, what: str, *, remedy: str = "", clock: Callable[[], float] = time.monotonic,
+        self, seconds: float, awaited: str, *, remedy: str = "", clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:  # fmt: skip
         self.seconds = seconds
-        self.what = what
+        self.awaited = awaited
         self.remedy = remedy
         self._clock = clock
-        self._pause = sleep
+        self._sleep = sleep
         self._end = clock() + seconds
-        self._sleep = SHORTEST_SLEEP
+        self._next_sleep_s = MIN_SLEEP_S
 
     def progress(self) -> None:
-        """Something happened: the whole time is there again."""
+        """Restart the wait with its full time."""
         self._end = self._clock() + self.seconds
-        self._sleep = SHORTEST_SLEEP
+        self._next_sleep_s = MIN_SLEEP_S
 
     def remaining(self) -> float:
-        """Return the seconds left, never below zero."""
+        """Return the remaining seconds, at least 0."""
         return max(0.0, self._end - self._clock())
 
     def idle(self, state: str = "") -> None:
-        """Sleep briefly, or raise WaitTimeout, naming ``state``, once the time is over."""
+        """Sleep briefly. Raises WaitTimeout, with ``state``, when the deadline has passed."""
         if self._clock() >= self._end:
             raise WaitTimeout(
-                f"waited {self.seconds:g} s for {self.what}{f' ({state})' if state else ''}", remedy=self.remedy
+                f"waited {self.seconds:g} s for {self.awaited}{f' ({state})' if state else ''}", remedy=self.remedy
             )
-        self._pause(self._sleep)
-        self._sleep = min(LONGEST_SLEEP, self._sleep * 2)
+        self._sleep(self._next_sleep_s)
+        self._next_sleep_s = min(MAX_SLEEP_S, self._next_sleep_s * 2)
 
 
 def wait_for(
-    poll: Callable[[], T | None], seconds: float, what: str, *, state: Callable[[], str] = str, remedy: str = "",
+    poll: Callable[[], T | None], seconds: float, awaited: str, *, state: Callable[[], str] = str, remedy: str = "",
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep,
 ) -> T:  # fmt: skip
-    """Return the first value of ``poll()`` that is neither None nor False; raise WaitTimeout after ``seconds``."""
-    deadline = Deadline(seconds, what, remedy=remedy, clock=clock, sleep=sleep)
+    """Return the first value of ``poll()`` that is neither None nor False. Raises WaitTimeout after ``seconds``."""
+    deadline = Deadline(seconds, awaited, remedy=remedy, clock=clock, sleep=sleep)
     while True:
         value = poll()
         if value is not None and value is not False:
@@ -69,24 +69,24 @@ def wait_for(
         deadline.idle(state())
 
 
-def result_within(future: Future[T], seconds: float | None, what: str, *, remedy: str = "") -> T:
-    """Return what the future gives; raise WaitTimeout after ``seconds`` (None: wait until it is done).
+def result_within(future: Future[T], seconds: float | None, awaited: str, *, remedy: str = "") -> T:
+    """Return the future's result, or raise its error. ``None`` seconds: wait without a deadline.
 
-    No bare TimeoutError leaves it, in Python 3.10 a class of its own. An error that the future itself was given is
-    raised unchanged, if it is a time-out, too. Raises UsageError where the program cancelled the future. A signal
-    handler may end the wait.
+    Raises WaitTimeout after ``seconds``, never a bare TimeoutError (in Python 3.10 a separate class), and UsageError if
+    the program cancelled the future. The future's own error is raised unchanged, even a timeout. An exception of a
+    signal handler ends the wait.
     """
     end = None if seconds is None else time.monotonic() + seconds
     while True:
-        left = LONGEST_BLOCK if end is None else min(LONGEST_BLOCK, max(0.0, end - time.monotonic()))
+        block_s = MAX_BLOCK_S if end is None else min(MAX_BLOCK_S, max(0.0, end - time.monotonic()))
         try:
-            return future.result(left)
+            return future.result(block_s)
         except CancelledError:
             raise UsageError(
-                f"the wait for {what} was cancelled", remedy="Do not cancel a future that another call waits for."
+                f"the wait for {awaited} was cancelled", remedy="Do not cancel a future that another call waits for."
             ) from None
         except (FutureTimeout, TimeoutError):
             if future.done() and not future.cancelled():
-                return future.result()  # it has ended meanwhile, or its own error is a time-out
+                return future.result()  # done since the timeout, or its own error is a timeout
             if seconds is not None and end is not None and time.monotonic() >= end:
-                raise WaitTimeout(f"waited {seconds:.3g} s for {what}", remedy=remedy) from None
+                raise WaitTimeout(f"waited {seconds:.3g} s for {awaited}", remedy=remedy) from None

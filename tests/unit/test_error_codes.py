@@ -1,4 +1,4 @@
-"""Finding C9: one table says when a refused request can succeed, and errors keep their reason on every way."""
+"""One table has the retry advice of each refusal, and an error keeps its reason through every encoding."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_table_has_every_code_of_the_protocol_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_finding_c9_a_refusal_has_one_advice_wherever_it_is_asked(code: str) -> None:
+def test_a_refusal_has_the_same_advice_in_all_its_forms(code: str) -> None:
     refusal = Refusal(code, "the server's words")
     error = refused(refusal, "host:1", proved=True)
     assert (error.reason, error.retry, refusal.advice.retry) == (code, ADVICE[code], ADVICE[code])
@@ -77,7 +77,7 @@ def test_finding_c9_a_refusal_has_one_advice_wherever_it_is_asked(code: str) -> 
         assert (found.reason, found.retry, found.retriable) == (code, error.retry, error.retriable)
 
 
-def test_a_refusal_for_a_reason_that_the_table_does_not_have_is_not_repeated() -> None:
+def test_a_refusal_with_an_unknown_reason_is_not_retriable() -> None:
     for reason in ("", "fenced"):
         error = RefusedError("no", reason=reason)
         assert (error.retry, error.retriable) == (Retry.NEVER, False)
@@ -85,10 +85,10 @@ def test_a_refusal_for_a_reason_that_the_table_does_not_have_is_not_repeated() -
 
 
 @pytest.mark.parametrize("name", sorted(ERROR_CLASSES))
-def test_an_error_of_each_class_is_the_same_after_each_way(name: str, tmp_path: Path) -> None:
+def test_an_error_of_each_class_is_the_same_after_each_encoding(name: str, tmp_path: Path) -> None:
     error = ERROR_CLASSES[name]("it failed: \x1f\nof \u2018it\u2019", remedy="Do this.", reason="because")
     write_failure(tmp_path / "failed.json", error)
-    ways = (
+    copies = (
         decode_error(encode_error(error)),
         decode_error(memoryview(encode_error(error))),
         pickle.loads(pickle.dumps(error)),
@@ -96,19 +96,19 @@ def test_an_error_of_each_class_is_the_same_after_each_way(name: str, tmp_path: 
         read_failure(tmp_path / "failed.json"),
         _raised_remotely(error).raised,
     )
-    for found in ways:
+    for found in copies:
         assert type(found) is type(error)
         assert (found.what, found.remedy, found.reason) == (error.what, error.remedy, error.reason)
         assert (str(found), found.args, found.retriable) == (str(error), error.args, error.retriable)
 
 
-def test_what_a_subclass_adds_to_an_error_is_kept_by_pickling() -> None:
+def test_pickling_keeps_the_attributes_of_a_subclass() -> None:
     error = RemoteError("x", code="KeyError", raised=ConnectError("y"))
     found = pickle.loads(pickle.dumps(error))
     assert (found.code, str(found.raised), found.retriable) == ("KeyError", "y", True)
 
 
-def test_a_class_of_another_program_is_encoded_as_its_nearest_base_here() -> None:
+def test_an_error_class_of_a_program_is_encoded_as_its_nearest_base_class_of_this_package() -> None:
     class Late(WaitTimeout):
         pass
 
@@ -116,24 +116,24 @@ def test_a_class_of_another_program_is_encoded_as_its_nearest_base_here() -> Non
     assert type(decode_error(encode_error(Late("x")))) is WaitTimeout
 
 
-def test_a_code_that_this_release_does_not_know_is_a_plain_error() -> None:
+def test_an_unknown_code_is_decoded_as_aeron_spark_error() -> None:
     data = encode_error(SessionLost("gone", reason="r")).replace(b"SessionLost", b"NextYears")
     found = decode_error(data)
     assert type(found) is AeronSparkError
     assert (found.what, found.reason) == ("gone", "r")
 
 
-@given(what=TEXTS, remedy=TEXTS, reason=TEXTS, most=st.integers(200, 500))
-def test_an_encoded_error_is_as_short_as_it_must_be_and_can_be_read(
-    what: str, remedy: str, reason: str, most: int
+@given(what=TEXTS, remedy=TEXTS, reason=TEXTS, limit=st.integers(200, 500))
+def test_an_encoded_error_is_shortened_to_the_limit_and_can_be_decoded(
+    what: str, remedy: str, reason: str, limit: int
 ) -> None:
     error = DataLossError(what, remedy=remedy, reason=reason)
-    data = encode_error(error, max_characters=most)
-    assert len(data.decode()) <= most
+    data = encode_error(error, max_characters=limit)
+    assert len(data.decode()) <= limit
     found = decode_error(data)
     assert isinstance(found, DataLossError)
-    whole = len(encode_error(error).decode()) <= most
-    assert not whole or (found.what, found.remedy, found.reason) == (what, remedy, reason)
+    fits = len(encode_error(error).decode()) <= limit
+    assert not fits or (found.what, found.remedy, found.reason) == (what, remedy, reason)
     assert what.startswith(found.what.removesuffix("..."))
 
 
@@ -149,26 +149,26 @@ def test_other_bytes_are_not_an_encoded_error(data: bytes) -> None:
         decode_error(data)
 
 
-def test_a_remote_call_that_fails_gives_the_reason_and_the_remedy_of_the_error_there() -> None:
-    told = _raised_remotely(RefusedError("no place", remedy="Wait.", reason="full"))
-    assert (told.code, told.reason, told.remedy, told.retriable) == ("RefusedError", "full", "Wait.", True)
-    assert told.what == "the other side could not do the call of fail() of 'thing': no place"
+def test_a_failed_remote_call_has_the_reason_and_the_remedy_of_the_remote_error() -> None:
+    error = _raised_remotely(RefusedError("no room", remedy="Wait.", reason="full"))
+    assert (error.code, error.reason, error.remedy, error.retriable) == ("RefusedError", "full", "Wait.", True)
+    assert error.what == "the other side could not do the call of fail() of 'thing': no room"
 
 
-def test_a_text_that_only_looks_like_an_encoded_error_stays_a_text() -> None:
-    class OptionError_(Exception):  # a program's class, which it registers under a name of ours
+def test_an_error_that_a_program_registers_under_a_name_of_this_package_is_not_decoded() -> None:
+    class OptionError_(Exception):
         pass
 
     codes = ErrorCodes()
     codes.register(OptionError_, "OptionError")
-    told = _raised_remotely(OptionError_("plain"), codes)
-    assert (told.code, told.raised) == ("OptionError", None)
-    assert told.what.endswith(": plain")
-    assert isinstance(_raised_remotely(OptionError("ours"), codes).raised, OptionError)
+    error = _raised_remotely(OptionError_("plain"), codes)
+    assert (error.code, error.raised) == ("OptionError", None)
+    assert error.what.endswith(": plain")
+    assert isinstance(_raised_remotely(OptionError("x"), codes).raised, OptionError)
 
 
 def _raised_remotely(error: Exception, codes: ErrorCodes | None = None) -> RemoteError:
-    """Return what a caller gets where the method raised ``error``."""
+    """Return the caller's error of a remote call whose method raises ``error``."""
 
     class Thing:
         def fail(self) -> None:
@@ -176,13 +176,13 @@ def _raised_remotely(error: Exception, codes: ErrorCodes | None = None) -> Remot
 
     types, shared = Types(), GlobalObjects()
     shared.register("thing", Thing(), ["fail"])
-    objects = ConnectionObjects(shared, lambda *given: None)
+    objects = ConnectionObjects(shared, lambda *args: None)
     calls, dispatcher = Calls(types, objects), Dispatcher(types, objects, codes or ErrorCodes())
-    taken = dispatcher.call(calls.begin(Call("thing", "fail"), now=0.0, timeout=None, token=1))
-    assert isinstance(taken, Invocation)
-    answer = dispatcher.finish(taken, taken.run())
-    assert answer is not None
-    response = calls.take_response(answer)
+    invocation = dispatcher.call(calls.begin(Call("thing", "fail"), now=0.0, timeout=None, token=1))
+    assert isinstance(invocation, Invocation)
+    encoded = dispatcher.finish(invocation, invocation.run())
+    assert encoded is not None
+    response = calls.take_response(encoded)
     assert response is not None
     with pytest.raises(RemoteError) as caught:
         calls.result_of(response)

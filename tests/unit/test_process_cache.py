@@ -1,4 +1,4 @@
-"""What a process keeps for itself: one value a key, and locks that no fork copies as held."""
+"""A process cache has one value per key, and a forked child starts without values and with unlocked locks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Value:
-    """Something that is closed once."""
+    """A value that may be closed once."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -29,7 +29,7 @@ def get(cache: ProcessCache[str, Value], key: str) -> Value:
     return cache.get(key, Value, lambda value: not value.closed, lambda value: None)
 
 
-def test_a_value_is_kept_until_it_is_no_longer_usable() -> None:
+def test_a_value_stays_cached_until_it_is_unusable() -> None:
     cache: ProcessCache[str, Value] = ProcessCache()
     first, other = get(cache, "a"), get(cache, "b")
     assert get(cache, "a") is first
@@ -37,10 +37,10 @@ def test_a_value_is_kept_until_it_is_no_longer_usable() -> None:
     second = get(cache, "a")
     assert second is not first
     assert get(cache, "b") is other
-    assert cache.kept_keys() == {"a", "b"}
+    assert cache.cached_keys() == {"a", "b"}
 
 
-def test_a_value_that_is_replaced_is_discarded_once() -> None:
+def test_a_replaced_value_is_discarded_once() -> None:
     cache: ProcessCache[str, Value] = ProcessCache()
     discarded: list[Value] = []
     first = get(cache, "a")
@@ -51,7 +51,7 @@ def test_a_value_that_is_replaced_is_discarded_once() -> None:
     assert not second.closed
 
 
-def test_a_value_that_cannot_be_made_is_made_by_the_next_use() -> None:
+def test_the_next_use_makes_a_value_whose_making_failed() -> None:
     cache: ProcessCache[str, Value] = ProcessCache()
 
     def fail() -> Value:
@@ -59,27 +59,27 @@ def test_a_value_that_cannot_be_made_is_made_by_the_next_use() -> None:
 
     with pytest.raises(OSError, match="no"):
         cache.get("a", fail, lambda value: True, Value.close)
-    assert cache.kept_keys() == frozenset()
+    assert cache.cached_keys() == frozenset()
     assert not get(cache, "a").closed
 
 
-# Each case: how to make what the module keeps in the process by a given function, and how to use it.
+# Each case defines `prepare(make)`, which replaces the factory of the module's cached value, and `use()`, its use.
 CASES = {
     "aeron.client": """
         from aeron_spark.aeron import client
-        def prepare(make): client.Client = type("Client", (), {"__new__": lambda *given: make(), "close": close})
+        def prepare(make): client.Client = type("Client", (), {"__new__": lambda *args: make(), "close": close})
         def use(): return client.client_of("dir")
     """,
     "aeron.archive": """
         from aeron_spark.aeron import archive
         archive.client_of = lambda aeron_dir: CLIENT
-        def prepare(make): archive.Archive = type("Archive", (), {"__new__": lambda *given: make(), "close": close})
+        def prepare(make): archive.Archive = type("Archive", (), {"__new__": lambda *args: make(), "close": close})
         def use(): return archive.archive_of(archive.ArchiveAddress("name", "dir", "aeron:ipc"))
     """,
     "direct.publisher": """
         from aeron_spark.direct import publisher
         publisher.client_of = lambda aeron_dir: CLIENT
-        def prepare(make): publisher.BatchPublication = lambda *given: make()
+        def prepare(make): publisher.BatchPublication = lambda *args: make()
         def use(): return publisher.offering_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
     """,
     "direct.archives": """
@@ -110,7 +110,7 @@ CASES = {
     """,
 }
 
-# The parent forks while another of its threads is in the middle of making the value, and so holds the module's lock.
+# The parent forks while another of its threads makes the value, and has therefore locked the module's lock.
 FORKED = """
 import os, signal, sys, threading
 from types import SimpleNamespace
@@ -126,36 +126,36 @@ def make():
 
 {case}
 
-begun, may_go_on, found = threading.Event(), threading.Event(), []
+started, proceed, found = threading.Event(), threading.Event(), []
 
-def held():
-    begun.set()
-    assert may_go_on.wait(60)
+def make_slowly():
+    started.set()
+    assert proceed.wait(60)
     return make()
 
-prepare(held)
+prepare(make_slowly)
 thread = threading.Thread(target=lambda: found.append(use()), daemon=True)
 thread.start()
-assert begun.wait(60)
+assert started.wait(60)
 child = os.fork()
 if not child:
     signal.alarm(10)
     prepare(make)
-    mine = use()
-    assert use() is mine
+    value = use()
+    assert use() is value
     os._exit(0 if not CLOSED else 3)
 status = os.waitpid(child, 0)[1]
-may_go_on.set()
+proceed.set()
 thread.join(60)
 prepare(make)
-assert found[0] is use() and not CLOSED, "the parent keeps what it had"
+assert found[0] is use() and not CLOSED, "the parent lost its value"
 sys.exit(f"the child ended with status {{status}}" if status else 0)
 """
 
 
 @pytest.mark.parametrize("module", CASES)
-def test_finding_a_forked_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_held(module: str) -> None:
-    """Finding: a lock of the process stayed held for ever in a child that was forked while another thread held it."""
+def test_a_forked_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(module: str) -> None:
+    """Regression: a child that was forked while another thread held a lock waited for that lock for ever."""
     case = "\n".join(line.removeprefix("        ") for line in CASES[module].splitlines())
     done = subprocess.run(
         [sys.executable, "-c", FORKED.format(case=case)], cwd=ROOT, env=os.environ, capture_output=True, text=True,
@@ -172,7 +172,7 @@ class Value:
     def __del__(self): assert self.pid == os.getpid() or os._exit(4)
 cache = ProcessCache()
 get = lambda: cache.get("a", Value, lambda value: True, lambda value: os._exit(5))
-mine = id(get())
+value_id = id(get())
 child = os.fork()
 if not child:
     assert get().pid == os.getpid()
@@ -182,11 +182,11 @@ if not child:
         os._exit(0)
     os._exit(os.waitpid(grandchild, 0)[1])
 assert os.waitpid(child, 0)[1] == 0
-assert id(get()) == mine
+assert id(get()) == value_id
 """
 
 
-def test_a_forked_child_makes_values_of_its_own_and_finalizes_none_of_its_parents() -> None:
+def test_a_forked_child_makes_new_values_and_does_not_finalize_those_of_its_parent() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORKED_TWICE], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""Waits end: with what was waited for, or at their deadline with an error that names it."""
+"""A wait ends with the awaited value, or at its deadline with an error that has the awaited event."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aeron_spark.waiting import Deadline, wait_for
 
 
 class Clock:
-    """A clock that moves only when its owner sleeps."""
+    """A virtual clock that only ``sleep`` advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -29,40 +29,40 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_a_deadline_names_what_it_waited_for_and_the_state_it_died_in(clock: Clock) -> None:
+def test_the_error_of_a_deadline_has_the_awaited_event_and_the_last_state(clock: Clock) -> None:
     deadline = Deadline(0.25, "a subscriber", remedy="Start one.", clock=clock, sleep=clock.sleep)
     while deadline.remaining() > 0:
         deadline.idle("0 images")
     with pytest.raises(WaitTimeout) as error:
         deadline.idle("0 images")
     assert str(error.value) == "waited 0.25 s for a subscriber (0 images). Start one."
-    assert clock.now - 100.0 == pytest.approx(0.25, abs=2 * waiting.LONGEST_SLEEP)
+    assert clock.now - 100.0 == pytest.approx(0.25, abs=2 * waiting.MAX_SLEEP_S)
 
 
-def test_sleeps_grow_to_a_longest_one_and_begin_small_again_after_progress(clock: Clock) -> None:
+def test_sleeps_grow_up_to_the_maximum_and_progress_resets_them(clock: Clock) -> None:
     deadline = Deadline(1.0, "more", clock=clock, sleep=clock.sleep)
     for _ in range(10):
         deadline.idle()
-    assert clock.slept[0] == waiting.SHORTEST_SLEEP
+    assert clock.slept[0] == waiting.MIN_SLEEP_S
     assert clock.slept == sorted(clock.slept)
-    assert clock.slept[-1] == waiting.LONGEST_SLEEP
+    assert clock.slept[-1] == waiting.MAX_SLEEP_S
     deadline.progress()
     assert deadline.remaining() == 1.0
     deadline.idle()
-    assert clock.slept[-1] == waiting.SHORTEST_SLEEP
+    assert clock.slept[-1] == waiting.MIN_SLEEP_S
 
 
-def test_what_is_left_of_a_wait_is_never_negative(clock: Clock) -> None:
+def test_the_remaining_time_is_never_negative(clock: Clock) -> None:
     deadline = Deadline(0.5, "more", clock=clock)
     clock.now += 2
     assert deadline.remaining() == 0.0
 
 
-def test_a_wait_returns_the_first_value_that_is_something(clock: Clock) -> None:
+def test_a_wait_returns_the_first_value_that_is_neither_none_nor_false(clock: Clock) -> None:
     values = iter([None, False, 0])
     assert wait_for(lambda: next(values), 1.0, "a value") == 0
 
 
-def test_a_wait_for_nothing_ends_with_its_state(clock: Clock) -> None:
+def test_the_error_of_a_wait_has_the_last_state(clock: Clock) -> None:
     with pytest.raises(WaitTimeout, match=r"waited 0\.1 s for the image \(2 images\)"):
         wait_for(lambda: None, 0.1, "the image", state=lambda: "2 images", clock=clock, sleep=clock.sleep)

@@ -18,7 +18,7 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import ConnectError, RefusedError, SetupError, TransportError, WaitTimeout
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.transport.recording_start import without_start
-from aeron_spark.waiting import LONGEST_SLEEP, Deadline, wait_for
+from aeron_spark.waiting import MAX_SLEEP_S, Deadline, wait_for
 
 NULL_POSITION: Final = -1
 LIST_ALL: Final = 2**31 - 1
@@ -149,7 +149,7 @@ class Archive:
                 break
             if report is not None or time.monotonic() > end:
                 return "" if report is None else str(report)
-            time.sleep(LONGEST_SLEEP)
+            time.sleep(MAX_SLEEP_S)
         return ""
 
     def recordings(self, stream_id: int | None = None, from_id: int = 0) -> list[Recording]:

@@ -165,7 +165,7 @@ def _is_unused(client: Client) -> bool:
 
 def close_all() -> None:
     """Close every client of this process."""
-    for aeron_dir in CLIENTS.kept_keys():
+    for aeron_dir in CLIENTS.cached_keys():
         close_client(aeron_dir)
 
 

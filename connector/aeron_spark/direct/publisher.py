@@ -235,7 +235,7 @@ def offering_of(address: PublishAddress, channel: str) -> BatchPublication:
 
 def close_all() -> None:
     """Close every publication of this process."""
-    for key in OFFERINGS.kept_keys():
+    for key in OFFERINGS.cached_keys():
         offering = OFFERINGS.take(key)
         if offering is not None:
             offering.close()

@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.disk import NO_ROOM, replace_file, sync_folder, write_at, write_failed
+from aeron_spark.disk import NO_SPACE_ERRNOS, replace_file, sync_folder, write_at, write_failed
 from aeron_spark.errors import DataFormatError, DataLossError, EndedError, TransportError, UsageError
 
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")
@@ -194,7 +194,7 @@ class Journal:
             self._size = begin + len(entry)
         except OSError as error:
             self._take_back(begin, error)
-            if error.errno not in NO_ROOM and not self.broken:
+            if error.errno not in NO_SPACE_ERRNOS and not self.broken:
                 # After a failed sync the kernel may take its own copy for what is on the disk: nothing it says counts.
                 self.broken = str(error)
             raise write_failed(self.path, error) from error

@@ -40,7 +40,7 @@ for turn in range(2):
     wait_for(lambda: "aeron-spark-inb" not in java_threads(), 30, "the poller of idle inboxes to end")
     if before is None:
         wait_for(lambda: "aeron-client" not in java_threads(), 30, "the thread of Aeron's client to end")
-        assert not clients.CLIENTS.kept_keys()
+        assert not clients.CLIENTS.cached_keys()
     else:
         assert clients.client_of(aeron_dir) is before and not before.closed
 assert not java_threads() - {"aeron-client"}, java_threads()
