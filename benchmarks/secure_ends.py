@@ -62,19 +62,19 @@ class Copying:
             self.cipher.decrypt_into(nonce, data, associated, into)
 
 
-def open_bare(connection: Connection) -> None:
+def decrypt_nothing(connection: Connection) -> None:
     """Take frames that are not enciphered, too."""
     link = connection.sender.link
     assert link is not None
-    direction = link.opening._direction
+    direction = link.decryptor._direction
     direction.cipher = Copying(direction.cipher)  # type: ignore[assignment]
 
 
-def seal_bare(connection: Connection) -> None:
+def encrypt_nothing(connection: Connection) -> None:
     """Encipher nothing any more; the other end must take that by now."""
     link = connection.sender.link
     assert link is not None
-    direction = link._sealing._direction
+    direction = link._encryptor._direction
     direction.cipher = Copying(direction.cipher)  # type: ignore[assignment]
 
 
@@ -101,7 +101,7 @@ class ServerEnd(End):
         self.size = 0
         self.server = ServerCore(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
         self.server.on_connect(self._came)
-        self.server.on_message(str, lambda connection, _: seal_bare(connection))
+        self.server.on_message(str, lambda connection, _: encrypt_nothing(connection))
         self.server.on_message(bytes, self._message)
         self.server.start([self.places["udp"], self.places["ipc"]])
 
@@ -116,7 +116,7 @@ class ServerEnd(End):
 
     def _came(self, connection: Connection) -> None:
         if connection.tag == BARE:
-            open_bare(connection)
+            decrypt_nothing(connection)
 
     def _message(self, connection: Connection, message: bytes) -> None:
         self.messages += 1
@@ -137,9 +137,9 @@ class ClientEnd(End):
         client = self._client(media, BARE if bare else name)
         connection = client.connect(TIMEOUT)
         if bare:
-            open_bare(connection)
+            decrypt_nothing(connection)
             connection.send("bare", acknowledge=True)
-            seal_bare(connection)
+            encrypt_nothing(connection)
         self.clients[name] = client
         return connection.id
 

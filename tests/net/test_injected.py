@@ -156,7 +156,7 @@ def _repeated(way: Way) -> None:
         way.arrived()
         if way.refused(before):
             break
-    way.noticed("sent again", before)
+    way.noticed("it was received before", before)
 
 
 def _reordered(way: Way) -> None:

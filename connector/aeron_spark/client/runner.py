@@ -279,7 +279,7 @@ class ClientRunner(Runtime):
         except Exception as error:
             return e.LinkFailed(effect.link, _as_ours(error))
         most = min(channel_settings.max_message, ack.max_message)
-        ends = LinkEnds(pair, effect.sealing, effect.opening, self._settings.times, most, now)
+        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self._settings.times, most, now)
         self._link = _OpenLink(effect.link, ends)
         self._join(self._by_session[effect.session], ends)
         return None

@@ -176,7 +176,7 @@ class BulkLink:
                 self.open = True
                 self._changed.notify_all()
             return
-        plain = self.link.opening.open(payload)
+        plain = self.link.decryptor.decrypt(payload)
         match plain[0] if len(plain) else 0:
             case BulkFrameKind.DATA:
                 self._keep(plain[1:])

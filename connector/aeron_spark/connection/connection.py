@@ -277,7 +277,7 @@ class Connection:
 
         Raises TamperedError or DataFormatError, and changes nothing, for one that the peer cannot have sent.
         """
-        frame = decode(link.opening.open(payload))
+        frame = decode(link.decryptor.decrypt(payload))
         with self.state_lock:
             received = self.machine.receive(frame, now)
             if received.made_room:

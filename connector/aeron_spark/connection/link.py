@@ -1,4 +1,4 @@
-"""One duologue: an authenticated way to the peer and one back, each frame sealed, until one of them is gone."""
+"""One duologue: an authenticated way to the peer and one back, each frame encrypted, until one of them is gone."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class LinkEnds:
     def __init__(
         self,
         pair: ChannelPair,
-        sealing: FrameEncryptor,
-        opening: FrameDecryptor,
+        encryptor: FrameEncryptor,
+        decryptor: FrameDecryptor,
         times: Times,
         most: int,
         now: float,
@@ -39,16 +39,16 @@ class LinkEnds:
     ) -> None:
         self.pair = pair
         self.owner = owner  # the only IP address its image may come from; empty: any
-        self.opening = opening
+        self.decryptor = decryptor
         # of a link that is being set up, and of a bulk link; a connection's machine watches the link that carries it
         self.expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
         self.keep_alive = KeepAlive(times.keep_alive_seconds, now)
         self.image: int | None = None
-        self.proved = False  # a frame of the peer was opened: it has the keys
+        self.proved = False  # a frame of the peer was decrypted: it has the keys
         self.last_result: OfferResult | None = None
-        self._sealing = sealing
+        self._encryptor = encryptor
         self._takes = self._most = most  # bytes of a message: what this side takes, and what both do
-        self._frame: memoryview | None = None  # sealed, and not taken yet: the next in line, whatever comes
+        self._frame: memoryview | None = None  # encrypted, and not taken yet: the next in line, whatever comes
 
     @property
     def token(self) -> int:
@@ -76,8 +76,8 @@ class LinkEnds:
         return self.room - FRAME_HEAD.size - RECORD_HEAD.size
 
     def send(self, plaintext: Sequence[Buffer], now: float, patience: float = 0.0) -> bool:
-        """Seal and offer a frame; whether it was taken. One that was not waits, and comes before any other."""
-        self._frame = self._sealing.seal(plaintext[0], plaintext[1:])
+        """Encrypt and offer a frame; whether it was taken. One that was not waits, and comes before any other."""
+        self._frame = self._encryptor.encrypt(plaintext[0], plaintext[1:])
         return self.retry(now, patience)
 
     def retry(self, now: float, patience: float = 0.0) -> bool:
@@ -97,11 +97,11 @@ class LinkEnds:
         return self.send(encode(0, 0, [record]), now)
 
     def first(self, payload: memoryview) -> int:
-        """Open the peer's first frame, and return how many of our records it has.
+        """Decrypt the peer's first frame, and return how many of our records it has.
 
         Raises TamperedError or DataFormatError for anything but an OPEN under the right key.
         """
-        records = decode(self.opening.open(payload)).records
+        records = decode(self.decryptor.decrypt(payload)).records
         match records:
             case [(RecordKind.OPEN, _, data)] if len(data) == OPEN.size:
                 received, takes = OPEN.unpack(data)

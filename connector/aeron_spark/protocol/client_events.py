@@ -334,8 +334,8 @@ class OpenLink:
     link: int
     session: int
     ack: DoneAck
-    sealing: FrameEncryptor
-    opening: FrameDecryptor
+    encryptor: FrameEncryptor
+    decryptor: FrameDecryptor
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,8 @@ class Reopen:
 class HandshakeAccepted:
     """The server accepted. Now its key may be stored, and the duologue opened; the first frames prove the keys."""
 
-    sealing: FrameEncryptor
-    opening: FrameDecryptor
+    encryptor: FrameEncryptor
+    decryptor: FrameDecryptor
     server_key: bytes
     hello: ServerHello
     ack: DoneAck
@@ -300,9 +300,9 @@ class ClientHandshake:
 
     def _on_done_ack(self, frame: bytes, _now: float) -> _Step:
         sending, receiving = self._noise.split()
-        opening = FrameDecryptor(receiving, self._limits)
+        decryptor = FrameDecryptor(receiving, self._limits)
         try:
-            ack = decode_payload(bytes(opening.open(frame)), DoneAck)
+            ack = decode_payload(bytes(decryptor.decrypt(frame)), DoneAck)
         except TamperedError as error:
             return self._fail(_unproved("DONE_ACK", self._server, error))
         except DataFormatError as error:
@@ -311,7 +311,7 @@ class ClientHandshake:
         return State.CONNECTED, (
             HandshakeAccepted(
                 FrameEncryptor(sending, self._limits),
-                opening,
+                decryptor,
                 self._noise.remote_static,
                 self._hello,
                 ack,
@@ -320,9 +320,9 @@ class ClientHandshake:
         )
 
     def _on_failed(self, frame: bytes, _now: float) -> _Step:
-        opening = FrameDecryptor(self._noise.split()[1], self._limits)
+        decryptor = FrameDecryptor(self._noise.split()[1], self._limits)
         try:
-            failed = decode_payload(bytes(opening.open(frame)), FailedPayload)
+            failed = decode_payload(bytes(decryptor.decrypt(frame)), FailedPayload)
         except TamperedError as error:
             return self._fail(_unproved("FAILED", self._server, error))
         except DataFormatError as error:

@@ -299,7 +299,7 @@ class ClientSteps:
         assert connected is not None  # it leads here alone
         self.ticket = connected.ack.ticket
         attempt.owner, attempt.link = owner, next(self._numbers)
-        return (e.OpenLink(attempt.link, owner.session, connected.ack, connected.sealing, connected.opening),)
+        return (e.OpenLink(attempt.link, owner.session, connected.ack, connected.encryptor, connected.decryptor),)
 
     def on_link_proved(self, event: e.LinkProved, _now: float) -> _Step:
         attempt, self._attempt = self._under_way, None

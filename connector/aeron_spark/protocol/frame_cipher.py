@@ -1,19 +1,20 @@
-"""The frames of a duologue: sealed one way by ``FrameEncryptor``, opened at the other end by ``FrameDecryptor``.
+"""Encrypts and decrypts the frames of a link: ``FrameEncryptor`` at the sender, ``FrameDecryptor`` at the receiver.
 
 All numbers are big-endian.
 
     offset width name      meaning
-    0      1     kind      1 sealed
+    0      1     kind      1 (encrypted)
     1      1     flags     0
-    2      2     epoch     how often the key was changed, modulo 65536
+    2      2     epoch     how often the key was replaced, modulo 65536
     4      4     reserved  0
     8      8     counter   0, 1, 2, ... in each direction, never the same twice under one key; the nonce
     16           ciphertext
     -16    16    tag       AES-256-GCM; the 16 bytes of the header are its associated data
 
-The key changes by Noise's REKEY before the frame that would be the 2^32 + 1st under it, or would take the plaintext
-under it beyond 64 GiB. Both sides count alike, so that nothing need be said; the epoch only makes a difference loud.
-A frame is opened if it is the next one and unchanged. Anything else raises, is counted, and changes nothing.
+One key encrypts at most 2^32 frames and 64 GiB of plaintext. Before the frame that would exceed a limit, both ends
+replace the key by Noise's REKEY. Both ends count the same frames, so no message announces the change; the epoch in the
+header exposes a difference between them. The receiver accepts only the next frame, unaltered. Any other frame raises
+TamperedError, is counted, and changes no state.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ HEADER: Final = struct.Struct(
 HEADER_BYTES: Final = HEADER.size
 OVERHEAD_BYTES: Final = HEADER_BYTES + TAG_BYTES
 
-TOGETHER: Final = 128  # parts of a frame that are put together in one step
+PARTS_PER_JOIN: Final = 128  # parts of a frame that one call of bytes.join joins
 
-_NONCE_PREFIX: Final = bytes(4)  # the nonce is these and the header's last 8 bytes
+_NONCE_PREFIX: Final = bytes(4)  # before the 8 bytes of the counter
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """How much one key may seal before it is changed. Both sides must have the same."""
+    """How much one key may encrypt before it is replaced. Both ends must use equal limits."""
 
     frames: int = 2**32
-    """NIST SP 800-38D allows 2^32 calls of GCM with one key where nonces are not counted; ours are."""
+    """NIST SP 800-38D allows 2^32 calls of GCM with one key with random nonces. Our nonces are counters."""
     plaintext_bytes: int = 64 << 30
-    """Keeps the chance of telling the ciphertext from noise below 2^-64 (section 5.1.1 of RFC 8446 for its like)."""
+    """Keeps an attacker's chance to tell ciphertext from random bytes below 2^-64 (compare RFC 8446, section 5.5)."""
 
 
 class _Direction:
-    """The key of one direction and what it has sealed, counted alike at both ends."""
+    """The key of one direction, and the number of frames and bytes that it has encrypted. Equal at both ends."""
 
     __slots__ = ("cipher", "counter", "epoch", "frames", "key", "limits", "plaintext_bytes")
 
@@ -67,22 +68,22 @@ class _Direction:
         self.limits = limits
         self.counter = counter
         self.epoch = 0
-        self._use(key)
+        self._set_key(key)
 
-    def _use(self, key: bytes) -> None:
+    def _set_key(self, key: bytes) -> None:
         self.key = key
         self.cipher = AESGCM(key)
         self.frames = 0
         self.plaintext_bytes = 0
 
-    def is_spent(self, length: int) -> bool:
-        """Whether the key must be changed before a frame with ``length`` bytes of plaintext."""
+    def is_exhausted(self, length: int) -> bool:
+        """Whether the key must be replaced before a frame with ``length`` bytes of plaintext."""
         return self.frames >= self.limits.frames or (
             self.frames > 0 and self.plaintext_bytes + length > self.limits.plaintext_bytes
         )
 
-    def next_key(self) -> None:
-        self._use(rekeyed(self.key))
+    def rekey(self) -> None:
+        self._set_key(rekeyed(self.key))
         self.epoch += 1
 
     def count(self, length: int) -> None:
@@ -92,13 +93,13 @@ class _Direction:
 
 
 class FrameEncryptor:
-    """What this side sends, sealed in the order of the calls. For one thread.
+    """Encrypts the frames of one direction, numbered in the order of the calls. For one thread.
 
-    A sealed frame must be offered until it is taken, and before the next: the other side opens them without a gap.
+    The caller must offer each frame until Aeron accepts it, before the next one: the receiver rejects a gap.
     """
 
     def __init__(self, key: bytes, limits: KeyLimits | None = None, *, counter: int = 0) -> None:
-        """Seal with a key of ``HandshakeState.split``, from the frame ``counter`` on."""
+        """Use a key of ``HandshakeState.split``. ``counter`` is the number of the first frame."""
         self._direction = _Direction(key, limits or KeyLimits(), counter)
         self._joined = bytearray()
 
@@ -109,25 +110,25 @@ class FrameEncryptor:
 
     @property
     def epoch(self) -> int:
-        """How often the key was changed."""
+        """How often the key was replaced."""
         return self._direction.epoch
 
-    def seal(self, head: Buffer, parts: Sequence[Buffer] = ()) -> memoryview:
-        """Give the next frame, with ``head`` and ``parts`` one after another as its plaintext, in memory of its own.
+    def encrypt(self, head: Buffer, parts: Sequence[Buffer] = ()) -> memoryview:
+        """Return the next frame, in new memory. Its plaintext is ``head`` followed by ``parts``.
 
-        The parts are copied once, to lie together, and are free afterwards. Raises TransportError when there is no
-        counter left, and then nothing has changed.
+        The parts are copied; the caller may change them afterwards. Raises TransportError, and changes no state, if all
+        counters are used.
         """
         state = self._direction
         if state.counter >= MAX_NONCE:
             raise TransportError(
-                "a connection has sent as many frames as its counter can count",
-                remedy="Connect again: that makes new keys, and a counter that begins at 0",
+                f"the link has sent {MAX_NONCE} frames, which is the limit of its counter",
+                remedy="Connect again. A new link has new keys and a counter that starts at 0.",
             )
         plaintext = self._join(head, parts) if parts else memoryview(head)
         length = plaintext.nbytes
-        if state.is_spent(length):
-            state.next_key()
+        if state.is_exhausted(length):
+            state.rekey()
         frame = memoryview(bytearray(OVERHEAD_BYTES + length))
         HEADER.pack_into(frame, 0, ENCRYPTED, 0, state.epoch & 0xFFFF, 0, state.counter)
         header = bytes(frame[:HEADER_BYTES])
@@ -136,11 +137,11 @@ class FrameEncryptor:
         return frame
 
     def _join(self, head: Buffer, parts: Sequence[Buffer]) -> memoryview:
-        # one buffer, used again and again: a new one of this size would cost more than sealing it
-        pieces: list[Buffer] = [head, *parts]
-        if len(pieces) > TOGETHER:  # and a step of Python for each of many small ones would cost ten times that
-            pieces = [b"".join(pieces[at : at + TOGETHER]) for at in range(0, len(pieces), TOGETHER)]
-        views = [memoryview(piece).cast("B") for piece in pieces]
+        # one buffer for all frames: allocating one of this size would cost more than encrypting it
+        buffers: list[Buffer] = [head, *parts]
+        if len(buffers) > PARTS_PER_JOIN:  # copying many small parts one by one in Python is ten times slower
+            buffers = [b"".join(buffers[i : i + PARTS_PER_JOIN]) for i in range(0, len(buffers), PARTS_PER_JOIN)]
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
         length = sum(view.nbytes for view in views)
         if len(self._joined) < length:
             self._joined = bytearray(length)
@@ -153,60 +154,62 @@ class FrameEncryptor:
 
 
 class FrameDecryptor:
-    """What the other side sends, opened in the order it was sealed. For one thread."""
+    """Decrypts the frames of one direction, in the order in which they were encrypted. For one thread."""
 
     def __init__(self, key: bytes, limits: KeyLimits | None = None, *, counter: int = 0) -> None:
-        """Open with a key of ``HandshakeState.split``, from the frame ``counter`` on."""
+        """Use a key of ``HandshakeState.split``. ``counter`` is the number of the first frame."""
         self._direction = _Direction(key, limits or KeyLimits(), counter)
-        self.refused = 0
-        """How many frames were not opened."""
+        self.rejected = 0
+        """Number of frames that were not decrypted."""
 
     @property
     def counter(self) -> int:
-        """The number of the frame that may come next."""
+        """The number of the next frame that is accepted."""
         return self._direction.counter
 
     @property
     def epoch(self) -> int:
-        """How often the key was changed."""
+        """How often the key was replaced."""
         return self._direction.epoch
 
-    def open(self, frame: Buffer) -> memoryview:
-        """Give the plaintext of the next frame, in memory of its own.
+    def decrypt(self, frame: Buffer) -> memoryview:
+        """Return the plaintext of the next frame, in new memory.
 
-        Raises TamperedError for a frame that is changed, repeated, out of order, of another connection or none at all;
-        it is then counted in ``refused``, and the frame that should have come may still come.
+        Raises TamperedError for bytes that are not a frame, and for a frame that is altered, repeated, out of order or
+        of another link. ``rejected`` counts them; the next frame is still accepted.
         """
         state = self._direction
         view = memoryview(frame).cast("B")
         length = view.nbytes - OVERHEAD_BYTES
         if length < 0:
-            raise self._refuse(f"{view.nbytes} bytes are fewer than a frame has")
+            raise self._reject(f"it has {view.nbytes} bytes, expected at least {OVERHEAD_BYTES}")
         header = bytes(view[:HEADER_BYTES])
         kind, flags, epoch, reserved, counter = HEADER.unpack(header)
         if kind != ENCRYPTED or flags or reserved:
-            raise self._refuse(f"its header begins with {header[:8].hex()}")
+            raise self._reject(f"its header begins with {header[:8].hex()}")
         if counter != state.counter or counter >= MAX_NONCE:
-            what = "it was sent again" if counter < state.counter else "frames before it are missing"
-            raise self._refuse(f"its counter is {counter}, not {state.counter}: {what}")
-        spent = state.is_spent(length)
-        if epoch != (state.epoch + spent) & 0xFFFF:
-            raise self._refuse(f"it is sealed with the key of epoch {epoch}, not {(state.epoch + spent) & 0xFFFF}")
-        # a forged frame must not change the key: the next one is tried, and kept once it has opened something
-        cipher = AESGCM(rekeyed(state.key)) if spent else state.cipher
+            cause = "it was received before" if counter < state.counter else "frames before it are missing"
+            raise self._reject(f"its counter is {counter}, expected {state.counter}: {cause}")
+        exhausted = state.is_exhausted(length)
+        expected_epoch = (state.epoch + exhausted) & 0xFFFF
+        if epoch != expected_epoch:
+            raise self._reject(f"it is encrypted with the key of epoch {epoch}, expected {expected_epoch}")
+        # a forged frame must not replace the key: the new key is stored only after it has decrypted a frame
+        cipher = AESGCM(rekeyed(state.key)) if exhausted else state.cipher
         plaintext = bytearray(length)
         try:
             cipher.decrypt_into(_NONCE_PREFIX + header[8:], view[HEADER_BYTES:], header, plaintext)
         except InvalidTag:
-            raise self._refuse("it failed its authentication") from None
-        if spent:
-            state.next_key()
+            raise self._reject("its authentication failed") from None
+        if exhausted:
+            state.rekey()
         state.count(length)
         return memoryview(plaintext)
 
-    def _refuse(self, why: str) -> TamperedError:
-        self.refused += 1
+    def _reject(self, reason: str) -> TamperedError:
+        self.rejected += 1
         return TamperedError(
-            f"a frame of an encrypted connection was not accepted: {why}",
-            remedy="Somebody on the way changes, repeats or invents messages; the connection is made anew if need be",
+            f"a frame of an encrypted link was rejected: {reason}",
+            remedy="Messages were altered, repeated or forged in transit. The client reconnects by itself; check the"
+            " network if this repeats.",
         )

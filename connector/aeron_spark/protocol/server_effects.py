@@ -115,8 +115,8 @@ class ExpectFirstFrame:
     link: int
     session: int
     client: AuthenticatedClient
-    sealing: FrameEncryptor = field(repr=False)
-    opening: FrameDecryptor = field(repr=False)
+    encryptor: FrameEncryptor = field(repr=False)
+    decryptor: FrameDecryptor = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

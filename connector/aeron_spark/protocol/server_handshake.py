@@ -113,8 +113,8 @@ class Authenticate:
 class ClientAccepted:
     """DONE_ACK is on its way. The keys are the duologue's; the client's first frame proves that it has them, too."""
 
-    sealing: FrameEncryptor
-    opening: FrameDecryptor
+    encryptor: FrameEncryptor
+    decryptor: FrameDecryptor
     client_key: bytes
     done: ClientDone
     handshake_hash: bytes
@@ -357,13 +357,13 @@ class ServerHandshake:
         assert self._done is not None  # the table leads here by DONE alone
         payload = encode_payload(ack)
         sending, receiving = self._begun.split()
-        sealing = FrameEncryptor(sending, self._server.limits)
-        packet = encode(DoneAckPacket(self._key_hash, bytes(sealing.seal(payload))))
-        opening = FrameDecryptor(receiving, self._server.limits)
+        encryptor = FrameEncryptor(sending, self._server.limits)
+        packet = encode(DoneAckPacket(self._key_hash, bytes(encryptor.encrypt(payload))))
+        decryptor = FrameDecryptor(receiving, self._server.limits)
         noise = self._begun
         return State.CONNECTED, (
             Send(packet),
-            ClientAccepted(sealing, opening, noise.remote_static, self._done, noise.handshake_hash),
+            ClientAccepted(encryptor, decryptor, noise.remote_static, self._done, noise.handshake_hash),
         )
 
     def _on_refused(self, refusal: Refusal, _now: float) -> _Step:
@@ -405,8 +405,8 @@ class ServerHandshake:
         """Refuse somebody who has proved a key: by a packet that only this server can have sealed."""
         code: Code = known_code(refusal.code)
         payload = encode_payload(FailedPayload(code=code, text=printable(refusal.text)))
-        sealing = FrameEncryptor(self._begun.split()[0], self._server.limits)
-        packet = encode(FailedPacket(self._key_hash, bytes(sealing.seal(payload))))
+        encryptor = FrameEncryptor(self._begun.split()[0], self._server.limits)
+        packet = encode(FailedPacket(self._key_hash, bytes(encryptor.encrypt(payload))))
         return State.ENDED, (Send(packet), Release(why or refusal.text, refusal))
 
 

@@ -444,7 +444,7 @@ class ServerMachine:
         if session.state is SessionState.ACCEPTED:
             session.state = SessionState.AWAITING_FIRST_FRAME
         self._emit(
-            effects.ExpectFirstFrame(link, session.number, accepted.client, connected.sealing, connected.opening)
+            effects.ExpectFirstFrame(link, session.number, accepted.client, connected.encryptor, connected.decryptor)
         )
 
     def _give_up(self, awaiting: AwaitingFirstFrame, now: float) -> None:

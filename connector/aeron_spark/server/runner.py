@@ -454,7 +454,7 @@ class ServerRunner:
     def _expect_first_frame(self, effect: effects.ExpectFirstFrame, now: float) -> None:
         pair, settings = self._opening.pop(effect.link).pair, self.settings.link
         link = LinkEnds(
-            pair, effect.sealing, effect.opening, settings.times, settings.channel_settings.max_message, now,
+            pair, effect.encryptor, effect.decryptor, settings.times, settings.channel_settings.max_message, now,
             owner=_who(effect.client).address,
         )  # fmt: skip
         self._links[effect.link], self._numbers[link] = link, effect.link

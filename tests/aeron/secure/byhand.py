@@ -104,7 +104,7 @@ class ByHand(Raw):
     def poll(self) -> None:
         for event in self.dialing.inbox.poll(0.001):
             if isinstance(event, MessageArrived) and event.token == self._duologue:
-                frame = decode(bytes(self.connected.opening.open(event.payload)))
+                frame = decode(bytes(self.connected.decryptor.decrypt(event.payload)))
                 self.records += frame.records
             else:
                 self.take(event)
@@ -115,7 +115,7 @@ class ByHand(Raw):
 
     def _offer(self, records: list[OutgoingRecord], first: int) -> None:
         plaintext = encode(0, first, records)
-        frame = self.connected.sealing.seal(plaintext[0], plaintext[1:])
+        frame = self.connected.encryptor.encrypt(plaintext[0], plaintext[1:])
         self._until(lambda: self.way.publication.offer(frame) is None, "room for a frame")
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:

@@ -146,7 +146,7 @@ def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> 
     mine.send(b"original", timeout=5.0)
     wait_for(lambda: theirs.closed, "the branch to end")
     world.network.change = None
-    with pytest.raises(AeronSparkError, match="was not accepted"):
+    with pytest.raises(AeronSparkError, match="was rejected"):
         theirs.receive(5.0)
 
 

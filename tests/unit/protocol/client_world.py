@@ -50,8 +50,8 @@ class Link:
     number: int
     session: int
     ack: DoneAck
-    sealing: FrameEncryptor
-    opening: FrameDecryptor
+    encryptor: FrameEncryptor
+    decryptor: FrameDecryptor
     is_proved: bool = False
 
 
@@ -289,11 +289,11 @@ class ClientWorld:
 
     def _on_link(self, effect: Any) -> ClientEvent | None:
         match effect:
-            case e.OpenLink(number, session, ack, sealing, opening):
+            case e.OpenLink(number, session, ack, encryptor, decryptor):
                 assert self.link is None, "two links"
                 assert session in self.connections
                 self._is_new(number)
-                self.link = Link(number, session, ack, sealing, opening)
+                self.link = Link(number, session, ack, encryptor, decryptor)
                 if not ack.resumed:
                     self.server.announced.add(self.server.links[ack.session_in][0])
                 return e.LinkFailed(number, ConnectError("no link")) if self.link_fails else None
@@ -424,7 +424,7 @@ class ClientWorld:
         if not self.server.tickets.confirm(ticket):
             return False
         self.server.confirmed.add(session)
-        assert bytes(link.opening.open(bytes(there.sealing.seal(b"first")))) == b"first"
+        assert bytes(link.decryptor.decrypt(bytes(there.encryptor.encrypt(b"first")))) == b"first"
         link.is_proved = True
         self.feed(e.LinkProved(link.number, received))
         if self.link is link and session in self.server.announced:

@@ -146,8 +146,8 @@ def _accepted(client: ClientHandshake, image: ServerHandshake) -> dict[str, Any]
         "done_ack_payload": encode_payload(ACK).hex(),
         "done_ack": done_ack.hex(),
         "handshake_hash": there.handshake_hash.hex(),
-        "first_frame_of_client": bytes(here.sealing.seal(opening)).hex(),
-        "first_frame_of_server": bytes(there.sealing.seal(opening)).hex(),
+        "first_frame_of_client": bytes(here.encryptor.encrypt(opening)).hex(),
+        "first_frame_of_server": bytes(there.encryptor.encrypt(opening)).hex(),
     }
 
 
@@ -158,13 +158,13 @@ def _pair(pair: KeyPair) -> dict[str, str]:
 def frames() -> list[dict[str, Any]]:
     """Seal the plaintexts of RECORDS one after another, with a key that changes every second frame."""
     key = hashlib.sha256(b"a key").digest()
-    sealing = FrameEncryptor(key, LIMIT)
+    encryptor = FrameEncryptor(key, LIMIT)
     found = []
     for name, ack, first, records in RECORDS:
         publication: list[OutgoingRecord] = list(records)
         plaintext = b"".join(encode(ack, first, publication))
-        counter = sealing.counter
-        frame = bytes(sealing.seal(plaintext))
+        counter = encryptor.counter
+        frame = bytes(encryptor.encrypt(plaintext))
         found.append(
             {
                 "name": name,
@@ -175,7 +175,7 @@ def frames() -> list[dict[str, Any]]:
                 "key_of_epoch_0": key.hex(),
                 "frames_of_a_key": LIMIT.frames,
                 "counter": counter,
-                "epoch": sealing.epoch,
+                "epoch": encryptor.epoch,
                 "frame": frame.hex(),
             }
         )

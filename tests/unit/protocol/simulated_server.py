@@ -48,7 +48,7 @@ class Link:
     """A link that was opened and not closed; with the keys once DONE_ACK was sent."""
 
     effect: effects.OpenLink
-    opening: FrameDecryptor | None = None
+    decryptor: FrameDecryptor | None = None
 
 
 class SimulatedServer:
@@ -148,8 +148,8 @@ class SimulatedServer:
                 self.answers.append(events.LinkReady(link, 0))
             case effects.ExpectFirstFrame(link, session):
                 assert self.links[link].effect.session == session
-                assert self.links[link].opening is None
-                self.links[link].opening = effect.opening
+                assert self.links[link].decryptor is None
+                self.links[link].decryptor = effect.decryptor
             case effects.CloseLink(link):
                 del self.links[link]
             case effects.Report(error):
@@ -213,7 +213,7 @@ class SimulatedClient:
         self.waiting: list[events.ServerEvent] = []  # what goes to the server, in its order
         self.sent: list[events.Packet] = []  # all that ever went
         self.ack: DoneAck | None = None
-        self.sealing: FrameEncryptor | None = None
+        self.encryptor: FrameEncryptor | None = None
         self.ended: client_side.Abandoned | None = None
         self._entropy = random.Random(seed).randbytes
 
@@ -261,15 +261,15 @@ class SimulatedClient:
 
     def first_frame(self) -> bytes:
         """Return the first frame of the link that the server told of."""
-        assert self.sealing is not None
-        return bytes(self.sealing.seal(FIRST_FRAME))
+        assert self.encryptor is not None
+        return bytes(self.encryptor.encrypt(FIRST_FRAME))
 
     def link(self) -> int | None:
         """The number of that link at the server, if it is still there."""
         if self.ack is None:
             return None
         for number, link in self.server.links.items():
-            if link.effect.ids.session_in == self.ack.session_in and link.opening is not None:
+            if link.effect.ids.session_in == self.ack.session_in and link.decryptor is not None:
                 return number
         return None
 
@@ -278,9 +278,9 @@ class SimulatedClient:
         number = self.link()
         if number is None:
             return ()
-        opening = self.server.links[number].opening
-        assert opening is not None
-        assert bytes(opening.open(self.first_frame())) == FIRST_FRAME
+        decryptor = self.server.links[number].decryptor
+        assert decryptor is not None
+        assert bytes(decryptor.decrypt(self.first_frame())) == FIRST_FRAME
         return self.server.feed(events.LinkVerified(number, 0))
 
     def connect(self) -> int:
@@ -315,7 +315,7 @@ class SimulatedClient:
                 case client_side.Send(packet):
                     self.waiting.append(events.Packet(self.image, packet))
                 case client_side.HandshakeAccepted():
-                    self.ack, self.sealing, self.ticket = action.ack, action.sealing, action.ack.ticket
+                    self.ack, self.encryptor, self.ticket = action.ack, action.encryptor, action.ack.ticket
                 case client_side.Abandoned():
                     self.ended = action
                     self.leave()

@@ -1,4 +1,4 @@
-"""A frame is opened if it is the next one and unchanged; the key changes at the same frame on both sides."""
+"""The receiver decrypts only the next, unaltered frame; both ends replace the key before the same frame."""
 
 from __future__ import annotations
 
@@ -24,161 +24,161 @@ from aeron_spark.protocol.noise import MAX_NONCE, CipherState, rekeyed
 KEY = bytes(range(32))
 
 
-def test_a_frame_is_a_header_and_what_noise_would_seal() -> None:
-    frame = bytes(FrameEncryptor(KEY).seal(b"head", [b"one", bytearray(b"two"), memoryview(b"three")]))
+def test_a_frame_is_a_header_and_the_ciphertext_of_noise() -> None:
+    frame = bytes(FrameEncryptor(KEY).encrypt(b"head", [b"one", bytearray(b"two"), memoryview(b"three")]))
     header = bytes.fromhex("01000000000000000000000000000000")
     assert frame[:HEADER_BYTES] == header
     assert CipherState(KEY).decrypt(frame[HEADER_BYTES:], header) == b"headonetwothree"
-    assert bytes(FrameDecryptor(KEY).open(frame)) == b"headonetwothree"
+    assert bytes(FrameDecryptor(KEY).decrypt(frame)) == b"headonetwothree"
 
 
 def test_frames_count_up_from_zero_in_nonce_and_header() -> None:
-    sealing, opening = FrameEncryptor(KEY), FrameDecryptor(KEY)
+    encryptor, decryptor = FrameEncryptor(KEY), FrameDecryptor(KEY)
     for number in range(300):
-        frame = sealing.seal(b"%d" % number)
+        frame = encryptor.encrypt(b"%d" % number)
         assert HEADER.unpack_from(frame) == (1, 0, 0, 0, number)
         nonce = bytes(4) + number.to_bytes(8, "big")
         assert AESGCM(KEY).decrypt(nonce, bytes(frame[16:]), bytes(frame[:16])) == b"%d" % number
-        assert bytes(opening.open(frame)) == b"%d" % number
-    assert sealing.counter == opening.counter == 300
+        assert bytes(decryptor.decrypt(frame)) == b"%d" % number
+    assert encryptor.counter == decryptor.counter == 300
 
 
-def test_sealed_and_opened_memory_is_its_own() -> None:
-    sealing, opening = FrameEncryptor(KEY), FrameDecryptor(KEY)
+def test_encrypt_and_decrypt_return_new_memory() -> None:
+    encryptor, decryptor = FrameEncryptor(KEY), FrameDecryptor(KEY)
     part = bytearray(b"first")
-    first = sealing.seal(b"", [part])
+    first = encryptor.encrypt(b"", [part])
     part[:] = b"later"
-    second = sealing.seal(b"", [part])
-    one, two = opening.open(first), opening.open(second)
+    second = encryptor.encrypt(b"", [part])
+    one, two = decryptor.decrypt(first), decryptor.decrypt(second)
     first[:] = bytes(len(first))
     assert (bytes(one), bytes(two)) == (b"first", b"later")
 
 
 @pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 1152, 65_536, 1 << 20])
-def test_every_length_goes_through(length: int, rng: random.Random) -> None:
+def test_a_payload_of_any_length_can_be_encrypted_and_decrypted(length: int, rng: random.Random) -> None:
     payload = rng.randbytes(length)
-    frame = FrameEncryptor(KEY).seal(payload)
+    frame = FrameEncryptor(KEY).encrypt(payload)
     assert len(frame) == length + OVERHEAD_BYTES
-    assert bytes(FrameDecryptor(KEY).open(frame)) == payload
+    assert bytes(FrameDecryptor(KEY).decrypt(frame)) == payload
 
 
-def test_row_36_every_flipped_bit_and_every_cut_is_refused_and_the_frame_itself_still_opens() -> None:
-    frame, opening = bytes(FrameEncryptor(KEY).seal(b"a payload of some bytes")), FrameDecryptor(KEY)
-    assert bytes(FrameDecryptor(KEY).open(frame)) == b"a payload of some bytes"
+def test_row_36_a_frame_with_a_flipped_bit_or_another_length_is_rejected_and_the_original_is_accepted() -> None:
+    frame, decryptor = bytes(FrameEncryptor(KEY).encrypt(b"a payload of some bytes")), FrameDecryptor(KEY)
+    assert bytes(FrameDecryptor(KEY).decrypt(frame)) == b"a payload of some bytes"
     for bit in range(len(frame) * 8):
         changed = bytearray(frame)
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(TamperedError):
-            opening.open(changed)
+            decryptor.decrypt(changed)
     for length in range(len(frame)):
         with pytest.raises(TamperedError):
-            opening.open(frame[:length])
+            decryptor.decrypt(frame[:length])
     with pytest.raises(TamperedError):
-        opening.open(frame + b"\0")
-    assert opening.refused == len(frame) * 9 + 1
-    assert opening.counter == 0
-    assert bytes(opening.open(frame)) == b"a payload of some bytes"
+        decryptor.decrypt(frame + b"\0")
+    assert decryptor.rejected == len(frame) * 9 + 1
+    assert decryptor.counter == 0
+    assert bytes(decryptor.decrypt(frame)) == b"a payload of some bytes"
 
 
-def test_row_40_a_repeated_reordered_or_foreign_frame_is_refused_and_counted() -> None:
-    sealing, opening = FrameEncryptor(KEY), FrameDecryptor(KEY)
-    first, second, third = (sealing.seal(b"%d" % number) for number in range(3))
-    opening.open(first)
-    with pytest.raises(TamperedError, match="sent again"):
-        opening.open(first)
+def test_row_40_a_repeated_reordered_or_foreign_frame_is_rejected_and_counted() -> None:
+    encryptor, decryptor = FrameEncryptor(KEY), FrameDecryptor(KEY)
+    first, second, third = (encryptor.encrypt(b"%d" % number) for number in range(3))
+    decryptor.decrypt(first)
+    with pytest.raises(TamperedError, match="it was received before"):
+        decryptor.decrypt(first)
     with pytest.raises(TamperedError, match="frames before it are missing"):
-        opening.open(third)
-    with pytest.raises(TamperedError, match="failed its authentication"):
-        opening.open(FrameEncryptor(bytes(32), counter=1).seal(b"of another connection"))
-    with pytest.raises(TamperedError, match="fewer than a frame has"):
-        opening.open(b"deadbeef")
-    assert opening.refused == 4
-    assert [bytes(opening.open(frame)) for frame in (second, third)] == [b"1", b"2"]
+        decryptor.decrypt(third)
+    with pytest.raises(TamperedError, match="its authentication failed"):
+        decryptor.decrypt(FrameEncryptor(bytes(32), counter=1).encrypt(b"of another connection"))
+    with pytest.raises(TamperedError, match="it has 8 bytes, expected at least 32"):
+        decryptor.decrypt(b"deadbeef")
+    assert decryptor.rejected == 4
+    assert [bytes(decryptor.decrypt(frame)) for frame in (second, third)] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("header", [(2, 0, 0, 0, 0), (0, 0, 0, 0, 0), (1, 1, 0, 0, 0), (1, 0, 0, 1, 0)])
-def test_a_header_of_another_kind_is_refused_even_when_it_was_sealed(header: tuple[int, ...]) -> None:
+def test_a_frame_with_an_unknown_header_is_rejected_although_its_ciphertext_is_valid(header: tuple[int, ...]) -> None:
     packed = HEADER.pack(*header)
     with pytest.raises(TamperedError, match="its header begins with"):
-        FrameDecryptor(KEY).open(packed + CipherState(KEY).encrypt(b"x", packed))
+        FrameDecryptor(KEY).decrypt(packed + CipherState(KEY).encrypt(b"x", packed))
 
 
-def test_a_frame_sent_back_to_its_sender_is_refused() -> None:
-    there, back = bytes(32), bytes(range(32))
+def test_a_frame_that_is_sent_back_to_its_sender_is_rejected() -> None:
+    sending_key, receiving_key = bytes(32), bytes(range(32))
     with pytest.raises(TamperedError):
-        FrameDecryptor(back).open(FrameEncryptor(there).seal(b"hello"))
+        FrameDecryptor(receiving_key).decrypt(FrameEncryptor(sending_key).encrypt(b"hello"))
 
 
-def test_the_key_changes_after_its_frames_on_both_sides() -> None:
+def test_both_ends_replace_the_key_after_its_maximum_of_frames() -> None:
     limits = KeyLimits(frames=3)
-    sealing, opening = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
+    encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     keys = [KEY, rekeyed(KEY), rekeyed(rekeyed(KEY)), rekeyed(rekeyed(rekeyed(KEY)))]
     for number in range(10):
-        frame = sealing.seal(b"x")
+        frame = encryptor.encrypt(b"x")
         epoch = number // 3
         assert HEADER.unpack_from(frame) == (1, 0, epoch, 0, number)
         nonce = bytes(4) + number.to_bytes(8, "big")
         assert AESGCM(keys[epoch]).decrypt(nonce, bytes(frame[16:]), bytes(frame[:16])) == b"x"
-        assert bytes(opening.open(frame)) == b"x"
-    assert sealing.epoch == opening.epoch == 3
+        assert bytes(decryptor.decrypt(frame)) == b"x"
+    assert encryptor.epoch == decryptor.epoch == 3
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 5), st.integers(1, 60))
-def test_both_sides_change_the_key_at_the_same_frame(lengths: list[int], frames: int, total: int) -> None:
+def test_both_ends_replace_the_key_before_the_same_frame(lengths: list[int], frames: int, total: int) -> None:
     limits = KeyLimits(frames=frames, plaintext_bytes=total)
-    sealing, opening = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
+    encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
     epoch, under_key = 0, [0, 0]
     for length in lengths:
-        # the rule by itself: at most so many frames, at most so many bytes, but always one frame
+        # a model of the rule: at most `frames` frames and `total` bytes for each key, but at least one frame
         if under_key[0] == frames or (under_key[0] and under_key[1] + length > total):
             epoch, under_key = epoch + 1, [0, 0]
         under_key = [under_key[0] + 1, under_key[1] + length]
-        frame = sealing.seal(bytes(length))
-        assert bytes(opening.open(frame)) == bytes(length)
-        assert sealing.epoch == opening.epoch == epoch
+        frame = encryptor.encrypt(bytes(length))
+        assert bytes(decryptor.decrypt(frame)) == bytes(length)
+        assert encryptor.epoch == decryptor.epoch == epoch
 
 
-def test_a_forged_frame_does_not_change_the_key() -> None:
+def test_a_forged_frame_does_not_replace_the_key() -> None:
     limits = KeyLimits(plaintext_bytes=100)
-    sealing, opening = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
-    opening.open(sealing.seal(bytes(60)))
+    encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
+    decryptor.decrypt(encryptor.encrypt(bytes(60)))
     forged = HEADER.pack(1, 0, 1, 0, 1) + bytes(500)
     with pytest.raises(TamperedError, match="authentication"):
-        opening.open(forged)
-    assert opening.epoch == 0
-    # the real one still fits under the first key
-    assert bytes(opening.open(sealing.seal(bytes(40)))) == bytes(40)
-    assert opening.epoch == 0
+        decryptor.decrypt(forged)
+    assert decryptor.epoch == 0
+    # the sender still encrypts the next frame with the first key
+    assert bytes(decryptor.decrypt(encryptor.encrypt(bytes(40)))) == bytes(40)
+    assert decryptor.epoch == 0
 
 
-def test_an_epoch_that_is_not_due_is_refused_before_its_key_is_made() -> None:
-    opening = FrameDecryptor(KEY, KeyLimits(frames=2))
-    frame = FrameEncryptor(rekeyed(KEY)).seal(b"x")
+def test_an_epoch_that_is_not_due_is_rejected_before_its_key_is_derived() -> None:
+    decryptor = FrameDecryptor(KEY, KeyLimits(frames=2))
+    frame = FrameEncryptor(rekeyed(KEY)).encrypt(b"x")
     HEADER.pack_into(frame, 0, 1, 0, 1, 0, 0)
-    with pytest.raises(TamperedError, match="key of epoch 1, not 0"):
-        opening.open(frame)
+    with pytest.raises(TamperedError, match="key of epoch 1, expected 0"):
+        decryptor.decrypt(frame)
 
 
 def test_the_counter_does_not_wrap() -> None:
-    sealing, opening = FrameEncryptor(KEY, counter=MAX_NONCE - 1), FrameDecryptor(KEY, counter=MAX_NONCE - 1)
-    opening.open(sealing.seal(b"the last frame"))
-    with pytest.raises(TransportError, match="as its counter can count"):
-        sealing.seal(b"one more")
-    assert sealing.counter == MAX_NONCE
+    encryptor, decryptor = FrameEncryptor(KEY, counter=MAX_NONCE - 1), FrameDecryptor(KEY, counter=MAX_NONCE - 1)
+    decryptor.decrypt(encryptor.encrypt(b"the last frame"))
+    with pytest.raises(TransportError, match="the limit of its counter"):
+        encryptor.encrypt(b"one more")
+    assert encryptor.counter == MAX_NONCE
     beyond = HEADER.pack(1, 0, 0, 0, MAX_NONCE)
     with pytest.raises(TamperedError):
-        opening.open(beyond + AESGCM(KEY).encrypt(bytes(4) + b"\xff" * 8, b"one more", beyond))
+        decryptor.decrypt(beyond + AESGCM(KEY).encrypt(bytes(4) + b"\xff" * 8, b"one more", beyond))
 
 
-def test_the_limits_of_a_key_are_those_that_the_protocol_says() -> None:
+def test_the_default_limits_of_a_key_are_those_of_the_protocol() -> None:
     assert (KeyLimits().frames, KeyLimits().plaintext_bytes) == (2**32, 64 * 2**30)
 
 
-def test_row_37_no_nonce_comes_twice_under_one_key(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
+def test_row_37_no_nonce_is_used_twice_with_one_key(monkeypatch: pytest.MonkeyPatch, rng: random.Random) -> None:
     used: list[tuple[bytes, bytes]] = []
 
-    class Watched:
-        """The real cipher, with an eye on its nonces."""
+    class RecordingCipher:
+        """The real cipher. Records each key and nonce."""
 
         def __init__(self, key: bytes) -> None:
             self._key = key
@@ -188,15 +188,15 @@ def test_row_37_no_nonce_comes_twice_under_one_key(monkeypatch: pytest.MonkeyPat
             used.append((self._key, nonce))
             return self._real.encrypt_into(nonce, bytes(data), associated, into)  # type: ignore[call-overload]
 
-    monkeypatch.setattr(cipher_module, "AESGCM", Watched)
+    monkeypatch.setattr(cipher_module, "AESGCM", RecordingCipher)
     for _ in range(1000):
-        sealing = FrameEncryptor(rng.randbytes(32), KeyLimits(frames=10, plaintext_bytes=40))
+        encryptor = FrameEncryptor(rng.randbytes(32), KeyLimits(frames=10, plaintext_bytes=40))
         for _ in range(100):
-            sealing.seal(b"12345")
+            encryptor.encrypt(b"12345")
     assert len(used) == len(set(used)) == 100_000
 
 
 @given(st.binary(max_size=200))
-def test_whatever_arrives_is_refused(frame: bytes) -> None:
+def test_arbitrary_bytes_are_rejected(frame: bytes) -> None:
     with pytest.raises(TamperedError):
-        FrameDecryptor(KEY).open(frame)
+        FrameDecryptor(KEY).decrypt(frame)

@@ -108,8 +108,8 @@ def test_a_frame_opens_by_the_page_alone(vector: dict[str, Any]) -> None:
 
 def test_the_frames_are_a_direction_in_its_order() -> None:
     kept = vectors("frames-1.json")
-    opening = FrameDecryptor(bytes.fromhex(kept[0]["key_of_epoch_0"]), LIMIT)
+    decryptor = FrameDecryptor(bytes.fromhex(kept[0]["key_of_epoch_0"]), LIMIT)
     for vector in kept:
-        frame = decode(opening.open(bytes.fromhex(vector["frame"])))
+        frame = decode(decryptor.decrypt(bytes.fromhex(vector["frame"])))
         records = [[kind, flags, bytes(payload).hex()] for kind, flags, payload in frame.records]
         assert (frame.ack, frame.first, records) == (vector["ack"], vector["first"], vector["records"])

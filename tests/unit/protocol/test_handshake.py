@@ -61,10 +61,10 @@ def test_row_01_the_whole_handshake(psk: bytes | None, address: str | None) -> N
     assert (there.client_key, there.done) == (CLIENT_KEYS.public, DONE)
     assert here.handshake_hash == there.handshake_hash
     for number in range(3):
-        assert bytes(there.opening.open(here.sealing.seal(b"up %d" % number))) == b"up %d" % number
-        assert bytes(here.opening.open(there.sealing.seal(b"down %d" % number))) == b"down %d" % number
+        assert bytes(there.decryptor.decrypt(here.encryptor.encrypt(b"up %d" % number))) == b"up %d" % number
+        assert bytes(here.decryptor.decrypt(there.encryptor.encrypt(b"down %d" % number))) == b"down %d" % number
     # DONE_ACK was the server's first frame
-    assert (here.sealing.counter, there.sealing.counter) == (3, 4)
+    assert (here.encryptor.counter, there.encryptor.counter) == (3, 4)
     assert (joined.client.deadline, joined.image.deadline) == (None, None)
 
 
@@ -171,7 +171,7 @@ def test_row_38_two_connections_of_one_client_have_other_keys() -> None:
     frames = set()
     for seed in (1, 2):
         here, _there = Joined(server, make_client(seed)).to_connected()
-        frames.add(bytes(here.sealing.seal(b"the same")))
+        frames.add(bytes(here.encryptor.encrypt(b"the same")))
     assert len(frames) == 2
 
 
