@@ -20,6 +20,7 @@ from aeron_spark.errors import (
     AeronSparkError,
     ConnectError,
     DataFormatError,
+    EndedError,
     SessionLost,
     StillWorking,
     TransportError,
@@ -291,23 +292,29 @@ class _Stage:
     def open(
         cls, session: StreamSession, key: object, request: Callable[[int, int], OpenStage], deadline: Deadline
     ) -> tuple[StageOpened, _Stage | None]:
-        """Return the server's answer, and the stage, None where the transaction is committed already.
+        """Open a stage; return the server's response, and the stage, or None if the transaction is committed already.
 
-        ``request`` makes the request of the numbers of a bulk link and of a stage's messages; ``key`` chooses the link.
+        ``request`` makes the request from the numbers of a bulk link and of a stage's messages; ``key`` chooses the
+        link. A reconnection ends all bulk links, so that a repeated request can name a link that the server does not
+        know. No row was sent over it: another link takes its place until the deadline. Raises the EndedError then.
         """
-        lending = session.bulk_link(key, deadline.remaining())
-        link = lending.__enter__()
-        try:
-            made = request(link.number, session.request_number())
-            opened = session.call(made, timeout=deadline.remaining())
-        except BaseException:
-            link.close()
-            lending.__exit__(None, None, None)
-            raise
-        if not opened.stage:
-            lending.__exit__(None, None, None)
-            return opened, None
-        return opened, cls(session, made, opened.stage, lending, link, deadline)
+        while True:
+            lending = session.bulk_link(key, deadline.remaining())
+            link = lending.__enter__()
+            try:
+                made = request(link.number, session.request_number())
+                opened = session.call(made, timeout=deadline.remaining())
+            except BaseException as error:
+                link.close()
+                lending.__exit__(None, None, None)
+                if not isinstance(error, EndedError) or session.client.closed or not deadline.remaining():
+                    raise
+                session.sleep(min(RETRY_INTERVAL_S, deadline.remaining()))
+                continue
+            if not opened.stage:
+                lending.__exit__(None, None, None)
+                return opened, None
+            return opened, cls(session, made, opened.stage, lending, link, deadline)
 
     def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
         """Send values that become one message each."""

@@ -13,6 +13,7 @@ import pytest
 from aeron_spark.errors import (
     ConnectError,
     DataFormatError,
+    EndedError,
     RefusedError,
     StillWorking,
     TransportError,
@@ -84,6 +85,57 @@ def test_finish_raises_the_same_error_again(world: World) -> None:
         assert one.state is State.FAILED
         world.calm()
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.BREAK, Fault.BREAK_AFTER, Fault.KILL, Fault.KILL_AFTER])
+def test_a_stage_is_opened_over_a_new_bulk_link_where_the_connection_was_lost(world: World, fault: Fault) -> None:
+    """After a reconnection the server does not know the bulk link that the repeated OpenStage request names."""
+    session = world.stream_session()
+    for number in (0, 1):  # the second transaction finds the idle link of the first one
+        transaction = Transaction("w", "r", number)
+        if number == 1:
+            world.faults.append(fault)
+        stage = ServerAppender(session, "s", transaction, task=0, partition=0, source=Source("w"), payload="raw")
+        stage.raw(pa.array([b"a"], pa.binary()))
+        commit(session, "s", transaction, stage.finish(), 1)
+    assert world.committed() == [[b"a", b"a"], []]
+
+
+def test_opening_a_stage_fails_at_the_deadline_where_each_bulk_link_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = world.stream_session()
+
+    def refuse(request: object, *, timeout: float) -> None:
+        raise EndedError("the connection has no bulk link 7")
+
+    monkeypatch.setattr(session, "call", refuse)
+    deadline = session.deadline(5.0, "the server")
+    stage = ServerAppender(
+        session, "s", ONE, task=0, partition=0, source=Source("w"), payload="raw", deadline=deadline
+    )  # fmt: skip
+    with pytest.raises(EndedError, match="has no bulk link 7"):
+        stage.raw(pa.array([b"a"], pa.binary()))
+    assert not deadline.remaining()
+    assert session.opened > 1
+    assert session.running == 0
+
+
+def test_opening_a_stage_fails_at_once_where_the_client_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = world.stream_session()
+
+    def close_and_fail(request: object, *, timeout: float) -> None:
+        session.client.closed = True  # type: ignore[misc]
+        raise EndedError("the connection was closed")
+
+    monkeypatch.setattr(session, "call", close_and_fail)
+    with pytest.raises(EndedError, match="was closed"):
+        ServerAppender(session, "s", ONE, task=0, partition=0, source=Source("w"), payload="raw").raw(
+            pa.array([b"a"], pa.binary())
+        )
+    assert session.opened == 1
 
 
 def test_the_server_answers_finish_stage_again(world: World) -> None:
