@@ -130,6 +130,7 @@ class ClientMachine:
 
     def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
         self._steps: Final = ClientSteps(server, policy, keys, entropy)
+        self._deadline: float | None = None
 
     @property
     def state(self) -> ClientState:
@@ -211,13 +212,12 @@ class ClientMachine:
                 f"the client's table does not lead from {before.name} by {type(event).__name__} to {after.name}"
             )
         self._steps.state = after
+        self._deadline = self._next_deadline()
         return effects
 
     def deadline(self) -> float | None:
-        """Return when ``tick`` has something to do; None for never."""
-        steps = self._steps
-        times = (steps.step_ends(), steps.connect_ends(), steps.expires_at())
-        return min((time for time in times if time is not None), default=None)
+        """Return when ``tick`` has something to do; None for never. Cheap: a runner calls it after each poll."""
+        return self._deadline
 
     def tick(self, now: float) -> Effects:
         """Do what is due. Harmless earlier; what else is due is done by the next call."""
@@ -225,11 +225,17 @@ class ClientMachine:
         effects: Effects = ()
         if _is_due(steps.expires_at(), now):
             effects = steps.report_expired()
+            self._deadline = self._next_deadline()
         if _is_due(steps.connect_ends(), now):
             return effects + self.handle(e.ConnectDue(), now)
         if _is_due(steps.step_ends(), now):
             return effects + self.handle(e.StepDue(), now)
         return effects
+
+    def _next_deadline(self) -> float | None:
+        steps = self._steps
+        times = (steps.step_ends(), steps.connect_ends(), steps.expires_at())
+        return min((time for time in times if time is not None), default=None)
 
 
 def _is_due(deadline: float | None, now: float) -> bool:
