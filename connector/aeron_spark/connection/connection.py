@@ -364,7 +364,7 @@ class Connection:
             "objects": len(self._rpc.objects),
             "pings": self.machine.pings,
             "streams": len(self._transfers.assembly),
-            "stream_bytes": self._transfers.assembly.held_bytes,
+            "stream_bytes": self._transfers.assembly.memory_bytes,
             "buffered_bytes": self.machine.session.buffered_bytes,
             "acknowledgements": len(self._deliveries),
         }
@@ -378,7 +378,7 @@ class Connection:
                     self._rpc.take_response(effect.payload)
                 case ConfirmDelivery():
                     self._deliveries.confirmed(effect.number)
-                case TakeTransferRecord(kind=RecordKind.STREAM_FINISHED):
+                case TakeTransferRecord(kind=RecordKind.TRANSFER_FINISHED):
                     self._deliveries.in_turn(self._transfers.take_end(effect.payload))
                 case TakeTransferRecord():
                     self._transfers.take_record(effect.kind, effect.payload)

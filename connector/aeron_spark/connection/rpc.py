@@ -104,7 +104,7 @@ class RpcRunner:
             raise OptionError(f"{proxy!r} is a global object, which its own side ends", remedy="Leave it")
         self._request(RecordKind.OBJECT, Delete(target), CALL_TIMEOUT if timeout is None else timeout)
         with self._state_lock:
-            self.objects.ended_there(target)
+            self.objects.end_proxies(target)
 
     def end(self, value: object) -> bool:
         """End our own object for the peer; whether it was one."""

@@ -19,7 +19,7 @@ from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, DataFormatError, TamperedError, TransportError, UsageError
 from aeron_spark.process_cache import ProcessLock
 from aeron_spark.protocol.access import same_owner
-from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION, closed_here
+from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION, closed_error
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.rpc_dispatch import ErrorCodes
@@ -274,7 +274,7 @@ class Runtime(EndpointListeners):
     def _stop(self) -> None:
         """End the agent, every connection, then the other threads."""
         self._agent.stop()
-        self.bulk_links.fail_all(closed_here())
+        self.bulk_links.fail_all(closed_error())
         self._end_all()
         self._working.shutdown(wait=False, cancel_futures=True)
         self._listening.shutdown(wait=False)

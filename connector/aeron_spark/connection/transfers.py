@@ -25,18 +25,18 @@ from aeron_spark.protocol.transfers import (
     Purpose,
     ReceivedTransfer,
     TransferAssembly,
+    TransferRecord,
     TransferStart,
     encode_failed,
     send_buffer,
     send_from,
 )
-from aeron_spark.protocol.transfers import TransferRecord as StreamKind
 
 KINDS = {
-    StreamKind.START: RecordKind.STREAM_START,
-    StreamKind.DATA: RecordKind.STREAM_DATA,
-    StreamKind.FINISHED: RecordKind.STREAM_FINISHED,
-    StreamKind.FAILED: RecordKind.STREAM_FAILED,
+    TransferRecord.START: RecordKind.TRANSFER_START,
+    TransferRecord.DATA: RecordKind.TRANSFER_DATA,
+    TransferRecord.FINISHED: RecordKind.TRANSFER_FINISHED,
+    TransferRecord.FAILED: RecordKind.TRANSFER_FAILED,
 }
 PURPOSES = {
     int(RecordKind.CALL): Purpose.CALL,
@@ -69,8 +69,8 @@ class TransferRunner:
         self.assembly = TransferAssembly(
             spilling_to(settings.spill_folder),
             memory_limit=settings.transfer_memory_bytes,
-            max_open=settings.max_transfers,
-            max_held_bytes=settings.transfer_held_bytes,
+            max_transfers=settings.max_transfers,
+            max_memory_bytes=settings.transfer_held_bytes,
             max_spilled_bytes=settings.transfer_spilled_bytes,
         )
 
@@ -111,7 +111,7 @@ class TransferRunner:
         def take() -> None:
             done: Then = None
             try:
-                done = self._take(RecordKind.STREAM_FINISHED, payload)
+                done = self._take(RecordKind.TRANSFER_FINISHED, payload)
             finally:
                 then.set_result(done)
 
@@ -132,11 +132,11 @@ class TransferRunner:
         number = int.from_bytes(payload[:8], "big", signed=True)
         try:
             match kind:
-                case RecordKind.STREAM_START:
+                case RecordKind.TRANSFER_START:
                     self.assembly.start(payload)
-                case RecordKind.STREAM_DATA:
+                case RecordKind.TRANSFER_DATA:
                     self.assembly.data(payload)
-                case RecordKind.STREAM_FINISHED:
+                case RecordKind.TRANSFER_FINISHED:
                     received = self.assembly.finished(payload)
                     if received is not None:
                         return self._whole(received)
@@ -145,7 +145,7 @@ class TransferRunner:
                     if given_up is not None:
                         self._report(RefusedError(f"the peer gave up a stream: {given_up.text}"))
         except AeronSparkError as error:
-            self._sender.reply(RecordKind.STREAM_FAILED, encode_failed(number, error.what, by_receiver=True))
+            self._sender.reply(RecordKind.TRANSFER_FAILED, encode_failed(number, error.what, by_receiver=True))
             self._report(error)
         return None
 
@@ -176,4 +176,4 @@ class TransferRunner:
 
     def _check(self, start: TransferStart) -> None:
         with self._state_lock:
-            self._machine.check_transfer(start.stream_id)
+            self._machine.check_transfer(start.transfer_id)

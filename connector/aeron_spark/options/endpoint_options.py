@@ -32,7 +32,7 @@ from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING
 from aeron_spark.protocol.rpc_objects import MAX_OBJECTS
 from aeron_spark.protocol.session import BUFFER_BYTES
 from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
-from aeron_spark.protocol.transfers import MAX_HELD_BYTES, MAX_OPEN, MAX_SPILLED_BYTES, MEMORY_LIMIT
+from aeron_spark.protocol.transfers import MAX_MEMORY_BYTES, MAX_SPILLED_BYTES, MAX_TRANSFERS, MEMORY_LIMIT
 from aeron_spark.transport.addresses import ip_of
 from aeron_spark.transport.api import LINK_TERM_BYTES, MAX_MESSAGE_BYTES, MTU_BYTES, ServerAddress
 from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT, MTU_MAX_BYTES, TERM_MAX_BYTES, TERM_MIN_BYTES
@@ -171,7 +171,7 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         low=1,
     )
     max_transfers: int = option(
-        MAX_OPEN,
+        MAX_TRANSFERS,
         "Streams (large messages and files) of a connection that may arrive at a time.",
         example="8",
         low=1,
@@ -181,7 +181,7 @@ class ConnectionOptions(OptionSet, where=ENDPOINT):
         MEMORY_LIMIT, "A stream larger than this is written to a file as it arrives.", example="1MiB"
     )
     transfer_memory_total: Bytes = option(
-        MAX_HELD_BYTES,
+        MAX_MEMORY_BYTES,
         "What all streams in memory of a connection may announce; beyond it they are written to files.",
         example="16MiB",
     )

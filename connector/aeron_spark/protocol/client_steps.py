@@ -139,7 +139,7 @@ class ClientSteps:
         if self.state is S.CONNECTED:
             self._closing = (event.keep_session, now + self._policy.close_seconds)
             return S.CLOSING, ()
-        return S.IDLE, self._leave(closed_here(), keep_session=event.keep_session)
+        return S.IDLE, self._leave(closed_error(), keep_session=event.keep_session)
 
     def on_close_again(self, event: e.Close, _now: float) -> _Step:
         self._closing = (self._closing[0] and event.keep_session, self._closing[1])
@@ -162,8 +162,8 @@ class ClientSteps:
     def on_shut_down(self, _event: e.ShutDown, _now: float) -> _Step:
         effects = self._give_up_attempt() + self._forget_candidate()
         if self.session is not None:
-            effects += self._end_session(self.session, closed_here())
-        return S.CLOSED, effects + self._resolve(closed_here())
+            effects += self._end_session(self.session, closed_error())
+        return S.CLOSED, effects + self._resolve(closed_error())
 
     # Time.
 
@@ -365,7 +365,7 @@ class ClientSteps:
     def _closed(self, now: float) -> _Step:
         """End CLOSING; a connect that came meanwhile begins."""
         wait, self._wait = self._wait, None
-        effects = self._leave(closed_here(), keep_session=self._closing[0], stops=wait is None)
+        effects = self._leave(closed_error(), keep_session=self._closing[0], stops=wait is None)
         if wait is None:
             return S.IDLE, effects
         self._wait = wait
@@ -546,7 +546,7 @@ class ClientSteps:
         )
 
 
-def closed_here() -> EndedError:
+def closed_error() -> EndedError:
     """The error of a connection that its own program closed."""
     return EndedError("the connection is closed", remedy="Connect again")
 

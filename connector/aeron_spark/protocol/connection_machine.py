@@ -20,8 +20,8 @@ from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLi
 from aeron_spark.protocol.transfers import decode_failed
 
 NUMBER_BYTES: Final = 8  # of a ping, and of a message whose delivery is acknowledged
-UNSEQUENCED_MOST: Final = 4_096  # records that wait to be sent; a peer that sends more pings than that reads no pongs
-UNSEQUENCED_A_FRAME: Final = 128  # they must fit the smallest frame, 8 KiB
+MAX_UNSEQUENCED: Final = 4_096  # records that wait to be sent; a peer that sends more pings than that reads no pongs
+MAX_UNSEQUENCED_PER_FRAME: Final = 128  # they must fit the smallest frame, 8 KiB
 KEEP_SESSION: Final = 1  # first byte of CLOSE
 CLOSE_ALL: Final = 0
 
@@ -197,7 +197,7 @@ class ConnectionMachine:
 
     def push_unsequenced(self, kind: int, payload: bytes = b"") -> None:
         """Have a record sent once; it is lost with its link. Too many are dropped, but for CLOSE."""
-        if self.error is None and (len(self._unsequenced) < UNSEQUENCED_MOST or kind == RecordKind.CLOSE):
+        if self.error is None and (len(self._unsequenced) < MAX_UNSEQUENCED or kind == RecordKind.CLOSE):
             self._unsequenced.append((kind, 0, payload))
 
     def reply(self, kind: int, payload: bytes, now: float) -> None:
@@ -250,7 +250,7 @@ class ConnectionMachine:
             return None
         unsequenced: Sequence[OutgoingRecord] = _NO_RECORDS
         if waiting:
-            unsequenced = [waiting.popleft() for _ in range(min(len(waiting), UNSEQUENCED_A_FRAME))]
+            unsequenced = [waiting.popleft() for _ in range(min(len(waiting), MAX_UNSEQUENCED_PER_FRAME))]
         plaintext = session.take(room, now, unsequenced)
         if plaintext is not None:
             self._keep_alive.sent(now)
@@ -295,7 +295,7 @@ class ConnectionMachine:
 
     def pause_acks(self, paused: bool) -> None:
         """Acknowledge nothing more, or again. Frames are received all the same: their senders need it."""
-        self.session.held_up = paused
+        self.session.acks_paused = paused
 
     def limit_record(self, max_record_bytes: int) -> None:
         """Note that the link takes no longer records than these."""
@@ -354,7 +354,7 @@ class ConnectionMachine:
         if self.error is not None:
             return None
         session = self.session
-        dues = [self._pings.deadline(), None if session.attached and session.held_up else session.deadline()]
+        dues = [self._pings.deadline(), None if session.attached and session.acks_paused else session.deadline()]
         if session.attached:
             dues += [self._keep_alive.deadline(), self._expiry.deadline()]
         return min((due for due in dues if due is not None), default=None)
@@ -368,7 +368,7 @@ class ConnectionMachine:
             if kind in _MESSAGES:
                 messages.append(record)
                 continue
-            if messages and kind == RecordKind.STREAM_FINISHED:
+            if messages and kind == RecordKind.TRANSFER_FINISHED:
                 effects.append(Deliver(messages))
                 messages = []
             effect = self._effect_of(kind, payload, now)
@@ -386,9 +386,9 @@ class ConnectionMachine:
                 return TakeResponse(payload)
             case RecordKind.DELIVERED:
                 return ConfirmDelivery(_number(payload))
-            case RecordKind.STREAM_START | RecordKind.STREAM_DATA | RecordKind.STREAM_FINISHED:
+            case RecordKind.TRANSFER_START | RecordKind.TRANSFER_DATA | RecordKind.TRANSFER_FINISHED:
                 return TakeTransferRecord(kind, payload)
-            case RecordKind.STREAM_FAILED:
+            case RecordKind.TRANSFER_FAILED:
                 return self._transfer_failed(payload)
             case RecordKind.PING:
                 self.push_unsequenced(RecordKind.PONG, bytes(payload[:NUMBER_BYTES]))
@@ -406,10 +406,10 @@ class ConnectionMachine:
         except DataFormatError as error:
             return Report(error)
         if not failed.by_receiver:
-            return TakeTransferRecord(RecordKind.STREAM_FAILED, payload)
-        if failed.stream_id not in self._transfers:
+            return TakeTransferRecord(RecordKind.TRANSFER_FAILED, payload)
+        if failed.transfer_id not in self._transfers:
             return Report(_refused_transfer(failed.text))
-        self._transfers[failed.stream_id] = failed.text
+        self._transfers[failed.transfer_id] = failed.text
         return None
 
     def _push_deferred(self, now: float) -> None:
@@ -433,6 +433,6 @@ def _refused_transfer(text: str) -> RefusedError:
     return RefusedError(f"the peer refused the stream: {text}", remedy="Send less, or in parts")
 
 
-def closed_here() -> EndedError:
+def closed_error() -> EndedError:
     """Return the error of a connection that its own side closed."""
     return EndedError("the connection is closed", remedy="Connect again")

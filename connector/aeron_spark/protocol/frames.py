@@ -58,7 +58,7 @@ BATCH_HEAD: Final = struct.Struct(
     "I"  # count
 )
 LENGTH_BYTES: Final = 4  # one number in a batch's table of lengths
-BATCH_FROM: Final = 8  # records: from here on a batch is never longer than the records it stands for
+MIN_BATCH_RECORDS: Final = 8  # records: from here on a batch is never longer than the records it stands for
 MAX_RECORDS: Final = 16_384  # in a frame: a decoded record costs some 250 bytes here, and only 4 on the wire
 _ZERO: Final = bytes(3)
 
@@ -72,10 +72,10 @@ class RecordKind(IntEnum):
     CALL = 4
     RETURN = 5
     OBJECT = 6
-    STREAM_START = 7
-    STREAM_DATA = 8
-    STREAM_FINISHED = 9
-    STREAM_FAILED = 10
+    TRANSFER_START = 7
+    TRANSFER_DATA = 8
+    TRANSFER_FINISHED = 9
+    TRANSFER_FAILED = 10
     BATCH = 12
     OPEN = 64
     ACK = 65
@@ -115,7 +115,7 @@ def encode(ack: int, first: int, records: Iterable[OutgoingRecord]) -> list[Buff
     buffers: list[Buffer] = [FRAME_HEAD.pack(ack, first)]
     for (kind, flags), group in groupby(records, itemgetter(0, 1)):
         payloads = [payload for _, _, payload in group]
-        if len(payloads) < BATCH_FROM or not is_sequenced(kind):
+        if len(payloads) < MIN_BATCH_RECORDS or not is_sequenced(kind):
             for payload in payloads:
                 buffers.append(RECORD_HEAD.pack(kind, flags, len(payload)))
                 buffers.append(payload)

@@ -1,7 +1,6 @@
-"""Random ids of a range, each in one hand at a time, and none handed out again soon.
+"""Allocates random ids from a range, and ports. Each is allocated to one user at a time.
 
-Late packets of a connection that has gone still carry its ids; an id therefore rests for a while before it is given to
-somebody else.
+Late packets of an ended link still carry its ids. An allocator therefore does not reuse a released id for some time.
 """
 
 from __future__ import annotations
@@ -17,102 +16,110 @@ Entropy = Callable[[int], bytes]
 
 LARGEST_ID: Final = (1 << 31) - 1
 
-# Narrow, because Aeron takes its own session ids outside of it, and jumps over it as a whole.
+# Aeron chooses its own session ids outside this reserved range, and skips the whole range. Hence it is narrow.
 FIRST_SESSION_ID: Final = 0x60000000
 
 LAST_SESSION_ID: Final = 0x600FFFFF
 
 HANDSHAKE_STREAM_ID: Final = 0x41530001
 
-FIRST_STREAM_ID: Final = 1_000_000  # below are the ids that people choose
+FIRST_STREAM_ID: Final = 1_000_000  # people choose lower ids for their own streams
 
-REST: Final = 30.0  # seconds: Aeron's image liveness (10) and linger (5), twice
+REUSE_DELAY_S: Final = 30.0  # twice Aeron's image liveness (10 s) and linger (5 s)
 
 EXHAUSTED: Final = Refusal("ids", "Connection error! No ids are left")
 
-PROBES: Final = 64  # random draws before a search in order: with half of all ids gone, all 64 miss once in 2 ** 64
+MAX_DRAWS: Final = 64  # random draws before a linear search; with half of the ids in use, all fail once in 2 ** 64
 
 
 class IdAllocator:
-    """Ids of ``first`` to ``last``, both included, without those of ``excluding``."""
+    """Allocates ids from ``first`` to ``last``, both included, except those in ``excluding``."""
 
     def __init__(
-        self, first: int, last: int, entropy: Entropy, *, excluding: Collection[int] = (), rest: float = REST
+        self,
+        first: int,
+        last: int,
+        entropy: Entropy,
+        *,
+        excluding: Collection[int] = (),
+        reuse_delay_s: float = REUSE_DELAY_S,
     ) -> None:
         if not 0 < first <= last <= LARGEST_ID:
-            raise OptionError(f"ids cannot be of {first} to {last}", remedy=f"Use a range within 1 to {LARGEST_ID}.")
-        if not 0 <= rest < float("inf"):
-            raise OptionError(f"an id cannot rest for {rest} s", remedy="Use 0 or more seconds.")
+            raise OptionError(
+                f"invalid range of ids {first} to {last}", remedy=f"Use a range within 1 to {LARGEST_ID}."
+            )
+        if not 0 <= reuse_delay_s < float("inf"):
+            raise OptionError(f"invalid reuse delay of ids {reuse_delay_s} s", remedy="Use 0 or more seconds.")
         self._first = first
         self._size = last - first + 1
         self._entropy = entropy
-        self._excluded = frozenset(one for one in excluding if first <= one <= last)
-        self._rest = rest
-        self._held: set[int] = set()
-        self._resting: set[int] = set()
-        self._wakes: deque[tuple[float, int]] = deque()  # in the order of their times
-        self._latest = float("-inf")
+        self._excluded = frozenset(number for number in excluding if first <= number <= last)
+        self._reuse_delay_s = reuse_delay_s
+        self._allocated: set[int] = set()
+        self._delayed: set[int] = set()
+        self._reusable_at: deque[tuple[float, int]] = deque()  # time and id, earliest first
+        self._latest = float("-inf")  # time of any call; the caller's clock may go back
 
     @property
     def in_use(self) -> int:
-        """How many are in somebody's hand."""
-        return len(self._held)
+        """Number of allocated ports."""
+        return len(self._allocated)
 
-    def held(self) -> tuple[int, ...]:
-        """Return the ids in somebody's hand, for who looks for a leak."""
-        return tuple(sorted(self._held))
+    def allocated(self) -> tuple[int, ...]:
+        """Return the allocated ids in ascending order, to find leaks."""
+        return tuple(sorted(self._allocated))
 
     def take(self, now: float) -> int | Refusal:
-        """Return an id that nobody has, or a refusal with the code ``ids``. ``now`` is in monotonic seconds."""
-        self._wake(now)
-        if len(self._held) + len(self._resting) + len(self._excluded) >= self._size:
+        """Allocate an id, or return a refusal with the code ``ids``. ``now`` is in monotonic seconds."""
+        self._end_delays(now)
+        if len(self._allocated) + len(self._delayed) + len(self._excluded) >= self._size:
             return EXHAUSTED
-        found = self._find()
-        self._held.add(found)
-        return found
+        number = self._find_free()
+        self._allocated.add(number)
+        return number
 
-    def release(self, taken: int, now: float) -> None:
-        """Give an id back; it rests from ``now`` on. Raises UsageError where it is in nobody's hand."""
-        if taken not in self._held:
-            raise UsageError(f"the id {taken} is given back, but nobody has it", remedy="Give each id back once.")
-        self._wake(now)
-        self._held.remove(taken)
-        if self._rest:
-            self._resting.add(taken)
-            self._wakes.append((self._latest + self._rest, taken))
+    def release(self, number: int, now: float) -> None:
+        """Return an id; its reuse delay starts at ``now``. Raises UsageError if the id is not allocated."""
+        if number not in self._allocated:
+            raise UsageError(f"id {number} is not allocated and cannot be released", remedy="Release each id once.")
+        self._end_delays(now)
+        self._allocated.remove(number)
+        if self._reuse_delay_s:
+            self._delayed.add(number)
+            self._reusable_at.append((self._latest + self._reuse_delay_s, number))
 
-    def _wake(self, now: float) -> None:
+    def _end_delays(self, now: float) -> None:
         self._latest = max(now, self._latest)
-        while self._wakes and self._wakes[0][0] <= self._latest:
-            self._resting.remove(self._wakes.popleft()[1])
+        while self._reusable_at and self._reusable_at[0][0] <= self._latest:
+            self._delayed.remove(self._reusable_at.popleft()[1])
 
-    def _find(self) -> int:
-        at = 0
-        for _ in range(PROBES):
-            at = below(self._size, self._entropy)
-            if self._is_free(self._first + at):
-                return self._first + at
-        # Nearly all are gone. One is left (the caller has counted), and the search from a random place on finds it.
-        while not self._is_free(self._first + at):
-            at = (at + 1) % self._size
-        return self._first + at
+    def _find_free(self) -> int:
+        index = 0
+        for _ in range(MAX_DRAWS):
+            index = draw_below(self._size, self._entropy)
+            if self._is_free(self._first + index):
+                return self._first + index
+        # Nearly all ids are in use. The caller has counted at least one free id; a search from the last draw finds it.
+        while not self._is_free(self._first + index):
+            index = (index + 1) % self._size
+        return self._first + index
 
-    def _is_free(self, one: int) -> bool:
-        return one not in self._held and one not in self._resting and one not in self._excluded
+    def _is_free(self, number: int) -> bool:
+        return number not in self._allocated and number not in self._delayed and number not in self._excluded
 
 
 def session_ids(entropy: Entropy) -> IdAllocator:
-    """Return an allocator of session ids, in the range that our drivers reserve."""
+    """Return an allocator of Aeron session ids, in the range that our media drivers reserve."""
     return IdAllocator(FIRST_SESSION_ID, LAST_SESSION_ID, entropy)
 
 
 def stream_ids(entropy: Entropy) -> IdAllocator:
-    """Return an allocator of stream ids of duologues."""
+    """Return an allocator of Aeron stream ids of links."""
     return IdAllocator(FIRST_STREAM_ID, LARGEST_ID, entropy, excluding={HANDSHAKE_STREAM_ID})
 
 
-def below(size: int, entropy: Entropy) -> int:
-    """Return a number of 0 to ``size - 1``, each as likely as any other."""
+def draw_below(size: int, entropy: Entropy) -> int:
+    """Return a uniformly distributed random number from 0 to ``size - 1``."""
     bits = (size - 1).bit_length()
     while True:
         drawn = int.from_bytes(entropy((bits + 7) // 8), "big") & ((1 << bits) - 1)
@@ -126,51 +133,55 @@ LARGEST_PORT: Final = 65535
 
 
 class PortAllocator:
-    """``count`` ports from ``base`` on, in an order drawn from ``entropy``."""
+    """Allocates ``count`` ports, the first of which is ``base``, in a random order.
+
+    A released port is reused after all other free ports.
+    """
 
     def __init__(self, base: int, count: int, entropy: Entropy) -> None:
-        top = base + count - 1
+        last = base + count - 1
         if not 0 < base <= LARGEST_PORT:
-            raise OptionError(f"Base port {base} is not a port", remedy=f"Use one of 1 to {LARGEST_PORT}.")
+            raise OptionError(f"invalid base port {base}", remedy=f"Use a port from 1 to {LARGEST_PORT}.")
         if count < 1:
-            raise OptionError(f"{count} ports are no range", remedy="Use 1 at least.")
-        if top > LARGEST_PORT:
+            raise OptionError(f"invalid number of ports {count}", remedy="Use at least 1.")
+        if last > LARGEST_PORT:
             raise OptionError(
-                f"Uppermost port {top} is not a port", remedy=f"Use a base port of {LARGEST_PORT - count + 1} at most."
+                f"the last of {count} ports from {base} would be {last}, and the largest port is {LARGEST_PORT}",
+                remedy=f"Use a base port of at most {LARGEST_PORT - count + 1}.",
             )
-        ports = list(range(base, top + 1))
-        for left in range(count, 1, -1):  # Fisher and Yates
-            chosen = below(left, entropy)
-            ports[left - 1], ports[chosen] = ports[chosen], ports[left - 1]
+        ports = list(range(base, last + 1))
+        for remaining in range(count, 1, -1):  # Fisher-Yates shuffle
+            chosen = draw_below(remaining, entropy)
+            ports[remaining - 1], ports[chosen] = ports[chosen], ports[remaining - 1]
         self._free = deque(ports)
-        self._held: set[int] = set()
+        self._allocated: set[int] = set()
 
     @property
     def in_use(self) -> int:
-        """How many are in somebody's hand."""
-        return len(self._held)
+        """Number of allocated ports."""
+        return len(self._allocated)
 
-    def held(self) -> tuple[int, ...]:
-        """Return the ports in somebody's hand, for who looks for a leak."""
-        return tuple(sorted(self._held))
+    def allocated(self) -> tuple[int, ...]:
+        """Return the allocated ports in ascending order, to find leaks."""
+        return tuple(sorted(self._allocated))
 
     def take(self, count: int) -> tuple[int, ...] | Refusal:
-        """Return ``count`` different ports, or none of them and a refusal with the code ``ids``."""
+        """Allocate ``count`` ports, or none and return a refusal with the code ``ids``."""
         if count < 1:
-            raise OptionError(f"{count} ports cannot be taken", remedy="Take 1 at least.")
+            raise OptionError(f"invalid number of ports to allocate: {count}", remedy="Allocate at least 1.")
         if count > len(self._free):
             return NO_PORTS
         taken = tuple(self._free.popleft() for _ in range(count))
-        self._held.update(taken)
+        self._allocated.update(taken)
         return taken
 
     def release(self, ports: Sequence[int]) -> None:
-        """Give ports back. Raises UsageError, and gives none back, where one is in nobody's hand or named twice."""
-        given = set(ports)
-        if not given <= self._held or len(given) != len(ports):
+        """Return ports. Raises UsageError, and releases none, if one is not allocated or is listed twice."""
+        released = set(ports)
+        if not released <= self._allocated or len(released) != len(ports):
             raise UsageError(
-                f"the ports {', '.join(map(str, ports))} are given back, but nobody has all of them",
-                remedy="Give each port back once.",
+                f"not all of the ports {', '.join(map(str, ports))} are allocated; none is released",
+                remedy="Release each port once.",
             )
-        self._held -= given
+        self._allocated -= released
         self._free.extend(ports)

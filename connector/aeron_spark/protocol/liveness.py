@@ -25,7 +25,7 @@ SETUP_SECONDS: Final = 10.0  # a handshake's worth of round trips, each lost onc
 LINGER_SECONDS: Final = 5.0  # what a closed duologue still has to deliver its last frames
 KEEP_ALIVE_SECONDS: Final = 15.0  # half of the shortest UDP mapping that NATs are known to keep
 PING_SECONDS: Final = 30.0
-PENDING_PINGS: Final = 1000  # of one connection: whoever has more does not wait for pongs
+MAX_PENDING_PINGS: Final = 1000  # of one connection: whoever has more does not wait for pongs
 RETENTION_SECONDS: Final = 120.0  # how long a session waits for its client to come back
 MIN_RETENTION_SECONDS: Final = 60.0  # less, and a client that has to find its way back comes too late
 
@@ -130,7 +130,7 @@ class Ping:
 class Pings:
     """The pings of one connection that wait for their pongs. It outlives the connection's duologues."""
 
-    def __init__(self, ping_seconds: float = PING_SECONDS, most: int = PENDING_PINGS) -> None:
+    def __init__(self, ping_seconds: float = PING_SECONDS, most: int = MAX_PENDING_PINGS) -> None:
         self._seconds = ping_seconds
         self._most = most
         self._next_id = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aeron_spark.protocol.ids import (
     FIRST_SESSION_ID,
     LAST_SESSION_ID,
-    REST,
+    REUSE_DELAY_S,
     Entropy,
     IdAllocator,
     PortAllocator,
@@ -31,7 +31,7 @@ class PooledIds:
 class Pools:
     """For one thread. ``mdc_ports`` is the first port and the number of ports; None: links have no port of their own.
 
-    An id that was given back is not taken again for ``rest`` seconds.
+    An id that was given back is not taken again for ``reuse_delay_s`` seconds.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Pools:
         entropy: Entropy,
         session_ids: tuple[int, int] = (FIRST_SESSION_ID, LAST_SESSION_ID),
         mdc_ports: tuple[int, int] | None = None,
-        rest: float = REST,
+        reuse_delay_s: float = REUSE_DELAY_S,
     ) -> None:
-        self._sessions = IdAllocator(*session_ids, entropy, rest=rest)
+        self._sessions = IdAllocator(*session_ids, entropy, reuse_delay_s=reuse_delay_s)
         self._streams = stream_ids(entropy)
         self._ports = None if mdc_ports is None else PortAllocator(*mdc_ports, entropy)
 
@@ -83,9 +83,9 @@ class Pools:
     def held(self) -> dict[str, tuple[int, ...]]:
         """Return what is taken, in order, to look for a leak."""
         return {
-            "session_ids": self._sessions.held(),
-            "stream_ids": self._streams.held(),
-            "ports": () if self._ports is None else self._ports.held(),
+            "session_ids": self._sessions.allocated(),
+            "stream_ids": self._streams.allocated(),
+            "ports": () if self._ports is None else self._ports.allocated(),
         }
 
     def _give_back(self, sessions: Sequence[int], streams: Sequence[int], now: float) -> None:

@@ -241,7 +241,7 @@ class Dispatcher:
             return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
         match request:
             case ObjectEnded():
-                self._objects.ended_there(request.object_id)
+                self._objects.end_proxies(request.object_id)
                 return None
             case Delete():
                 failure = self._deleted(request.object_id)

@@ -337,7 +337,7 @@ class ConnectionObjects:
             self.end(exposed.value)
         return exposed
 
-    def ended_there(self, target: Target, why: str = "was deleted") -> None:
+    def end_proxies(self, target: Target, why: str = "was deleted") -> None:
         """Note that the peer's object ended: its proxies refuse calls from now on."""
         remote = self._remotes.pop(target, None)
         if remote is not None:

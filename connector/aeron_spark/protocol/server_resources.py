@@ -19,7 +19,7 @@ class ServerResources:
 
     def __init__(self, policy: ServerPolicy, entropy: Entropy) -> None:
         self.admission: Final = Admission(policy.limits)
-        self.pools: Final = Pools(entropy, policy.session_ids, policy.mdc_ports, policy.id_rest_seconds)
+        self.pools: Final = Pools(entropy, policy.session_ids, policy.mdc_ports, policy.id_reuse_delay_seconds)
         self.tickets: Final[TicketStore[ServerSession]] = TicketStore(
             entropy,
             policy.times.retention_seconds,

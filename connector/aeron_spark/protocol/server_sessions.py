@@ -10,7 +10,7 @@ from aeron_spark.protocol import server_handshake as actions
 from aeron_spark.protocol.access import Source
 from aeron_spark.protocol.frame_cipher import KeyLimits
 from aeron_spark.protocol.handshake_payloads import DoneAck, ServerHello
-from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REST
+from aeron_spark.protocol.ids import FIRST_SESSION_ID, LAST_SESSION_ID, REUSE_DELAY_S
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.limits import Limits, Permit
 from aeron_spark.protocol.liveness import Times
@@ -38,7 +38,7 @@ class ServerPolicy:
     reply_channel: Literal["response", "mdc"] = "response"
     mdc_ports: tuple[int, int] | None = None
     session_ids: tuple[int, int] = (FIRST_SESSION_ID, LAST_SESSION_ID)
-    id_rest_seconds: float = REST
+    id_reuse_delay_seconds: float = REUSE_DELAY_S
     max_sessions: int = MAX_SESSIONS
     max_sessions_per_key: int = MAX_SESSIONS_PER_KEY
     close_seconds: float = CLOSE_SECONDS

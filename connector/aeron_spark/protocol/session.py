@@ -96,12 +96,12 @@ class Session:
         self._sent: deque[tuple[int, list[OutgoingRecord]]] = deque()  # cost and records of each frame of this duologue
         self._waiting: deque[OutgoingRecord] = deque()
         self._cursor = 0  # number of the first waiting record
-        self._ever_sent = 0  # one more than the highest number any duologue carried
-        self.held_up = False  # nothing more is acknowledged: the peer's buffer fills, and then its sender waits
-        self._told = 0  # the last acknowledgement that went out
+        self._sent_count = 0  # one more than the highest number any duologue carried
+        self.acks_paused = False  # nothing more is acknowledged: the peer's buffer fills, and then its sender waits
+        self._last_ack = 0  # the last acknowledgement that went out
         self._attached = False
         self._detached_at = now
-        self._held_since: float | None = None  # since when something is kept without a duologue
+        self._buffering_since: float | None = None  # since when something is kept without a duologue
         self._unacked_bytes = 0  # received since the last frame of ours
         self._unacked_since: float | None = None
         self._end: tuple[type[AeronSparkError], str, str] | None = None  # error, text, remedy
@@ -140,8 +140,8 @@ class Session:
         needed = self.buffered_bytes + length + RECORD_COST
         if needed > self.limits.buffer_bytes:
             return Pushed.FULL
-        if not self._attached and self._held_since is None:
-            self._held_since = now
+        if not self._attached and self._buffering_since is None:
+            self._buffering_since = now
         self.buffered_bytes = needed
         self._waiting.append((kind, flags, kept))
         return Pushed.ACCEPTED
@@ -160,8 +160,8 @@ class Session:
             return 0, Pushed.NOT_CONNECTED
         ends = [*accumulate(lengths, lambda end, length: end + length + RECORD_COST, initial=self.buffered_bytes)]
         accepted = bisect_right(ends, self.limits.buffer_bytes) - 1
-        if accepted and not self._attached and self._held_since is None:
-            self._held_since = now
+        if accepted and not self._attached and self._buffering_since is None:
+            self._buffering_since = now
         self.buffered_bytes = ends[accepted]
         self._waiting.extend([(kind, flags, payload) for payload in kept[:accepted]])
         return accepted, Pushed.ACCEPTED if accepted == len(kept) else Pushed.FULL
@@ -193,10 +193,10 @@ class Session:
             if not self.ack_due(now):
                 return None
             records = [(RecordKind.ACK, 0, b"")]
-        if not self.held_up:
-            self._told = self.received
+        if not self.acks_paused:
+            self._last_ack = self.received
             self._unacked_bytes, self._unacked_since = 0, None
-        return encode(self._told, first, records)
+        return encode(self._last_ack, first, records)
 
     def _pack(self, room: int, most: int, *, alone: bool) -> list[OutgoingRecord]:
         """Move waiting records to the sent ones, as many as fit."""
@@ -212,7 +212,7 @@ class Session:
         if packed:
             self._sent.append((payload_bytes + RECORD_COST * len(packed), packed))
             self._cursor += len(packed)
-            self._ever_sent = max(self._ever_sent, self._cursor)
+            self._sent_count = max(self._sent_count, self._cursor)
         elif waiting and alone:
             raise OptionError(
                 f"a record of {len(waiting[0][2])} bytes does not fit a frame",
@@ -228,8 +228,8 @@ class Session:
         self._check_attached("receives nothing")
         if frame.first > self.received:
             raise _broken(f"record {self.received} is missing before record {frame.first}")
-        if frame.ack > self._ever_sent:
-            raise _broken(f"it acknowledges {frame.ack} records, of which {self._ever_sent} were sent")
+        if frame.ack > self._sent_count:
+            raise _broken(f"it acknowledges {frame.ack} records, of which {self._sent_count} were sent")
         self._release(frame.ack)
         if not frame.sequenced:
             return frame.records
@@ -243,7 +243,7 @@ class Session:
 
     def ack_due(self, now: float) -> bool:
         """Whether what was received must be acknowledged now. Every frame does; without one :meth:`take` makes one."""
-        if self._unacked_since is None or self.held_up:
+        if self._unacked_since is None or self.acks_paused:
             return False
         return self._unacked_bytes >= self.limits.ack_bytes or now >= self._unacked_since + self.limits.ack_seconds
 
@@ -272,15 +272,15 @@ class Session:
         self.check(now)
         if self._attached:
             raise UsageError("the session has a duologue", remedy="Detach that one first")
-        if not self.acknowledged <= peer_received <= self._ever_sent:
+        if not self.acknowledged <= peer_received <= self._sent_count:
             raise self.lose(
                 f"the peer has {peer_received} records, but {self.acknowledged} were acknowledged and"
-                f" {self._ever_sent} sent"
+                f" {self._sent_count} sent"
             )
         self._attached = True
-        self._held_since = None
+        self._buffering_since = None
         self._release(peer_received)
-        return self._ever_sent - self.acknowledged
+        return self._sent_count - self.acknowledged
 
     def detach(self, now: float) -> None:
         """The duologue is gone: what it carried without an acknowledgement waits to be sent again. Idempotent."""
@@ -292,7 +292,7 @@ class Session:
             self._waiting.extendleft(reversed(records))
         self._sent.clear()
         self._cursor = self.acknowledged
-        self._held_since = now if self._waiting else None
+        self._buffering_since = now if self._waiting else None
         self._unacked_bytes, self._unacked_since = 0, None
 
     def deadline(self) -> float | None:
@@ -302,9 +302,9 @@ class Session:
         if self._attached:
             return None if self._unacked_since is None else self._unacked_since + self.limits.ack_seconds
         kept_until = self._detached_at + self.limits.retention_seconds
-        return (
-            kept_until if self._held_since is None else min(kept_until, self._held_since + self.limits.buffer_seconds)
-        )
+        if self._buffering_since is None:
+            return kept_until
+        return min(kept_until, self._buffering_since + self.limits.buffer_seconds)
 
     def check(self, now: float) -> None:
         """Raise the session's error if it is lost or closed, or is lost now because it was detached for too long."""
@@ -312,7 +312,7 @@ class Session:
             raise self._error()
         if self._attached:
             return
-        if self._held_since is not None and now >= self._held_since + self.limits.buffer_seconds:
+        if self._buffering_since is not None and now >= self._buffering_since + self.limits.buffer_seconds:
             raise self.lose(f"messages waited {self.limits.buffer_seconds:g} s for a connection")
         if now >= self._detached_at + self.limits.retention_seconds:
             raise self.lose(f"nobody was connected for {self.limits.retention_seconds:g} s")
@@ -337,7 +337,7 @@ class Session:
             self._waiting.clear()
             self.buffered_bytes = 0
             self._cursor = self.acknowledged
-            self._held_since = self._unacked_since = None
+            self._buffering_since = self._unacked_since = None
         return self._error()
 
     def _error(self) -> AeronSparkError:

@@ -76,7 +76,7 @@ class TransferRecord(IntEnum):
 class TransferStart:
     """The announcement of a stream. ``total`` is in bytes, and a claim until it has arrived."""
 
-    stream_id: int
+    transfer_id: int
     purpose: Purpose
     total: int
     type_id: int = 0
@@ -87,7 +87,7 @@ class TransferStart:
 class TransferFailed:
     """The end of a stream that did not arrive. ``by_receiver``: it was ours, and the other side refused it."""
 
-    stream_id: int
+    transfer_id: int
     by_receiver: bool
     text: str
 
@@ -105,17 +105,17 @@ def encode_start(start: TransferStart) -> bytes:
         raise OptionError(f"the name {start.name!r} is not UTF-8", remedy="Send the file under another name") from None
     if len(name) > MAX_NAME_BYTES:
         raise OptionError(f"a stream's name has {len(name)} bytes", remedy=f"Use at most {MAX_NAME_BYTES}")
-    return START.pack(start.stream_id, start.purpose, start.type_id, start.total) + name
+    return START.pack(start.transfer_id, start.purpose, start.type_id, start.total) + name
 
 
 def decode_start(payload: Buffer) -> TransferStart:
     """Read a START record. Raises DataFormatError."""
     if not START.size <= len(payload) <= START.size + MAX_NAME_BYTES:
         raise broken(f"its START has {len(payload)} bytes")
-    stream_id, purpose, type_id, total = START.unpack_from(payload)
+    transfer_id, purpose, type_id, total = START.unpack_from(payload)
     try:
         return TransferStart(
-            stream_id, Purpose(purpose), total, type_id, str(memoryview(payload)[START.size :], "utf-8")
+            transfer_id, Purpose(purpose), total, type_id, str(memoryview(payload)[START.size :], "utf-8")
         )
     except UnicodeDecodeError:
         raise broken("its name is not UTF-8") from None
@@ -123,18 +123,18 @@ def decode_start(payload: Buffer) -> TransferStart:
         raise broken(f"its purpose is {purpose}") from None
 
 
-def encode_failed(stream_id: int, text: str, *, by_receiver: bool = False) -> bytes:
+def encode_failed(transfer_id: int, text: str, *, by_receiver: bool = False) -> bytes:
     """Return a FAILED record; a text that is too long is cut."""
     cut = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
-    return FAILED.pack(stream_id, by_receiver) + cut
+    return FAILED.pack(transfer_id, by_receiver) + cut
 
 
 def decode_failed(payload: Buffer) -> TransferFailed:
     """Read a FAILED record. Raises DataFormatError."""
     if not FAILED.size <= len(payload) <= FAILED.size + MAX_TEXT_BYTES or payload[FAILED.size - 1] > 1:
         raise broken(f"its FAILED of {len(payload)} bytes is not one")
-    stream_id, by_receiver = FAILED.unpack_from(payload)
-    return TransferFailed(stream_id, bool(by_receiver), str(memoryview(payload)[FAILED.size :], "utf-8", "replace"))
+    transfer_id, by_receiver = FAILED.unpack_from(payload)
+    return TransferFailed(transfer_id, bool(by_receiver), str(memoryview(payload)[FAILED.size :], "utf-8", "replace"))
 
 
 def broken(why: str) -> DataFormatError:
@@ -177,15 +177,15 @@ def send_from(start: TransferStart, read: Read, *, chunk_bytes: int = CHUNK_BYTE
         try:
             chunk = _chunk(start, read, offset, min(chunk_bytes, start.total - offset))
         except Exception as error:
-            yield TransferRecord.FAILED, encode_failed(start.stream_id, "its content could not be read to the end")
+            yield TransferRecord.FAILED, encode_failed(start.transfer_id, "its content could not be read to the end")
             if isinstance(error, AeronSparkError):
                 raise
             what = f"the content of {start.name or 'a stream'} could not be read: {error}"
             raise SetupError(what, remedy="Check the file, then send it again") from error
         digest.update(chunk)
-        yield TransferRecord.DATA, b"".join((DATA.pack(start.stream_id, offset), chunk))
+        yield TransferRecord.DATA, b"".join((DATA.pack(start.transfer_id, offset), chunk))
         offset += len(chunk)
-    yield TransferRecord.FINISHED, FINISHED.pack(start.stream_id, digest.digest())
+    yield TransferRecord.FINISHED, FINISHED.pack(start.transfer_id, digest.digest())
 
 
 def _chunk(start: TransferStart, read: Read, offset: int, count: int) -> Buffer:
@@ -200,9 +200,9 @@ def _chunk(start: TransferStart, read: Read, offset: int, count: int) -> Buffer:
 
 MEMORY_LIMIT: Final = 16 * 1024 * 1024  # bytes of a stream that stays in memory
 
-MAX_OPEN: Final = 64  # streams of one connection that have begun and not ended
+MAX_TRANSFERS: Final = 64  # streams of one connection that have begun and not ended
 
-MAX_HELD_BYTES: Final = 64 * 1024 * 1024  # of all streams in memory of one connection, as announced
+MAX_MEMORY_BYTES: Final = 64 * 1024 * 1024  # of all streams in memory of one connection, as announced
 
 MAX_SPILLED_BYTES: Final = 64 * 1024 * 1024 * 1024  # of all streams in sinks of one connection, as announced
 
@@ -255,13 +255,13 @@ class TransferAssembly:
         spill: Spill,
         *,
         memory_limit: int = MEMORY_LIMIT,
-        max_open: int = MAX_OPEN,
-        max_held_bytes: int = MAX_HELD_BYTES,
+        max_transfers: int = MAX_TRANSFERS,
+        max_memory_bytes: int = MAX_MEMORY_BYTES,
         max_spilled_bytes: int = MAX_SPILLED_BYTES,
     ) -> None:
         self.memory_limit = memory_limit
-        self.max_open = max_open
-        self.max_held_bytes = max_held_bytes
+        self.max_transfers = max_transfers
+        self.max_memory_bytes = max_memory_bytes
         self.max_spilled_bytes = max_spilled_bytes
         self.ignored = 0  # records of streams that had been given up
         self._spill = spill
@@ -273,42 +273,42 @@ class TransferAssembly:
         return len(self._open)
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """Bytes in memory now."""
         return sum(len(one.memory) for one in self._open.values())
 
     def start(self, payload: Buffer) -> TransferStart:
         """Take a START record. Raises DataFormatError, RefusedError beyond a limit, SetupError if the sink fails."""
         start = decode_start(payload)
-        if start.stream_id in self._open:
-            self._give_up(start.stream_id)
-            raise broken(f"stream {start.stream_id} began twice")
+        if start.transfer_id in self._open:
+            self._give_up(start.transfer_id)
+            raise broken(f"stream {start.transfer_id} began twice")
         if self._closed:
-            self._remember(start.stream_id)
-            raise RefusedError(f"stream {start.stream_id} comes after the end", remedy="Connect again")
+            self._remember(start.transfer_id)
+            raise RefusedError(f"stream {start.transfer_id} comes after the end", remedy="Connect again")
         try:
             opened = _Open(start, self._sink_for(start))
         except AeronSparkError:
-            self._remember(start.stream_id)
+            self._remember(start.transfer_id)
             raise
-        self._given_up.pop(start.stream_id, None)
-        self._open[start.stream_id] = opened
+        self._given_up.pop(start.transfer_id, None)
+        self._open[start.transfer_id] = opened
         return start
 
     def data(self, payload: Buffer) -> None:
         """Take a DATA record. Raises DataFormatError, SetupError if the sink fails; the stream is given up then."""
         if len(payload) < DATA.size:
             raise broken(f"its DATA has {len(payload)} bytes")
-        stream_id, offset = DATA.unpack_from(payload)
-        one = self._find(stream_id)
+        transfer_id, offset = DATA.unpack_from(payload)
+        one = self._find(transfer_id)
         if one is None:
             return
         chunk = memoryview(payload)[DATA.size :]
         end = one.received + len(chunk)
         if not chunk or offset != one.received or end > one.start.total:
-            self._give_up(stream_id)
+            self._give_up(transfer_id)
             raise broken(
-                f"{len(chunk)} bytes at {offset} of stream {stream_id} do not go on at {one.received} of"
+                f"{len(chunk)} bytes at {offset} of stream {transfer_id} do not go on at {one.received} of"
                 f" {one.start.total}"
             )
         if one.sink is None:
@@ -317,7 +317,7 @@ class TransferAssembly:
             try:
                 one.sink.write(chunk)
             except OSError as error:
-                self._give_up(stream_id)
+                self._give_up(transfer_id)
                 raise _unwritable(one.start, error) from error
         one.digest.update(chunk)
         one.received = end
@@ -326,23 +326,23 @@ class TransferAssembly:
         """Take a FINISHED record; return the stream, or None for one given up before. Raises as ``data`` does."""
         if len(payload) != FINISHED.size:
             raise broken(f"its FINISHED has {len(payload)} bytes")
-        stream_id, digest = FINISHED.unpack_from(payload)
-        one = self._find(stream_id)
+        transfer_id, digest = FINISHED.unpack_from(payload)
+        one = self._find(transfer_id)
         if one is None:
             return None
         if one.received != one.start.total or one.digest.digest() != digest:
-            self._give_up(stream_id)
+            self._give_up(transfer_id)
             why = "its digest is another" if one.received == one.start.total else "it ended early"
-            raise broken(f"stream {stream_id} has {one.received} of {one.start.total} bytes, and {why}")
+            raise broken(f"stream {transfer_id} has {one.received} of {one.start.total} bytes, and {why}")
         if one.sink is None:
-            del self._open[stream_id]
+            del self._open[transfer_id]
             return ReceivedTransfer(one.start, one.memory, spilled=False)
         try:
             content = one.sink.close()
         except OSError as error:
-            self._give_up(stream_id)
+            self._give_up(transfer_id)
             raise _unwritable(one.start, error) from error
-        del self._open[stream_id]
+        del self._open[transfer_id]
         return ReceivedTransfer(one.start, content, spilled=True)
 
     def failed(self, payload: Buffer) -> TransferFailed | None:
@@ -353,9 +353,9 @@ class TransferAssembly:
         given_up = decode_failed(payload)
         if given_up.by_receiver:
             return given_up
-        if self._find(given_up.stream_id) is None:
+        if self._find(given_up.transfer_id) is None:
             return None
-        self._give_up(given_up.stream_id)
+        self._give_up(given_up.transfer_id)
         return given_up
 
     def close(self) -> list[TransferStart]:
@@ -363,25 +363,25 @@ class TransferAssembly:
         self._closed = True
         starts = [one.start for one in self._open.values()]
         for start in starts:
-            self._give_up(start.stream_id)
+            self._give_up(start.transfer_id)
         return starts
 
-    def _find(self, stream_id: int) -> _Open | None:
-        one = self._open.get(stream_id)
+    def _find(self, transfer_id: int) -> _Open | None:
+        one = self._open.get(transfer_id)
         if one is None:
-            if stream_id not in self._given_up:
-                raise broken(f"stream {stream_id} did not begin")
+            if transfer_id not in self._given_up:
+                raise broken(f"stream {transfer_id} did not begin")
             self.ignored += 1
         return one
 
     def _sink_for(self, start: TransferStart) -> Sink | None:
-        if len(self._open) >= self.max_open:
+        if len(self._open) >= self.max_transfers:
             raise RefusedError(
                 f"{len(self._open)} streams are open on this connection, as many as may be",
                 remedy="Send fewer at once, or raise the limit of open streams",
             )
         held = sum(one.start.total for one in self._open.values() if one.sink is None)
-        if start.total <= self.memory_limit and held + start.total <= self.max_held_bytes:
+        if start.total <= self.memory_limit and held + start.total <= self.max_memory_bytes:
             return None
         spilled = sum(one.start.total for one in self._open.values() if one.sink is not None)
         if spilled + start.total > self.max_spilled_bytes:
@@ -395,20 +395,20 @@ class TransferAssembly:
         except OSError as error:
             raise _unwritable(start, error) from error
 
-    def _give_up(self, stream_id: int) -> None:
-        one = self._open.pop(stream_id)
+    def _give_up(self, transfer_id: int) -> None:
+        one = self._open.pop(transfer_id)
         if one.sink is not None:
             one.sink.discard()
-        self._remember(stream_id)
+        self._remember(transfer_id)
 
-    def _remember(self, stream_id: int) -> None:
-        self._given_up[stream_id] = None
+    def _remember(self, transfer_id: int) -> None:
+        self._given_up[transfer_id] = None
         if len(self._given_up) > _REMEMBERED:
             del self._given_up[next(iter(self._given_up))]
 
 
 def _unwritable(start: TransferStart, error: OSError) -> SetupError:
     return SetupError(
-        f"stream {start.stream_id} of {start.total} bytes cannot be written down: {error}",
+        f"stream {start.transfer_id} of {start.total} bytes cannot be written down: {error}",
         remedy="Make room where spill files are, or set another place for them",
     )

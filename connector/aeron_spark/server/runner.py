@@ -23,7 +23,7 @@ from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, Transpo
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, judge_client
-from aeron_spark.protocol.connection_machine import closed_here
+from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.pools import PooledIds
@@ -544,7 +544,7 @@ def policy_of(settings: ServerSettings) -> ServerPolicy:
         reply_channel=settings.reply_channel,
         mdc_ports=settings.mdc_ports,
         session_ids=settings.session_ids,
-        id_rest_seconds=settings.id_rest_seconds,
+        id_reuse_delay_seconds=settings.id_reuse_delay_seconds,
         max_sessions=settings.max_sessions,
         max_sessions_per_key=settings.max_sessions_per_key,
         close_seconds=link.close_seconds,
@@ -565,7 +565,7 @@ def _link_ids(ids: PooledIds) -> LinkIds:
 def _error_of(cause: Ending | AeronSparkError, connection: Connection) -> AeronSparkError:
     match cause:
         case Ending.CLOSED_HERE | Ending.NEVER_CONNECTED:
-            return closed_here()
+            return closed_error()
         case Ending.CLOSED_BY_PEER:
             return TransportError(CLOSED_BY_PEER)
         case Ending.NOT_RESUMED:

@@ -11,7 +11,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import Filters
-from aeron_spark.protocol.ids import REST
+from aeron_spark.protocol.ids import REUSE_DELAY_S
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.server_handshake import ServerTiming
 
@@ -32,7 +32,7 @@ class ServerSettings:
     reply_channel: Literal["response", "mdc"] = ServerOptions.reply_channel
     mdc_ports: tuple[int, int] | None = None
     session_ids: tuple[int, int] = ServerOptions.session_id_range
-    id_rest_seconds: float = REST
+    id_reuse_delay_seconds: float = REUSE_DELAY_S
     max_sessions: int = ServerOptions.max_sessions
     max_sessions_per_key: int = ServerOptions.max_sessions_per_key
     max_bulk_links: int = ServerOptions.max_bulk_links

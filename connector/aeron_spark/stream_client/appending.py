@@ -31,7 +31,7 @@ from aeron_spark.log.writing import RowEncoder, Source
 from aeron_spark.stream_client.session import RETRY_INTERVAL_S, SHORTEST_TIMEOUT_S, StreamSession
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire.chunk import Header, Payload
-from aeron_spark.wire.staged_items import MOST_DATA, encode_group_item, encode_values_item
+from aeron_spark.wire.staged_items import MAX_ITEM_BYTES, encode_group_item, encode_values_item
 from aeron_spark.wire.stream_rpc import (
     BULK_HEAD,
     AbortTransaction,
@@ -319,7 +319,7 @@ class _Stage:
     def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
         """Send values that become one message each."""
         size: Any = values.nbytes
-        slices = max(1, -(-size // (MOST_DATA // 2)))  # an item takes so much and no more
+        slices = max(1, -(-size // (MAX_ITEM_BYTES // 2)))  # an item takes so much and no more
         step = max(1, len(values) // slices)
         for first in range(0, len(values), step):
             part = values.slice(first, step)

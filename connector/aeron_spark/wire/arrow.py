@@ -11,7 +11,7 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError
 
 _LISTS = (pa.ListType, pa.LargeListType)
-MOST_GROWTH: Final = 8  # times as many rows as fitted the last time; each guess that is too large costs a measurement
+MAX_GROWTH: Final = 8  # times as many rows as fitted the last time; each guess that is too large costs a measurement
 ALIGNMENT: Final = 8  # bytes; Arrow wants its buffers aligned, and an IPC stream keeps them so relative to its start
 
 
@@ -122,7 +122,7 @@ def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.
         begin += part.num_rows
         if begin >= batch.num_rows:
             return
-        step = min(part.num_rows * max(1, max_bytes // size), part.num_rows * MOST_GROWTH)
+        step = min(part.num_rows * max(1, max_bytes // size), part.num_rows * MAX_GROWTH)
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:

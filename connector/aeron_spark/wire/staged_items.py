@@ -46,8 +46,8 @@ from aeron_spark.errors import DataFormatError, OptionError
 from aeron_spark.wire.chunk import Content, Header, Payload, writer_bytes
 
 ALIGNMENT: Final = 8  # bytes
-MOST_DATA: Final = 2**31 - 1  # bytes of the values of one item, whose offsets are int32
-MOST_ROWS: Final = 2**32 - 1
+MAX_ITEM_BYTES: Final = 2**31 - 1  # bytes of the values of one item, whose offsets are int32
+MAX_ITEM_ROWS: Final = 2**32 - 1
 
 ITEM: Final = struct.Struct(
     "<"
@@ -120,7 +120,7 @@ def encode_values_item(values: pa.Array[Any], reserved: pa.Array[Any] | None = N
     """Encode a binary or string array as buffers that follow each other; the values themselves are not copied.
 
     ``reserved``, int64 and as many, gives each message's reserved value. Raises DataFormatError for nulls, which a
-    message cannot be; OptionError for more than ``MOST_DATA`` bytes of values, which have to be sliced into several.
+    message cannot be; OptionError for more than ``MAX_ITEM_BYTES`` bytes of values, which the caller must slice.
     """
     if values.null_count:
         raise DataFormatError(
@@ -129,9 +129,9 @@ def encode_values_item(values: pa.Array[Any], reserved: pa.Array[Any] | None = N
         )
     offsets = _offsets(values)
     begin, size = int(offsets[0]), int(offsets[-1] - offsets[0])
-    if size > MOST_DATA:
+    if size > MAX_ITEM_BYTES:
         raise OptionError(
-            f"{len(values)} values of {size} bytes do not fit one item of a stage, which takes {MOST_DATA}",
+            f"{len(values)} values of {size} bytes do not fit one item of a stage, which takes {MAX_ITEM_BYTES}",
             remedy="Stage them in slices",
         )
     rebased = (offsets - begin).astype("<i4").tobytes()

@@ -31,22 +31,22 @@ FRAME_BYTES: Final = 60_000  # of records in one frame, but for a longer one
 
 def start(announced: TransferStart) -> tuple[int, bytes]:
     """The record that announces a stream."""
-    return RecordKind.STREAM_START, encode_start(announced)
+    return RecordKind.TRANSFER_START, encode_start(announced)
 
 
-def data(stream_id: int, offset: int, content: bytes) -> tuple[int, bytes]:
+def data(transfer_id: int, offset: int, content: bytes) -> tuple[int, bytes]:
     """A piece of it."""
-    return RecordKind.STREAM_DATA, DATA.pack(stream_id, offset) + content
+    return RecordKind.TRANSFER_DATA, DATA.pack(transfer_id, offset) + content
 
 
-def finished(stream_id: int, content: bytes) -> tuple[int, bytes]:
+def finished(transfer_id: int, content: bytes) -> tuple[int, bytes]:
     """Its end, with the digest of ``content``."""
-    return RecordKind.STREAM_FINISHED, FINISHED.pack(stream_id, hashlib.sha256(content).digest())
+    return RecordKind.TRANSFER_FINISHED, FINISHED.pack(transfer_id, hashlib.sha256(content).digest())
 
 
-def failed(stream_id: int, text: str) -> tuple[int, bytes]:
+def failed(transfer_id: int, text: str) -> tuple[int, bytes]:
     """It is given up."""
-    return RecordKind.STREAM_FAILED, encode_failed(stream_id, text)
+    return RecordKind.TRANSFER_FAILED, encode_failed(transfer_id, text)
 
 
 class ByHand(Raw):
@@ -94,7 +94,7 @@ class ByHand(Raw):
 
     def refusal(self) -> TransferFailed:
         """The server's next refusal of a stream."""
-        return decode_failed(self.heard(RecordKind.STREAM_FAILED))
+        return decode_failed(self.heard(RecordKind.TRANSFER_FAILED))
 
     def ping(self) -> None:
         """Return when the server has read everything."""

@@ -138,7 +138,7 @@ def test_row_10_a_handshake_that_is_not_finished_gives_back_all_it_held(world: W
 
 def test_row_14_a_server_without_ids_says_so_and_loses_none(world: World) -> None:
     place = world.place()
-    server = world.server(place, session_ids=(FIRST_SESSION_ID, FIRST_SESSION_ID + 3), id_rest_seconds=0.0)
+    server = world.server(place, session_ids=(FIRST_SESSION_ID, FIRST_SESSION_ID + 3), id_reuse_delay_seconds=0.0)
     two = [world.connected(place) for _ in range(2)]
     with pytest.raises(RefusedError, match="Connection error"):
         world.client(place).connect(PATIENCE)

@@ -18,7 +18,7 @@ from aeron_spark.connection.spill import ReceivedFile
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import BuiltIn
-from aeron_spark.protocol.transfers import MAX_OPEN, MEMORY_LIMIT, Purpose, TransferStart
+from aeron_spark.protocol.transfers import MAX_TRANSFERS, MEMORY_LIMIT, Purpose, TransferStart
 from aeron_spark.server.server import ServerCore
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
@@ -155,7 +155,7 @@ def test_row_63_a_stream_that_is_not_what_it_announced_is_refused_and_nothing_is
         for count, (why, records) in enumerate(WRONG.items(), 1):
             one.say(*records())
             refused = one.refusal()
-            assert (refused.stream_id, refused.by_receiver) == (CONTENT, True)
+            assert (refused.transfer_id, refused.by_receiver) == (CONTENT, True)
             assert why in refused.text
             wait_for(lambda count=count: len(kept.heard.errors) == count, PATIENCE, "the error")  # type: ignore[misc]
             assert isinstance(kept.heard.errors[-1], DataFormatError)
@@ -188,9 +188,9 @@ def test_row_64_streams_have_a_limit_and_nothing_is_left_of_those_of_one_that_ha
     with by_hand(world.dialling, kept.place, silent=silent) as one:
         for number in range(1, 201):
             one.say(stream(number, MEMORY_LIMIT + number % 2), byhand.data(number, 0, b"begun"))
-        refused = [one.refusal().stream_id for _ in range(200 - MAX_OPEN)]
-        assert refused == list(range(MAX_OPEN + 1, 201))
-        assert kept.server.statistics["streams"] == MAX_OPEN
+        refused = [one.refusal().transfer_id for _ in range(200 - MAX_TRANSFERS)]
+        assert refused == list(range(MAX_TRANSFERS + 1, 201))
+        assert kept.server.statistics["streams"] == MAX_TRANSFERS
         assert kept.spilled
     nothing_held(kept.server)  # where it is silent, when the time of its session is over
     assert "streams" not in kept.server.statistics

@@ -11,9 +11,9 @@ from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
 from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
 from aeron_spark.protocol.document import RECORDS
-from aeron_spark.protocol.frames import BATCH_FROM, MAX_RECORDS, RecordKind
+from aeron_spark.protocol.frames import MAX_RECORDS, MIN_BATCH_RECORDS, RecordKind
 from aeron_spark.protocol.handshake_payloads import MAX_TYPES
-from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REST
+from aeron_spark.protocol.ids import FIRST_SESSION_ID, FIRST_STREAM_ID, LAST_SESSION_ID, REUSE_DELAY_S
 from aeron_spark.protocol.message_types import MAX_DECIMAL_CHARACTERS
 from aeron_spark.protocol.msgpack_shape import MAX_DEPTH, MAX_ITEMS
 from aeron_spark.protocol.rpc_messages import MAX_ARGUMENTS, MAX_TEXT_CHARACTERS
@@ -21,11 +21,11 @@ from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, MAX_OBJECTS
 from aeron_spark.protocol.session import RECORD_COST, SessionLimits
 from aeron_spark.protocol.tickets import MAX_OFFERS, MAX_SESSIONS, MAX_SESSIONS_PER_KEY
 from aeron_spark.protocol.transfers import (
-    MAX_HELD_BYTES,
+    MAX_MEMORY_BYTES,
     MAX_NAME_BYTES,
-    MAX_OPEN,
     MAX_SPILLED_BYTES,
     MAX_TEXT_BYTES,
+    MAX_TRANSFERS,
     MEMORY_LIMIT,
 )
 
@@ -39,7 +39,7 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
     "said",
     [
         f"at least one and at most {MAX_RECORDS:,}, up to the end of the frame",
-        f"one of {BATCH_FROM} or more neighbours of equal kind and flags",
+        f"one of {MIN_BATCH_RECORDS} or more neighbours of equal kind and flags",
         f"at least {LEAST_MESSAGE} bytes; neither side sends a longer one",
         f"an ACK is sent {LIMITS.ack_seconds * 1000:g} ms after the first unacknowledged record, or at once after "
         f"{LIMITS.ack_bytes >> 10} KiB",
@@ -57,7 +57,7 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"costs one more HELLO, {SMALL[MAX_RETRIES]} at most in an attempt",
         f"({FIRST_SESSION_ID:#x} to {LAST_SESSION_ID:#x} unless set)",
         f"its stream ids are from {FIRST_STREAM_ID:,} to 2^31 - 1",
-        f"A returned id is not used again for {REST:g} s",
+        f"A returned id is not used again for {REUSE_DELAY_S:g} s",
         f"those of the first {MAX_TYPES} registered types",
         f"at most {MAX_DEPTH} levels, {MAX_ITEMS:,} entries",
         f"a Decimal of at most {MAX_DECIMAL_CHARACTERS} characters",
@@ -66,8 +66,8 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"a text of at most {MAX_TEXT_CHARACTERS} characters",
         f"A connection has at most {MAX_OBJECTS:,} objects",
         f"in memory if its total is at most {MEMORY_LIMIT >> 20} MiB",
-        f"connection are at most {MAX_HELD_BYTES >> 20} MiB",
-        f"At most {MAX_OPEN} transfers are open on a connection, and {MAX_SPILLED_BYTES >> 30} GiB announced",
+        f"connection are at most {MAX_MEMORY_BYTES >> 20} MiB",
+        f"At most {MAX_TRANSFERS} transfers are open on a connection, and {MAX_SPILLED_BYTES >> 30} GiB announced",
         f"(FILE only, at most {MAX_NAME_BYTES} bytes)",
         f"a text in UTF-8 (at most {MAX_TEXT_BYTES} bytes)",
     ],

@@ -70,7 +70,7 @@ class Side:
         target = remote_of(proxy).target
         assert isinstance(target, int)
         self.ask(Delete(target))
-        self.objects.ended_there(target)
+        self.objects.end_proxies(target)
 
     def end(self, value: object) -> None:
         """End an object at home and tell the peer."""

@@ -29,25 +29,25 @@ class Disk:
         self.room = fails_at
 
     def spill(self, start: TransferStart) -> DiskSink:
-        return DiskSink(self, start.stream_id)
+        return DiskSink(self, start.transfer_id)
 
 
 class DiskSink:
-    def __init__(self, disk: Disk, stream_id: int) -> None:
-        self.disk, self.stream_id = disk, stream_id
-        disk.open[stream_id] = bytearray()
+    def __init__(self, disk: Disk, transfer_id: int) -> None:
+        self.disk, self.transfer_id = disk, transfer_id
+        disk.open[transfer_id] = bytearray()
 
     def write(self, data: Buffer) -> None:
-        if 0 <= self.disk.room < len(self.disk.open[self.stream_id]) + len(data):
+        if 0 <= self.disk.room < len(self.disk.open[self.transfer_id]) + len(data):
             raise OSError(28, "No space left on device")
-        self.disk.open[self.stream_id] += data
+        self.disk.open[self.transfer_id] += data
 
     def close(self) -> str:
-        self.disk.closed.append(bytes(self.disk.open.pop(self.stream_id)))
+        self.disk.closed.append(bytes(self.disk.open.pop(self.transfer_id)))
         return "the file"
 
     def discard(self) -> None:
-        del self.disk.open[self.stream_id]
+        del self.disk.open[self.transfer_id]
         self.disk.discarded += 1
 
 
@@ -62,17 +62,17 @@ def take(assembly: TransferAssembly, record: EncodedTransferRecord) -> ReceivedT
     return assembly.finished(payload) if kind is TransferRecord.FINISHED else assembly.failed(payload)
 
 
-def begin(assembly: TransferAssembly, stream_id: int, total: int) -> None:
-    assembly.start(encode_start(TransferStart(stream_id, Purpose.MESSAGE, total, 64)))
+def begin(assembly: TransferAssembly, transfer_id: int, total: int) -> None:
+    assembly.start(encode_start(TransferStart(transfer_id, Purpose.MESSAGE, total, 64)))
 
 
-def data(stream_id: int, offset: int, content: bytes) -> bytes:
-    return DATA.pack(stream_id, offset) + content
+def data(transfer_id: int, offset: int, content: bytes) -> bytes:
+    return DATA.pack(transfer_id, offset) + content
 
 
-def finish(stream_id: int, content: bytes) -> bytes:
-    return FINISHED.pack(stream_id, hashlib.sha256(content).digest())
+def finish(transfer_id: int, content: bytes) -> bytes:
+    return FINISHED.pack(transfer_id, hashlib.sha256(content).digest())
 
 
 def is_empty(assembly: TransferAssembly, disk: Disk) -> bool:
-    return len(assembly) == 0 and assembly.held_bytes == 0 and not disk.open
+    return len(assembly) == 0 and assembly.memory_bytes == 0 and not disk.open

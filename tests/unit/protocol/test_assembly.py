@@ -128,13 +128,13 @@ WRONG: dict[str, Callable[[int], list[tuple[str, bytes]]]] = {
 
 @pytest.mark.parametrize("memory_limit", [0, 100])
 @pytest.mark.parametrize("why", WRONG)
-@pytest.mark.parametrize("stream_id", [1, -1])
-def test_row_63_what_is_wrong_ends_the_stream_and_leaves_nothing(why: str, memory_limit: int, stream_id: int) -> None:
+@pytest.mark.parametrize("transfer_id", [1, -1])
+def test_row_63_what_is_wrong_ends_the_stream_and_leaves_nothing(why: str, memory_limit: int, transfer_id: int) -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=memory_limit)
     begin(assembly, 77, 3)
-    begin(assembly, stream_id, 10)
-    *before, (last, payload) = WRONG[why](stream_id)
+    begin(assembly, transfer_id, 10)
+    *before, (last, payload) = WRONG[why](transfer_id)
     for name, good in before:
         assert getattr(assembly, name)(good) is None
     with pytest.raises(DataFormatError, match=why):
@@ -142,8 +142,8 @@ def test_row_63_what_is_wrong_ends_the_stream_and_leaves_nothing(why: str, memor
     assert len(assembly) == 1
     assert disk.discarded == (memory_limit == 0)
     # what was under way is no news, and never delivered
-    assembly.data(data(stream_id, 5, b"67890"))
-    assert assembly.finished(finish(stream_id, b"1234567890")) is None
+    assembly.data(data(transfer_id, 5, b"67890"))
+    assert assembly.finished(finish(transfer_id, b"1234567890")) is None
     assert assembly.ignored == 2
     # the other stream is as it was
     assembly.data(data(77, 0, b"abc"))
@@ -171,10 +171,10 @@ def test_a_stream_that_did_not_begin_is_an_error() -> None:
 def test_row_64_a_sender_that_gives_up_leaves_nothing() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=4)
-    for stream_id, total in ((1, 10), (2, 3)):
-        begin(assembly, stream_id, total)
-        assembly.data(data(stream_id, 0, b"abc"))
-        assert assembly.failed(encode_failed(stream_id, "no more")) == TransferFailed(stream_id, False, "no more")
+    for transfer_id, total in ((1, 10), (2, 3)):
+        begin(assembly, transfer_id, total)
+        assembly.data(data(transfer_id, 0, b"abc"))
+        assert assembly.failed(encode_failed(transfer_id, "no more")) == TransferFailed(transfer_id, False, "no more")
     assert is_empty(assembly, disk)
     assert disk.discarded == 1
 
@@ -192,7 +192,7 @@ def test_row_64_a_disconnect_removes_all_and_nothing_begins_afterwards() -> None
     begin(assembly, 1, 10)
     begin(assembly, 2, 3)
     assembly.data(data(1, 0, b"abc"))
-    assert [start.stream_id for start in assembly.close()] == [1, 2]
+    assert [start.transfer_id for start in assembly.close()] == [1, 2]
     assert is_empty(assembly, disk)
     assert assembly.close() == []
     with pytest.raises(RefusedError, match="after the end"):
@@ -204,12 +204,12 @@ def test_row_64_open_streams_have_a_limit_and_the_refused_are_no_news_later() ->
     disk = Disk()
     assembly = TransferAssembly(disk.spill)
     refused = 0
-    for stream_id in range(1000):
+    for transfer_id in range(1000):
         try:
-            begin(assembly, stream_id, 100)
+            begin(assembly, transfer_id, 100)
         except RefusedError:
             refused += 1
-            assembly.data(data(stream_id, 0, b"abc"))
+            assembly.data(data(transfer_id, 0, b"abc"))
     assert (len(assembly), refused, assembly.ignored) == (64, 936, 936)
     assembly.failed(encode_failed(0, ""))
     begin(assembly, 999, 3)
@@ -219,12 +219,12 @@ def test_row_64_open_streams_have_a_limit_and_the_refused_are_no_news_later() ->
 
 def test_row_64_memory_of_a_connection_has_a_limit_above_which_small_streams_spill() -> None:
     disk = Disk()
-    assembly = TransferAssembly(disk.spill, memory_limit=100, max_held_bytes=250)
-    for stream_id in range(4):
-        begin(assembly, stream_id, 100)
-        assembly.data(data(stream_id, 0, bytes(100)))
+    assembly = TransferAssembly(disk.spill, memory_limit=100, max_memory_bytes=250)
+    for transfer_id in range(4):
+        begin(assembly, transfer_id, 100)
+        assembly.data(data(transfer_id, 0, bytes(100)))
     assert sorted(disk.open) == [2, 3]
-    assert assembly.held_bytes == 200
+    assert assembly.memory_bytes == 200
 
 
 def test_row_64_announced_bytes_on_disk_have_a_limit() -> None:
@@ -244,8 +244,8 @@ def test_nothing_is_reserved_for_an_announcement() -> None:
     assembly = TransferAssembly(Disk().spill)
     tracemalloc.start()
     try:
-        for stream_id in range(4):
-            begin(assembly, stream_id, 16 * KIB * KIB)
+        for transfer_id in range(4):
+            begin(assembly, transfer_id, 16 * KIB * KIB)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -275,12 +275,14 @@ def test_a_sink_that_cannot_be_made_refuses_the_stream() -> None:
     assert (len(assembly), assembly.ignored) == (0, 1)
 
 
-@pytest.mark.parametrize("stream_id", [1, 0, -1, -(2**63), 2**63 - 1, 0x0010_0000_0000_0001])
-def test_row_65_two_connections_with_the_same_stream_id_do_not_mix(stream_id: int) -> None:
+@pytest.mark.parametrize("transfer_id", [1, 0, -1, -(2**63), 2**63 - 1, 0x0010_0000_0000_0001])
+def test_row_65_two_connections_with_the_same_stream_id_do_not_mix(transfer_id: int) -> None:
     disks = Disk(), Disk()
     assemblies = [TransferAssembly(disk.spill, memory_limit=10) for disk in disks]
     contents = b"a" * 100, b"b" * 100
-    streams = [send_buffer(TransferStart(stream_id, Purpose.FILE, 100), content, chunk_bytes=9) for content in contents]
+    streams = [
+        send_buffer(TransferStart(transfer_id, Purpose.FILE, 100), content, chunk_bytes=9) for content in contents
+    ]
     for records in zip(*streams, strict=True):
         for assembly, record in zip(assemblies, records, strict=True):
             take(assembly, record)
@@ -294,19 +296,19 @@ def test_row_65_streams_that_interleave_arrive_as_they_were(draw: st.DataObject)
     assembly = TransferAssembly(disk.spill, memory_limit=50)
     contents = draw.draw(st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=120), max_size=6))
     senders = {
-        stream_id: send_buffer(TransferStart(stream_id, Purpose.MESSAGE, len(content)), content, chunk_bytes=16)
-        for stream_id, content in contents.items()
+        transfer_id: send_buffer(TransferStart(transfer_id, Purpose.MESSAGE, len(content)), content, chunk_bytes=16)
+        for transfer_id, content in contents.items()
     }
     arrived: dict[int, bytes] = {}
     while senders:
-        stream_id = draw.draw(st.sampled_from(sorted(senders)))
-        record = next(senders[stream_id], None)
+        transfer_id = draw.draw(st.sampled_from(sorted(senders)))
+        record = next(senders[transfer_id], None)
         if record is None:
-            del senders[stream_id]
+            del senders[transfer_id]
             continue
         received = take(assembly, record)
         if isinstance(received, ReceivedTransfer):
-            arrived[stream_id] = disk.closed[-1] if received.spilled else bytes(received.content)
+            arrived[transfer_id] = disk.closed[-1] if received.spilled else bytes(received.content)
     assert arrived == contents
     assert is_empty(assembly, disk)
 
@@ -332,7 +334,9 @@ RECORDS = st.one_of(
 @given(st.lists(RECORDS, max_size=30))
 def test_any_records_in_any_order_do_no_harm(records: list[EncodedTransferRecord]) -> None:
     disk = Disk()
-    assembly = TransferAssembly(disk.spill, memory_limit=20, max_held_bytes=25, max_open=2, max_spilled_bytes=100)
+    assembly = TransferAssembly(
+        disk.spill, memory_limit=20, max_memory_bytes=25, max_transfers=2, max_spilled_bytes=100
+    )
     for record in records:
         with contextlib.suppress(DataFormatError, RefusedError):
             received = take(assembly, record)
@@ -341,7 +345,7 @@ def test_any_records_in_any_order_do_no_harm(records: list[EncodedTransferRecord
                 assert len(content) == received.start.total
                 assert hashlib.sha256(content).digest() == record[1][8:]
         assert len(assembly) <= 2
-        assert assembly.held_bytes <= 25
+        assert assembly.memory_bytes <= 25
         assert len(disk.open) <= len(assembly)
     assembly.close()
     assert is_empty(assembly, disk)

@@ -9,8 +9,8 @@ import pytest
 from aeron_spark.errors import DataFormatError, EndedError, RefusedError, SessionLost
 from aeron_spark.protocol.connection_machine import (
     KEEP_SESSION,
-    UNSEQUENCED_A_FRAME,
-    UNSEQUENCED_MOST,
+    MAX_UNSEQUENCED,
+    MAX_UNSEQUENCED_PER_FRAME,
     ConfirmDelivery,
     ConnectionMachine,
     Deliver,
@@ -24,7 +24,7 @@ from aeron_spark.protocol.connection_machine import (
     TakeRequest,
     TakeResponse,
     TakeTransferRecord,
-    closed_here,
+    closed_error,
 )
 from aeron_spark.protocol.frames import RecordKind, decode
 from aeron_spark.protocol.liveness import Times
@@ -72,14 +72,14 @@ def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_befor
         RecordKind.CALL,
         RecordKind.OBJECT,
         RecordKind.RETURN,
-        RecordKind.STREAM_START,
-        RecordKind.STREAM_DATA,
-        RecordKind.STREAM_FINISHED,
-        RecordKind.STREAM_FAILED,
+        RecordKind.TRANSFER_START,
+        RecordKind.TRANSFER_DATA,
+        RecordKind.TRANSFER_FINISHED,
+        RecordKind.TRANSFER_FAILED,
         RecordKind.DELIVERED,
         RecordKind.MESSAGE,
     ):
-        one.push(kind, encode_failed(1, "") if kind == RecordKind.STREAM_FAILED else bytes(7) + bytes([kind]), 0.0)
+        one.push(kind, encode_failed(1, "") if kind == RecordKind.TRANSFER_FAILED else bytes(7) + bytes([kind]), 0.0)
     kinds = [
         (type(effect), getattr(effect, "kind", getattr(effect, "number", None))) for effect in carry(one, other).effects
     ]
@@ -87,11 +87,11 @@ def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_befor
         (TakeRequest, RecordKind.CALL),
         (TakeRequest, RecordKind.OBJECT),
         (TakeResponse, None),
-        (TakeTransferRecord, RecordKind.STREAM_START),
-        (TakeTransferRecord, RecordKind.STREAM_DATA),
+        (TakeTransferRecord, RecordKind.TRANSFER_START),
+        (TakeTransferRecord, RecordKind.TRANSFER_DATA),
         (Deliver, None),
-        (TakeTransferRecord, RecordKind.STREAM_FINISHED),
-        (TakeTransferRecord, RecordKind.STREAM_FAILED),
+        (TakeTransferRecord, RecordKind.TRANSFER_FINISHED),
+        (TakeTransferRecord, RecordKind.TRANSFER_FAILED),
         (ConfirmDelivery, RecordKind.DELIVERED),
         (Deliver, None),
     ]
@@ -101,7 +101,7 @@ def test_a_refusal_of_the_peer_ends_a_transfer_that_is_being_sent_and_is_reporte
     one, other = machine(), machine()
     first, second = one.begin_transfer(), one.begin_transfer()
     assert (first, second) == (1, 2)
-    other.push(RecordKind.STREAM_FAILED, encode_failed(first, "too large", by_receiver=True), 0.0)
+    other.push(RecordKind.TRANSFER_FAILED, encode_failed(first, "too large", by_receiver=True), 0.0)
     assert carry(other, one).effects == ()
     one.check_transfer(second)
     with pytest.raises(RefusedError, match="refused the stream: too large"):
@@ -109,7 +109,7 @@ def test_a_refusal_of_the_peer_ends_a_transfer_that_is_being_sent_and_is_reporte
     one.end_transfer(first)
     one.end_transfer(second)
     one.check_transfer(first)
-    other.push(RecordKind.STREAM_FAILED, encode_failed(second, "too late", by_receiver=True), 0.0)
+    other.push(RecordKind.TRANSFER_FAILED, encode_failed(second, "too late", by_receiver=True), 0.0)
     (effect,) = carry(other, one).effects
     assert isinstance(effect, Report)
     assert "too late" in effect.error.what
@@ -117,7 +117,7 @@ def test_a_refusal_of_the_peer_ends_a_transfer_that_is_being_sent_and_is_reporte
 
 def test_a_record_that_cannot_be_read_is_reported_and_the_others_of_its_frame_are_taken() -> None:
     one, other = machine(), machine()
-    one.push(RecordKind.STREAM_FAILED, b"short", 0.0)
+    one.push(RecordKind.TRANSFER_FAILED, b"short", 0.0)
     one.push(RecordKind.CALL, b"call", 0.0)
     report, request = carry(one, other).effects
     assert isinstance(report, Report)
@@ -185,15 +185,15 @@ def test_a_ping_without_a_pong_ends_at_its_deadline_and_its_pong_is_too_late() -
 
 def test_pings_and_pongs_are_bounded_but_a_close_is_said() -> None:
     one = machine()
-    for _ in range(UNSEQUENCED_MOST + 5):
+    for _ in range(MAX_UNSEQUENCED + 5):
         one.push_unsequenced(RecordKind.PONG, bytes(8))
     one.push_unsequenced(RecordKind.CLOSE, b"\x00")
     sent: list[int] = []
     while (plaintext := one.take(FRAME, 0.0)) is not None:
         records = decode(b"".join(plaintext)).records
-        assert len(records) <= UNSEQUENCED_A_FRAME
+        assert len(records) <= MAX_UNSEQUENCED_PER_FRAME
         sent += [kind for kind, _, _ in records]
-    assert sent == [RecordKind.PONG] * UNSEQUENCED_MOST + [RecordKind.CLOSE]
+    assert sent == [RecordKind.PONG] * MAX_UNSEQUENCED + [RecordKind.CLOSE]
 
 
 def test_unsequenced_records_are_lost_with_their_link_and_sequenced_ones_are_not() -> None:
@@ -286,7 +286,7 @@ def test_a_closed_machine_says_why_and_does_nothing_else() -> None:
     one.push(RecordKind.MESSAGE, bytes(1_000), 0.0)
     one.reply(RecordKind.RETURN, bytes(1_000), 0.0)
     one.start_ping(3.0, 0.0)
-    one.close(closed_here())
+    one.close(closed_error())
     one.close(EndedError("a later one", remedy=""))
     with pytest.raises(EndedError, match="the connection is closed"):
         one.push(RecordKind.MESSAGE, b"", 0.0)

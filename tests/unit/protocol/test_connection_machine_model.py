@@ -44,8 +44,8 @@ OTHERS: Final = (
     RecordKind.RETURN,
     RecordKind.OBJECT,
     RecordKind.DELIVERED,
-    RecordKind.STREAM_DATA,
-    RecordKind.STREAM_FINISHED,
+    RecordKind.TRANSFER_DATA,
+    RecordKind.TRANSFER_FINISHED,
 )
 ENDS: Final = st.sampled_from([0, 1])
 
@@ -217,7 +217,7 @@ class TwoMachines(RuleBasedStateMachine):
 
     def check_turn(self, end: End, kind: int, payload: bytes) -> None:
         """A transfer's end comes after all messages that were pushed before it."""
-        if kind == RecordKind.STREAM_FINISHED:
+        if kind == RecordKind.TRANSFER_FINISHED:
             accepted = self.ends[1 - self.ends.index(end)].accepted
             before = accepted[: accepted.index((kind, payload))]
             assert len(messages(end.arrived)) >= len(messages(before))

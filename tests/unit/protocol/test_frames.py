@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol.frames import (
-    BATCH_FROM,
     FRAME_HEAD,
     MAX_RECORDS,
+    MIN_BATCH_RECORDS,
     RECORD_HEAD,
     RECORD_KINDS,
     OutgoingRecord,
@@ -154,7 +154,7 @@ def test_a_batch_that_contradicts_itself_is_refused(body: str, why: str) -> None
 
 def test_a_batch_of_one_is_read_though_none_is_written() -> None:
     assert decode(batch("01 000000 00000001 00000002 6869")).records == [(1, 0, b"hi")]
-    assert RecordKind.BATCH not in wire([(1, 0, b"")] * (BATCH_FROM - 1))[16::6]
+    assert RecordKind.BATCH not in wire([(1, 0, b"")] * (MIN_BATCH_RECORDS - 1))[16::6]
 
 
 def test_records_that_are_not_sequenced_are_never_batched() -> None:

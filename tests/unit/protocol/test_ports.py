@@ -1,4 +1,4 @@
-"""Ports of a range: several or none, in one hand at a time; against a model of a queue."""
+"""Ports are allocated several at a time or not at all, once at a time; compared with a model of a queue."""
 
 from __future__ import annotations
 
@@ -13,97 +13,97 @@ from aeron_spark.protocol.ids import NO_PORTS, PortAllocator
 from aeron_spark.protocol.refusals import Refusal
 
 
-def taken(answer: tuple[int, ...] | Refusal) -> tuple[int, ...]:
-    assert isinstance(answer, tuple), answer
-    return answer
+def allocated(result: tuple[int, ...] | Refusal) -> tuple[int, ...]:
+    assert isinstance(result, tuple), result
+    return result
 
 
-def test_eight_of_eight_in_an_order_of_chance_and_then_none(rng: random.Random) -> None:
+def test_all_ports_are_allocated_in_a_random_order_and_then_none(rng: random.Random) -> None:
     ports = PortAllocator(9000, 8, rng.randbytes)
-    mine = [taken(ports.take(2)) for _ in range(4)]
+    mine = [allocated(ports.take(2)) for _ in range(4)]
     assert sorted(port for pair in mine for port in pair) == list(range(9000, 9008))
     orders = {PortAllocator(9000, 8, rng.randbytes).take(8) for _ in range(20)}
-    assert len(orders) == 20, "the order is drawn anew"
+    assert len(orders) == 20, "each allocator has its own random order"
     assert ports.take(1) == NO_PORTS
-    assert (NO_PORTS.code, ports.in_use, ports.held()) == ("ids", 8, tuple(range(9000, 9008)))
+    assert (NO_PORTS.code, ports.in_use, ports.allocated()) == ("ids", 8, tuple(range(9000, 9008)))
 
 
-def test_too_many_takes_none(rng: random.Random) -> None:
+def test_a_request_for_more_ports_than_are_free_allocates_none(rng: random.Random) -> None:
     ports = PortAllocator(9000, 3, rng.randbytes)
-    first = taken(ports.take(2))
+    first = allocated(ports.take(2))
     assert ports.take(2) == NO_PORTS
-    assert ports.held() == tuple(sorted(first))
-    (last,) = taken(ports.take(1))
+    assert ports.allocated() == tuple(sorted(first))
+    (last,) = allocated(ports.take(1))
     assert {*first, last} == {9000, 9001, 9002}
 
 
-def test_a_port_given_back_twice_is_never_in_two_hands(rng: random.Random) -> None:
+def test_a_second_release_is_an_error_and_does_not_duplicate_a_port(rng: random.Random) -> None:
     ports = PortAllocator(9000, 4, rng.randbytes)
-    pair = taken(ports.take(2))
+    pair = allocated(ports.take(2))
     ports.release(pair)
-    with pytest.raises(UsageError, match="nobody has all"):
+    with pytest.raises(UsageError, match="not all of the ports"):
         ports.release(pair)
-    assert len({*taken(ports.take(2)), *taken(ports.take(2))}) == 4
+    assert len({*allocated(ports.take(2)), *allocated(ports.take(2))}) == 4
 
 
-def test_of_ports_that_are_not_all_held_none_is_given_back(rng: random.Random) -> None:
+def test_a_release_with_one_invalid_port_releases_none(rng: random.Random) -> None:
     ports = PortAllocator(9000, 4, rng.randbytes)
-    first, second = taken(ports.take(2))
+    first, second = allocated(ports.take(2))
     for wrong in ((first, 8999), (first, first), (second, first, 9999)):
         with pytest.raises(UsageError):
             ports.release(wrong)
         assert ports.in_use == 2
 
 
-def test_the_port_given_back_longest_ago_is_next(rng: random.Random) -> None:
+def test_the_port_that_was_released_first_is_allocated_next(rng: random.Random) -> None:
     ports = PortAllocator(9000, 3, rng.randbytes)
-    a, b, c = taken(ports.take(3))
+    a, b, c = allocated(ports.take(3))
     for port in (b, c, a):
         ports.release([port])
     assert ports.take(3) == (b, c, a)
 
 
 @pytest.mark.parametrize(
-    ("base", "count", "says"),
+    ("base", "count", "message"),
     [
-        (0, 1, "Base port 0"),
-        (-1, 1, "Base port -1"),
-        (65536, 1, "Base port 65536"),
-        (65535, 2, "Uppermost port 65536.*base port of 65534 at most"),
-        (9000, 0, "0 ports are no range"),
-        (9000, -2, "-2 ports are no range"),
+        (0, 1, "invalid base port 0"),
+        (-1, 1, "invalid base port -1"),
+        (65536, 1, "invalid base port 65536"),
+        (65535, 2, "would be 65536.*base port of at most 65534"),
+        (9000, 0, "invalid number of ports 0"),
+        (9000, -2, "invalid number of ports -2"),
     ],
 )
-def test_a_range_that_is_none_is_refused(base: int, count: int, says: str, rng: random.Random) -> None:
+def test_an_invalid_range_of_ports_is_an_error(base: int, count: int, message: str, rng: random.Random) -> None:
     assert PortAllocator(65535, 1, rng.randbytes).take(1) == (65535,)
-    with pytest.raises(OptionError, match=says):
+    with pytest.raises(OptionError, match=message):
         PortAllocator(base, count, rng.randbytes)
 
 
-def test_nothing_cannot_be_taken(rng: random.Random) -> None:
-    with pytest.raises(OptionError, match="Take 1 at least"):
+def test_an_allocation_of_no_ports_is_an_error(rng: random.Random) -> None:
+    with pytest.raises(OptionError, match="invalid number of ports to allocate: 0"):
         PortAllocator(9000, 2, rng.randbytes).take(0)
 
 
-class PortsAndTheirModel(RuleBasedStateMachine):
-    """The free ports as a list in the order in which they are due."""
+class PortsAndModel(RuleBasedStateMachine):
+    """The free ports as a list, the next one first."""
 
     @initialize(count=st.integers(1, 9), seed=st.integers())
     def begin(self, count: int, seed: int) -> None:
         self.ports = PortAllocator(40_000, count, random.Random(seed).randbytes)
         order = PortAllocator(40_000, count, random.Random(seed).randbytes).take(count)
-        self.free = list(taken(order))
+        self.free = list(allocated(order))
         self.groups: list[tuple[int, ...]] = []
 
     @rule(count=st.integers(1, 4))
     def take(self, count: int) -> None:
-        answer = self.ports.take(count)
+        result = self.ports.take(count)
         if count > len(self.free):
-            assert answer == NO_PORTS
+            assert result == NO_PORTS
             return
-        assert answer == tuple(self.free[:count])
+        assert result == tuple(self.free[:count])
         del self.free[:count]
-        self.groups.append(taken(answer))
+        self.groups.append(allocated(result))
 
     @precondition(lambda self: self.groups)
     @rule(data=st.data())
@@ -115,10 +115,10 @@ class PortsAndTheirModel(RuleBasedStateMachine):
             self.ports.release(group)
 
     @invariant()
-    def held_agrees(self) -> None:
+    def allocated_ports_equal_the_model(self) -> None:
         if hasattr(self, "ports"):
-            assert self.ports.held() == tuple(sorted(port for group in self.groups for port in group))
-            assert self.ports.in_use + len(self.free) == len({*self.ports.held(), *self.free})
+            assert self.ports.allocated() == tuple(sorted(port for group in self.groups for port in group))
+            assert self.ports.in_use + len(self.free) == len({*self.ports.allocated(), *self.free})
 
 
-TestPortsAgainstTheirModel = PortsAndTheirModel.TestCase
+TestPortsAgainstModel = PortsAndModel.TestCase

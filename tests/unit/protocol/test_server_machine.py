@@ -436,7 +436,7 @@ def test_a_server_that_shuts_down_refuses_handshakes_and_ends_what_no_link_carri
 
 
 def test_bulk_ids_come_from_the_same_pools_and_are_given_back_once() -> None:
-    server = SimulatedServer(replace(POLICY, session_ids=(1000, 1003), id_rest_seconds=0.0))
+    server = SimulatedServer(replace(POLICY, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0))
     resources = server.machine.resources
     first = resources.take_bulk_ids(NOW)
     second = resources.take_bulk_ids(NOW)

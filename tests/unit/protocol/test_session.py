@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, UsageError
-from aeron_spark.protocol.frames import BATCH_FROM, Frame, RecordKind, decode, encode
+from aeron_spark.protocol.frames import MIN_BATCH_RECORDS, Frame, RecordKind, decode, encode
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session
 from tests.unit.protocol.joined import FRAME, LIMITS, carried, frame_of, joined, numbered, rejoined
 
@@ -43,8 +43,8 @@ def test_a_frame_holds_as_many_records_as_fit_and_splits_none() -> None:
     one.push_many(RecordKind.MESSAGE, [bytes(100)] * 10, 0.0)
     assert [frame_of(one, max_bytes=16 + 4 * 106).sequenced for _ in range(3)] == [4, 4, 2]
     assert one.take(FRAME, 0.0) is None
-    one.push_many(RecordKind.MESSAGE, [b""] * BATCH_FROM, 0.0)
-    assert frame_of(one, max_bytes=16 + 6 * BATCH_FROM).sequenced == BATCH_FROM
+    one.push_many(RecordKind.MESSAGE, [b""] * MIN_BATCH_RECORDS, 0.0)
+    assert frame_of(one, max_bytes=16 + 6 * MIN_BATCH_RECORDS).sequenced == MIN_BATCH_RECORDS
 
 
 def test_unsequenced_records_go_first_and_are_not_kept() -> None:

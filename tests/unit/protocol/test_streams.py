@@ -46,9 +46,9 @@ def test_a_start_comes_back_as_it_was_sent(start: TransferStart) -> None:
 
 
 @given(IDS, st.booleans(), st.text(max_size=200))
-def test_a_failure_comes_back_as_it_was_sent(stream_id: int, by_receiver: bool, text: str) -> None:
-    assert decode_failed(encode_failed(stream_id, text, by_receiver=by_receiver)) == TransferFailed(
-        stream_id, by_receiver, text
+def test_a_failure_comes_back_as_it_was_sent(transfer_id: int, by_receiver: bool, text: str) -> None:
+    assert decode_failed(encode_failed(transfer_id, text, by_receiver=by_receiver)) == TransferFailed(
+        transfer_id, by_receiver, text
     )
 
 

@@ -189,7 +189,7 @@ def test_row_13_thirty_at_once_connect_with_ids_of_their_own_and_row_78_leave(wo
 
 
 def test_row_14_an_exhausted_pool_is_an_answer_and_leaks_nothing(world: World) -> None:
-    server = server_of(world, session_ids=(1000, 1003), id_rest_seconds=0.0)
+    server = server_of(world, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0)
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
         client.connect(PATIENCE)

@@ -136,7 +136,7 @@ def test_what_cannot_be_staged_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
             encode_values_item(pa.array([b"a"]), reserved)
     with pytest.raises(OptionError, match="more than 255"):
         encode_group_item(Header(Content.BYTES, 0, writer="w" * 256), b"")
-    monkeypatch.setattr(stages_module, "MOST_DATA", 3)
+    monkeypatch.setattr(stages_module, "MAX_ITEM_BYTES", 3)
     assert len(encode_values_item(pa.array([b"abc"]))) == 3
     with pytest.raises(OptionError, match="2 values of 4 bytes do not fit"):
         encode_values_item(pa.array([b"abc", b"d"]))
