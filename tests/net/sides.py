@@ -25,4 +25,4 @@ def client(options: dict[str, Any], tag: str) -> Client:
     """A client with a key that nobody has had before."""
     more = options.get("more", {})
     given = ClientOptions.parse(options["address"], {"aeron_dir": options["dir"], "tag": tag, **more})
-    return Client(given.place, MemoryPeerStore(), ClientSettings.of(given), given, Connection)
+    return Client(given.server_address, MemoryPeerStore(), ClientSettings.of(given), given, Connection)

@@ -147,7 +147,7 @@ WRONG_WRITES = [
     ({"ack": "driver"}, "option 'ack' belongs to the direct way"),
     ({"offerTimeout": "1s"}, "option 'offerTimeout' belongs to the direct way"),
     ({"whenUnconnected": "drop"}, "option 'whenUnconnected' belongs to the direct way"),
-    ({"maxMessageBytes": "8m"}, "option 'maxMessageBytes' is 8388608, and the longest message of stream"),
+    ({"maxMessageBytes": "8m"}, "option 'maxMessageBytes' is 8388608 bytes, the limit of stream"),
     ({"stream": "none"}, "none"),
 ]
 

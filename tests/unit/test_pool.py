@@ -17,7 +17,7 @@ import pytest
 from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.options import ServerRoute
 from aeron_spark.pool import IDLE_SECONDS, POOL, SHORTEST_SECONDS, THREAD, TURN_SECONDS, ConnectionPool
-from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_answer
+from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_response
 from tests.unit.connection.ends import wait_for
 from tests.unit.test_error_codes import ADVICE
 
@@ -47,7 +47,7 @@ class Client:
 
     def handle(self, request: bytes) -> bytes:
         self.during()
-        return encode_answer(LastCommitted(0, self.address))
+        return encode_response(LastCommitted(0, self.address))
 
     def bulk_link(self, timeout: float | None = None) -> SimpleNamespace:
         self.connect()

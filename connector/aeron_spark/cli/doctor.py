@@ -156,15 +156,15 @@ def _guard(places: NodePaths) -> Iterator[Finding]:
     if seen:
         yield Finding("guard", "ok", f"the driver in {found.aeron_dir} has it")
         return
-    from aeron_spark.server.program import GUARD_IT, UNGUARDED
+    from aeron_spark.server.program import GUARD_REMEDY, GUARD_RISK
 
     whose = "is somebody else's" if found.settings is None else f"was started with {', '.join(sorted(chosen))}"
     yield Finding(
         "guard",
         "warning",
         f"the driver in {found.aeron_dir} {whose}, and no guard has shown itself there, which it does once a secure "
-        f"server listens; without one {UNGUARDED}",
-        GUARD_IT,
+        f"server listens; without one {GUARD_RISK}",
+        GUARD_REMEDY,
     )
 
 

@@ -60,7 +60,7 @@ def server(
                 time.sleep(POLL_INTERVAL_S)
         finally:
             serving.close()
-        said.event("stopped", passed_on=relay.passed_on, missed=relay.missed)
+        said.event("stopped", passed_on=relay.forwarded, missed=relay.missed)
 
 
 def _configuration(path: Path) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _seconds_to_start(by: float | None) -> float:
 def _place(given: ClientOptions, aeron_dir: str) -> ServerAddress:
     """Where to go: shared memory where the wanted server says that it listens there, else the network."""
     if given.ipc == "never" or not given.may_be_ipc:
-        return given.place
+        return given.server_address
     ports = ports_of_server(aeron_dir)
     if given.ipc == "only" and ports is None:
         raise ConnectError(
@@ -164,9 +164,9 @@ def _place(given: ClientOptions, aeron_dir: str) -> ServerAddress:
             "fallback is unavailable",
             remedy="Give host:port, or start the server on the same aeronDir with ipc=true.",
         )
-    if given.ipc == "only" or (ports is not None and given.place.data_port in ports):
+    if given.ipc == "only" or (ports is not None and given.server_address.data_port in ports):
         return ServerAddress(media="ipc")
-    return given.place
+    return given.server_address
 
 
 def _store(given: ClientOptions) -> PeerStore:

@@ -270,12 +270,12 @@ class EndpointOptions(ConnectionOptions, TransportOptions, where=ENDPOINT):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions(EndpointOptions, where=CLIENT):
-    """Options of a client, and the ``place`` of its server. Nothing has been started.
+    """Options of a client, and the ``server_address``. Nothing has been started.
 
     Where the address of the server is shared memory, ``ipc`` is ``only``, and ``aeron_dir`` the driver it names.
     """
 
-    place: ServerAddress = IN_MEMORY
+    server_address: ServerAddress = IN_MEMORY
     tag: str | None = option(None, "A short name of this client, at most 32 printable characters.", example="desk-7")
     bind: OwnAddress | None = option(
         None,
@@ -351,7 +351,7 @@ class ClientOptions(EndpointOptions, where=CLIENT):
         texts = {name: public_text(one) if isinstance(one, bytes) else one for name, one in (options or {}).items()}
         reader = OptionReader(texts, Where.CLIENT)
         found = server_address(address) if address else EndpointAddress(IN_MEMORY)
-        given = reader.read(cls, place=found.place)
+        given = reader.read(cls, server_address=found.place)
         return given._in_memory(found) if found.is_ipc else given
 
     def _in_memory(self, address: EndpointAddress) -> ClientOptions:
@@ -372,7 +372,7 @@ class ClientOptions(EndpointOptions, where=CLIENT):
         """Whether the server may share this machine's memory: it is on this machine, as far as its address tells."""
         if self.ipc == "only":
             return True
-        address = ip_of(self.place.host)
+        address = ip_of(self.server_address.host)
         return address is not None and address.is_loopback
 
 
@@ -383,7 +383,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
     Where an address is shared memory, ``aeron_dir`` is the driver it names. ``allow`` and ``deny`` may hold functions.
     """
 
-    places: tuple[ServerAddress, ...] = ()
+    addresses: tuple[ServerAddress, ...] = ()
     bind: AddressTexts = option(
         "0.0.0.0",
         "Where to listen, separated by commas: `host:port`, `host:port:control` (the control port is the next one "
@@ -514,9 +514,9 @@ class ServerOptions(EndpointOptions, where=SERVER):
                 remedy="Leave it out, or set replyChannel=mdc",
             )
         first, last = self.mdc_ports
-        for place in self.places:
-            for name, port in (("data", place.data_port), ("control", place.control_port)):
-                if place.media == "udp" and first <= port <= last:
+        for address in self.addresses:
+            for name, port in (("data", address.data_port), ("control", address.control_port)):
+                if address.media == "udp" and first <= port <= last:
                     raise OptionError(
                         f"option 'mdcPorts' ({first}-{last}) holds the {name} port {port}", remedy="Choose other ports"
                     )
@@ -539,13 +539,13 @@ class ServerOptions(EndpointOptions, where=SERVER):
         found = parse(address) if address else reader.value(cls.declared["bind"], parse) or ()
         return replace(
             given,
-            places=given._places(found),
+            addresses=given._with_shared_memory(found),
             aeron_dir=given._aeron_dir(found),
             allow=(*(given.allow or ()), *functions["allow"]),
             deny=(*(given.deny or ()), *functions["deny"]),
         )
 
-    def _places(self, addresses: tuple[EndpointAddress, ...]) -> tuple[ServerAddress, ...]:
+    def _with_shared_memory(self, addresses: tuple[EndpointAddress, ...]) -> tuple[ServerAddress, ...]:
         places = tuple(one.place for one in addresses)
         in_memory = self.ipc and not any(one.is_ipc for one in addresses)
         return (*places, IN_MEMORY) if in_memory else places

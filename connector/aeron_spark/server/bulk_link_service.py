@@ -1,4 +1,4 @@
-"""What a client asks when it wants another duologue on the connection that it has proved."""
+"""The server's service that opens bulk links for an authenticated client."""
 
 from __future__ import annotations
 
@@ -19,41 +19,49 @@ from aeron_spark.server.runner import ServerRunner
 from aeron_spark.transport.api import ChannelPair, LinkIds
 from aeron_spark.waiting import result_within
 
-OnAgent = Callable[[Callable[[], Any]], Future[Any]]
-READY_POLL: Final = 0.0005  # seconds between two looks at whether the driver has opened both ways
+RunOnLoop = Callable[[Callable[[], Any]], Future[Any]]
+READY_POLL_INTERVAL_S: Final = 0.0005  # until the driver has opened the publication and the subscription
 
 
-class BulkLinkTarget(Protocol):
-    """Something that a server does for each of its connections."""
+class ConnectionService(Protocol):
+    """A service that a server offers on each of its connections."""
 
     def serve(self, connection: Connection) -> None:
-        """Let the client of a connection ask."""
+        """Register the service's object on a connection, so that its client can call it."""
 
 
 class BulkLinkHandler:
-    """Makes branches for the connections of a server."""
+    """Opens bulk links on the connections of a server.
 
-    def __init__(self, runner: ServerRunner, bulk_links: BulkLinks, on_agent: OnAgent) -> None:
+    ``run_on_loop`` runs a function on the server's event loop and returns its future result.
+    """
+
+    def __init__(self, runner: ServerRunner, bulk_links: BulkLinks, run_on_loop: RunOnLoop) -> None:
         self._runner = runner
         self._bulk_links = bulk_links
-        self._on_agent = on_agent
+        self._run_on_loop = run_on_loop
         self._ids: dict[BulkLink, LinkIds] = {}
 
     def serve(self, connection: Connection) -> None:
-        """Let the client of a connection ask for branches."""
+        """Let the client of a connection open bulk links."""
         connection.serve(BulkLinkService(self, connection), METHODS, SERVICE)
 
     def open(self, connection: Connection, part: bytes) -> dict[str, Any]:
-        """Open both ways of a branch, and return its ids, our part of its keys, and how long a message may be."""
-        own = secrets.token_bytes(PART_BYTES)
+        """Open a bulk link. Return its ids, the server's part of its keys, and its longest message in bytes.
+
+        ``part`` is the client's part of the keys. Runs on a worker thread. Raises RefusedError if the connection or the
+        server has no bulk link left, WaitTimeout if the event loop or the media driver does not open it in time.
+        """
+        server_part = secrets.token_bytes(PART_BYTES)
         settings = self._runner.settings.link
-        seconds = settings.times.setup_seconds
-        begun = self._on_agent(lambda: self._begin(connection, part, own))
+        timeout_s = settings.times.setup_seconds
+        opening = self._run_on_loop(lambda: self._begin(connection, part, server_part))
         bulk_link, ids = result_within(
-            begun, seconds, "the server's event loop to open a branch", remedy="Connect again, or look at its load."
-        )
+            opening, timeout_s, "the server's event loop to open a bulk link",
+            remedy="Connect again, or look at the server's load.",
+        )  # fmt: skip
         try:
-            self._await_ready(bulk_link.link.pair, time.monotonic() + seconds)
+            self._await_ready(bulk_link.link.pair, time.monotonic() + timeout_s)
         except BaseException:
             bulk_link.close()
             raise
@@ -63,23 +71,23 @@ class BulkLinkHandler:
             "session_out": ids.session_out,
             "stream_out": ids.stream_out,
             "port": ids.mdc_port or 0,
-            "part": own,
+            "part": server_part,
             "max_message": settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc).max_message,
         }
 
-    def gone(self, bulk_link: BulkLink) -> None:
-        """Take back the ids of one that ended; on the agent."""
+    def release_ids(self, bulk_link: BulkLink) -> None:
+        """Release the ids of a bulk link that ended; on the event loop."""
         ids = self._ids.pop(bulk_link, None)
         if ids is not None:
             self._runner.release_bulk_ids(ids, time.monotonic())
 
-    def _begin(self, connection: Connection, part: bytes, own: bytes) -> tuple[BulkLink, LinkIds]:
+    def _begin(self, connection: Connection, client_part: bytes, server_part: bytes) -> tuple[BulkLink, LinkIds]:
         runner, now = self._runner, time.monotonic()
-        settings, most = runner.settings.link, runner.settings.max_bulk_links
+        settings, limit = runner.settings.link, runner.settings.max_bulk_links
         channel_settings = settings.channel_settings.for_bulk_link(is_ipc=connection.is_ipc)
-        if self._bulk_links.count(connection) >= most:
+        if self._bulk_links.count(connection) >= limit:
             raise RefusedError(
-                f"{connection.label} has {most} branches, and may have no more",
+                f"{connection.label} has {limit} bulk links, and the server allows no more",
                 remedy="Close some, or raise the server's maxBulkLinks",
                 reason="full",
             )
@@ -88,39 +96,41 @@ class BulkLinkHandler:
         if isinstance(ids, Refusal):
             raise RefusedError(ids.text, remedy=ids.advice.remedy, reason=ids.code)
         try:
-            theirs, ours = bulk_link_keys(part, own, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out))
+            client_keys, server_keys = bulk_link_keys(
+                client_part, server_part, (ids.session_in, ids.stream_in, ids.session_out, ids.stream_out)
+            )
             pair = runner.transport.open_link(image, ids, channel_settings)
         except BaseException:
             runner.release_bulk_ids(ids, now)
             raise
         link = LinkEnds(
-            pair, FrameEncryptor(ours, settings.keys), FrameDecryptor(theirs, settings.keys), settings.times,
-            channel_settings.max_message, now, owner=connection.who.address,
+            pair, FrameEncryptor(server_keys, settings.keys), FrameDecryptor(client_keys, settings.keys),
+            settings.times, channel_settings.max_message, now, owner=connection.who.address,
         )  # fmt: skip
-        label = f"branch {ids.session_in:08x} of {connection.label}"
+        label = f"bulk link {ids.session_in:08x} of {connection.label}"
         bulk_link = BulkLink(self._bulk_links, connection, link, ids.session_in, label, begins=False)
         self._ids[bulk_link] = ids
         self._bulk_links.add(bulk_link)
         return bulk_link, ids
 
-    def _await_ready(self, pair: ChannelPair, end: float) -> None:
+    def _await_ready(self, pair: ChannelPair, deadline: float) -> None:
         inbox = self._runner.transport.inbox
         while not (inbox.ready(pair.token) and pair.publication.ready):
-            if pair.publication.failure or time.monotonic() >= end:
+            if pair.publication.failure or time.monotonic() >= deadline:
                 raise WaitTimeout(
-                    f"the media driver did not open a branch in time ({pair.publication.failure or 'no answer'})",
+                    f"the media driver did not open a bulk link in time ({pair.publication.failure or 'no response'})",
                     remedy="Look at the driver's errors: aeron-spark errors",
                 )
-            time.sleep(READY_POLL)
+            time.sleep(READY_POLL_INTERVAL_S)
 
 
 class BulkLinkService:
-    """What a client calls remotely, of its own connection."""
+    """The remote object whose methods a client calls to open bulk links on its own connection."""
 
-    def __init__(self, desk: BulkLinkHandler, connection: Connection) -> None:
-        self._desk = desk
+    def __init__(self, handler: BulkLinkHandler, connection: Connection) -> None:
+        self._handler = handler
         self._connection = connection
 
     def open(self, part: bytes) -> dict[str, Any]:
-        """Open a branch."""
-        return self._desk.open(self._connection, part)
+        """Open a bulk link; ``part`` is the client's part of its keys."""
+        return self._handler.open(self._connection, part)

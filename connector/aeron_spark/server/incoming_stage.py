@@ -1,4 +1,4 @@
-"""A stage that is filled over a bulk link, and recorded ahead of its commit where it is large."""
+"""A stage that a client fills over a bulk link; a large one is published ahead of its commit."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.stream_rpc import BulkMessage, BulkMessageKind
 
-LARGE: Final = 4 << 20  # bytes that are worth to be published ahead
-TURN: Final = 0.001  # seconds in which a commit that waits has its turn: a lock alone is not fair
+PUBLISH_AHEAD_BYTES: Final = 4 << 20  # staged and unpublished bytes from which publishing ahead pays off
+COMMIT_PAUSE_S: Final = 0.001  # between two steps of publishing ahead: lets a waiting commit take the unfair lock
 
 
 class IncomingStage:
-    """``stage`` of ``stream``, which messages of number ``request`` fill over the bulk link ``link``.
+    """A stage of ``stream`` that messages with the number ``request`` fill over the bulk link ``link``. Thread-safe.
 
-    ``condition`` makes what :meth:`finish` waits on.
+    ``condition`` makes the condition variable on which :meth:`finish` waits.
     """
 
     def __init__(
@@ -30,56 +30,64 @@ class IncomingStage:
         self.link = link
         self.request = request
         self._stream = stream
-        self._came = condition()
+        self._changed = condition()
         self._bytes = 0
-        self._published = 0  # of these, ahead of the commit
-        self._may_publish = True  # nobody does already, and it is not in vain
+        self._published = 0  # bytes published ahead of the commit
+        self._may_publish = True  # False while a thread publishes ahead, and after publishing ahead failed
         self._error: AeronSparkError | None = None
 
-    def take(self, message: BulkMessage) -> bool:
-        """Append a message; whether :meth:`publish_ahead` is to be called now, by another thread."""
+    def append(self, message: BulkMessage) -> bool:
+        """Append a message's payload. Return whether another thread should call :meth:`publish_ahead` now.
+
+        An error of the message or the disk fails the stage; :meth:`finish` raises it.
+        """
         try:
             if message.kind is not BulkMessageKind.STAGE or message.position != self._bytes:
-                raise RefusedError(f"stage {self.stage.id} goes on at byte {message.position}, not {self._bytes}")
+                raise RefusedError(
+                    f"stage {self.stage.id} received a {message.kind.name} message at byte {message.position}, "
+                    f"expected {BulkMessageKind.STAGE.name} at byte {self._bytes}",
+                    remedy="Stage the rows again.",
+                )
             self.stage.append(message.payload, time.monotonic())
         except AeronSparkError as error:
             self.fail(error)
             return False
-        with self._came:
+        with self._changed:
             self._bytes += message.payload.nbytes
-            self._came.notify_all()
-            wanted = self._may_publish and self._bytes - self._published >= LARGE
-            self._may_publish = self._may_publish and not wanted
-            return wanted
+            self._changed.notify_all()
+            publish = self._may_publish and self._bytes - self._published >= PUBLISH_AHEAD_BYTES
+            self._may_publish = self._may_publish and not publish
+            return publish
 
     def fail(self, error: AeronSparkError) -> None:
-        """It cannot be finished, unless it was: a stage that is whole is the commit's."""
-        with self._came:
+        """Discard the stage, so that :meth:`finish` raises ``error``. A finished stage stays: its commit needs it."""
+        with self._changed:
             if not self.stage.whole:
                 self._error = self._error or error
                 self.stage.discard()
-            self._came.notify_all()
+            self._changed.notify_all()
 
-    def finish(self, size: int, seconds: float) -> StageRef:
-        """Wait until so many bytes have come, and make the stage whole. May be called again, also at once.
+    def finish(self, size: int, timeout_s: float) -> StageRef:
+        """Wait until ``size`` bytes have arrived, and finish the stage. Several calls, also at a time, are allowed.
 
-        Raises WaitTimeout where they have not come yet: the stage is left as it is. Raises why it cannot be whole, from
-        then on each time; it is gone then.
+        Raises WaitTimeout if they have not arrived within ``timeout_s``; the stage stays unchanged. Raises the stage's
+        error if it failed, or if it received another number of bytes; the stage is discarded, and each later call
+        raises the same error.
         """
-        with self._came:
-            come = self._came.wait_for(lambda: self._bytes >= size or self._error is not None, seconds)
+        with self._changed:
+            arrived = self._changed.wait_for(lambda: self._bytes >= size or self._error is not None, timeout_s)
             if self._error is not None:
                 raise self._error
-            if not come:
+            if not arrived:
                 raise WaitTimeout(
-                    f"{self._bytes} of {size} bytes of stage {self.stage.id} came within {seconds:g} s",
-                    remedy="Ask again",
+                    f"{self._bytes} of {size} bytes of stage {self.stage.id} arrived within {timeout_s:g} s",
+                    remedy="Send the request again.",
                 )
             try:
                 if self._bytes != size:
                     raise RefusedError(
-                        f"{self._bytes} bytes of stage {self.stage.id} came, and its writer sent {size}",
-                        remedy="Stage the rows again",
+                        f"stage {self.stage.id} received {self._bytes} bytes, expected {size}",
+                        remedy="Stage the rows again.",
                     )
                 return self.stage.finish()
             except AeronSparkError as error:
@@ -88,24 +96,24 @@ class IncomingStage:
                 raise
 
     def publish_ahead(self) -> None:
-        """Publish what has come of the stage, as long as there is much of it; what comes later asks anew.
+        """Publish the stage's bytes while at least PUBLISH_AHEAD_BYTES are unpublished.
 
-        The archive records it meanwhile, so that its commit has little to wait for. What goes wrong is left to the
-        commit, which begins anew then, and says it.
+        The archive records them before the commit, which then has fewer bytes to wait for. An error ends publishing
+        ahead: the commit publishes the whole stage again, and raises the error if it occurs again.
         """
-        ahead = False
+        succeeded = False
         try:
-            while self._bytes - self._published >= LARGE:
-                found = self._stream.publish_ahead(self.stage, self._published)
-                if 0 <= found < self._published:  # it was cut off
+            while self._bytes - self._published >= PUBLISH_AHEAD_BYTES:
+                published = self._stream.publish_ahead(self.stage, self._published)
+                if 0 <= published < self._published:  # the recording was truncated
                     return
-                if found <= self._published:  # not now, or the next item is not all there
+                if published <= self._published:  # the stream is busy, or the next item is not complete
                     break
-                self._published = found
-                time.sleep(TURN)
-            ahead = True
+                self._published = published
+                time.sleep(COMMIT_PAUSE_S)
+            succeeded = True
         except AeronSparkError:
             return
         finally:
-            with self._came:
-                self._may_publish = ahead
+            with self._changed:
+                self._may_publish = succeeded

@@ -1,16 +1,16 @@
-"""The locks of one server: its store, and each of its places at its media driver, belong to it alone.
+"""The locks of one server on its store and on each address at its media driver.
 
     <store>/lock                                                  the store of streams
     /dev/shm/<driver>.aeron-spark-server-<data port>.lock         a UDP port of a media driver
     /dev/shm/<driver>.aeron-spark-server-ipc.lock                 the shared memory of that driver
 
-Two servers on one media driver would share the port without an error, and clients would reach either at random. Each
-lock is a flock that its holder's process id is written into: it ends with the process, whatever ends the process, and
-no child of the process inherits it.
+Without the locks, two servers could share a port of one media driver without an error, and each client would reach
+either at random. Each lock is a flock on a file with the process id of its owner. The kernel releases the lock when the
+process ends; child processes do not inherit it.
 
-``<driver>`` comes from the real path of the driver's directory, so that each server of this machine finds the same
-file: servers of other users, with another data home, or with a link to the directory, too. The file does not lie in
-the directory itself, because a driver removes that when it starts.
+``<driver>`` comes from the real path of the driver's directory. All servers of this machine find the same file: also
+those of other users, with another data home, or with a symbolic link to the directory. The file is outside the
+directory, because a driver deletes its directory when it starts.
 """
 
 from __future__ import annotations
@@ -30,34 +30,35 @@ from aeron_spark.streams.store import lock_store
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.endpoint_channels import address_in_use
 
-WITHOUT_SHARED_MEMORY: Final = Path("/tmp")  # every user may write there, too
+FALLBACK_FOLDER: Final = Path("/tmp")  # writable for every user, as /dev/shm is
 
 
 class ServerLocks:
-    """What one server holds from its start to its end. Not thread-safe; a forked child holds nothing of it."""
+    """The locks that one server owns from its start to its end. Not thread-safe; a forked child owns none of them."""
 
     def __init__(self) -> None:
-        self._places: dict[Path, FileLock] = {}
+        self._addresses: dict[Path, FileLock] = {}
         self._store: FileLock | None = None
 
-    def take_places(self, aeron_dir: str, places: Iterable[ServerAddress]) -> None:
-        """Take the ports, or the shared memory, of the media driver in ``aeron_dir``; those held already stay.
+    def lock_addresses(self, aeron_dir: str, addresses: Iterable[ServerAddress]) -> None:
+        """Lock UDP ports, or the shared memory, of the media driver in ``aeron_dir``. Existing locks stay.
 
         Raises InUseError with the other server's process id.
         """
-        wanted = {place_lock(aeron_dir, place): place for place in places}
-        for path, place in sorted(wanted.items(), key=lambda one: one[0]):  # so that one of two servers has them all
-            if path in self._places:
+        by_path = {address_lock_path(aeron_dir, address): address for address in addresses}
+        # in one order: of two servers that start at the same time, one gets all addresses
+        for path, address in sorted(by_path.items(), key=lambda item: item[0]):
+            if path in self._addresses:
                 continue
             lock = MachineLock(path)
             if not lock.try_own():
-                raise _place_in_use(aeron_dir, place, holder_name(path))
-            self._places[path] = lock
+                raise _in_use(aeron_dir, address, holder_name(path))
+            self._addresses[path] = lock
 
-    def take_store(self, folder: Path) -> FileLock:
-        """Take the store in ``folder``, which is made where it is missing, and give any other store back.
+    def lock_store(self, folder: Path) -> FileLock:
+        """Lock the store in ``folder``, which is created if it is missing, and release any other store.
 
-        Raises InUseError with the other server's process id, SetupError where the folder cannot be made.
+        Raises InUseError with the other server's process id, SetupError if the folder cannot be created.
         """
         if self._store is not None and self._store.path.parent == folder:
             return self._store
@@ -68,33 +69,33 @@ class ServerLocks:
         return lock
 
     def release(self) -> None:
-        """Give everything back. Again, it does nothing."""
-        held = [*self._places.values(), *([self._store] if self._store is not None else [])]
-        self._places, self._store = {}, None
-        for lock in held:
+        """Release all locks. Further calls do nothing."""
+        locks = [*self._addresses.values(), *([self._store] if self._store is not None else [])]
+        self._addresses, self._store = {}, None
+        for lock in locks:
             lock.release()
 
 
-def place_lock(aeron_dir: str, place: ServerAddress) -> Path:
-    """Return the lock file of a place where a server listens, at the media driver in ``aeron_dir``."""
+def address_lock_path(aeron_dir: str, address: ServerAddress) -> Path:
+    """Return the lock file of an address on which a server listens, at the media driver in ``aeron_dir``."""
     driver = node_name(Path(os.path.realpath(aeron_dir)))
-    folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else WITHOUT_SHARED_MEMORY
-    return folder / f"{driver}.aeron-spark-server-{'ipc' if place.media == 'ipc' else place.data_port}.lock"
+    folder = SHARED_MEMORY if SHARED_MEMORY.is_dir() else FALLBACK_FOLDER
+    return folder / f"{driver}.aeron-spark-server-{'ipc' if address.media == 'ipc' else address.data_port}.lock"
 
 
-def refuse_taken_ports(places: Iterable[ServerAddress]) -> None:
-    """Raise InUseError where another program has a UDP port of ``places``.
+def check_ports_free(addresses: Iterable[ServerAddress]) -> None:
+    """Raise InUseError if another program uses a UDP port of ``addresses``.
 
-    For a machine on which the media driver does not run yet: the driver itself would have the ports of a server that
-    was killed a moment ago. What else is wrong with an address, the driver says.
+    Only for a media driver that does not run yet: a running driver may still use the ports of a server that was killed
+    a moment ago. Other errors of an address are left to the driver.
     """
-    for place in places:
-        if place.media == "udp":
-            for port in (place.data_port, place.control_port):
-                _refuse_taken(place.host, port)
+    for address in addresses:
+        if address.media == "udp":
+            for port in (address.data_port, address.control_port):
+                _check_port_free(address.host, port)
 
 
-def _refuse_taken(host: str, port: int) -> None:
+def _check_port_free(host: str, port: int) -> None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
@@ -106,10 +107,10 @@ def _refuse_taken(host: str, port: int) -> None:
             raise address_in_use(host, port) from error
 
 
-def _place_in_use(aeron_dir: str, place: ServerAddress, pid: str) -> InUseError:
-    if place.media == "ipc":
+def _in_use(aeron_dir: str, address: ServerAddress, pid: str) -> InUseError:
+    if address.media == "ipc":
         return ipc_in_use(aeron_dir, pid)
     return InUseError(
-        f"port {place.data_port} of the media driver in {aeron_dir} is served by server process {pid}",
+        f"port {address.data_port} of the media driver in {aeron_dir} is served by server process {pid}",
         remedy="Stop it, or choose another port",
     )

@@ -1,4 +1,4 @@
-"""``aeron_spark.Server``: from an address to a running server, with keys, a media driver and Aeron."""
+"""``aeron_spark.Server``: the server with keys, a media driver and Aeron, made from an address and options."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from aeron_spark.keys.stores import FilePeerStore, KeyPaths
 from aeron_spark.node.locks import is_held
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import PeerStore
-from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
+from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.server.server import ServerCore
 from aeron_spark.server.settings import ServerSettings
-from aeron_spark.server.stream_service import StreamKeeper, StreamService
+from aeron_spark.server.stream_service import StoreHousekeeper, StreamService
 from aeron_spark.streams.model import StreamSettings
 from aeron_spark.streams.store import Streams, holds_streams
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
 
-UNGUARDED: Final = (
-    "whoever reaches the server's ports can fill its memory with logs of any length, have it send to addresses that "
-    "never asked, and slow down or end the duologues of others; what is said in them stays secret and unchanged"
+GUARD_RISK: Final = (
+    "a sender that reaches the server's ports can fill its memory with logs of any length, make it send packets to "
+    "addresses of other hosts, and slow down or end connections; their messages stay secret and unchanged"
 )
-GUARD_IT: Final = "Let aeron-spark start the driver, or load the guard into it: docs/driver-guard.md"
+GUARD_REMEDY: Final = "Let aeron-spark start the driver, or load the guard into it: docs/driver-guard.md"
 
 
 class Server(ServerCore):
     """A server of the secure endpoint on this machine's media driver.
 
     ``address`` is ``host:port`` or ``host:port:control``; ``*:port`` is every IPv4 and IPv6 address. ``options`` are
-    those of docs/options.md, written as there or with underscores: ``identity``, the file of its key, made the first
-    time, or ``env:NAME``; ``authorized_keys``, with which only clients in that file may come; ``max_connections``.
+    those of docs/options.md, written as there or with underscores. Examples: ``identity``, the file of the server's
+    key, which is created if it is missing, or ``env:NAME``; ``authorized_keys``, the file of the only client keys that
+    the server admits; ``max_connections``.
 
-    The server's ports at its media driver, and its store of streams, belong to it alone from here to ``close``. Raises
-    OptionError for a wrong option, InUseError where another process has a port or the store.
+    Until ``close``, the server locks its ports at the media driver and its store of streams. Raises OptionError for a
+    wrong option, InUseError if another process uses a port or the store.
 
     ``run`` serves until ``close``; ``start`` returns at once.
     """
@@ -58,24 +59,24 @@ class Server(ServerCore):
         connection_class: type[Connection] = Connection,
         **options: Any,
     ) -> None:
-        given = ServerOptions.parse(address, options)
-        settings = ServerSettings.of(given)
-        peers = store or _store(given)
-        self._options: ServerOptions = given
+        parsed = ServerOptions.parse(address, options)
+        settings = ServerSettings.of(parsed)
+        peers = store or _peer_store(parsed)
+        self._options: ServerOptions = parsed
         self._locks = ServerLocks()
         try:
-            self._take_locks()
-            self._node = node.ensure(given.aeron_dir)
+            self._lock_resources()
+            self._node = node.ensure(parsed.aeron_dir)
         except BaseException:
             self._locks.release()
             raise
-        self._keeper = StreamKeeper(self._open_streams, self.report)
+        self._housekeeper = StoreHousekeeper(self._open_streams, self.report)
         try:
             if self._streams_folder is not None:
-                self._locks.take_store(self._streams_folder)  # the node may have begun with another archive meanwhile
+                self._locks.lock_store(self._streams_folder)  # another process may have started the node meanwhile
             super().__init__(self._listen_aeron, peers, settings, connection_class)
             self._stream_service = StreamService(lambda: self.streams, self.bulk_links, self.grant_of)
-            self._desks.append(self._stream_service)
+            self._services.append(self._stream_service)
         except BaseException:
             self._node.close()
             self._locks.release()
@@ -88,33 +89,32 @@ class Server(ServerCore):
 
     @property
     def streams(self) -> Streams:
-        """The named streams, which it keeps beside its archive. Raises SetupError where its driver has none of ours."""
-        return self._keeper.store
+        """The server's streams, stored beside its archive. Raises SetupError if no aeron-spark node runs its driver."""
+        return self._housekeeper.store
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it listens: ``host:port:control``, or ``ipc:``."""
+        """The addresses on which the server listens: ``host:port:control``, or ``ipc:``."""
         return tuple(
-            "ipc:" if place.media == "ipc" else f"{HostPort(place.host, place.data_port)}:{place.control_port}"
-            for place in self._runner.places.values()
+            "ipc:" if address.media == "ipc" else f"{HostPort(address.host, address.data_port)}:{address.control_port}"
+            for address in self._runner.places.values()
         )
 
-    def start(self, places: Sequence[ServerAddress] = ()) -> None:
-        """Listen at every place of the address, or at none.
+    def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
+        """Listen on all addresses, or on none; by default on those of the options.
 
-        A media driver without the guard, such as another program's, is reported to the error listeners, once. Raises
-        InUseError where another program has one of the ports, TransportError where one cannot be listened on for
-        another reason.
+        Reports a media driver without the guard to the error listeners, once. Raises InUseError if another program
+        uses one of the ports, TransportError if listening on an address fails for another reason.
         """
-        places = places or self._options.places
-        self._locks.take_places(self.aeron_dir, places)
-        super().start(places)
-        self._look_for_guard()
+        addresses = addresses or self._options.addresses
+        self._locks.lock_addresses(self.aeron_dir, addresses)
+        super().start(addresses)
+        self._check_guard()
         if self._streams_folder is not None and holds_streams(self._streams_folder):
-            self._keeper.open_soon()  # stored streams are recovered and retained also where no client asks for one
+            self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
 
     def run(self) -> None:
-        """Serve until it is closed; Ctrl-C closes it."""
+        """Serve until the server is closed; Ctrl-C closes it."""
         try:
             self.start()
             self.wait_closed()
@@ -124,10 +124,10 @@ class Server(ServerCore):
             self.close()
 
     def close(self) -> None:
-        """Tell every client and end; the media driver stops when nobody uses it any more."""
+        """Send CLOSE to every client and end. The media driver stops after its last user."""
         super().close()
         self._stream_service.close()
-        self._keeper.close()
+        self._housekeeper.close()
         self._node.close()
         self._locks.release()
 
@@ -142,74 +142,74 @@ class Server(ServerCore):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _look_for_guard(self) -> None:
-        # only a driver that was asked to guard a channel shows whether it can
-        on_network = any(place.media == "udp" for place in self._runner.places.values())
-        if on_network and not has_guard(self.aeron_dir):
-            what = f"the media driver in {self.aeron_dir} has no guard: {UNGUARDED}"
-            self.report(None, SetupError(what, remedy=GUARD_IT))
+    def _check_guard(self) -> None:
+        # after listening: a driver shows its guard only once it has guarded a channel
+        is_on_network = any(address.media == "udp" for address in self._runner.places.values())
+        if is_on_network and not has_guard(self.aeron_dir):
+            what = f"the media driver in {self.aeron_dir} has no guard: {GUARD_RISK}"
+            self.report(None, SetupError(what, remedy=GUARD_REMEDY))
 
     @property
     def _streams_folder(self) -> Path | None:
-        return self._store_beside(self._node.archive_dir)
+        return self._store_folder(self._node.archive_dir)
 
-    def _store_beside(self, archive_dir: str) -> Path | None:
+    def _store_folder(self, archive_dir: str) -> Path | None:
         if self._options.streams_dir is not None:
             return Path(self._options.streams_dir)
         return Path(f"{archive_dir}.streams") if archive_dir else None
 
-    def _take_locks(self) -> None:
-        """Take what this server needs for itself, before a media driver or a JVM is started for it."""
-        found = node.status(self._options.aeron_dir)
-        self._locks.take_places(found.aeron_dir, self._options.places)
-        store = self._store_beside("" if found.state == "foreign" else found.archive_dir)
+    def _lock_resources(self) -> None:
+        """Lock the addresses and the store. Runs before a media driver or a JVM starts, so that a refusal is quick."""
+        status = node.status(self._options.aeron_dir)
+        self._locks.lock_addresses(status.aeron_dir, self._options.addresses)
+        store = self._store_folder("" if status.state == "foreign" else status.archive_dir)
         if store is not None:
-            self._locks.take_store(store)
-        if found.state in ("absent", "stale"):
-            refuse_taken_ports(self._options.places)
+            self._locks.lock_store(store)
+        if status.state in ("absent", "stale"):
+            check_ports_free(self._options.addresses)
 
-    def _open_streams(self, ending: Callable[[], bool]) -> Streams:
+    def _open_streams(self, is_ending: Callable[[], bool]) -> Streams:
         folder = self._streams_folder
         if folder is None or not self._node.archive_dir:
             raise SetupError(
-                f"streams are kept in an archive of this package, and the media driver in {self._node.aeron_dir} is "
-                "another program's",
-                remedy="Start the server with an aeronDir of its own.",
+                f"the server cannot store streams: the media driver in {self._node.aeron_dir} belongs to another "
+                "program and has no archive of aeron-spark",
+                remedy="Start the server with a separate aeronDir.",
             )
-        lock = self._locks.take_store(folder)
+        lock = self._locks.lock_store(folder)
         settings = StreamSettings(stage_limit=self._options.stage_bytes)
-        return Streams(folder, embedded(self._node), settings, lock=lock, ending=ending)
+        return Streams(folder, embedded(self._node), settings, lock=lock, ending=is_ending)
 
     @property
-    def _longest_message(self) -> int:
-        """Bytes of the longest message that comes from anybody."""
-        is_ipc = any(place.media == "ipc" for place in self._options.places)
+    def _max_message_bytes(self) -> int:
+        """The longest message of any link or bulk link."""
+        is_ipc = any(address.media == "ipc" for address in self._options.addresses)
         return self.settings.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
 
     def _listen_aeron(self) -> AeronServerTransport:
-        # A killed node leaves its directory behind: only asking tells whether it lives, and starts another.
-        fresh = node.ensure(self._options.aeron_dir)
+        # A killed node leaves its directory behind. ``ensure`` checks whether the node lives, and starts another.
+        restarted = node.ensure(self._options.aeron_dir)
         self._node.close()
-        self._node = fresh
+        self._node = restarted
         return AeronServerTransport(
             client_of(self._node.aeron_dir),
             idle=self._options.idle,
-            max_message=self._longest_message,
-            ipc_lock=place_lock(self._node.aeron_dir, ServerAddress(media="ipc")),
+            max_message=self._max_message_bytes,
+            ipc_lock=address_lock_path(self._node.aeron_dir, ServerAddress(media="ipc")),
             is_held=is_held,
         )
 
 
-def _store(given: ServerOptions) -> PeerStore:
-    home = KeyPaths.below(node.config_home(os.environ))
-    places = replace(home, identity=home.server_identity)
-    if given.identity is not None and not given.identity.startswith("env:"):
-        places = replace(places, identity=Path(given.identity))
-    if given.authorized_keys is not None:
-        places = replace(places, authorized_keys=Path(given.authorized_keys))
-        try:  # a file that is missing or wrong is said now, and not to every client
-            read_authorized(places.authorized_keys)
+def _peer_store(options: ServerOptions) -> PeerStore:
+    defaults = KeyPaths.below(node.config_home(os.environ))
+    paths = replace(defaults, identity=defaults.server_identity)
+    if options.identity is not None and not options.identity.startswith("env:"):
+        paths = replace(paths, identity=Path(options.identity))
+    if options.authorized_keys is not None:
+        paths = replace(paths, authorized_keys=Path(options.authorized_keys))
+        try:  # reports a missing or wrong file at the start, not at each handshake
+            read_authorized(paths.authorized_keys)
         except (SetupError, DataFormatError) as error:
             raise OptionError(f"option 'authorizedKeys': {error.what}", remedy=error.remedy) from None
-    from_environment = given.identity is not None and given.identity.startswith("env:")
-    return FilePeerStore(places, load_identity(given.identity) if from_environment and given.identity else None)
+    is_from_environment = options.identity is not None and options.identity.startswith("env:")
+    return FilePeerStore(paths, load_identity(options.identity) if is_from_environment and options.identity else None)

@@ -1,4 +1,4 @@
-"""What ``aeron-spark server`` does with messages of bytes: whoever subscribes gets those of all others."""
+"""The relay of ``aeron-spark server``: each subscribed client receives the byte messages of all other clients."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ SUBSCRIBE: Final = "aeron-spark subscribe"
 
 
 class Relay:
-    """Passes messages of bytes on. Nothing is kept: who is not here, or too slow for its buffer, misses them.
+    """Forwards messages of bytes to subscribed clients, and stores none.
 
-    ``missed`` counts what did not fit the buffer of a subscriber that is slower than the senders; it delays nobody.
+    A client misses messages while it is not connected, and while its buffer is full; it delays no other client.
+    ``missed`` counts the messages that did not fit a subscriber's buffer.
     """
 
     def __init__(self, server: ServerCore) -> None:
-        self.passed_on = 0
+        self.forwarded = 0
         self.missed = 0
         self._subscribers: set[Connection] = set()
         self._lock = threading.Lock()
         server.on_message(str, self._subscribe)
-        server.on_message(bytes, self._pass_on)
-        server.on_disconnect(self._gone)
+        server.on_message(bytes, self._forward)
+        server.on_disconnect(self._unsubscribe)
 
     @property
     def subscribers(self) -> int:
-        """How many there are."""
+        """The number of subscribed clients."""
         return len(self._subscribers)
 
     def _subscribe(self, connection: Connection, text: str) -> None:
@@ -37,19 +38,19 @@ class Relay:
             with self._lock:
                 self._subscribers.add(connection)
 
-    def _pass_on(self, sender: Connection, message: bytes) -> None:
+    def _forward(self, sender: Connection, message: bytes) -> None:
         with self._lock:
-            others = [one for one in self._subscribers if one is not sender]
-        for other in others:
+            receivers = [subscriber for subscriber in self._subscribers if subscriber is not sender]
+        for receiver in receivers:
             try:
-                other.send(message, timeout=0)
-                self.passed_on += 1
+                receiver.send(message, timeout=0)
+                self.forwarded += 1
             except WaitTimeout:
                 self.missed += 1
             except AeronSparkError:
-                self._gone(other)
+                self._unsubscribe(receiver)
 
-    def _gone(self, connection: Connection) -> None:
-        # one that comes back to its session subscribes anew: it cannot know what it missed meanwhile
+    def _unsubscribe(self, connection: Connection) -> None:
+        # a client that resumes its session has to subscribe again: it cannot know which messages it missed
         with self._lock:
             self._subscribers.discard(connection)

@@ -14,7 +14,7 @@ from aeron_spark.errors import AeronSparkError, EndedError, UsageError
 from aeron_spark.protocol.access import Grant, PeerStore
 from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
-from aeron_spark.server.bulk_link_service import BulkLinkHandler, BulkLinkTarget
+from aeron_spark.server.bulk_link_service import BulkLinkHandler, ConnectionService
 from aeron_spark.server.runner import ServerRunner
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import Inbox, ServerAddress, ServerTransport, TransportEvent
@@ -35,9 +35,9 @@ class ServerCore(Runtime):
         self._server_settings = settings or ServerSettings()
         super().__init__("aeron-spark-server", self._server_settings.link, connection_class)
         self._runner = ServerRunner(open_transport, store, self._server_settings, self.types, self, self.listening)
-        branching = BulkLinkHandler(self._runner, self.bulk_links, self.on_agent)
-        self.bulk_links.gone = branching.gone
-        self._desks: list[BulkLinkTarget] = [branching]
+        bulk_link_handler = BulkLinkHandler(self._runner, self.bulk_links, self.on_agent)
+        self.bulk_links.gone = bulk_link_handler.release_ids
+        self._services: list[ConnectionService] = [bulk_link_handler]
 
     @property
     def public_key(self) -> bytes:
@@ -116,8 +116,8 @@ class ServerCore(Runtime):
     def make_connection(self, who: PeerInfo, number: int) -> Connection:
         """Make the connection object of a new session, and let its client ask for what the server offers."""
         connection = self._connection_class(self, who, number)
-        for desk in self._desks:
-            desk.serve(connection)
+        for service in self._services:
+            service.serve(connection)
         return connection
 
     def add_link(self, connection: Connection, link: LinkEnds) -> None:

@@ -1,4 +1,4 @@
-"""What a server goes by, made of its options."""
+"""The settings of a server, made from its options."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from aeron_spark.protocol.server_handshake import ServerTiming
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """``mdc_ports`` is the first port and the number of ports, for ``reply_channel='mdc'``.
+    """The settings of a server. Raises OptionError if ``reply_channel`` and ``mdc_ports`` contradict each other.
 
-    ``authorized_only``: clients must be among the authorised keys. ``psk``: 32 bytes made of a shared secret.
+    ``mdc_ports`` is the first port and the number of ports, for ``reply_channel='mdc'``. ``authorized_only`` admits
+    only clients with an authorised key. ``psk`` is the 32-byte key derived from the shared secret.
     """
 
     link: LinkSettings = field(default_factory=LinkSettings)
@@ -40,15 +41,15 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         if self.reply_channel == "mdc" and self.mdc_ports is None:
-            raise OptionError("replyChannel=mdc needs a range of ports", remedy="Give mdcPorts, such as 20200-20299")
+            raise OptionError("replyChannel=mdc needs mdcPorts", remedy="Give mdcPorts, such as 20200-20299")
         if self.reply_channel != "mdc" and self.mdc_ports is not None:
-            raise OptionError("mdcPorts is for replyChannel=mdc only", remedy="Leave it out, or set replyChannel=mdc")
+            raise OptionError("mdcPorts needs replyChannel=mdc", remedy="Leave it out, or set replyChannel=mdc")
 
     @classmethod
     def of(cls, options: ServerOptions) -> ServerSettings:
-        """Make them of a server's options; the file of the shared secret is read.
+        """Make the settings from a server's options, and read the file of the shared secret.
 
-        Raises OptionError for what contradicts itself, SetupError where that file cannot be used.
+        Raises OptionError for options that contradict each other, SetupError for a file that cannot be used.
         """
         step, ports, secret = options.step_timeout, options.mdc_ports, options.shared_secret_file
         return cls(

@@ -1,7 +1,7 @@
-"""The stream service of a server: what the client of a connection asks of the store, and rows over bulk links.
+"""The stream service of a server: executes clients' requests to the store, and transfers rows over bulk links.
 
-A request is answered on the worker that runs the call. Rows go over bulk links, those of each read and those for the
-stages of each link on a thread of their own: a slow client delays only itself.
+A worker thread of the connection executes each request. A separate thread sends the rows of each read, and one receives
+the stages of each bulk link: a slow client delays only itself.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ from aeron_spark.streams.stream import Stream
 from aeron_spark.wire import stream_rpc as rpc
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
-MOST_TRANSFERS: Final = 512  # reads, and links that fill stages, of all clients; more of them wait for a thread
-SEND_TIMEOUT_S: Final = 600.0  # a reader that takes nothing for so long has been forgotten by its program
-POLL_INTERVAL_S: Final = 1.0  # between two looks whether a stage still needs messages
-BEFORE: Final = 1 + rpc.BULK_HEAD.size  # bytes of a message before its payload: the frame's, and the message's head
-LONGEST_WAIT_S: Final = 20.0  # of one request: it holds a worker
-MOST_FAILED: Final = 256  # stages of a connection whose errors are kept, in case the client sends a request again
-HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two looks at retention, leases and abandoned stages
+MAX_TRANSFERS: Final = 512  # of all clients: reads, and bulk links that receive stages; further ones wait for a thread
+SEND_TIMEOUT_S: Final = 600.0  # a reader that takes no message for so long is abandoned
+POLL_INTERVAL_S: Final = 1.0  # between two checks whether a stage still needs messages
+PAYLOAD_OFFSET: Final = 1 + rpc.BULK_HEAD.size  # bytes before a payload: one of the frame, and the message's head
+MAX_WAIT_S: Final = 20.0  # of one request, which occupies a worker thread
+MAX_FAILED_STAGES: Final = 256  # of a connection: stages whose errors are stored for repeated requests
+HOUSEKEEPING_INTERVAL_S: Final = 1.0  # between two calls of ``Streams.tick``: retention, leases, abandoned stages
 
 
 class StreamService:
-    """Serves the streams of ``store``, which the first request opens; ``grant_of`` says what a client may do.
+    """Serves the streams of ``store``, which the first request opens, on all connections of a server.
 
-    ``condition`` makes what the end of a stage is awaited with.
+    ``grant_of`` returns the grant of a connection's client, or None for all rights. ``condition`` makes the condition
+    variables on which requests wait for the end of a stage.
     """
 
     def __init__(
@@ -56,44 +57,44 @@ class StreamService:
         self.store = store
         self.bulk_links = bulk_links
         self.grant_of = grant_of
-        self.pool: Executor = ThreadPoolExecutor(MOST_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
-        self.commits = CommitsUnderWay()
+        self.pool: Executor = ThreadPoolExecutor(MAX_TRANSFERS, thread_name_prefix="aeron-spark-transfer")
+        self.commits = RunningCommits()
         self.condition: Callable[[], threading.Condition] = threading.Condition
 
     def serve(self, connection: Connection) -> None:
-        """Answer the requests of a connection."""
+        """Register a handler for the requests of a connection."""
         connection.serve(StreamRequestHandler(self, connection), (rpc.METHOD,), rpc.SERVICE)
 
     def close(self) -> None:
-        """Begin no further transfers; those under way end with their bulk links."""
+        """Start no further transfers. Running transfers end with their bulk links."""
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
 class StreamRequestHandler:
-    """Answers the requests of one connection. Thread-safe: each call may be on another worker."""
+    """Executes the requests of one connection. Thread-safe: calls run on several worker threads."""
 
     def __init__(self, service: StreamService, connection: Connection) -> None:
         self._service = service
         self._connection = connection
         self._lock = threading.Lock()
-        self._reads: dict[int, int] = {}  # by bulk link: the request that is served on it
-        self._stages: dict[str, IncomingStage] = {}  # those that are filled
-        self._failed: dict[str, AeronSparkError] = {}  # of stages that were to be finished: why they could not be
-        self._receiving: set[int] = set()  # bulk links from which a thread takes messages
+        self._reads: dict[int, int] = {}  # by bulk link: request number of the running read
+        self._stages: dict[str, IncomingStage] = {}  # by id: stages that are not finished
+        self._failed: dict[str, AeronSparkError] = {}  # by id: errors of stages that could not be finished
+        self._receiving: set[int] = set()  # bulk links from which a thread receives messages
 
     def handle(self, data: bytes) -> bytes:
-        """Return the answer to an encoded request. An error of the request is an answer, too; see wire.stream_rpc."""
+        """Execute an encoded request, and return the encoded response; an error becomes the response Failure."""
         try:
             request = rpc.decode_request(data)
         except AeronSparkError as error:
             return self._failure("a request", error)
         try:
-            return rpc.encode_answer(self.answer(request))
+            return rpc.encode_response(self.execute(request))
         except AeronSparkError as error:
             return self._failure(type(request).__name__, error)
 
-    def answer(self, request: rpc.AnyRequest) -> rpc.Answer:
-        """Do what the request asks for. Raises AeronSparkError where it fails."""
+    def execute(self, request: rpc.AnyRequest) -> rpc.Response:
+        """Execute a request, and return its response. Raises AeronSparkError if it fails."""
         match request:
             case rpc.ListStreams():
                 return self._list_streams()
@@ -141,29 +142,29 @@ class StreamRequestHandler:
                 stream.abort(request.writer, request.run, request.transaction)
                 return rpc.Done()
 
-    def _failure(self, what: str, error: AeronSparkError) -> bytes:
-        LOG.info("%s of %s failed: %r", what, self._connection.label, str(error))
-        return rpc.encode_answer(rpc.failure_of(error))
+    def _failure(self, request_name: str, error: AeronSparkError) -> bytes:
+        LOG.info("%s of %s failed: %r", request_name, self._connection.label, str(error))
+        return rpc.encode_response(rpc.failure_of(error))
 
     def _list_streams(self) -> rpc.StreamList:
         store = self._service.store()
         names = {*(one.definition.name for one in store.all()), *store.failed}
-        return rpc.StreamList(tuple(self._inspected(name) for name in sorted(names) if self._may_see(name)))
+        return rpc.StreamList(tuple(self._inspect(name) for name in sorted(names) if self._may_list(name)))
 
     def _describe(self, request: rpc.DescribeStream) -> rpc.StreamDescription:
         self._check_grant(request.stream, "read", "write", "manage")
         if request.accept_damaged:
-            return self._inspected(request.stream)
-        return self._described(self._service.store().get(request.stream))
+            return self._inspect(request.stream)
+        return self._description(self._service.store().get(request.stream))
 
     def _create(self, request: rpc.CreateStream) -> rpc.StreamDescription:
         self._check_grant(request.stream, "manage")
-        more = {"term_bytes": request.term_bytes} if request.term_bytes else {}
-        made = self._service.store().create(
+        term_length = {"term_bytes": request.term_bytes} if request.term_bytes else {}
+        created = self._service.store().create(
             request.stream, request.partitions, retention_bytes=request.retention_bytes,
-            retention_seconds=request.retention_seconds, **more,
+            retention_seconds=request.retention_seconds, **term_length,
         )  # fmt: skip
-        return self._described(made)
+        return self._description(created)
 
     def _delete(self, request: rpc.DeleteStream) -> rpc.Done:
         self._check_grant(request.stream, "manage")
@@ -197,7 +198,7 @@ class StreamRequestHandler:
 
     def _await_commits(self, request: rpc.AwaitCommits) -> rpc.CommitsSeen:
         stream = self._stream(request.stream, "read")
-        return rpc.CommitsSeen(stream.wait_beyond(list(request.ends), min(request.seconds, LONGEST_WAIT_S)))
+        return rpc.CommitsSeen(stream.wait_beyond(list(request.ends), min(request.seconds, MAX_WAIT_S)))
 
     def _start_read(self, request: rpc.StartRead) -> rpc.Done:
         stream = self._stream(request.stream, "read")
@@ -235,17 +236,17 @@ class StreamRequestHandler:
         limit = definition.max_message_bytes
         if request.max_message_bytes > limit:
             raise OptionError(
-                f"option 'maxMessageBytes' is {request.max_message_bytes}, and the longest message of stream "
-                f"{request.stream!r} has {limit} bytes",
-                remedy="Lower it.",
+                f"option 'maxMessageBytes' is {request.max_message_bytes} bytes, the limit of stream "
+                f"{request.stream!r} is {limit} bytes",
+                remedy=f"Set maxMessageBytes to at most {limit}.",
             )
         partition = request.task % definition.partitions if request.partition is None else request.partition
         link = self._service.bulk_links.of(self._connection, request.link)
-        stage_id = self._stage_of(request) or self._new_stage(stream, request, partition, link)
+        stage_id = self._opened_stage(request) or self._new_stage(stream, request, partition, link)
         return rpc.StageOpened(stage_id, partition, definition.partitions, limit)
 
-    def _stage_of(self, request: rpc.OpenStage) -> str:
-        """Return the id of the stage that this request, sent before, has opened; "" where it has not."""
+    def _opened_stage(self, request: rpc.OpenStage) -> str:
+        """Return the id of the stage that this request opened when it was sent before; "" if it is new."""
         with self._lock:
             for one in self._stages.values():
                 if (one.link, one.request) == (request.link, request.request):
@@ -253,7 +254,7 @@ class StreamRequestHandler:
         return ""
 
     def _new_stage(self, stream: Stream, request: rpc.OpenStage, partition: int, link: BulkLink) -> str:
-        """Open a stage and have it filled; return its id, or "" where the transaction is committed already."""
+        """Open a stage and receive its rows; return its id, or "" if the transaction is committed already."""
         try:
             stage = stream.open_stage(
                 request.writer, request.run, request.transaction, partition, request.task, request.content,
@@ -265,16 +266,16 @@ class StreamRequestHandler:
         incoming = IncomingStage(stream, stage, request.link, request.request, self._service.condition)
         with self._lock:
             self._stages[stage.id] = incoming
-            begin = request.link not in self._receiving
+            start = request.link not in self._receiving
             self._receiving.add(request.link)
-        if begin:
+        if start:
             self._service.pool.submit(self._receive, link)
         return stage.id
 
     def _finish_stage(self, request: rpc.FinishStage) -> rpc.StageFinished:
-        """Wait until all bytes of a stage have come, and close it; again it gives the same, or the same error.
+        """Wait until all bytes of a stage have arrived, and finish it. A repeated request has the same result or error.
 
-        Raises WaitTimeout where the bytes have not come yet.
+        Raises WaitTimeout if the bytes have not arrived in time.
         """
         stream = self._stream(request.stream, "write")
         with self._lock:
@@ -282,10 +283,10 @@ class StreamRequestHandler:
         if failure is not None:
             raise copy.copy(failure)
         if incoming is None:
-            ref = _finished(stream, request.stage)
+            ref = _finished_stage(stream, request.stage)
         else:
             try:
-                ref = incoming.finish(request.size, min(request.seconds, LONGEST_WAIT_S))
+                ref = incoming.finish(request.size, min(request.seconds, MAX_WAIT_S))
             except WaitTimeout:
                 raise
             except AeronSparkError as error:
@@ -295,31 +296,31 @@ class StreamRequestHandler:
         return rpc.StageFinished(ref.rows, ref.bytes, ref.crc)
 
     def _commit(self, request: rpc.CommitTransaction) -> rpc.Committed:
-        """Commit the parts. Raises StillWorking where this commit, or another one, takes longer than the request."""
+        """Commit the parts. Raises StillWorking if this commit, or another one, takes longer than the request."""
         stream = self._stream(request.stream, "write")
         refs = tuple(StageRef(one.id, one.rows, one.bytes, one.crc) for one in request.parts)
-        seconds = min(request.seconds, LONGEST_WAIT_S)
+        seconds = min(request.seconds, MAX_WAIT_S)
 
-        def work() -> CommitOutcome:
+        def commit() -> CommitOutcome:
             return stream.commit(
                 request.writer, request.run, request.transaction, refs, author=request.producer, rows=request.rows,
                 seconds=seconds, token=request.token,
             )  # fmt: skip
 
         key = (request.stream, request.writer, request.run, request.transaction, refs)
-        return _committed(self._service.commits.run(key, work, seconds))
+        return _committed(self._service.commits.run(key, commit, seconds))
 
     def _commit_empty(self, request: rpc.CommitEmptyTransaction) -> rpc.Committed:
         stream = self._stream(request.stream, "write")
         return _committed(
             stream.commit_empty(
                 request.writer, request.run, request.transaction, author=request.producer,
-                seconds=min(request.seconds, LONGEST_WAIT_S), token=request.token,
+                seconds=min(request.seconds, MAX_WAIT_S), token=request.token,
             )
         )  # fmt: skip
 
     def _receive(self, link: BulkLink) -> None:
-        """Take messages from a bulk link for the stages that are filled over it, as long as there are any."""
+        """Receive messages for the stages of a bulk link until all are finished or the link is closed."""
         while True:
             with self._lock:
                 filling = {one.request: one for one in self._stages.values() if one.link == link.number}
@@ -337,28 +338,28 @@ class StreamRequestHandler:
                 continue
             with self._lock:
                 found = next((one for one in self._stages.values() if one.request == message.request), None)
-            if found is not None and found.take(message):
+            if found is not None and found.append(message):
                 self._service.pool.submit(found.publish_ahead)
         for incoming in filling.values():
             incoming.fail(TransportError(f"{link.label} ended", remedy="Stage the rows again."))
 
     def _send(self, stream: Stream, partition: int, start: int, end: int, link: BulkLink, request: int) -> None:
         try:
-            at = start
+            next_position = start
             room = link.room - rpc.BULK_HEAD.size
-            memory = memoryview(bytearray(BEFORE + room))  # of one message, which is read to where it is sealed from
-            for position, data in stream.blocks(partition, start, end, room, memory[BEFORE:]):
+            memory = memoryview(bytearray(PAYLOAD_OFFSET + room))  # one message: rows are read into it and sent from it
+            for position, data in stream.blocks(partition, start, end, room, memory[PAYLOAD_OFFSET:]):
                 if self._reads.get(link.number) != request:
                     return
-                memory[BEFORE - rpc.BULK_HEAD.size : BEFORE] = rpc.encode_bulk_head(
+                memory[PAYLOAD_OFFSET - rpc.BULK_HEAD.size : PAYLOAD_OFFSET] = rpc.encode_bulk_head(
                     request, rpc.BulkMessageKind.LOG, position
                 )
-                link.send_from(memory[: BEFORE + len(data)], timeout=SEND_TIMEOUT_S)
-                at = position + len(data)
-            link.send(rpc.encode_bulk_head(request, rpc.BulkMessageKind.END, at), timeout=SEND_TIMEOUT_S)
+                link.send_from(memory[: PAYLOAD_OFFSET + len(data)], timeout=SEND_TIMEOUT_S)
+                next_position = position + len(data)
+            link.send(rpc.encode_bulk_head(request, rpc.BulkMessageKind.END, next_position), timeout=SEND_TIMEOUT_S)
         except AeronSparkError as error:
             self._send_failure(link, request, error)
-        except Exception as error:  # of a disk, say: the client gets it, and other transfers continue
+        except Exception as error:  # such as a disk error: goes to the client, and other transfers continue
             self._send_failure(
                 link, request, TransportError(f"reading failed: {error!r}", remedy="Check the server's disk and log")
             )
@@ -373,12 +374,12 @@ class StreamRequestHandler:
             link.close()
 
     def _forget(self, stage_id: str, error: AeronSparkError | None = None) -> None:
-        """Keep a stage no longer as one that is filled; keep its error for a request that is sent again."""
+        """Remove a stage that is finished or failed; store its error for repeated requests."""
         with self._lock:
             self._stages.pop(stage_id, None)
             if error is not None:
                 self._failed[stage_id] = error
-                while len(self._failed) > MOST_FAILED:
+                while len(self._failed) > MAX_FAILED_STAGES:
                     del self._failed[next(iter(self._failed))]
 
     def _stream(self, name: str, *actions: StreamAction) -> Stream:
@@ -386,24 +387,24 @@ class StreamRequestHandler:
         return self._service.store().get(name)
 
     def _check_grant(self, name: str, *actions: StreamAction) -> None:
-        """Raise RefusedError unless the client may do one of the actions."""
+        """Raise RefusedError unless the client's grant has one of the actions on the stream."""
         grant = self._service.grant_of(self._connection)
         if grant is not None and not any(grant.may_use(name, action) for action in actions):
             raise RefusedError(
                 f"your key may not {' or '.join(actions)} stream {name!r}",
-                remedy="Ask the server's operator for a line in its authorized_keys",
+                remedy="Ask the server's operator to grant the action in the server's authorized_keys",
             )
 
-    def _may_see(self, name: str) -> bool:
+    def _may_list(self, name: str) -> bool:
         grant = self._service.grant_of(self._connection)
         return grant is None or any(grant.may_use(name, action) for action in ("read", "write", "manage"))
 
-    def _inspected(self, name: str) -> rpc.StreamDescription:
-        """Describe a stream, also one that is damaged."""
+    def _inspect(self, name: str) -> rpc.StreamDescription:
+        """Describe a stream, also a damaged one."""
         store = self._service.store()
         condition = store.condition(name)
         if name not in store.failed:
-            return self._described(store.get(name))
+            return self._description(store.get(name))
         definition = store.definition(name)
         return rpc.StreamDescription(
             name=name,
@@ -418,7 +419,7 @@ class StreamRequestHandler:
             partitions=(),
         )
 
-    def _described(self, stream: Stream) -> rpc.StreamDescription:
+    def _description(self, stream: Stream) -> rpc.StreamDescription:
         definition = stream.definition
         content, schema = stream.content()
         condition = self._service.store().condition(definition.name)
@@ -436,11 +437,13 @@ class StreamRequestHandler:
         )
 
 
-def _finished(stream: Stream, stage_id: str) -> StageRef:
-    """Return what a stage holds that was finished before, over this connection or another."""
+def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
+    """Return a stage that was finished before, over this connection or another one."""
     stage = stream.stage(stage_id)
     if not stage.whole:
-        raise RefusedError(f"no stage {stage_id} is filled over this connection", remedy="Stage the rows again")
+        raise RefusedError(
+            f"stage {stage_id} is not finished, and this connection does not fill it", remedy="Stage the rows again."
+        )
     return stage.ref
 
 
@@ -448,15 +451,15 @@ def _committed(outcome: CommitOutcome) -> rpc.Committed:
     return rpc.Committed(outcome.already, tuple(outcome.ends), outcome.stamp)
 
 
-def _wait_for(running: Future[CommitOutcome], seconds: float) -> None:
-    wait([running], seconds)
+def _wait_for(running: Future[CommitOutcome], timeout_s: float) -> None:
+    wait([running], timeout_s)
 
 
-class CommitsUnderWay:
-    """The commits of all clients that are at work, each by what it commits. Thread-safe.
+class RunningCommits:
+    """The commits that run now, of all clients, so that a repeated request does not commit again. Thread-safe.
 
-    A client repeats its request where it hears nothing for a while, so that it knows whether the server lives.
-    ``wait`` waits for a future for some seconds at most.
+    A client repeats its request if it has no response for some time, to find out whether the server lives. ``wait``
+    waits for a future with a timeout in seconds.
     """
 
     def __init__(self, wait: Callable[[Future[CommitOutcome], float], object] = _wait_for) -> None:
@@ -464,27 +467,27 @@ class CommitsUnderWay:
         self._lock = threading.Lock()
         self._running: dict[Hashable, Future[CommitOutcome]] = {}
 
-    def run(self, key: Hashable, work: Callable[[], CommitOutcome], seconds: float) -> CommitOutcome:
-        """Return ``work()``, or raise its error; where the same commit is at work already, that one's.
+    def run(self, key: Hashable, commit: Callable[[], CommitOutcome], timeout_s: float) -> CommitOutcome:
+        """Return or raise the outcome of ``commit()``; while a commit with the same key runs, wait for its outcome.
 
-        Raises StillWorking where that one does not end within ``seconds``.
+        Raises StillWorking if that commit does not end within ``timeout_s``.
         """
-        mine: Future[CommitOutcome] = Future()
+        own: Future[CommitOutcome] = Future()
         with self._lock:
-            running = self._running.setdefault(key, mine)
-        if running is not mine:
-            self._wait(running, max(0.0, seconds))
+            running = self._running.setdefault(key, own)
+        if running is not own:
+            self._wait(running, max(0.0, timeout_s))
             if not running.done():
-                raise StillWorking("the server is at work on this commit", remedy="Ask again.")
+                raise StillWorking("the commit is still running on the server", remedy="Send the request again.")
             return running.result()
         try:
-            outcome = work()
+            outcome = commit()
         except BaseException as error:
             self._end(key)
-            mine.set_exception(error)
+            own.set_exception(error)
             raise
         self._end(key)
-        mine.set_result(outcome)
+        own.set_result(outcome)
         return outcome
 
     def _end(self, key: Hashable) -> None:
@@ -492,11 +495,12 @@ class CommitsUnderWay:
             del self._running[key]
 
 
-class StreamKeeper:
-    """``open_store`` may take as long as recovering takes; ``report`` is told what goes wrong unasked.
+class StoreHousekeeper:
+    """Opens the store at its first use, calls its ``tick`` on a thread, and closes it.
 
-    ``open_store`` is given a question, whether the server is being closed, and raises AeronSparkError soon after it is:
-    ``close`` waits for it.
+    ``open_store`` recovers the streams, which may take long. Its argument returns whether the server is closing;
+    ``open_store`` then raises AeronSparkError soon, because ``close`` waits for it. ``report`` takes the errors of the
+    background threads.
     """
 
     def __init__(
@@ -512,22 +516,22 @@ class StreamKeeper:
 
     @property
     def store(self) -> Streams:
-        """The store, opened if need be. Raises why it cannot be, and EndedError once the server is closed."""
+        """The store, opened at the first use. Raises the error of opening it, and EndedError after ``close``."""
         with self._lock:
             if self._ending.is_set():
                 raise EndedError("the server is closed", remedy="Start it again")
             if self._store is None:
                 self._store = self._open_store(self._ending.is_set)
-                self._thread = threading.Thread(target=self._look_after, name="aeron-spark-streams", daemon=True)
+                self._thread = threading.Thread(target=self._run_ticks, name="aeron-spark-streams", daemon=True)
                 self._thread.start()
             return self._store
 
     def open_soon(self) -> None:
-        """Open it in the background."""
-        threading.Thread(target=self._try, name="aeron-spark-recovery", daemon=True).start()
+        """Open the store on a background thread; report an error."""
+        threading.Thread(target=self._open_or_report, name="aeron-spark-recovery", daemon=True).start()
 
     def close(self) -> None:
-        """Close it; what is committed and staged stays on the disk."""
+        """Close the store. Committed and staged rows stay on the disk."""
         self._ending.set()
         with self._lock:
             store, self._store, thread = self._store, None, self._thread
@@ -536,25 +540,25 @@ class StreamKeeper:
         if store is not None:
             store.close()
 
-    def _try(self) -> None:
+    def _open_or_report(self) -> None:
         try:
             _ = self.store
         except AeronSparkError as error:
             if not self._ending.is_set():
                 self._report(None, error)
 
-    def _look_after(self) -> None:
-        said: set[str] = set()
+    def _run_ticks(self) -> None:
+        reported: set[str] = set()  # errors of the previous tick, which are not reported again
         while not self._ending.wait(HOUSEKEEPING_INTERVAL_S):
-            wrong = {str(error): error for error in self._tick()}
-            for text, error in wrong.items():
-                if text not in said:
+            errors = {str(error): error for error in self._tick()}
+            for text, error in errors.items():
+                if text not in reported:
                     self._report(None, error)
-            said = set(wrong)
+            reported = set(errors)
 
     def _tick(self) -> Sequence[Exception]:
         store = self._store
         try:
             return [] if store is None else store.tick()
-        except Exception as error:  # without its thread the store would have no retention and no expiry
+        except Exception as error:  # the thread must survive: it executes retention and ends leases
             return [error]

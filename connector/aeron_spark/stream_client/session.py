@@ -23,7 +23,7 @@ from aeron_spark.errors import (
 from aeron_spark.protocol.rpc_objects import Proxy
 from aeron_spark.waiting import Deadline
 from aeron_spark.wire import stream_rpc
-from aeron_spark.wire.stream_rpc import Answer, Request
+from aeron_spark.wire.stream_rpc import Request, Response
 
 IDLE_SECONDS: Final = 60.0  # a bulk link that was idle for so long is closed
 # The connection or its session was lost before the answer came: the request can be sent again on another one.
@@ -31,7 +31,7 @@ LOSSES: Final = (ConnectError, EndedError, SessionLost, TransportError)
 RETRY_INTERVAL_S: Final = 0.25  # between two attempts at a server that refuses for now
 SHORTEST_TIMEOUT_S: Final = 0.1  # of one attempt, however little of a deadline is left
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=Response)
 
 
 class SessionClient(Protocol):
@@ -91,7 +91,7 @@ class StreamSession:
         no answer came, why.
         """
         with self._using():
-            return stream_rpc.decode_answer(request, self._call(request, timeout))
+            return stream_rpc.decode_response(request, self._call(request, timeout))
 
     def _call(self, request: Request[Any], timeout: float | None) -> bytes:
         encoded = stream_rpc.encode_request(request)

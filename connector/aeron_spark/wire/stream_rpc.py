@@ -1,19 +1,34 @@
-"""Requests to a server's stream service, its answers, and the head of a message that carries rows over a bulk link.
+"""Encodes requests to a server's stream service, its responses, and the messages that carry rows over a bulk link.
 
-A client sends a request as bytes: the one argument of the method ``METHOD`` of object ``SERVICE``. It gets an answer as
-bytes: the one of the request, or Failure. Both are MessagePack of a tagged struct. A struct changes only together with
-``SERVICE``: a client of another release then hears that the server has no such object.
+A client calls the method ``METHOD`` of the remote object ``SERVICE`` with one argument, the bytes of a request. The
+response, also bytes, is the request's own or Failure. Both are MessagePack of a tagged struct: its tag and its field
+names are on the wire. A change of a struct needs another number ``SERVICE``: a client of another release then gets the
+error that the server has no such object.
 
-A request may be sent again after any failure: the server does what it asks for once.
+A client may send a request again after any failure: the server executes a repeated request only once.
 
 A message on a bulk link, all numbers little-endian:
 
     offset width name      meaning
-    0      4     request   the number that the client gave it; a message of another request is left over from before
+    0      4     request   the client's number of the read or stage; the receiver ignores messages of earlier requests
     4      1     kind      see BulkMessageKind
     5      3     reserved  0
-    8      8     position  LOG: stream position of the first byte; END: where it ended; STAGE: bytes staged before
-    16           payload   LOG, STAGE: bytes; FAILED: what errors.encode_error gives
+    8      8     position  LOG: position of the first byte in the partition; END: end of the read; STAGE: bytes before
+    16           payload   LOG, STAGE: bytes; FAILED: the error, encoded by errors.encode_error
+
+In all structs, positions and sizes are in bytes, times in nanoseconds since 1970, and ``seconds`` is the longest wait
+for the response. These fields occur in several requests:
+
+    writer          writer id
+    run             run id of the writer
+    producer        producer id
+    transaction     number of the transaction; the numbers of a writer increase
+    single_use      whether the writer id is never used again
+    acknowledged    last transaction that the writer knows as committed, -1 for none
+    stamp           stamp of the stream's state in which ``acknowledged`` was committed, "" for none
+    replaced        run id of the program's previous connection, which this run replaces; "" for none
+    token           text that the server stores with the producer's last transaction
+    link, request   number of the bulk link, and the client's number for the messages of this read or stage on it
 """
 
 from __future__ import annotations
@@ -26,26 +41,26 @@ import msgspec
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, decode_error, encode_error
 
-SERVICE: Final = 2**62 + 2  # 2**62 + 1 had one method for each request; see endpoint.objects.FIRST_SERVICE
+SERVICE: Final = 2**62 + 2  # 2**62 + 1 had one method for each request; see protocol.rpc_objects.FIRST_SERVICE
 METHOD: Final = "handle"
-_SAME_RELEASE: Final = "Use the same release of aeron-spark on both sides."
+_SAME_RELEASE: Final = "Use the same release of aeron-spark in the client and the server."
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the service sends back."""
+class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of all responses."""
 
 
-A = TypeVar("A", bound=Answer)
+ResponseT = TypeVar("ResponseT", bound=Response)
 
 
-class Request(msgspec.Struct, Generic[A], frozen=True, forbid_unknown_fields=True):
-    """What a client sends; ``A`` is the answer where the request does not fail."""
+class Request(msgspec.Struct, Generic[ResponseT], frozen=True, forbid_unknown_fields=True):
+    """The base of all requests; ``ResponseT`` is the response to a request that succeeds."""
 
 
 class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A finished stage as a commit names it: its id, and the rows, bytes and CRC-32 of the items that were sent."""
+    """A finished stage in a commit: its id, and the number of rows, bytes and the CRC-32 of its items."""
 
     id: str
     rows: int
@@ -54,7 +69,7 @@ class StagedPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PartitionRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A partition, its first position, and the position behind its last committed row; both in bytes."""
+    """A partition, its first position, and the position after its last committed row."""
 
     partition: int
     start: int
@@ -62,7 +77,7 @@ class PartitionRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommittedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A partition as a reader needs it; see ``streams.view.PartitionState``. ``epochs``: ``Epochs.to_bytes``."""
+    """The state of a partition for readers; see ``streams.view.PartitionState``. ``epochs``: ``Epochs.to_bytes``."""
 
     partition: int
     recording_id: int
@@ -77,18 +92,18 @@ class CommittedPartition(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     epochs: bytes
 
 
-class Failure(Answer, frozen=True, tag="failure"):
-    """The request failed; ``error`` is what ``errors.encode_error`` gives."""
+class Failure(Response, frozen=True, tag="failure"):
+    """The request failed with ``error``, which ``errors.encode_error`` encoded."""
 
     error: bytes
 
 
-class Done(Answer, frozen=True, tag="done"):
-    """What was asked for is done."""
+class Done(Response, frozen=True, tag="done"):
+    """The request succeeded, and its response has no values."""
 
 
-class StreamDescription(Answer, frozen=True, tag="stream"):
-    """A stream: see ``remote.directory.StreamInfo``. ``schema`` is empty where there is none."""
+class StreamDescription(Response, frozen=True, tag="stream"):
+    """A stream; see ``stream_client.directory.StreamInfo``. ``schema`` is empty for a stream without a schema."""
 
     name: str
     state: str
@@ -102,59 +117,62 @@ class StreamDescription(Answer, frozen=True, tag="stream"):
     partitions: tuple[PartitionRange, ...]
 
 
-class StreamList(Answer, frozen=True, tag="streams"):
-    """The streams that the client may use, by name."""
+class StreamList(Response, frozen=True, tag="streams"):
+    """The streams that the client's grant allows it to use, sorted by name."""
 
     streams: tuple[StreamDescription, ...]
 
 
-class CommittedPartitions(Answer, frozen=True, tag="partitions"):
-    """All partitions at one moment."""
+class CommittedPartitions(Response, frozen=True, tag="partitions"):
+    """The states of all partitions at the same moment."""
 
     partitions: tuple[CommittedPartition, ...]
 
 
-class PartitionPositions(Answer, frozen=True, tag="positions"):
+class PartitionPositions(Response, frozen=True, tag="positions"):
     """A position in each partition."""
 
     positions: tuple[int, ...]
 
 
-class BoundaryFound(Answer, frozen=True, tag="boundary"):
-    """Where a range may end, and how many rows it has then."""
+class BoundaryFound(Response, frozen=True, tag="boundary"):
+    """The position at which a range may end, and the number of rows before it."""
 
     position: int
     rows: int
 
 
-class CommitsSeen(Answer, frozen=True, tag="seen"):
-    """Whether something was committed beyond the positions in time."""
+class CommitsSeen(Response, frozen=True, tag="seen"):
+    """Whether rows were committed beyond the positions within the time."""
 
     is_beyond: bool
 
 
-class LastCommitted(Answer, frozen=True, tag="last"):
-    """A writer's last committed transaction, -1 for none, with its token, "" for none."""
+class LastCommitted(Response, frozen=True, tag="last"):
+    """A writer's last committed transaction, -1 for none, and its token, "" for none."""
 
     transaction: int
     token: str
 
 
-class Begun(Answer, frozen=True, tag="begun"):
-    """The transaction that the writer committed last, -1 for none, and its stamp."""
+class Begun(Response, frozen=True, tag="begun"):
+    """The writer's last committed transaction, -1 for none, and its stamp."""
 
     last: int
     stamp: str
 
 
-class LostTransaction(Answer, frozen=True, tag="lost"):
-    """The first acknowledged transaction that is not in the stream; None where all are."""
+class LostTransaction(Response, frozen=True, tag="lost"):
+    """The first acknowledged transaction that is missing in the stream; None if none is missing."""
 
     transaction: int | None
 
 
-class StageOpened(Answer, frozen=True, tag="opened"):
-    """A stage of ``partition``, one of ``partitions``. ``stage`` is "" where the transaction is committed already."""
+class StageOpened(Response, frozen=True, tag="opened"):
+    """The id of the opened stage, or "" if the transaction is committed already.
+
+    ``partitions`` is the number of the stream's partitions, ``max_message_bytes`` the longest message of the stream.
+    """
 
     stage: str
     partition: int
@@ -162,16 +180,19 @@ class StageOpened(Answer, frozen=True, tag="opened"):
     max_message_bytes: int
 
 
-class StageFinished(Answer, frozen=True, tag="finished"):
-    """The server has all of a stage: so many rows in so many bytes, and their CRC-32."""
+class StageFinished(Response, frozen=True, tag="finished"):
+    """The number of rows and bytes, and the CRC-32, of a stage that the server received completely."""
 
     rows: int
     size: int
     crc: int
 
 
-class Committed(Answer, frozen=True, tag="committed"):
-    """The transaction is committed: ``repeated``, it was before. ``ends``: of each partition. ``stamp``: to be kept."""
+class Committed(Response, frozen=True, tag="committed"):
+    """The transaction is committed; ``repeated`` if an earlier request committed it.
+
+    ``ends`` is the end of each partition. The writer sends ``stamp`` with its next transaction.
+    """
 
     repeated: bool
     ends: tuple[int, ...]
@@ -179,18 +200,18 @@ class Committed(Answer, frozen=True, tag="committed"):
 
 
 class ListStreams(Request[StreamList], frozen=True, tag="list"):
-    """List the streams that the client may use, damaged ones too."""
+    """List the streams that the client may use, including damaged ones."""
 
 
 class DescribeStream(Request[StreamDescription], frozen=True, tag="describe"):
-    """Describe a stream. A damaged one fails with its error, unless ``accept_damaged``."""
+    """Describe a stream. For a damaged stream, fails with the stream's error unless ``accept_damaged`` is true."""
 
     stream: str
     accept_damaged: bool = False
 
 
 class CreateStream(Request[StreamDescription], frozen=True, tag="create"):
-    """Create a stream. 0 is no retention of its kind, and the server's own term length."""
+    """Create a stream. A retention of 0 means no limit; ``term_bytes`` 0 means the server's default."""
 
     stream: str
     partitions: int
@@ -206,7 +227,7 @@ class DeleteStream(Request[Done], frozen=True, tag="delete"):
 
 
 class PurgeStream(Request[PartitionPositions], frozen=True, tag="purge"):
-    """Delete whole segments before a position or a time, of one partition or of all; answers where each begins then."""
+    """Delete whole segments before a position or a time, of one partition or of all; returns the new starts."""
 
     stream: str
     partition: int | None = None
@@ -215,13 +236,16 @@ class PurgeStream(Request[PartitionPositions], frozen=True, tag="purge"):
 
 
 class PartitionStates(Request[CommittedPartitions], frozen=True, tag="states"):
-    """Give how far each partition is committed."""
+    """Return the committed state of each partition."""
 
     stream: str
 
 
 class FindBoundary(Request[BoundaryFound], frozen=True, tag="boundary"):
-    """Find where a range from ``start`` may end; see ``log.api.Boundaries``. ``max_rows`` None: any number."""
+    """Find the position at which a range from ``start`` may end; see ``log.api.Boundaries``.
+
+    ``max_rows`` None means no limit.
+    """
 
     stream: str
     partition: int
@@ -233,14 +257,14 @@ class FindBoundary(Request[BoundaryFound], frozen=True, tag="boundary"):
 
 
 class FindPosition(Request[PartitionPositions], frozen=True, tag="position"):
-    """Find where what was committed at or after a time, ns since 1970, begins in each partition."""
+    """Find the first position in each partition whose rows were committed at or after a time."""
 
     stream: str
     time_ns: int
 
 
 class AwaitCommits(Request[CommitsSeen], frozen=True, tag="await"):
-    """Wait until a partition is committed beyond its position of ``ends``, for so long at most."""
+    """Wait until rows are committed beyond the position of any partition in ``ends``."""
 
     stream: str
     ends: tuple[int, ...]
@@ -248,7 +272,7 @@ class AwaitCommits(Request[CommitsSeen], frozen=True, tag="await"):
 
 
 class RenewLease(Request[Done], frozen=True, tag="lease"):
-    """Keep what lies at and behind ``positions``, by partition, from retention for so long; 0 ends the lease."""
+    """Protect rows at and after ``positions``, by partition, from retention for ``seconds``; 0 ends the lease."""
 
     stream: str
     reader: str
@@ -257,9 +281,10 @@ class RenewLease(Request[Done], frozen=True, tag="lease"):
 
 
 class StartRead(Request[Done], frozen=True, tag="read"):
-    """Send ``[start, end)`` over the bulk link ``link``, as messages of the number ``request``.
+    """Send ``[start, end)`` over the bulk link ``link``, in messages with the number ``request``.
 
-    ``epoch`` is that of the byte before ``position``: a stream with another history sends nothing. None: not checked.
+    ``epoch`` is the epoch of the byte before ``position``. The request fails if the stream has another epoch there.
+    None means that the server does not check.
     """
 
     stream: str
@@ -273,14 +298,14 @@ class StartRead(Request[Done], frozen=True, tag="read"):
 
 
 class StopRead(Request[Done], frozen=True, tag="stop"):
-    """Send no more of a read; what was started after it on the link goes on."""
+    """Stop a read. A read that was started later on the same link continues."""
 
     link: int
     request: int
 
 
 class LastTransaction(Request[LastCommitted], frozen=True, tag="last"):
-    """Give the last transaction that a producer committed under the writer's id; of any producer for ""."""
+    """Return the last transaction that a producer committed under the writer id; "" means any producer."""
 
     stream: str
     writer: str
@@ -288,11 +313,7 @@ class LastTransaction(Request[LastCommitted], frozen=True, tag="last"):
 
 
 class BeginTransaction(Request[Begun], frozen=True, tag="begin"):
-    """Begin a transaction, None for whichever comes next, and fence earlier runs.
-
-    ``acknowledged`` is the last transaction that the writer saw committed, -1 for none, with its ``stamp``.
-    ``replaced`` is the run with which the same program began before, "" for none.
-    """
+    """Begin a transaction and fence earlier runs of the writer; None means the writer's next transaction."""
 
     stream: str
     writer: str
@@ -306,7 +327,7 @@ class BeginTransaction(Request[Begun], frozen=True, tag="begin"):
 
 
 class FindLostTransaction(Request[LostTransaction], frozen=True, tag="find-lost"):
-    """Find the first transaction up to ``acknowledged`` that is not in the stream."""
+    """Find the first transaction up to ``acknowledged`` that is missing in the stream."""
 
     stream: str
     writer: str
@@ -315,11 +336,11 @@ class FindLostTransaction(Request[LostTransaction], frozen=True, tag="find-lost"
 
 
 class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
-    """Open a stage that messages of the number ``request`` fill over the bulk link ``link``.
+    """Open a stage that the client fills over the bulk link ``link`` with messages of the number ``request``.
 
-    Sent again with the same two numbers it gives the same stage. ``partition`` None: the server takes the one of the
-    task's number, modulo the stream's partitions. ``max_message_bytes`` is what the client wants to stage, 0 for the
-    longest message: more than that is refused before anything is opened. The rest is as in BeginTransaction.
+    The same request, sent again, returns the same stage. With ``partition`` None, the server chooses the partition:
+    the task's number modulo the number of partitions. ``max_message_bytes`` is the longest message that the client
+    wants to stage; a value above the stream's limit is refused. 0 means the stream's limit.
     """
 
     stream: str
@@ -341,7 +362,7 @@ class OpenStage(Request[StageOpened], frozen=True, tag="open-stage"):
 
 
 class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
-    """Close a stage once all its ``size`` bytes have come, for which the server waits so long."""
+    """Wait until all ``size`` bytes of a stage have arrived, and finish the stage."""
 
     stream: str
     stage: str
@@ -350,9 +371,9 @@ class FinishStage(Request[StageFinished], frozen=True, tag="finish-stage"):
 
 
 class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
-    """Make the parts visible, all at once. ``rows`` is how many rows the writer has of the transaction.
+    """Commit a transaction: all its parts become visible together. ``rows`` is the number of the transaction's rows.
 
-    The server keeps ``token`` with the producer's last transaction. It waits so long for a commit that is at work.
+    While another commit runs, the server waits at most ``seconds``, and then fails with StillWorking.
     """
 
     stream: str
@@ -367,7 +388,7 @@ class CommitTransaction(Request[Committed], frozen=True, tag="commit"):
 
 
 class CommitEmptyTransaction(Request[Committed], frozen=True, tag="commit-empty"):
-    """Commit a transaction without rows. A request of its own: one that lost its parts must not commit."""
+    """Commit a transaction without rows. A separate request, so that a commit that lost its parts cannot succeed."""
 
     stream: str
     writer: str
@@ -379,7 +400,7 @@ class CommitEmptyTransaction(Request[Committed], frozen=True, tag="commit-empty"
 
 
 class AbortTransaction(Request[Done], frozen=True, tag="abort"):
-    """Drop what was staged for a transaction; one that is committed stays."""
+    """Delete the stages of a transaction. Has no effect on a committed transaction."""
 
     stream: str
     writer: str
@@ -392,27 +413,27 @@ AnyRequest = (
     | FindPosition | AwaitCommits | RenewLease | StartRead | StopRead | LastTransaction | BeginTransaction
     | FindLostTransaction | OpenStage | FinishStage | CommitTransaction | CommitEmptyTransaction | AbortTransaction
 )  # fmt: skip
-AnyAnswer = (
+AnyResponse = (
     Failure | Done | StreamDescription | StreamList | CommittedPartitions | PartitionPositions | BoundaryFound
     | CommitsSeen | LastCommitted | Begun | LostTransaction | StageOpened | StageFinished | Committed
 )  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-# Built while this module is imported, by one thread: msgspec builds what it knows of a class at the class's first use,
-# and a second thread in the midst of that crashes the process.
-_REQUESTS: Final = msgspec.msgpack.Decoder(AnyRequest)
-_ANSWERS: Final = msgspec.msgpack.Decoder(AnyAnswer)
+# The decoders are made during the import, by one thread: msgspec collects the fields of a class at its first use, and a
+# second thread that uses the class at that moment crashes the process.
+_REQUEST_DECODER: Final = msgspec.msgpack.Decoder(AnyRequest)
+_RESPONSE_DECODER: Final = msgspec.msgpack.Decoder(AnyResponse)
 
 
-def _answers_of(requests: tuple[type[Request[Any]], ...]) -> dict[type[Request[Any]], type[Answer]]:
+def _responses_of(requests: tuple[type[Request[Any]], ...]) -> dict[type[Request[Any]], type[Response]]:
     return {request: get_args(vars(request)["__orig_bases__"][0])[0] for request in requests}
 
 
-ANSWERS: Final = _answers_of(get_args(AnyRequest))  # of each request
+RESPONSES: Final = _responses_of(get_args(AnyRequest))  # the response class of each request class
 
 
 def encode_request(request: Request[Any]) -> bytes:
-    """Return the bytes of a request. Raises OptionError for a number or text that cannot be sent."""
+    """Encode a request. Raises OptionError for a number or text that cannot be encoded."""
     try:
         return _ENCODER.encode(request)
     except (OverflowError, TypeError, UnicodeEncodeError) as error:
@@ -423,44 +444,44 @@ def encode_request(request: Request[Any]) -> bytes:
 
 
 def decode_request(data: bytes) -> AnyRequest:
-    """Return the request of these bytes. Raises DataFormatError where they are not one."""
-    request: AnyRequest = _decoded(_REQUESTS, data, "a request to the stream service")
+    """Decode a request. Raises DataFormatError for bytes that are not a request."""
+    request: AnyRequest = _decoded(_REQUEST_DECODER, data, "a request to the stream service")
     return request
 
 
-def encode_answer(answer: Answer) -> bytes:
-    """Return the bytes of an answer."""
-    return _ENCODER.encode(answer)
+def encode_response(response: Response) -> bytes:
+    """Encode a response."""
+    return _ENCODER.encode(response)
 
 
 def failure_of(error: AeronSparkError) -> Failure:
-    """Return the answer that tells a client of an error."""
+    """Return the response that carries an error to a client."""
     return Failure(encode_error(error))
 
 
-def decode_answer(request: Request[A], data: bytes) -> A:
-    """Return the answer of these bytes to ``request``.
+def decode_response(request: Request[ResponseT], data: bytes) -> ResponseT:
+    """Decode the response to ``request``.
 
-    Raises the error of a Failure, and DataFormatError where the bytes are not an answer to this request.
+    Raises the error of a Failure, and DataFormatError for bytes that are not a response to this request.
     """
-    answer: AnyAnswer = _decoded(_ANSWERS, data, "an answer of the stream service")
-    if isinstance(answer, Failure):
-        raise decode_error(answer.error)
-    expected = ANSWERS[type(request)]
-    if not isinstance(answer, expected):
+    response: AnyResponse = _decoded(_RESPONSE_DECODER, data, "a response of the stream service")
+    if isinstance(response, Failure):
+        raise decode_error(response.error)
+    expected = RESPONSES[type(request)]
+    if not isinstance(response, expected):
         raise DataFormatError(
-            f"the stream service answered {type(request).__name__} by {type(answer).__name__}, expected "
+            f"the stream service responded to {type(request).__name__} with {type(response).__name__}, expected "
             f"{expected.__name__}",
             remedy=_SAME_RELEASE,
         )
-    return cast(A, answer)
+    return cast(ResponseT, response)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any:
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes, expected: str) -> Any:
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataFormatError(f"these bytes are not {what}: {error}", remedy=_SAME_RELEASE) from None
+        raise DataFormatError(f"these bytes are not {expected}: {error}", remedy=_SAME_RELEASE) from None
 
 
 BULK_HEAD: Final = struct.Struct(
@@ -473,16 +494,16 @@ BULK_HEAD: Final = struct.Struct(
 
 
 class BulkMessageKind(IntEnum):
-    """What a message on a bulk link is."""
+    """The kind of a message on a bulk link: LOG, END and FAILED from the server, STAGE from the client."""
 
-    LOG = 1
-    END = 2
-    FAILED = 3
-    STAGE = 4
+    LOG = 1  # bytes of the log
+    END = 2  # the read is complete
+    FAILED = 3  # the read failed
+    STAGE = 4  # bytes of a stage
 
 
 class BulkMessage(NamedTuple):
-    """A decoded message; ``payload`` is a view of the bytes it came in."""
+    """A decoded message; ``payload`` is a view of the received bytes."""
 
     request: int
     kind: BulkMessageKind
@@ -491,12 +512,12 @@ class BulkMessage(NamedTuple):
 
 
 def encode_bulk_head(request: int, kind: BulkMessageKind, position: int) -> bytes:
-    """Return everything before the payload."""
+    """Encode the head of a message, to which the payload is appended."""
     return BULK_HEAD.pack(request & 0xFFFFFFFF, kind, position)
 
 
 def decode_bulk_message(data: memoryview) -> BulkMessage:
-    """Return the message of these bytes. Raises DataFormatError where they are not one."""
+    """Decode a message. Raises DataFormatError for bytes that are not a message."""
     if data.nbytes < BULK_HEAD.size:
         raise _not_a_message(f"it has {data.nbytes} bytes, expected at least {BULK_HEAD.size}")
     request, kind, position = BULK_HEAD.unpack_from(data)
@@ -505,5 +526,5 @@ def decode_bulk_message(data: memoryview) -> BulkMessage:
     return BulkMessage(request, BulkMessageKind(kind), position, data[BULK_HEAD.size :])
 
 
-def _not_a_message(why: str) -> DataFormatError:
-    return DataFormatError(f"a message on a bulk link cannot be decoded: {why}", remedy=_SAME_RELEASE)
+def _not_a_message(reason: str) -> DataFormatError:
+    return DataFormatError(f"a message on a bulk link cannot be decoded: {reason}", remedy=_SAME_RELEASE)

@@ -204,6 +204,6 @@ def test_longer_messages_than_the_stream_can_hold_are_refused_before_a_stage_is_
         session, stream, Transaction("w", "r", 0), task=0, source=Source("w", 0, 0), payload="raw",
         max_message_bytes=limit + 1,
     )  # fmt: skip
-    with pytest.raises(OptionError, match=f"'maxMessageBytes' is {limit + 1}, .* has {limit} bytes"):
+    with pytest.raises(OptionError, match=f"'maxMessageBytes' is {limit + 1} bytes, .* is {limit} bytes"):
         appender.raw(pa.array([b"row"], pa.binary()))
     assert enter(session, stream, before)[0] == -1  # the refused run has not fenced it

@@ -1,4 +1,4 @@
-"""A stage as it comes over a branch: what is published ahead of it, when, and when not."""
+"""A large stage that arrives over a bulk link is published ahead of its commit; a small one is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from aeron_spark.server.incoming_stage import LARGE, IncomingStage
+from aeron_spark.server.incoming_stage import PUBLISH_AHEAD_BYTES, IncomingStage
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import encode_values_item
@@ -28,90 +28,93 @@ def stream(streams: Streams) -> Stream:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What each attempt to publish ahead has found."""
-    found: list[int] = []
+def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the results of all calls of ``publish_ahead``."""
+    results: list[int] = []
     publish_ahead = Stream.publish_ahead
 
-    def noted(self: Stream, stage: object, published: int) -> int:
-        found.append(publish_ahead(self, stage, published))  # type: ignore[arg-type]
-        return found[-1]
+    def recorded(self: Stream, stage: object, published: int) -> int:
+        results.append(publish_ahead(self, stage, published))  # type: ignore[arg-type]
+        return results[-1]
 
-    monkeypatch.setattr(Stream, "publish_ahead", noted)
-    return found
+    monkeypatch.setattr(Stream, "publish_ahead", recorded)
+    return results
 
 
-def incoming(stream: Stream) -> IncomingStage:
+def open_incoming(stream: Stream) -> IncomingStage:
     return IncomingStage(stream, stream.open_stage("w", "r", 0, 0, 0, "raw"), 1, 1)
 
 
-def come(one: IncomingStage, data: bytes, at: int = 0, size: int = MIB // 2) -> tuple[int, int]:
-    """Have ``data`` come in pieces, publishing where that is wanted; return the bytes so far, and how often it was."""
-    wanted = 0
+def append(incoming: IncomingStage, data: bytes, at: int = 0, size: int = MIB // 2) -> tuple[int, int]:
+    """Append ``data`` in messages of ``size`` bytes; publish ahead when requested.
+
+    Return the bytes so far, and how often publishing was requested.
+    """
+    requests = 0
     for begin in range(0, len(data), size):
-        piece = data[begin : begin + size]
-        if one.take(BulkMessage(1, BulkMessageKind.STAGE, at, memoryview(piece))):
-            wanted += 1
-            one.publish_ahead()
-        at += len(piece)
-    return at, wanted
+        payload = data[begin : begin + size]
+        if incoming.append(BulkMessage(1, BulkMessageKind.STAGE, at, memoryview(payload))):
+            requests += 1
+            incoming.publish_ahead()
+        at += len(payload)
+    return at, requests
 
 
-def commit(stream: Stream, one: IncomingStage, size: int) -> None:
-    assert not stream.commit("w", "r", 0, [one.finish(size, 5.0)]).already
+def commit(stream: Stream, incoming: IncomingStage, size: int) -> None:
+    assert not stream.commit("w", "r", 0, [incoming.finish(size, 5.0)]).already
 
 
-def test_what_is_small_is_left_to_the_commit(stream: Stream, asked: list[int]) -> None:
-    one = incoming(stream)
-    size, wanted = come(one, item(LARGE // 2_000))
-    assert (wanted, asked) == (0, [])
-    commit(stream, one, size)
-    assert values(stream, 0) == [ROW] * (LARGE // 2_000)
+def test_a_small_stage_is_published_only_by_its_commit(stream: Stream, published: list[int]) -> None:
+    incoming = open_incoming(stream)
+    size, requests = append(incoming, item(PUBLISH_AHEAD_BYTES // 2_000))
+    assert (requests, published) == (0, [])
+    commit(stream, incoming, size)
+    assert values(stream, 0) == [ROW] * (PUBLISH_AHEAD_BYTES // 2_000)
 
 
-def test_much_is_published_as_it_comes(stream: Stream, asked: list[int]) -> None:
-    one = incoming(stream)
-    size, _ = come(one, item(1_000) * 30)
-    assert asked == sorted(asked)
-    assert size - asked[-1] < 2 * LARGE
+def test_a_large_stage_is_published_while_it_arrives(stream: Stream, published: list[int]) -> None:
+    incoming = open_incoming(stream)
+    size, _ = append(incoming, item(1_000) * 30)
+    assert published == sorted(published)
+    assert size - published[-1] < 2 * PUBLISH_AHEAD_BYTES
     assert ends(stream) == [0, 0]
-    commit(stream, one, size)
+    commit(stream, incoming, size)
     assert values(stream, 0) == [ROW] * 30_000
 
 
-def test_a_row_of_which_a_part_is_there_is_asked_for_once_a_piece(stream: Stream, asked: list[int]) -> None:
-    one = incoming(stream)
+def test_an_incomplete_row_is_looked_for_once_for_each_message(stream: Stream, published: list[int]) -> None:
+    incoming = open_incoming(stream)
     data = item(20_000)
-    size, wanted = come(one, data)
-    assert set(asked[:-1]) == {0}  # and nobody turned round and round meanwhile
-    assert len(asked) == wanted <= len(data) // (MIB // 2) + 1
-    commit(stream, one, size)
+    size, requests = append(incoming, data)
+    assert set(published[:-1]) == {0}  # without a busy loop in between
+    assert len(published) == requests <= len(data) // (MIB // 2) + 1
+    commit(stream, incoming, size)
     assert values(stream, 0) == [ROW] * 20_000
 
 
-def test_a_stage_that_was_overtaken_is_not_published_ahead_again(stream: Stream, asked: list[int]) -> None:
-    one = incoming(stream)
-    at, wanted = come(one, item(1_000) * 12)
-    assert wanted
+def test_publishing_ahead_ends_when_another_commit_truncates_it(stream: Stream, published: list[int]) -> None:
+    incoming = open_incoming(stream)
+    at, requests = append(incoming, item(1_000) * 12)
+    assert requests
     write(stream, 0, {0: [b"other"]}, writer="x")
-    at, wanted = come(one, item(1_000) * 12, at)
-    assert wanted == 1  # it was cut off, and restarting would go on like that
-    at, wanted = come(one, item(1_000) * 12, at)
-    assert wanted == 0
-    commit(stream, one, at)
+    at, requests = append(incoming, item(1_000) * 12, at)
+    assert requests == 1  # it was truncated once; a restart would be truncated again
+    at, requests = append(incoming, item(1_000) * 12, at)
+    assert requests == 0
+    commit(stream, incoming, at)
     assert values(stream, 0) == [b"other", *[ROW] * 36_000]
 
 
-def test_a_commit_to_another_partition_has_its_turn(stream: Stream) -> None:
-    one = incoming(stream)
+def test_a_commit_to_another_partition_does_not_wait_for_publishing_ahead(stream: Stream) -> None:
+    incoming = open_incoming(stream)
     data = item(1_000) * 100
     for at in range(0, len(data), MIB):
-        one.take(BulkMessage(1, BulkMessageKind.STAGE, at, memoryview(data[at : at + MIB])))
-    publishing = threading.Thread(target=one.publish_ahead)
+        incoming.append(BulkMessage(1, BulkMessageKind.STAGE, at, memoryview(data[at : at + MIB])))
+    publishing = threading.Thread(target=incoming.publish_ahead)
     publishing.start()
     write(stream, 0, {1: [b"small"]}, writer="x")
-    assert one._published < len(data)
+    assert incoming._published < len(data)
     publishing.join(20.0)
-    commit(stream, one, len(data))
+    commit(stream, incoming, len(data))
     assert values(stream, 0) == [ROW] * 100_000
     assert values(stream, 1) == [b"small"]

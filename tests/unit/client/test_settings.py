@@ -27,7 +27,7 @@ def refused(address: str = "feeds.example:20121", **options: object) -> str:
 def test_the_tables_defaults_are_those_of_the_code() -> None:
     assert client_settings({}) == ClientSettings()
     options = ClientOptions.parse("feeds.example:20121")
-    assert options.place == ServerAddress("udp", "feeds.example", 20121, 20122)
+    assert options.server_address == ServerAddress("udp", "feeds.example", 20121, 20122)
     assert (options.ipc, options.idle, options.bind, options.aeron_dir) == ("auto", "backoff", None, None)
     assert (options.identity, options.known_servers) == (None, None)
 
@@ -76,7 +76,7 @@ def test_contradictions_are_refused() -> None:
 def test_without_an_address_only_shared_memory_is_left() -> None:
     for address in ("", "ipc:", "ipc:/dev/shm/x"):
         options = ClientOptions.parse(address)
-        assert (options.ipc, options.place.media, options.may_be_ipc) == ("only", "ipc", True)
+        assert (options.ipc, options.server_address.media, options.may_be_ipc) == ("only", "ipc", True)
     assert ClientOptions.parse("ipc:/dev/shm/x").aeron_dir == "/dev/shm/x"
 
 

@@ -153,7 +153,7 @@ def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> 
 def test_nobody_has_more_than_the_server_allows(world: World) -> None:
     server, client, first, _ = both_ends(world, max_bulk_links=2)
     client.bulk_link(5.0)
-    with pytest.raises(RemoteError, match="has 2 branches, and may have no more") as refused:
+    with pytest.raises(RemoteError, match="has 2 bulk links, and the server allows no more") as refused:
         client.bulk_link(5.0)
     assert (refused.value.reason, refused.value.retriable) == ("full", True)
     first.close()

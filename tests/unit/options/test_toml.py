@@ -32,7 +32,10 @@ def written(folder: Path, text: str | bytes) -> Path:
 @pytest.mark.parametrize("head", ["", "[server]\n"])
 def test_a_file_is_a_servers_options(tmp_path: Path, head: str) -> None:
     options = ServerOptions.parse("", read_toml(written(tmp_path, head + WHOLE)))
-    assert options.places == (ServerAddress("udp", "10.0.0.7", 20121, 20122), ServerAddress("udp", "::1", 20121, 20122))
+    assert options.addresses == (
+        ServerAddress("udp", "10.0.0.7", 20121, 20122),
+        ServerAddress("udp", "::1", 20121, 20122),
+    )
     assert (options.max_connections, options.handshakes_per_second, options.exempt_loopback) == (100, 0.5, True)
     assert options.session_timeout == 300
 

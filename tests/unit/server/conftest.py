@@ -1,4 +1,4 @@
-"""A world for each test; what is left in it at its end fails the test."""
+"""A world (network, server, clients) for each test. Its ``close`` fails a test that leaves resources in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding C4: listening is all or nothing."""
+"""Finding C4: a server listens on all its addresses, or on none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST = ServerAddress("udp", "198.51.100.1", 20121, 20122)
 SECOND = ServerAddress("udp", "198.51.100.1", 20131, 20132)
 
 
-def test_finding_c4_one_address_that_is_taken_ends_the_start_and_leaves_no_other_one_open(world: World) -> None:
+def test_finding_c4_a_server_with_one_address_in_use_listens_on_none(world: World) -> None:
     world.server(places=[SECOND])
     refused = world.server(start=False)
     with pytest.raises(InUseError) as error:
@@ -24,7 +24,7 @@ def test_finding_c4_one_address_that_is_taken_ends_the_start_and_leaves_no_other
     world.server(places=[FIRST])
 
 
-def test_finding_c4_an_address_that_fails_for_another_reason_ends_the_start(world: World) -> None:
+def test_finding_c4_a_server_with_one_address_that_fails_does_not_start(world: World) -> None:
     world.network.refusal = "there is no such address"
     with pytest.raises(TransportError, match="there is no such address"):
         world.server(places=[FIRST])

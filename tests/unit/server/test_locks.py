@@ -1,4 +1,4 @@
-"""Finding C4: a store has one server, and a port of a media driver has one server."""
+"""Finding C4: only one server can use a store, and only one a port of a media driver."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from aeron_spark.cli.main import main
 from aeron_spark.errors import InUseError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
-from aeron_spark.server.locks import ServerLocks, place_lock, refuse_taken_ports
+from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
 from aeron_spark.streams.store import holds_streams, lock_store
 from aeron_spark.transport.api import ServerAddress
 
-PATIENCE = 30.0  # seconds for what a child does at once on an idle machine
-PLACE = ServerAddress("udp", "127.0.0.1", 20121, 20122)
-OTHER = ServerAddress("udp", "127.0.0.1", 20131, 20132)
+TIMEOUT_S = 30.0  # for the work of a child, which an idle machine does at once
+ADDRESS = ServerAddress("udp", "127.0.0.1", 20121, 20122)
+OTHER_ADDRESS = ServerAddress("udp", "127.0.0.1", 20131, 20132)
 
 
 @pytest.fixture
@@ -37,7 +37,10 @@ def locks() -> Iterator[ServerLocks]:
 
 
 class Child:
-    """A forked process that runs ``work``, says what came of it, and stays until it is killed."""
+    """A forked process that runs ``work``, sends its result, and waits until it is killed.
+
+    With ``start``, it waits until that pipe has a byte.
+    """
 
     def __init__(self, work: Callable[[], str], start: int | None = None) -> None:
         read, write = os.pipe()
@@ -45,7 +48,7 @@ class Child:
         if self.pid == 0:
             try:
                 if start is not None:
-                    os.read(start, 1)  # returns when the parent closes the other end
+                    os.read(start, 1)
                 os.write(write, work().encode())
                 signal.pause()
             finally:
@@ -53,8 +56,8 @@ class Child:
         os.close(write)
         self._read = read
 
-    def said(self) -> str:
-        assert select.select([self._read], [], [], PATIENCE)[0], f"process {self.pid} said nothing in {PATIENCE} s"
+    def result(self) -> str:
+        assert select.select([self._read], [], [], TIMEOUT_S)[0], f"process {self.pid} sent no result in {TIMEOUT_S} s"
         return os.read(self._read, 10_000).decode()
 
     def kill(self) -> None:
@@ -63,28 +66,30 @@ class Child:
         os.close(self._read)
 
 
-def take(folder: Path, aeron_dir: Path, places: Sequence[ServerAddress] = (PLACE, ServerAddress(media="ipc"))) -> str:
-    """Take two places and the store as a server does; return "won", or the error."""
-    one = ServerLocks()
+def lock(
+    folder: Path, aeron_dir: Path, addresses: Sequence[ServerAddress] = (ADDRESS, ServerAddress(media="ipc"))
+) -> str:
+    """Lock two addresses and the store as a server does; return "won", or the error."""
+    locks = ServerLocks()
     try:
-        one.take_places(str(aeron_dir), places)
-        one.take_store(folder / "store")
+        locks.lock_addresses(str(aeron_dir), addresses)
+        locks.lock_store(folder / "store")
     except InUseError as error:
-        one.release()
+        locks.release()
         return str(error)
-    kept.append(one)
+    owned.append(locks)
     return "won"
 
 
-kept: list[ServerLocks] = []  # of a child, which holds them until it is killed
+owned: list[ServerLocks] = []  # of a child, which owns them until it is killed
 
 
-def test_finding_c4_a_store_has_one_server_and_the_second_is_told_whose_it_is(
+def test_finding_c4_a_second_server_of_a_store_gets_the_process_id_of_the_first(
     tmp_path: Path, locks: ServerLocks
 ) -> None:
-    locks.take_store(tmp_path / "store")
+    locks.lock_store(tmp_path / "store")
     with pytest.raises(InUseError) as refused:
-        ServerLocks().take_store(tmp_path / "store")
+        ServerLocks().lock_store(tmp_path / "store")
     assert str(refused.value) == (
         f"the store {tmp_path / 'store'} is in use by server process {os.getpid()}. "
         "Stop it, or give --streams-dir another folder"
@@ -93,97 +98,99 @@ def test_finding_c4_a_store_has_one_server_and_the_second_is_told_whose_it_is(
     lock_store(tmp_path / "store").release()
 
 
-def test_finding_c4_a_port_has_one_server_and_the_second_is_told_whose_it_is(
+def test_finding_c4_a_second_server_of_a_port_gets_the_process_id_of_the_first(
     aeron_dir: Path, locks: ServerLocks
 ) -> None:
     driver = str(aeron_dir)
-    locks.take_places(driver, [PLACE, ServerAddress("udp", "10.0.0.1", 20121, 20130), ServerAddress(media="ipc")])
-    assert place_lock(driver, PLACE).name.endswith(".aeron-spark-server-20121.lock")
+    locks.lock_addresses(driver, [ADDRESS, ServerAddress("udp", "10.0.0.1", 20121, 20130), ServerAddress(media="ipc")])
+    assert address_lock_path(driver, ADDRESS).name.endswith(".aeron-spark-server-20121.lock")
     with pytest.raises(InUseError) as refused:
-        ServerLocks().take_places(driver, [PLACE])
+        ServerLocks().lock_addresses(driver, [ADDRESS])
     assert str(refused.value) == (
         f"port 20121 of the media driver in {driver} is served by server process {os.getpid()}. "
         "Stop it, or choose another port"
     )
     with pytest.raises(InUseError, match=rf"shared memory .* is served by server process {os.getpid()}\. Stop it"):
-        ServerLocks().take_places(driver, [ServerAddress(media="ipc")])
+        ServerLocks().lock_addresses(driver, [ServerAddress(media="ipc")])
     other = ServerLocks()
-    other.take_places(driver, [ServerAddress("udp", "127.0.0.1", 20123, 20124)])
+    other.lock_addresses(driver, [ServerAddress("udp", "127.0.0.1", 20123, 20124)])
     other.release()
 
 
-def test_finding_c4_a_store_given_up_for_another_is_free_again(tmp_path: Path, locks: ServerLocks) -> None:
-    locks.take_store(tmp_path / "one")
-    locks.take_store(tmp_path / "two")
+def test_finding_c4_locking_another_store_releases_the_first(tmp_path: Path, locks: ServerLocks) -> None:
+    locks.lock_store(tmp_path / "one")
+    locks.lock_store(tmp_path / "two")
     lock_store(tmp_path / "one").release()
     with pytest.raises(InUseError):
         lock_store(tmp_path / "two")
 
 
-def test_finding_c4_after_kill_9_the_next_start_is_never_refused_though_a_subprocess_lives_on(
+def test_finding_c4_the_locks_of_a_killed_server_are_free_while_its_subprocess_lives(
     tmp_path: Path, aeron_dir: Path
 ) -> None:
-    """A server starts the node's process, which outlives the server: it must not inherit the locks."""
+    """A server starts the node's process, which outlives the server and must not inherit the locks."""
 
     def serve() -> str:
-        won = take(tmp_path, aeron_dir)
+        won = lock(tmp_path, aeron_dir)
         return f"{won} {subprocess.Popen(['sleep', '1000'], close_fds=False, start_new_session=True).pid}"
 
     for _ in range(20):
         child = Child(serve)
-        won, outliving = child.said().split()
+        won, outliving = child.result().split()
         child.kill()
         try:
             assert won == "won"
             assert Path(f"/proc/{outliving}").exists()
-            assert take(tmp_path, aeron_dir) == "won"
+            assert lock(tmp_path, aeron_dir) == "won"
         finally:
             os.kill(int(outliving), signal.SIGKILL)
-            while kept:
-                kept.pop().release()
+            while owned:
+                owned.pop().release()
 
 
-@pytest.mark.parametrize("second", [(PLACE, OTHER), (OTHER, PLACE)], ids=["same order", "opposite order"])
-def test_finding_c4_of_two_starts_at_the_same_instant_one_wins_and_the_other_is_told_whose_it_is(
+@pytest.mark.parametrize(
+    "second", [(ADDRESS, OTHER_ADDRESS), (OTHER_ADDRESS, ADDRESS)], ids=["same order", "opposite order"]
+)
+def test_finding_c4_of_two_simultaneous_starts_one_wins_and_the_other_gets_its_process_id(
     tmp_path: Path, aeron_dir: Path, second: Sequence[ServerAddress]
 ) -> None:
     for _ in range(20):
         read, write = os.pipe()
         children = [
-            Child(lambda: take(tmp_path, aeron_dir, (PLACE, OTHER)), start=read),
-            Child(lambda: take(tmp_path, aeron_dir, second), start=read),
+            Child(lambda: lock(tmp_path, aeron_dir, (ADDRESS, OTHER_ADDRESS)), start=read),
+            Child(lambda: lock(tmp_path, aeron_dir, second), start=read),
         ]
         try:
-            os.write(write, b"go")  # a byte for each
-            said = {child.pid: child.said() for child in children}
+            os.write(write, b"go")  # one byte for each child
+            results = {child.pid: child.result() for child in children}
         finally:
             for child in children:
                 child.kill()
             os.close(read)
             os.close(write)
-        (winner,) = [pid for pid, text in said.items() if text == "won"]
-        (lost,) = [text for pid, text in said.items() if pid != winner]
+        (winner,) = [pid for pid, text in results.items() if text == "won"]
+        (lost,) = [text for pid, text in results.items() if pid != winner]
         assert f"is served by server process {winner}." in lost
 
 
 @pytest.fixture
-def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail where a node or a JVM is started: an exit within a second has no time for either."""
+def no_node_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a node or a JVM is started: a refusal must be quicker than either."""
 
-    def start(*given: object, **more: object) -> None:
+    def start(*arguments: object, **options: object) -> None:
         pytest.fail("a node or a JVM was started")
 
     monkeypatch.setattr(node, "ensure", start)
     monkeypatch.setattr(jvm, "start", start)
-    monkeypatch.setattr(jvm, "keep_signals", lambda: None)  # it would hold for the tests after this one
+    monkeypatch.setattr(jvm, "keep_signals", lambda: None)  # it would also affect later tests
 
 
-@pytest.mark.usefixtures("nothing_starts")
-def test_finding_c4_a_second_server_is_refused_before_a_node_or_a_jvm_starts(
+@pytest.mark.usefixtures("no_node_starts")
+def test_finding_c4_a_second_server_is_refused_before_a_node_or_jvm_starts(
     tmp_path: Path, aeron_dir: Path, locks: ServerLocks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, address = tmp_path / "store", f"127.0.0.1:{free_port()}"
-    locks.take_store(store)
+    locks.lock_store(store)
     arguments = ["server", address, "--aeron-dir", str(aeron_dir), "--streams-dir", str(store)]
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
@@ -191,7 +198,7 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_a_jvm_starts(
         "Stop it, or give --streams-dir another folder\n"
     )
     locks.release()
-    locks.take_places(str(aeron_dir), [ServerAddress("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
+    locks.lock_addresses(str(aeron_dir), [ServerAddress("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
         f"aeron-spark: port {address.split(':')[1]} of the media driver in {aeron_dir} is served by server process "
@@ -199,17 +206,17 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_a_jvm_starts(
     )
     with pytest.raises(InUseError, match="is served by server process"):
         aeron_spark.Server(address, store=MemoryPeerStore(), aeron_dir=str(aeron_dir), streams_dir=str(store))
-    lock_store(store).release()  # which the refused servers gave back
+    lock_store(store).release()  # the refused servers have released it
 
 
-@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.usefixtures("no_node_starts")
 @pytest.mark.parametrize("other", ["data home", "link"])
-def test_finding_c4_a_port_has_one_server_whatever_the_data_home_and_the_spelling_of_the_drivers_directory(
+def test_finding_c4_the_lock_of_a_port_ignores_the_data_home_and_links_to_the_drivers_directory(
     tmp_path: Path, aeron_dir: Path, locks: ServerLocks, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch, other: str,
 ) -> None:  # fmt: skip
     port, driver = free_port(), str(aeron_dir)
-    locks.take_places(driver, [ServerAddress("udp", "127.0.0.1", port, 1)])
+    locks.lock_addresses(driver, [ServerAddress("udp", "127.0.0.1", port, 1)])
     if other == "link":
         link = tmp_path / "link"
         link.symlink_to(aeron_dir)
@@ -224,39 +231,42 @@ def test_finding_c4_a_port_has_one_server_whatever_the_data_home_and_the_spellin
     )
 
 
-def test_finding_c4_two_servers_take_the_same_places_in_one_order(
+def test_finding_c4_servers_lock_their_addresses_in_the_same_order(
     aeron_dir: Path, locks: ServerLocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[Path] = []
+    locked: list[Path] = []
     own = MachineLock.try_own
 
     def recorded(lock: MachineLock) -> bool:
-        taken.append(lock.path)
+        locked.append(lock.path)
         return own(lock)
 
     monkeypatch.setattr(MachineLock, "try_own", recorded)
-    for places in ([PLACE, OTHER, ServerAddress(media="ipc")], [ServerAddress(media="ipc"), OTHER, PLACE]):
-        locks.take_places(str(aeron_dir), places)
+    for addresses in (
+        [ADDRESS, OTHER_ADDRESS, ServerAddress(media="ipc")],
+        [ServerAddress(media="ipc"), OTHER_ADDRESS, ADDRESS],
+    ):
+        locks.lock_addresses(str(aeron_dir), addresses)
         locks.release()
-    assert taken[:3] == taken[3:]
+    assert locked[:3] == locked[3:]
 
 
-def test_finding_c4_a_port_keeps_its_server_while_the_drivers_directory_is_made_again(
+def test_finding_c4_a_port_stays_locked_while_the_drivers_directory_is_recreated(
     aeron_dir: Path, locks: ServerLocks
 ) -> None:
-    locks.take_places(str(aeron_dir), [PLACE])
+    locks.lock_addresses(str(aeron_dir), [ADDRESS])
     for _ in range(2):
         aeron_dir.mkdir()
         with pytest.raises(InUseError):
-            ServerLocks().take_places(str(aeron_dir), [PLACE])
+            ServerLocks().lock_addresses(str(aeron_dir), [ADDRESS])
         aeron_dir.rmdir()
 
 
-def test_finding_c4_the_lock_of_a_port_is_for_all_users_and_goes_with_the_server(aeron_dir: Path) -> None:
-    one, path = ServerLocks(), place_lock(str(aeron_dir), PLACE)
+def test_finding_c4_all_users_can_open_the_lock_of_a_port_and_release_deletes_it(aeron_dir: Path) -> None:
+    one, path = ServerLocks(), address_lock_path(str(aeron_dir), ADDRESS)
     before = os.umask(0o077)
     try:
-        one.take_places(str(aeron_dir), [PLACE])
+        one.lock_addresses(str(aeron_dir), [ADDRESS])
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666
@@ -264,24 +274,27 @@ def test_finding_c4_the_lock_of_a_port_is_for_all_users_and_goes_with_the_server
     assert not path.exists()
 
 
-@pytest.mark.usefixtures("nothing_starts")
-def test_finding_c4_a_port_of_another_program_is_refused_before_a_node_or_a_jvm_starts(
+@pytest.mark.usefixtures("no_node_starts")
+def test_finding_c4_a_server_on_a_port_of_another_program_is_refused_before_a_node_or_jvm_starts(
     tmp_path: Path, aeron_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        for address, said in ((f"0.0.0.0:{port}", f"0.0.0.0:{port}"), (f"127.0.0.1:{port - 1}", f"127.0.0.1:{port}")):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as locked:
+        locked.bind(("127.0.0.1", 0))
+        port = locked.getsockname()[1]
+        for address, expected in (
+            (f"0.0.0.0:{port}", f"0.0.0.0:{port}"),
+            (f"127.0.0.1:{port - 1}", f"127.0.0.1:{port}"),
+        ):
             code = main(["server", address, "--aeron-dir", str(aeron_dir), "--streams-dir", str(tmp_path / "store")])
             assert code == 3
             assert capsys.readouterr().err == (
-                f"aeron-spark: cannot listen on {said}: the address is in use. "
+                f"aeron-spark: cannot listen on {expected}: the address is in use. "
                 "Stop the program that has it, or choose another port\n"
             )
-    refuse_taken_ports([ServerAddress("udp", "127.0.0.1", port, port + 1)])
+    check_ports_free([ServerAddress("udp", "127.0.0.1", port, port + 1)])
 
 
-def test_a_store_with_nothing_but_its_lock_holds_no_streams(tmp_path: Path) -> None:
+def test_a_folder_with_only_a_lock_has_no_streams(tmp_path: Path) -> None:
     assert not holds_streams(tmp_path / "store")
     lock_store(tmp_path / "store").release()
     assert not holds_streams(tmp_path / "store")

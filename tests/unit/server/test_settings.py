@@ -1,4 +1,4 @@
-"""A server's options: the one table, read from texts and from a program's own values."""
+"""A server's settings are made from its options, given as texts or as values of a program."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def server_settings(options: dict[str, object]) -> ServerSettings:
     return ServerSettings.of(ServerOptions.parse("", options))
 
 
-def refused(*given: str, **options: object) -> str:
+def refused(*address: str, **options: object) -> str:
     with pytest.raises(OptionError) as caught:
-        ServerOptions.parse(given[0] if given else "", options)
+        ServerOptions.parse(address[0] if address else "", options)
     assert caught.value.remedy
     return str(caught.value)
 
 
-def test_the_tables_defaults_are_those_of_the_code() -> None:
+def test_the_defaults_of_options_and_settings_are_equal() -> None:
     options, settings = ServerOptions.parse(), ServerSettings()
     made = ServerSettings.of(options)
     for name in ServerSettings.__dataclass_fields__:
         if name != "filters":
             assert getattr(made, name) == getattr(settings, name), name
     assert made.filters.refusal(Candidate(None, "", b"")) is None
-    assert options.places == (ServerAddress("udp", "0.0.0.0", 20121, 20122),)
+    assert options.addresses == (ServerAddress("udp", "0.0.0.0", 20121, 20122),)
     assert (options.idle, options.aeron_dir, options.identity, options.authorized_keys) == ("backoff", None, None, None)
 
 
@@ -51,52 +51,52 @@ def test_every_option_reaches_its_setting() -> None:
     assert (settings.reply_channel, settings.mdc_ports) == ("mdc", (20200, 100))
 
 
-def test_an_address_stands_for_bind() -> None:
-    assert ServerOptions.parse("10.0.0.7:1").places == ServerOptions.parse("", {"bind": "10.0.0.7:1"}).places
+def test_an_address_argument_means_bind() -> None:
+    assert ServerOptions.parse("10.0.0.7:1").addresses == ServerOptions.parse("", {"bind": "10.0.0.7:1"}).addresses
     assert "given twice" in refused("10.0.0.7:1", bind="10.0.0.8:1")
 
 
-def test_ports_are_for_addresses_without_one() -> None:
-    places = ServerOptions.parse("", {"bind": ["10.0.0.7", "[::1]:5"], "ports": "2000,2007"}).places
-    assert places == (ServerAddress("udp", "10.0.0.7", 2000, 2007), ServerAddress("udp", "::1", 5, 6))
+def test_ports_apply_to_addresses_without_a_port() -> None:
+    addresses = ServerOptions.parse("", {"bind": ["10.0.0.7", "[::1]:5"], "ports": "2000,2007"}).addresses
+    assert addresses == (ServerAddress("udp", "10.0.0.7", 2000, 2007), ServerAddress("udp", "::1", 5, 6))
 
 
 @pytest.mark.parametrize("ports", ["2000,2000", "0,1", "70000,1"])
-def test_row_20_ports_that_cannot_be_are_refused(ports: str) -> None:
+def test_row_20_invalid_ports_are_refused(ports: str) -> None:
     assert refused(ports=ports).startswith("option 'ports' must be ")
 
 
 def test_shared_memory_is_listened_on_once() -> None:
     ipc = ServerAddress("ipc")
-    assert ipc in ServerOptions.parse("10.0.0.7:1", {"ipc": True}).places
-    assert ServerOptions.parse("ipc:", {"ipc": True}).places == (ipc,)
+    assert ipc in ServerOptions.parse("10.0.0.7:1", {"ipc": True}).addresses
+    assert ServerOptions.parse("ipc:", {"ipc": True}).addresses == (ipc,)
 
 
-def test_only_one_media_driver_is_named() -> None:
+def test_an_address_and_aeron_dir_must_name_the_same_media_driver() -> None:
     assert ServerOptions.parse("ipc:/dev/shm/a").aeron_dir == "/dev/shm/a"
     assert ServerOptions.parse("ipc:/dev/shm/a", {"aeronDir": "/dev/shm/a"}).aeron_dir == "/dev/shm/a"
     assert "several media drivers" in refused("ipc:/dev/shm/a", aeronDir="/dev/shm/b")
 
 
-def test_row_26_networks_and_functions_filter_together() -> None:
-    asked: list[Candidate] = []
+def test_row_26_networks_and_functions_can_be_combined_in_a_filter() -> None:
+    candidates: list[Candidate] = []
 
     def is_desk(candidate: Candidate) -> bool:
-        asked.append(candidate)
+        candidates.append(candidate)
         return candidate.tag == "desk"
 
     def refusal(filters: Filters, tag: str, address: str | None) -> str | None:
         import ipaddress
 
-        found = filters.refusal(Candidate(ipaddress.ip_address(address) if address else None, tag, b""))
-        return None if found is None else found.code
+        refusal_ = filters.refusal(Candidate(ipaddress.ip_address(address) if address else None, tag, b""))
+        return None if refusal_ is None else refusal_.code
 
     filters = server_settings({"allow": ["10.0.0.0/8", is_desk], "deny": "10.66.0.0/16"}).filters
     assert refusal(filters, "", "10.0.0.1") is None
     assert refusal(filters, "", "10.66.0.1") == "not-permitted"
     assert refusal(filters, "desk", "192.0.2.1") is None
     assert refusal(filters, "other", "192.0.2.1") == "not-permitted"
-    assert asked
+    assert candidates
 
 
 def test_a_function_alone_is_a_filter() -> None:
@@ -110,23 +110,23 @@ def test_row_27_a_network_with_an_impossible_prefix_is_refused() -> None:
     assert refused(deny=["::/129"]).startswith("option 'deny': the rule '::/129'")
 
 
-def test_with_authorised_keys_only_those_may_come() -> None:
+def test_a_file_of_authorised_keys_restricts_the_clients_to_them() -> None:
     assert server_settings({"authorized_keys": "clients"}).authorized_only
     assert ServerOptions.parse("", {"authorized_keys": "clients"}).authorized_keys == "clients"
     assert not server_settings({}).authorized_only
 
 
-def test_duologue_and_its_ports_agree() -> None:
+def test_reply_channel_mdc_and_its_ports_need_each_other() -> None:
     assert "needs ports of its own" in refused(reply_channel="mdc")
     assert "is for replyChannel 'mdc'" in refused(mdcPorts="20200-20299")
     assert "holds the control port 20122" in refused("0.0.0.0:20121", reply_channel="mdc", mdcPorts="20122-20130")
     assert "option 'mdcPorts' must be a range" in refused(reply_channel="mdc", mdcPorts="70000-70001")
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_the_error_for_an_unknown_option_suggests_the_nearest() -> None:
     assert "Did you mean 'maxConnections'?" in refused(max_connectoins=1)
     assert "'tag' is a client's" in refused(tag="x")
 
 
-def test_row_56_a_short_session_is_refused() -> None:
+def test_row_56_a_session_timeout_below_60_s_is_refused() -> None:
     assert "less than 60 s" in refused(session_timeout="30")

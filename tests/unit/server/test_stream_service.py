@@ -1,4 +1,4 @@
-"""Each request to the stream service is served to the grants that admit it, and refused to all others."""
+"""The stream service executes a request only if the client's grant has the action that the request needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aeron_spark.protocol.access import Grant
 from aeron_spark.server.stream_service import StreamRequestHandler
 from aeron_spark.streams.store import Condition
 from aeron_spark.wire.stream_rpc import (
-    ANSWERS,
+    RESPONSES,
     AbortTransaction,
     AwaitCommits,
     BeginTransaction,
@@ -35,16 +35,16 @@ from aeron_spark.wire.stream_rpc import (
     Request,
     StartRead,
     StopRead,
-    decode_answer,
+    decode_response,
     encode_request,
 )
 
 READ, WRITE, MANAGE = "read", "write", "manage"
 ACTIONS: Final = (READ, WRITE, MANAGE)
 NAME: Final = "flights"
-STAGE: Final = OpenStage(NAME, "w", "run", 0, True, "author", 0, 0, "raw", b"", 1, 1)
+STAGE: Final = OpenStage(NAME, "w", "run", 0, True, "producer", 0, 0, "raw", b"", 1, 1)
 
-# For each request that names a stream: one, and the actions of which a client's key needs one.
+# A request of each class that names a stream, and the actions of which the client's grant needs one.
 REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (DescribeStream(NAME), frozenset(ACTIONS)),
     (DescribeStream(NAME, accept_damaged=True), frozenset(ACTIONS)),
@@ -56,25 +56,25 @@ REQUESTS: Final[list[tuple[Request[Any], frozenset[str]]]] = [
     (FindPosition(NAME, 0), frozenset({READ})),
     (AwaitCommits(NAME, (0,), 0.0), frozenset({READ})),
     (StartRead(NAME, 0, 0, 64, 1, 1), frozenset({READ})),
-    (LastTransaction(NAME, "w", "author"), frozenset({WRITE})),
-    (BeginTransaction(NAME, "w", "run", 0, True, "author"), frozenset({WRITE})),
+    (LastTransaction(NAME, "w", "producer"), frozenset({WRITE})),
+    (BeginTransaction(NAME, "w", "run", 0, True, "producer"), frozenset({WRITE})),
     (FindLostTransaction(NAME, "w", 0, "stamp"), frozenset({WRITE})),
     (STAGE, frozenset({WRITE})),
     (FinishStage(NAME, "1", 0, 0.0), frozenset({WRITE})),
-    (CommitTransaction(NAME, "w", "run", 0, "author", (), 0, 0.0), frozenset({WRITE})),
-    (CommitEmptyTransaction(NAME, "w", "run", 0, "author", 0.0), frozenset({WRITE})),
+    (CommitTransaction(NAME, "w", "run", 0, "producer", (), 0, 0.0), frozenset({WRITE})),
+    (CommitEmptyTransaction(NAME, "w", "run", 0, "producer", 0.0), frozenset({WRITE})),
     (AbortTransaction(NAME, "w", "run", 0), frozenset({WRITE})),
     (RenewLease(NAME, "reader", {0: 0}, 60.0), frozenset({READ})),
 ]
-WITHOUT_A_STREAM: Final = {ListStreams, StopRead}  # a list has what the client may see; a stop is of its own link
+WITHOUT_A_STREAM: Final = {ListStreams, StopRead}  # one lists the granted streams, one concerns only its own link
 
 
 class Admitted(Exception):
-    """The call came as far as the store."""
+    """The request was granted and reached the store."""
 
 
 class Service:
-    """What a handler needs of its service; its store raises Admitted."""
+    """A stand-in for the stream service; its store raises Admitted."""
 
     def __init__(self, grant: Grant | None) -> None:
         self._grant = grant
@@ -87,7 +87,7 @@ class Service:
 
 
 class Connection:
-    """A connection, as far as a handler needs it."""
+    """A stand-in for a connection."""
 
     label = "the connection of the test"
 
@@ -101,39 +101,37 @@ def name_of(value: object) -> str:
 
 
 def test_the_table_has_each_request_that_names_a_stream() -> None:
-    assert {*(type(request) for request, _ in REQUESTS), *WITHOUT_A_STREAM} == set(ANSWERS)
+    assert {*(type(request) for request, _ in REQUESTS), *WITHOUT_A_STREAM} == set(RESPONSES)
 
 
-@pytest.mark.parametrize(("one", "needed"), REQUESTS, ids=name_of)
-def test_a_request_is_served_to_the_keys_that_may_do_its_action_and_to_no_others(
-    one: Any, needed: frozenset[str]
-) -> None:
-    """Finding: no test noticed that a key with `read` alone could delete what is in a stream."""
+@pytest.mark.parametrize(("request_", "needed"), REQUESTS, ids=name_of)
+def test_a_request_is_executed_only_for_keys_with_its_action(request_: Any, needed: frozenset[str]) -> None:
+    """Finding: no test noticed that a key with only `read` could delete the rows of a stream."""
     for count in range(len(ACTIONS) + 1):
         for granted in combinations(ACTIONS, count):
             grant = Grant(streams=((NAME, frozenset(granted)), ("another", frozenset(ACTIONS))))
             if needed & set(granted):
                 with pytest.raises(Admitted):
-                    handler(grant).answer(one)
+                    handler(grant).execute(request_)
             else:
                 with pytest.raises(RefusedError, match=f"your key may not .* stream '{NAME}'"):
-                    handler(grant).answer(one)
+                    handler(grant).execute(request_)
 
 
-@pytest.mark.parametrize("one", [request for request, _ in REQUESTS], ids=name_of)
-def test_a_request_is_served_to_a_key_without_limits_and_to_a_client_of_an_open_server(one: Any) -> None:
+@pytest.mark.parametrize("request_", [request for request, _ in REQUESTS], ids=name_of)
+def test_a_request_is_executed_for_an_unlimited_key_and_on_a_server_without_authorised_keys(request_: Any) -> None:
     for grant in (Grant(), None):
         with pytest.raises(Admitted):
-            handler(grant).answer(one)
+            handler(grant).execute(request_)
 
 
-def test_an_error_and_bytes_that_are_not_a_request_are_answered_by_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_response_to_a_failed_or_invalid_request_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aeron_spark.streams")
     refusing = handler(Grant(streams=()))
     with pytest.raises(RefusedError, match="your key may not manage stream"):
-        decode_answer(DeleteStream(NAME), refusing.handle(encode_request(DeleteStream(NAME))))
+        decode_response(DeleteStream(NAME), refusing.handle(encode_request(DeleteStream(NAME))))
     with pytest.raises(DataFormatError, match="these bytes are not a request"):
-        decode_answer(DeleteStream(NAME), refusing.handle(b"\xc1"))
+        decode_response(DeleteStream(NAME), refusing.handle(b"\xc1"))
     assert [record.getMessage().split(" failed: ")[0] for record in caplog.records] == [
         "DeleteStream of the connection of the test",
         "a request of the connection of the test",
@@ -141,7 +139,7 @@ def test_an_error_and_bytes_that_are_not_a_request_are_answered_by_a_failure(cap
 
 
 class Store:
-    """Two streams, both damaged, so that there is little to say of them."""
+    """A store with two damaged streams, whose descriptions are short."""
 
     failed: Final = {NAME: "damaged", "secret": "damaged"}
 
@@ -156,11 +154,11 @@ class Store:
 
 
 @pytest.mark.parametrize("granted", ACTIONS)
-def test_a_list_has_the_streams_that_a_key_may_do_something_with(granted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_has_only_streams_on_which_the_key_has_an_action(granted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Service, "store", lambda _: Store())
     listing = encode_request(ListStreams())
     seen = {
-        grant: [one.name for one in decode_answer(ListStreams(), handler(grant).handle(listing)).streams]
+        grant: [one.name for one in decode_response(ListStreams(), handler(grant).handle(listing)).streams]
         for grant in (Grant(streams=((NAME, frozenset({granted})), ("secret", frozenset()))), Grant(), None)
     }
     assert list(seen.values()) == [[NAME], [NAME, "secret"], [NAME, "secret"]]

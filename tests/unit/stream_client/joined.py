@@ -40,7 +40,7 @@ from aeron_spark.wire.stream_rpc import (
     CommitTransaction,
     Request,
     decode_request,
-    encode_answer,
+    encode_response,
     failure_of,
 )
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
@@ -382,7 +382,7 @@ class World:
                 return self._ask_stopped(work, timeout)
             case Fault.BUSY if isinstance(request, CommitTransaction):
                 self.sleep(request.seconds)
-                return encode_answer(failure_of(StillWorking("the server is at work")))
+                return encode_response(failure_of(StillWorking("the server is at work")))
             case Fault.CUT_BRANCH:
                 self._next.add(fault)
             case Fault.NO_RECORDING:

@@ -25,7 +25,7 @@ from aeron_spark.wire.stream_rpc import (
     ListStreams,
     StreamList,
     decode_request,
-    encode_answer,
+    encode_response,
     failure_of,
 )
 from tests.unit.stream_client.joined import World
@@ -62,7 +62,7 @@ class Server:
 
     def handle(self, data: bytes) -> bytes:
         assert decode_request(data) == ListStreams()
-        return encode_answer(StreamList(()))
+        return encode_response(StreamList(()))
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -131,7 +131,7 @@ def test_the_error_that_the_server_raised_comes_back_with_its_reason_and_remedy(
     class Refusing(Server):
         def handle(self, data: bytes) -> bytes:
             error = RefusedError("your key may not write", remedy="Ask the operator.", reason="not-permitted")
-            return encode_answer(failure_of(error))
+            return encode_response(failure_of(error))
 
     with pytest.raises(RefusedError, match=r"your key may not write\. Ask the operator\.") as caught:
         session(Refusing("", 0)).call(ListStreams())
@@ -145,7 +145,7 @@ def test_an_error_that_the_server_answers_is_not_repeated_here_though_it_is_retr
 
         def handle(self, data: bytes) -> bytes:
             self.requests += 1
-            return encode_answer(failure_of(error))
+            return encode_response(failure_of(error))
 
     server = Failing("", 0)
     server.connects = 1

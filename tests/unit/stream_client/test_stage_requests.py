@@ -21,7 +21,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.writing import Source
-from aeron_spark.server.stream_service import CommitsUnderWay
+from aeron_spark.server.stream_service import RunningCommits
 from aeron_spark.stream_client.appending import ServerAppender, State, Transaction, commit, commit_empty, enter
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.model import CommitOutcome
@@ -291,7 +291,7 @@ class Commit:
     """A commit at work in a thread, and a repetition of it that waits for it."""
 
     def __init__(self, outcome: CommitOutcome | Exception) -> None:
-        self.commits = CommitsUnderWay(self._wait)
+        self.commits = RunningCommits(self._wait)
         self.results: list[object] = []
         self._outcome = outcome
         self._at_work, self._waits, self._go_on = threading.Event(), threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""Requests and answers of the stream service: what was encoded is what is decoded, and nothing else passes for it."""
+"""Requests and responses of the stream service are decoded as they were encoded; other bytes are refused."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from aeron_spark.errors import DataFormatError, DataLossError, OptionError, Refu
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE, LAST_OBJECT_ID
 from aeron_spark.wire import stream_rpc
 from aeron_spark.wire.stream_rpc import (
-    ANSWERS,
-    Answer,
-    AnyAnswer,
+    RESPONSES,
     AnyRequest,
+    AnyResponse,
     BulkMessageKind,
     Committed,
     CommitTransaction,
@@ -30,18 +29,19 @@ from aeron_spark.wire.stream_rpc import (
     LastCommitted,
     LastTransaction,
     Request,
+    Response,
     StagedPart,
-    decode_answer,
     decode_bulk_message,
     decode_request,
-    encode_answer,
+    decode_response,
     encode_bulk_head,
     encode_request,
+    encode_response,
     failure_of,
 )
 
 REQUESTS: Final[tuple[type[Request[Any]], ...]] = get_args(AnyRequest)
-REPLIES: Final[tuple[type[Answer], ...]] = get_args(AnyAnswer)
+RESPONSE_CLASSES: Final[tuple[type[Response], ...]] = get_args(AnyResponse)
 INTEGERS: Final = st.integers(-(2**63), 2**64 - 1)
 SIMPLE: Final[dict[object, st.SearchStrategy[Any]]] = {
     int: INTEGERS,
@@ -54,7 +54,7 @@ SIMPLE: Final[dict[object, st.SearchStrategy[Any]]] = {
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a field of this type."""
+    """Return a strategy for values of a field of this type."""
     if kind in SIMPLE:
         return SIMPLE[kind]
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -73,13 +73,13 @@ def structs_of(cls: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     return st.builds(cls, **{field.name: values_of(hints[field.name]) for field in msgspec.structs.fields(cls)})
 
 
-def test_the_service_has_its_own_number_which_is_not_that_of_other_releases() -> None:
+def test_the_service_number_differs_from_those_of_other_releases() -> None:
     assert FIRST_SERVICE + 1 < stream_rpc.SERVICE <= LAST_OBJECT_ID
 
 
-def test_each_request_has_an_answer_and_each_answer_a_request() -> None:
-    assert set(ANSWERS) == set(REQUESTS)
-    assert {*ANSWERS.values(), Failure} == set(REPLIES)
+def test_each_request_has_a_response_and_each_response_a_request() -> None:
+    assert set(RESPONSES) == set(REQUESTS)
+    assert {*RESPONSES.values(), Failure} == set(RESPONSE_CLASSES)
 
 
 @pytest.mark.parametrize("cls", REQUESTS)
@@ -93,27 +93,27 @@ def test_a_request_is_decoded_as_it_was_encoded(cls: type[Request[Any]], data: s
 @pytest.mark.parametrize("cls", REQUESTS)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_an_answer_is_decoded_as_it_was_encoded_for_its_request_alone(
+def test_a_response_is_decoded_as_it_was_encoded_and_only_for_its_request(
     cls: type[Request[Any]], data: st.DataObject
 ) -> None:
-    request, answer = data.draw(structs_of(cls)), data.draw(structs_of(ANSWERS[cls]))
-    encoded = encode_answer(answer)
-    assert decode_answer(request, encoded) == answer
-    other = data.draw(st.sampled_from([one for one in REPLIES if one not in (ANSWERS[cls], Failure)]))
-    with pytest.raises(DataFormatError, match=rf"answered {cls.__name__} by {other.__name__}, expected"):
-        decode_answer(request, encode_answer(data.draw(structs_of(other))))
+    request, response = data.draw(structs_of(cls)), data.draw(structs_of(RESPONSES[cls]))
+    encoded = encode_response(response)
+    assert decode_response(request, encoded) == response
+    other = data.draw(st.sampled_from([one for one in RESPONSE_CLASSES if one not in (RESPONSES[cls], Failure)]))
+    with pytest.raises(DataFormatError, match=rf"responded to {cls.__name__} with {other.__name__}, expected"):
+        decode_response(request, encode_response(data.draw(structs_of(other))))
 
 
 @given(st.binary(max_size=200))
-def test_other_bytes_are_neither_a_request_nor_an_answer(data: bytes) -> None:
+def test_other_bytes_are_neither_a_request_nor_a_response(data: bytes) -> None:
     with pytest.raises(DataFormatError, match="these bytes are not a request to the stream service"):
         decode_request(data)
-    with pytest.raises(DataFormatError, match="these bytes are not an answer of the stream service"):
-        decode_answer(DeleteStream("s"), data)
+    with pytest.raises(DataFormatError, match="these bytes are not a response of the stream service"):
+        decode_response(DeleteStream("s"), data)
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "reason"),
     [
         ({"type": "drop-everything", "stream": "s"}, "Invalid value 'drop-everything' - at `$.type`"),
         ({"stream": "s"}, "missing required field `type`"),
@@ -125,13 +125,13 @@ def test_other_bytes_are_neither_a_request_nor_an_answer(data: bytes) -> None:
         ([], "Expected `object`, got `array`"),
     ],
 )
-def test_a_request_that_is_not_one_of_these_says_why(fields: object, why: str) -> None:
+def test_an_invalid_request_is_refused_with_the_reason(fields: object, reason: str) -> None:
     with pytest.raises(DataFormatError, match=r"Use the same release") as caught:
         decode_request(msgspec.msgpack.encode(fields))
-    assert why in str(caught.value)
+    assert reason in str(caught.value)
 
 
-def test_a_request_is_not_decoded_from_a_part_of_it_nor_with_more_behind_it() -> None:
+def test_incomplete_bytes_and_trailing_bytes_are_not_decoded_as_a_request() -> None:
     whole = encode_request(CommitTransaction("s", "w", "r", 0, "p", (StagedPart("1", 2, 3, 4),), 2, 1.0))
     assert isinstance(decode_request(whole), CommitTransaction)
     for end in range(len(whole)):
@@ -142,7 +142,7 @@ def test_a_request_is_not_decoded_from_a_part_of_it_nor_with_more_behind_it() ->
 
 
 @pytest.mark.parametrize("wrong", [CreateStream("s", 1, 2**64, 0.0, 0), DeleteStream("\ud800")])
-def test_what_cannot_be_sent_is_refused_before_it_is_sent(wrong: Request[Any]) -> None:
+def test_a_request_that_cannot_be_encoded_is_refused(wrong: Request[Any]) -> None:
     with pytest.raises(OptionError, match=f"{type(wrong).__name__} cannot be sent"):
         encode_request(wrong)
 
@@ -150,14 +150,14 @@ def test_what_cannot_be_sent_is_refused_before_it_is_sent(wrong: Request[Any]) -
 @pytest.mark.parametrize(
     "error",
     [
-        RefusedError("no place", remedy="Close some.", reason="full"),
-        StillWorking("the server is at work", remedy="Ask again."),
+        RefusedError("the server is full", remedy="Close some connections.", reason="full"),
+        StillWorking("the commit is still running", remedy="Send the request again."),
         DataLossError("gone", reason="diverged"),
     ],
 )
 def test_a_failure_raises_the_error_that_the_server_had(error: Any) -> None:
     with pytest.raises(type(error)) as caught:
-        decode_answer(DeleteStream("s"), encode_answer(failure_of(error)))
+        decode_response(DeleteStream("s"), encode_response(failure_of(error)))
     found = caught.value
     assert (type(found), found.what, found.remedy) == (type(error), error.what, error.remedy)
     assert (found.reason, found.retriable) == (error.reason, error.retriable)
@@ -165,26 +165,27 @@ def test_a_failure_raises_the_error_that_the_server_had(error: Any) -> None:
 
 def test_a_failure_whose_error_cannot_be_decoded_is_a_format_error() -> None:
     with pytest.raises(DataFormatError, match="not an encoded error"):
-        decode_answer(DeleteStream("s"), encode_answer(Failure(b"?")))
+        decode_response(DeleteStream("s"), encode_response(Failure(b"?")))
 
 
-def test_a_part_goes_through_a_pickle_as_spark_sends_it() -> None:
+def test_a_staged_part_can_be_pickled_as_spark_does() -> None:
     part = StagedPart("1", 2, 3, 4)
     assert pickle.loads(pickle.dumps(part)) == part
 
 
-def test_many_threads_decode_at_once() -> None:
-    request, answer = encode_request(LastTransaction("s", "w", "")), encode_answer(LastCommitted(7, ""))
+def test_threads_can_decode_at_the_same_time() -> None:
+    request, response = encode_request(LastTransaction("s", "w", "")), encode_response(LastCommitted(7, ""))
     with ThreadPoolExecutor(8) as pool:
         found = list(
             pool.map(
-                lambda _: (decode_request(request), decode_answer(LastTransaction("s", "w", ""), answer)), range(500)
+                lambda _: (decode_request(request), decode_response(LastTransaction("s", "w", ""), response)),
+                range(500),
             )
         )
     assert set(found) == {(LastTransaction("s", "w", ""), LastCommitted(7, ""))}
 
 
-# A request and an answer in full, as they are on the wire: they change only together with the number of the service.
+# The complete bytes of a request and a response. They change only together with the number of the service.
 FINISH: Final = bytes.fromhex(
     "85"
     " a474797065 ac66696e6973682d7374616765"  # type: finish-stage
@@ -202,16 +203,16 @@ COMMITTED: Final = bytes.fromhex(
 )
 
 
-def test_the_bytes_of_a_request_and_of_an_answer() -> None:
+def test_the_bytes_of_a_request_and_of_a_response() -> None:
     assert encode_request(FinishStage("s", "a", 256, 1.5)) == FINISH
-    assert encode_answer(Committed(True, (0, 64), "")) == COMMITTED
+    assert encode_response(Committed(True, (0, 64), "")) == COMMITTED
     assert decode_request(FINISH) == FinishStage("s", "a", 256, 1.5)
 
 
 MESSAGE: Final = bytes.fromhex("07000000 04 000000 0001000000000000 616263")  # request 7, STAGE, position 256, abc
 
 
-def test_a_bulk_message_is_its_head_and_its_payload() -> None:
+def test_a_bulk_message_consists_of_head_and_payload() -> None:
     assert encode_bulk_head(7, BulkMessageKind.STAGE, 256) + b"abc" == MESSAGE
     found = decode_bulk_message(memoryview(MESSAGE))
     assert (found.request, found.kind, found.position) == (7, BulkMessageKind.STAGE, 256)
@@ -228,7 +229,7 @@ def test_a_bulk_message_is_decoded_as_it_was_encoded(
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (MESSAGE[:15], "it has 15 bytes, expected at least 16"),
         (b"", "it has 0 bytes"),
@@ -236,6 +237,6 @@ def test_a_bulk_message_is_decoded_as_it_was_encoded(
         (MESSAGE[:15] + b"\x80" + MESSAGE[16:], "it has kind 4 and position -"),
     ],
 )
-def test_other_bytes_are_not_a_bulk_message(data: bytes, why: str) -> None:
-    with pytest.raises(DataFormatError, match=why):
+def test_other_bytes_are_not_a_bulk_message(data: bytes, reason: str) -> None:
+    with pytest.raises(DataFormatError, match=reason):
         decode_bulk_message(memoryview(data))

@@ -1,4 +1,4 @@
-"""Who is let in, and what everybody who is not gives back."""
+"""The server admits or refuses clients; a refused or lost client leaves no resources in use."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.unit.protocol.handshakes import make_client, one
 
 
 class Raw:
-    """Somebody who sends what packets it likes to the server's door."""
+    """An unauthenticated sender of arbitrary packets to the server's handshake path."""
 
     def __init__(self, world: World, source: str = "203.0.113.5:9") -> None:
         self.dialing = MemoryClientTransport(world.network, PLACE, source=source)
         self.pair: ChannelPair = self.dialing.open_path()
         self.hints: list[str] = []
         self.packets: list[bytes] = []
-        self.last = b""  # that HELLO with its cookie
+        self.last = b""  # the HELLO with its cookie
         wait_for(lambda: self.pair.publication.connected)
 
     def send(self, packet: bytes) -> None:
@@ -53,7 +53,7 @@ class Raw:
         return decode_hint(self.hints.pop())
 
     def hello(self, seed: int = 1) -> object:
-        """Say HELLO, with the cookie; the machine afterwards."""
+        """Send HELLO, first without and then with the cookie; return the client's handshake machine."""
         machine = make_client(seed)
         self.send(one(machine.start(time.monotonic()), sending()).packet)
         wait_for(lambda: self.listen() or self.hints)
@@ -77,8 +77,8 @@ def sending() -> type:
 
 
 def server_of(world: World, **changes: object) -> ServerCore:
-    given: dict[str, object] = {"link": LINK, "limits": FREE, **changes}
-    return world.server(ServerSettings(**given))  # type: ignore[arg-type]
+    settings: dict[str, object] = {"link": LINK, "limits": FREE, **changes}
+    return world.server(ServerSettings(**settings))  # type: ignore[arg-type]
 
 
 def client_of(world: World, number: int, **changes: object) -> ClientProgram:
@@ -89,13 +89,15 @@ def client_of(world: World, number: int, **changes: object) -> ClientProgram:
     )
 
 
-def nothing_in_use(server: ServerCore) -> bool:
-    held = server.statistics
-    return not any(held[name] for name in ("places", "pending", "session_ids", "stream_ids", "handshakes", "sessions"))
+def is_unused(server: ServerCore) -> bool:
+    counts = server.statistics
+    return not any(
+        counts[name] for name in ("places", "pending", "session_ids", "stream_ids", "handshakes", "sessions")
+    )
 
 
 @pytest.mark.parametrize("packet", [bytes.fromhex("deadbeef"), b"", b"AS\x01\x01", bytes(1100)])
-def test_row_04_what_is_no_packet_is_refused_and_harms_nobody(world: World, packet: bytes) -> None:
+def test_row_04_bytes_that_are_not_a_packet_are_refused_and_the_server_continues(world: World, packet: bytes) -> None:
     server = server_of(world)
     raw = Raw(world)
     raw.send(packet)
@@ -105,7 +107,7 @@ def test_row_04_what_is_no_packet_is_refused_and_harms_nobody(world: World, pack
     raw.close()
 
 
-def test_row_05_a_filter_by_tag_as_in_row_28_says_no_and_the_text_reaches_the_caller(world: World) -> None:
+def test_row_05_and_row_28_a_client_refused_by_a_tag_filter_gets_the_servers_text(world: World) -> None:
     server = server_of(world, filters=Filters(allow=[lambda who: who.tag == "ok"]))
     client_of(world, 1, tag="ok").connect(PATIENCE)
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
@@ -119,16 +121,16 @@ def test_row_06_a_repeated_hello_is_one_pending_handshake(world: World) -> None:
     raw.hello()
     wait_for(lambda: raw.listen() or raw.packets)  # HELLO_ACK
     raw.send(raw.last)
-    client_of(world, 7).connect(PATIENCE)  # when this is through, so is the one before
+    client_of(world, 7).connect(PATIENCE)  # the server has then handled the repeated HELLO
     assert server.statistics["pending"] == 1
     assert server.statistics["places"] == 1  # the client's
     raw.listen()
-    assert set(raw.packets) == {raw.packets[0]}  # the same answer, if any
+    assert set(raw.packets) == {raw.packets[0]}  # the response, if any, is the same
     raw.close()
     wait_for(lambda: server.statistics["pending"] == 0)
 
 
-def test_row_08_and_row_09_stuck_handshakes_block_nobody_and_row_33_are_bounded(world: World) -> None:
+def test_row_08_and_row_09_stuck_handshakes_delay_no_other_client_and_row_33_are_limited(world: World) -> None:
     limits = Limits(handshakes_per_second=0, pending=8, pending_per_address=5)
     server = server_of(world, limits=limits)
     stuck = [Raw(world, f"203.0.113.5:{port}") for port in range(1, 11)]
@@ -144,29 +146,29 @@ def test_row_08_and_row_09_stuck_handshakes_block_nobody_and_row_33_are_bounded(
     wait_for(lambda: server.statistics["pending"] == 0)
 
 
-def test_row_10_a_pending_handshake_expires_and_gives_everything_back(world: World) -> None:
+def test_row_10_an_expired_handshake_releases_its_resources(world: World) -> None:
     server = server_of(world, timing=ServerTiming(hello=0.1, opening=0.1, done=0.1, authenticating=0.1))
     raw = Raw(world)
     raw.hello()
     wait_for(lambda: server.statistics.get("refused-timeout"))
-    wait_for(lambda: nothing_in_use(server))
+    wait_for(lambda: is_unused(server))
     raw.close()
 
 
-def test_a_client_that_never_opens_its_duologue_gives_everything_back(world: World) -> None:
+def test_a_client_that_never_opens_its_link_leaves_no_resources_in_use(world: World) -> None:
     server = server_of(world, link=link(times=replace(LINK.times, setup_seconds=0.2)))
 
-    class Shy(MemoryClientTransport):
+    class WithoutLink(MemoryClientTransport):
         def open_link(self, *_: object) -> ChannelPair:
-            raise RefusedError("I will not")
+            raise RefusedError("this client opens no link")
 
-    client = world.client(ClientSettings(link=LINK), dial=lambda: Shy(world.network, PLACE), connect=False)
+    client = world.client(ClientSettings(link=LINK), dial=lambda: WithoutLink(world.network, PLACE), connect=False)
     with pytest.raises(RefusedError):
         client.connect(PATIENCE)
-    wait_for(lambda: nothing_in_use(server))
+    wait_for(lambda: is_unused(server))
 
 
-def test_row_13_thirty_at_once_connect_with_ids_of_their_own_and_row_78_leave(world: World) -> None:
+def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release_them(world: World) -> None:
     server = server_of(world)
     clients = [client_of(world, number) for number in range(30)]
     work = [threading.Thread(target=client.connect, args=(PATIENCE,)) for client in clients]
@@ -182,13 +184,13 @@ def test_row_13_thirty_at_once_connect_with_ids_of_their_own_and_row_78_leave(wo
     assert server.statistics["session_ids"] == 60
     for client in clients:
         client.close()
-    wait_for(lambda: nothing_in_use(server))
+    wait_for(lambda: is_unused(server))
     heard = world.heard[server]
     wait_for(lambda: heard.count("disconnect") == 30)
     assert heard.count("connect") == heard.count("init") == 30
 
 
-def test_row_14_an_exhausted_pool_is_an_answer_and_leaks_nothing(world: World) -> None:
+def test_row_14_without_free_ids_a_client_is_refused_and_no_id_is_lost(world: World) -> None:
     server = server_of(world, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0)
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
@@ -202,26 +204,26 @@ def test_row_14_an_exhausted_pool_is_an_answer_and_leaks_nothing(world: World) -
     client_of(world, 4).connect(PATIENCE)
 
 
-def test_row_21_the_clients_port_is_seen(world: World) -> None:
+def test_row_21_the_server_sees_the_clients_address_and_port(world: World) -> None:
     server = server_of(world)
     world.client(source="192.0.2.7:2400")
     wait_for(lambda: server.connections)
-    (there,) = server.connections
-    assert (there.remote_address, there.remote_port, there.is_ipc) == ("192.0.2.7", 2400, False)
+    (connection,) = server.connections
+    assert (connection.remote_address, connection.remote_port, connection.is_ipc) == ("192.0.2.7", 2400, False)
 
 
-def test_row_29_a_tag_that_is_too_long_is_refused_here() -> None:
+def test_row_29_a_tag_of_33_characters_is_refused_by_the_client() -> None:
     with pytest.raises(OptionError, match="32"):
         ClientSettings(tag="x" * 33)
 
 
-def test_row_30_0_connections_are_no_limit(world: World) -> None:
+def test_row_30_a_limit_of_0_connections_means_no_limit(world: World) -> None:
     server_of(world, limits=Limits(connections=0, handshakes_per_second=0))
     for number in range(5):
         client_of(world, number).connect(PATIENCE)
 
 
-def test_row_31_the_third_of_two_hears_that_the_server_is_full(world: World) -> None:
+def test_row_31_a_client_above_the_limit_gets_the_error_server_is_full(world: World) -> None:
     server = server_of(world, limits=Limits(connections=2, handshakes_per_second=0))
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
@@ -233,7 +235,7 @@ def test_row_31_the_third_of_two_hears_that_the_server_is_full(world: World) -> 
     client_of(world, 4).connect(PATIENCE)
 
 
-def test_row_32_the_limit_of_an_address_stays_what_it_is_after_refusals(world: World) -> None:
+def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> None:
     server = server_of(world, limits=Limits(connections_per_address=2, handshakes_per_second=0))
     results = []
     for port in range(10):
@@ -249,7 +251,7 @@ def test_row_32_the_limit_of_an_address_stays_what_it_is_after_refusals(world: W
     wait_for(lambda: server.statistics["places"] == 3)
 
 
-def test_a_place_is_free_once_a_client_is_told_to_be_gone_and_a_resume_takes_it_again(world: World) -> None:
+def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(world: World) -> None:
     server = server_of(world, limits=Limits(connections=1, handshakes_per_second=0))
     first = client_of(world, 1)
     first.connect(PATIENCE)
@@ -265,7 +267,7 @@ def test_a_place_is_free_once_a_client_is_told_to_be_gone_and_a_resume_takes_it_
     assert server.statistics["places"] == 1
 
 
-def test_row_45_only_authorised_keys_come_in_and_call_what_they_may(world: World) -> None:
+def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world: World) -> None:
     keys = keypair_from(b"k" * 32)
     store = MemoryPeerStore(authorized={keys.public: Grant(calls=("door.open",))})
     server = world.server(ServerSettings(link=LINK, limits=FREE, authorized_only=True), store=store)
@@ -286,32 +288,32 @@ def test_row_45_only_authorised_keys_come_in_and_call_what_they_may(world: World
         client.remote("door").shut()
 
 
-def test_row_46_another_key_gets_nothing_of_a_session_whose_ticket_it_stole(world: World) -> None:
+def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messages(world: World) -> None:
     server = server_of(world)
     victim = client_of(world, 1)
     victim.connect(PATIENCE)
     wait_for(lambda: server.connections)
-    (there,) = server.connections
+    (connection,) = server.connections
     ticket = victim._machine.ticket
     victim.connection.close(keep_session=True)
-    wait_for(lambda: not there.connected)
-    there.send("for the victim alone")
+    wait_for(lambda: not connection.connected)
+    connection.send("for the victim")
     thief = client_of(world, 2)
-    got: list[object] = []
-    thief.on_message(object, got.append)
+    stolen: list[object] = []
+    thief.on_message(object, stolen.append)
     thief.connect(PATIENCE)
     thief._machine._steps.ticket = ticket
     thief.reconnect(PATIENCE)
     thief.ping()
-    assert not got
-    heard: list[object] = []
-    victim.on_message(object, heard.append)
+    assert not stolen
+    received: list[object] = []
+    victim.on_message(object, received.append)
     victim.connect(PATIENCE)
-    wait_for(lambda: heard == ["for the victim alone"])
-    assert not got
+    wait_for(lambda: received == ["for the victim"])
+    assert not stolen
 
 
-def test_row_77_one_dead_client_is_no_matter_of_the_others(world: World) -> None:
+def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> None:
     server = server_of(world)
     dead, living = client_of(world, 1), client_of(world, 2)
     dead.connect(PATIENCE)
@@ -324,21 +326,21 @@ def test_row_77_one_dead_client_is_no_matter_of_the_others(world: World) -> None
     assert world.heard[living].names == ["init", "connect"]
 
 
-def test_a_closing_server_tells_everybody_also_who_knocks_and_who_is_away(world: World) -> None:
+def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: World) -> None:
     server = server_of(world, link=link(close_seconds=FOR_EVER))
-    here, away = client_of(world, 1), client_of(world, 2)
-    here.connect(PATIENCE)
-    away.connect(PATIENCE)
-    away.connection.close(keep_session=True)
+    present, absent = client_of(world, 1), client_of(world, 2)
+    present.connect(PATIENCE)
+    absent.connect(PATIENCE)
+    absent.connection.close(keep_session=True)
     wait_for(lambda: len(server.connections) == 1)
-    ends(server.close, "closing a server that waits for nobody")
-    wait_for(lambda: world.heard[here].names[-1] == "disconnect")
+    ends(server.close, "closing a server without waiting for an absent client")
+    wait_for(lambda: world.heard[present].names[-1] == "disconnect")
     wait_for(lambda: world.heard[server].count("disconnect") == 2)
     server.close()
     assert server.closed
 
 
-def test_a_closing_server_is_not_held_up_by_many_stuck_clients(world: World) -> None:
+def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: World) -> None:
     server = server_of(world, link=link(close_seconds=1.0))
     clients = [client_of(world, number) for number in range(20)]
     for client in clients:
@@ -350,53 +352,53 @@ def test_a_closing_server_is_not_held_up_by_many_stuck_clients(world: World) -> 
         connection.send(1)
     begun = time.monotonic()
     server.close()
-    assert time.monotonic() - begun < 0.5 * len(clients)  # it waits a second for all of them, not for each
+    assert time.monotonic() - begun < 0.5 * len(clients)  # it waits one second in all, not one for each client
 
 
-def refused_by_an_error(client: ClientProgram) -> None:
-    """Have the client try until the server has answered that an error of its own came before its decision."""
+def expect_server_error(client: ClientProgram) -> None:
+    """Connect until the server refuses because its decision raised an error."""
     client.begin_connecting()
-    wait_for(lambda: client.error is not None, "the server's answer")
+    wait_for(lambda: client.error is not None, "the server's refusal")
     assert isinstance(client.error, RefusedError)
     assert client.error.reason == "server-error"
     client.close()
 
 
 class Broken(Connection):
-    def __init__(self, *given: object) -> None:
-        raise ValueError("no connection today")
+    def __init__(self, *arguments: object) -> None:
+        raise ValueError("cannot make this connection")
 
 
-def test_a_connection_class_that_raises_refuses_its_client_and_leaks_nothing(world: World) -> None:
+def test_an_exception_of_the_connection_class_refuses_the_client_and_leaves_no_resources(world: World) -> None:
     server = world.server(ServerSettings(link=LINK, limits=FREE), connection_class=Broken)
-    refused_by_an_error(client_of(world, 1))
-    wait_for(lambda: nothing_in_use(server))
-    assert any("no connection today" in str(error) for error in world.heard[server].errors)
+    expect_server_error(client_of(world, 1))
+    wait_for(lambda: is_unused(server))
+    assert any("cannot make this connection" in str(error) for error in world.heard[server].errors)
 
 
-def test_a_filter_that_raises_refuses_and_is_told(world: World) -> None:
-    def odd(*_: object) -> bool:
-        raise ValueError("odd filter")
+def test_an_exception_of_a_filter_refuses_the_client(world: World) -> None:
+    def raising(*_: object) -> bool:
+        raise ValueError("the filter failed")
 
-    server = server_of(world, filters=Filters(allow=[odd]))
-    refused_by_an_error(client_of(world, 1))
-    wait_for(lambda: nothing_in_use(server))
+    server = server_of(world, filters=Filters(allow=[raising]))
+    expect_server_error(client_of(world, 1))
+    wait_for(lambda: is_unused(server))
 
 
-def test_a_slow_filter_delays_its_own_client_alone(world: World) -> None:
-    go = threading.Event()
-    server = server_of(world, filters=Filters(allow=[lambda who: who.tag != "slow" or go.wait(10)]))
+def test_a_slow_filter_delays_only_its_own_client(world: World) -> None:
+    resume = threading.Event()
+    server = server_of(world, filters=Filters(allow=[lambda who: who.tag != "slow" or resume.wait(10)]))
     slow = client_of(world, 1, tag="slow")
     waiting = threading.Thread(target=slow.connect, args=(PATIENCE,))
     waiting.start()
     wait_for(lambda: server.statistics["pending"] == 1)
     client_of(world, 2).connect(5)
-    go.set()
+    resume.set()
     waiting.join(PATIENCE)
     assert slow.connected
 
 
-def test_all_places_taken_is_an_error(world: World) -> None:
+def test_a_second_server_on_the_same_address_is_refused(world: World) -> None:
     server_of(world)
     with pytest.raises(InUseError, match="the address is in use"):
         server_of(world)

@@ -1,0 +1,89 @@
+"""Closing a server during the recovery of its streams waits only for the stream that is being recovered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aeron_spark.errors import UsageError
+from aeron_spark.server.stream_service import StoreHousekeeper
+from aeron_spark.streams.store import Streams
+from aeron_spark.streams.stream import Stream
+from tests.unit.stream_client import joined
+from tests.unit.stream_client.recorded import ADDRESS
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a store with three streams, closed by its server."""
+    world = joined.World(tmp_path / "streams", monkeypatch)
+    assert world.server is not None
+    for name in NAMES:
+        world.server.store.create(name, 1, term_bytes=1 << 16)
+    world.server.store.close()
+    yield tmp_path / "streams"
+    world.close()
+
+
+class Recovery:
+    """Pauses the recovery of each stream until ``resume`` is set, and records the recovered and the closed streams."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started = threading.Event()
+        self.resume = threading.Event()
+        self.recovered: list[str] = []
+        self.closed: list[str] = []
+        recover: Callable[..., None] = Stream.recover
+        close: Callable[..., None] = Stream.close
+
+        def paused_recover(stream: Stream, recordings: Any = None) -> None:
+            self.started.set()
+            assert self.resume.wait(30)
+            recover(stream, recordings)
+            self.recovered.append(stream.definition.name)
+
+        def recorded_close(stream: Stream, **options: Any) -> None:
+            self.closed.append(stream.definition.name)
+            close(stream, **options)
+
+        monkeypatch.setattr(Stream, "recover", paused_recover)
+        monkeypatch.setattr(Stream, "close", recorded_close)
+
+
+def test_finding_c11_closing_a_server_ends_a_recovery_after_the_current_stream(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding C11: SIGTERM of a server waited for the recovery of all streams; ``close`` waits for the running one."""
+    recovery = Recovery(monkeypatch)
+    reported: list[BaseException] = []
+    housekeeper = StoreHousekeeper(
+        lambda ending: Streams(stored, ADDRESS, ending=ending), lambda connection, error: reported.append(error)
+    )
+    housekeeper.open_soon()
+    assert recovery.started.wait(10)
+    with ThreadPoolExecutor(1) as threads:
+        closing = threads.submit(housekeeper.close)
+        try:
+            assert housekeeper._ending.wait(10)
+        finally:
+            recovery.resume.set()
+        closing.result(10)
+    assert recovery.recovered == recovery.closed == ["a"]
+    assert reported == []
+    with pytest.raises(UsageError, match="the server is closed"):
+        _ = housekeeper.store
+
+
+def test_after_an_ended_recovery_the_next_server_can_recover_the_store(stored: Path) -> None:
+    answers = iter([False, True])
+    with pytest.raises(UsageError, match="the server was closed while it recovered its streams"):
+        Streams(stored, ADDRESS, ending=lambda: next(answers))
+    with Streams(stored, ADDRESS) as store:
+        assert [stream.definition.name for stream in store.all()] == list(NAMES)
