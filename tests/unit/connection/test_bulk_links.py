@@ -113,7 +113,7 @@ def test_closing_one_ends_it_at_the_other_end_after_what_was_sent(world: World) 
     mine.send(b"last words", timeout=5.0)
     mine.close()
     assert theirs.receive(5.0) == b"last words"
-    with pytest.raises(UsageError, match="the other side closed branch"):
+    with pytest.raises(UsageError, match="the other side closed bulk link"):
         theirs.receive(5.0)
     with pytest.raises(UsageError, match="is closed"):
         mine.send(b"more", timeout=1.0)

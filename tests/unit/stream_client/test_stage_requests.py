@@ -142,11 +142,11 @@ def test_the_server_answers_finish_stage_again(world: World) -> None:
     """Finding C1."""
     (part,) = appender(world, [b"a", b"b"]).finish()
     request = FinishStage("s", part.id, part.bytes, 1.0)
-    again = service(world).answer(request)
+    again = service(world).execute(request)
     assert again == StageFinished(part.rows, part.bytes, part.crc)
     world.kill()
     world.connect(100.0)  # the next server has it too
-    assert service(world).answer(request) == again
+    assert service(world).execute(request) == again
 
 
 def test_the_server_answers_finish_stage_with_the_same_error_again(world: World) -> None:
@@ -154,19 +154,19 @@ def test_the_server_answers_finish_stage_with_the_same_error_again(world: World)
     world.connect(1.0)
     bulk_link = world.bulk_link()
     request = OpenStage("s", "w", "r", 0, False, "", 0, 0, "raw", b"", bulk_link.number, 1)
-    opened = service(world).answer(request)
-    assert service(world).answer(request) == opened
+    opened = service(world).execute(request)
+    assert service(world).execute(request) == opened
     with pytest.raises(TimeoutError, match="0 of 100 bytes"):
-        service(world).answer(FinishStage("s", opened.stage, 100, 1.0))
+        service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
     bulk_link.close()
     said = set()
     for _ in range(3):
         with pytest.raises(TransportError) as caught:
-            service(world).answer(FinishStage("s", opened.stage, 100, 1.0))
+            service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
         said.add(str(caught.value))
     assert len(said) == 1
     with pytest.raises(RefusedError, match="is not there"):
-        service(world).answer(FinishStage("s", "another", 100, 1.0))
+        service(world).execute(FinishStage("s", "another", 100, 1.0))
 
 
 def test_a_commit_that_names_no_part_is_refused(world: World) -> None:
