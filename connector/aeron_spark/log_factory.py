@@ -1,4 +1,4 @@
-"""Opening a log: the one place that knows which kind of log a way leads to."""
+"""Opens the log of a route: from archives, or through a server."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 def open_log(
-    way: DirectRoute | ServerRoute, *, framed: bool, idle_timeout: float, read_path: str = "auto",
-    hosts: Mapping[str, StreamSession] | None = None,
+    route: DirectRoute | ServerRoute, *, framed: bool, idle_timeout: float, read_path: str = "auto",
+    sessions: Mapping[str, StreamSession] | None = None,
 ) -> Log:  # fmt: skip
-    """Return the log of ``way`` as this process reaches it; what has to run on this machine is started where absent.
+    """Return the log of ``route``; start this machine's media driver and archive if the route needs them.
 
-    ``idle_timeout`` is in seconds. ``hosts``: what ``POOL.borrow`` gave, else the connections of the whole process.
+    ``idle_timeout`` is in seconds. ``sessions`` are connections from ``POOL.borrow``; by default those of the process.
     """
-    if isinstance(way, DirectRoute):
+    if isinstance(route, DirectRoute):
         from aeron_spark.direct.archive_log import ArchiveLog
         from aeron_spark.direct.archives import StreamAddress, archives_of
 
-        address = StreamAddress(way.channel, way.stream_id, archives_of(way).archives, idle_timeout, read_path)
+        address = StreamAddress(route.channel, route.stream_id, archives_of(route).archives, idle_timeout, read_path)
         return ArchiveLog(address, framed=framed)
     from aeron_spark.stream_client.server_log import ServerLog
 
-    known = dict(hosts) if hosts else POOL.sessions(way)
-    keys = {server.name: server.key for server in way.servers}
-    return ServerLog(known, way.stream, framed=framed, idle_timeout=idle_timeout, keys=keys)
+    keys = {server.name: server.key for server in route.servers}
+    connections = dict(sessions) if sessions else POOL.sessions(route)
+    return ServerLog(connections, route.stream, framed=framed, idle_timeout=idle_timeout, keys=keys)
 
 
 def log_of(options: ReadOptions, framed: bool) -> Log:
-    """Return the log that a reader's options lead to, for whoever plans."""
+    """Return the log of a reader's options, with the connections of the process; for planning in the Spark driver."""
     return open_log(options.route, framed=framed, idle_timeout=options.idle_timeout)

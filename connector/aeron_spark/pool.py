@@ -1,8 +1,8 @@
-"""The connections of this process with its servers, shared by everything that Spark runs in it.
+"""The pool of connections between this process and servers, shared by all Spark tasks of the process.
 
-One rule: an entry is idle when nothing borrows it, no call of it runs and no bulk link (branch) of it is lent. An entry
-that was idle for 60 s is closed, whatever the option ``handshake`` says; its next use connects again. A thread watches
-the time as long as entries are open. A forked child begins with an empty pool.
+An entry is idle while no task borrows it, none of its calls runs and none of its bulk links is borrowed. The pool
+closes an entry that was idle for 60 s, for each value of the option ``handshake``; its next use connects again. A
+thread closes idle entries while entries are open. A forked child begins with an empty pool.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ if TYPE_CHECKING:
     from aeron_spark.protocol.rpc_objects import Proxy
     from aeron_spark.stream_client.session import StreamSession
 
-ANSWER_SECONDS: Final = 60.0  # longest time for a call, an outage or a restart of the server included
-TURN_SECONDS: Final = 300.0  # longest wait for a place at a server that is full
-TURN_INTERVAL: Final = 0.25  # seconds between two attempts at a server that is full
-SHORTEST_SECONDS: Final = 0.1  # seconds for an attempt to connect, however little of the caller's time is left
-FREED_PLACES: Final = "Raise the server's limit, or run fewer tasks."
-IDLE_SECONDS: Final = 60.0  # an entry that was idle for so long is closed
-THREAD: Final = "aeron-spark-connections"
+CALL_TIMEOUT_S: Final = 60.0  # longest time for a call, including an outage or a restart of the server
+REFUSED_TIMEOUT_S: Final = 300.0  # longest time for attempts at a server that refuses connections for now
+RETRY_INTERVAL_S: Final = 0.25  # between two attempts at such a server
+MIN_CONNECT_TIMEOUT_S: Final = 0.1  # of an attempt to connect, even if the caller has less time left
+REFUSED_REMEDY: Final = "Raise the server's limit, or run fewer tasks."
+IDLE_TIMEOUT_S: Final = 60.0  # after which an idle entry is closed
+THREAD_NAME: Final = "aeron-spark-connections"
 LOG: Final = logging.getLogger("aeron_spark.pool")
 
-Connect = Callable[..., "Client"]  # address, timeout, within, the client's options -> a client that is connected
-_Key = tuple[object, ...]  # the server, everything that makes a connection another one, the partition
+Connect = Callable[..., "Client"]  # address, timeout, within and the client's options -> a connected client
+_Key = tuple[object, ...]  # address, client options, timeout and partition: one connection for each combination
 
 
 class ConnectionPool:
-    """Thread-safe. ``clock`` gives seconds; without ``watch`` no thread is started, and ``sweep`` is the caller's.
+    """A pool of connections with servers. Thread-safe.
 
-    ``let_go`` gives back what connections share in this process, when no entry is open. It returns the seconds until
-    more of it can be given back, or None.
+    ``clock`` returns seconds. With ``watch`` False, the pool starts no thread, and the caller calls ``sweep``.
+    ``close_shared`` closes the Aeron clients that connections share; the pool calls it while no entry is open. It
+    returns the seconds until it can close more, or None.
     """
 
     def __init__(
         self, connect: Connect | None = None, *, clock: Callable[[], float] = time.monotonic,
-        idle_seconds: float = IDLE_SECONDS, watch: bool = True, let_go: Callable[[], float | None] = lambda: None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S, watch: bool = True,
+        close_shared: Callable[[], float | None] = lambda: None,
     ) -> None:  # fmt: skip
         self.connect = connect or _connect
-        self._let_go = let_go
+        self._close_shared = close_shared
         self.clock = clock
-        self._idle_seconds = idle_seconds
+        self._idle_timeout_s = idle_timeout_s
         self._watch = watch
-        self._parents: list[object] = []  # what a forked child keeps so that nothing of its parent's is finalized
+        self._parent_objects: list[object] = []  # in a forked child: keeps the parent's objects from being finalized
         self._begin()
 
     def _begin(self) -> None:
@@ -65,18 +67,19 @@ class ConnectionPool:
 
     @contextmanager
     def borrow(
-        self, way: DirectRoute | ServerRoute, partition: int | None = None
+        self, route: DirectRoute | ServerRoute, partition: int | None = None
     ) -> Iterator[dict[str, StreamSession]]:
-        """Lend the connections with the servers of ``way``, by name; none where it is direct. Their use connects them.
+        """Borrow the connections with the servers of ``route``, by server name, for a ``with`` block.
 
-        With ``handshake=partition`` they are those of this ``partition`` alone.
+        The first use of a connection connects it. A direct route has none. With ``handshake=partition``, each
+        ``partition`` has separate connections.
         """
-        if isinstance(way, DirectRoute):
+        if isinstance(route, DirectRoute):
             yield {}
             return
-        own = partition if way.handshake == "partition" else None
+        own = partition if route.handshake == "partition" else None
         with self._changed:
-            entries = [self._entry(way, server.name, server.address, server.key, own) for server in way.servers]
+            entries = [self._entry(route, server.name, server.address, server.key, own) for server in route.servers]
             for entry in entries:
                 entry.borrowers += 1
         try:
@@ -87,44 +90,45 @@ class ConnectionPool:
                     entry.borrowers -= 1
                     entry.returned = self.clock()
 
-    def sessions(self, way: ServerRoute) -> dict[str, StreamSession]:
-        """Return this process's connections with the servers of ``way``, by name, for as long as the caller likes.
+    def sessions(self, route: ServerRoute) -> dict[str, StreamSession]:
+        """Return the connections with the servers of ``route``, by server name, for any time.
 
-        They are closed when they are idle, and each call connects again.
+        The pool closes them while they are idle, and a later call connects them again.
         """
         with self._changed:
-            entries = [self._entry(way, server.name, server.address, server.key, None) for server in way.servers]
+            entries = [self._entry(route, server.name, server.address, server.key, None) for server in route.servers]
         return {entry.name: entry.session for entry in entries}
 
     def sweep(self, now: float) -> float | None:
-        """Close the entries, and bulk links of others, that were idle for long enough.
+        """Close the entries that were idle for the timeout, and idle bulk links of the others.
 
-        Return the seconds until the next sweep, or None if no entry is open and nothing is left of any.
+        Return the seconds until the next sweep, or None if no entry is open and no shared client remains.
         """
+        timeout_s = self._idle_timeout_s
         with self._changed:
-            due = [entry for entry in self._open if not entry.is_busy and now - entry.idle_since >= self._idle_seconds]
-        self._close_idle(due, now - self._idle_seconds)
+            idle = [entry for entry in self._open if not entry.is_busy and now - entry.idle_since >= timeout_s]
+        self._close_idle(idle, now - timeout_s)
         with self._changed:
             in_use = list(self._open)
         for entry in in_use:
             _close_quietly(f"bulk links with {entry.address}", entry.session.close_idle)
         with self._changed:
-            wait = min((self._wait(entry, now) for entry in self._open), default=None)
-        return self._rest_let_go() if wait is None else wait
+            wait_s = min((self._wait_s(entry, now) for entry in self._open), default=None)
+        return self._sweep_shared() if wait_s is None else wait_s
 
-    def _rest_let_go(self) -> float | None:
+    def _sweep_shared(self) -> float | None:
         try:
-            return self._let_go()
+            return self._close_shared()
         except Exception:
-            LOG.exception("closing what connections share failed")
+            LOG.exception("closing the shared Aeron clients failed")
             return None
 
-    def _wait(self, entry: PoolEntry, now: float) -> float:
-        remaining = 0.0 if entry.is_busy else entry.idle_since + self._idle_seconds - now
-        return remaining if remaining > 0 else self._idle_seconds / 10
+    def _wait_s(self, entry: PoolEntry, now: float) -> float:
+        remaining_s = 0.0 if entry.is_busy else entry.idle_since + self._idle_timeout_s - now
+        return remaining_s if remaining_s > 0 else self._idle_timeout_s / 10
 
-    def make_room(self, address: str) -> None:
-        """Close the entries of this server that are idle now: it has no place for another connection."""
+    def free_connections(self, address: str) -> None:
+        """Close the entries of a full server that are idle now, so that it accepts another connection."""
         with self._changed:
             idle = [entry for entry in self._open if entry.address == address]
         self._close_idle(idle, self.clock())
@@ -141,45 +145,45 @@ class ConnectionPool:
             entry.close()
 
     def after_fork(self) -> None:
-        """Begin with nothing, in a forked child: what the parent has open stays the parent's."""
-        self._parents += [self._entries, self._open]
+        """Empty the pool in a forked child, without closing the parent's connections."""
+        self._parent_objects += [self._entries, self._open]
         for entry in {*self._entries.values(), *self._open}:
             entry.after_fork()
         self._begin()
 
-    def opened(self, entry: PoolEntry) -> None:
-        """Watch an entry that has connected."""
+    def register_open(self, entry: PoolEntry) -> None:
+        """Register an entry that has connected, and start the thread if it does not run."""
         with self._changed:
-            self._entries.setdefault(entry.key, entry)  # it may have been swept meanwhile, and still be used
+            self._entries.setdefault(entry.key, entry)  # a sweep may have removed it while a caller still uses it
             self._open.add(entry)
             if self._watching or not self._watch:
                 self._changed.notify_all()
                 return
             self._watching = True
         try:
-            threading.Thread(target=self._watch_time, name=THREAD, daemon=True).start()
+            threading.Thread(target=self._run_sweeps, name=THREAD_NAME, daemon=True).start()
         except BaseException:
-            self._watch_ended()
+            self._end_watching()
             raise
 
     def _entry(
-        self, way: ServerRoute, name: str, address: str, server_key: str | None, partition: int | None
+        self, route: ServerRoute, name: str, address: str, server_key: str | None, partition: int | None
     ) -> PoolEntry:
-        options: dict[str, Any] = dict(way.client) | {"serverKey": server_key}
-        if way.identity is not None:
-            options["identity"] = way.identity
-        if way.aeron_dir is not None:
-            options["aeronDir"] = way.aeron_dir
-        key = (address, tuple(sorted(options.items())), way.connect_timeout, partition)
+        options: dict[str, Any] = dict(route.client) | {"serverKey": server_key}
+        if route.identity is not None:
+            options["identity"] = route.identity
+        if route.aeron_dir is not None:
+            options["aeronDir"] = route.aeron_dir
+        key = (address, tuple(sorted(options.items())), route.connect_timeout, partition)
         found = self._entries.get(key)
         if found is None:
-            found = self._entries[key] = PoolEntry(self, key, name, address, options, way.connect_timeout)
+            found = self._entries[key] = PoolEntry(self, key, name, address, options, route.connect_timeout)
         return found
 
     def _close_idle(self, entries: list[PoolEntry], since: float) -> None:
         for entry in entries:
             with self._changed:
-                client = entry.take_idle(since)
+                client = entry.detach_idle_client(since)
                 if client is None:
                     continue
                 self._open.discard(entry)
@@ -187,91 +191,92 @@ class ConnectionPool:
                     del self._entries[entry.key]
             entry.close_client(client)
 
-    def _watch_time(self) -> None:
+    def _run_sweeps(self) -> None:
         try:
-            while self._watch_once():
+            while self._sweep_and_wait():
                 pass
         except BaseException:
-            self._watch_ended()
+            self._end_watching()
             raise
 
-    def _watch_once(self) -> bool:
-        """Sweep, and wait until it is time to sweep again; False where nothing is left, or the pool was closed."""
+    def _sweep_and_wait(self) -> bool:
+        """Sweep, and wait until the next sweep is due; return False if no entry is open or the pool was closed."""
         closes = self._closes
-        wait = self.sweep(self.clock())
+        wait_s = self.sweep(self.clock())
         with self._changed:
-            if wait is not None and (self._open or closes == self._closes):
-                self._changed.wait(wait)
-            if self._open or (wait is not None and closes == self._closes):
+            if wait_s is not None and (self._open or closes == self._closes):
+                self._changed.wait(wait_s)
+            if self._open or (wait_s is not None and closes == self._closes):
                 return True
             self._watching = False
             return False
 
-    def _watch_ended(self) -> None:
-        """Let the next entry that is opened begin another thread."""
+    def _end_watching(self) -> None:
+        """Make the next opened entry start another thread."""
         with self._changed:
             self._watching = False
 
 
 class PoolEntry:
-    """One server as this process reaches it: the client of a ``StreamSession``. A use connects where that is needed.
+    """The connection with one server, and its ``StreamSession``. A use connects it if it is not connected.
 
-    A server that refuses for now is tried again, for ``TURN_SECONDS`` at most, or for the seconds that the caller has.
-    The other callers wait meanwhile, within their own seconds.
+    If the server refuses for now, the entry tries again for ``REFUSED_TIMEOUT_S``, or for the caller's timeout if that
+    is shorter. Other callers wait for this attempt, each within its timeout.
     """
 
     def __init__(
-        self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any], seconds: float
-    ) -> None:
+        self, pool: ConnectionPool, key: _Key, name: str, address: str, options: Mapping[str, Any],
+        connect_timeout_s: float,
+    ) -> None:  # fmt: skip
         from aeron_spark.stream_client.session import StreamSession
 
         self.key = key
         self.name = name
         self.address = address
-        self.session: StreamSession = StreamSession(self, ANSWER_SECONDS, clock=pool.clock, reach=self._connected)
-        self.borrowers = 0  # under the pool's lock, as what follows
-        self.returned = pool.clock()
+        self.session: StreamSession = StreamSession(self, CALL_TIMEOUT_S, clock=pool.clock, reach=self._connected)
+        self.borrowers = 0  # guarded by the pool's lock, as ``returned``
+        self.returned = pool.clock()  # time of the last return
         self._pool = pool
         self._options = options
-        self._seconds = seconds
+        self._connect_timeout_s = connect_timeout_s
         self._connecting = threading.Lock()
         self._client: Client | None = None
-        self._reached = False
-        self._parents: list[object] = []
+        self._was_connected = False
+        self._parent_objects: list[object] = []
 
     @property
     def is_busy(self) -> bool:
-        """Whether something borrows it, a call runs or a bulk link is lent."""
+        """Whether the entry or one of its bulk links is borrowed, or a call runs."""
         return self.borrowers > 0 or self.session.running > 0
 
     @property
     def idle_since(self) -> float:
-        """When it was used last, by the pool's clock."""
+        """The time of the last use, by the pool's clock."""
         return max(self.returned, self.session.last_used)
 
     @property
     def closed(self) -> bool:
-        """Whether calling again is of no use: the server was never reached."""
-        return not self._reached
+        """Whether the entry never connected, so that a repeated call would fail, too."""
+        return not self._was_connected
 
     def connect(self, timeout: float | None = None) -> Any:
-        """Be connected within ``timeout`` seconds, or raise."""
+        """Connect within ``timeout`` seconds if not connected; raise the error otherwise."""
         return self._connected(timeout).connect(timeout)
 
     def remote(self, target: str | int) -> Proxy:
-        """Return an object of the server's."""
+        """Return a proxy of a remote object on the server."""
         return self._connected(None).remote(target)
 
     def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a bulk link of the connection."""
         return self._connected(timeout).bulk_link(timeout)
 
-    def take_idle(self, since: float) -> Client | None:
-        """Take the client away if the entry was idle since then; None otherwise, or while it connects."""
+    def detach_idle_client(self, since: float) -> Client | None:
+        """Remove and return the client if the entry was idle since then; None otherwise, or while it connects."""
         if not self._connecting.acquire(blocking=False):
             return None
         try:
-            # a call counts before it asks for the client: one that begins now gets a new client
+            # a call is counted before it uses the client: a call that begins now gets a new client
             if self.is_busy or self.idle_since > since:
                 return None
             client, self._client = self._client, None
@@ -280,77 +285,75 @@ class PoolEntry:
             self._connecting.release()
 
     def close(self) -> None:
-        """End the connection, in use or not; the next use makes another."""
+        """Close the connection, even while it is used; the next use connects again."""
         client = self._client
         if client is not None:
             self.close_client(client)
 
     def close_client(self, client: Client) -> None:
-        """Close a client of this entry, and the bulk links of it that are not lent."""
+        """Close a client of this entry, and its bulk links that are not borrowed."""
         _close_quietly(f"bulk links with {self.address}", self.session.close)
         _close_quietly(f"a connection with {self.address}", client.close)
 
     def after_fork(self) -> None:
-        """Forget the client, which is the parent's."""
-        self._parents.append(self._client)
+        """Drop the client, which belongs to the parent process, without closing it."""
+        self._parent_objects.append(self._client)
         self._connecting = threading.Lock()
         self._client = None
         self.session.after_fork()
 
     def _connected(self, seconds: float | None) -> Client:
-        """Return the client, connected within ``seconds``; None: within the time for a place and a connection.
+        """Return the client, connected within ``seconds``; None means REFUSED_TIMEOUT_S and the connect timeout.
 
-        Raises WaitTimeout, also where another thread takes longer to connect.
+        Raises WaitTimeout, also if another thread takes longer to connect.
         """
-        longest = TURN_SECONDS + self._seconds if seconds is None else seconds
-        end = self._pool.clock() + longest
-        if not self._connecting.acquire(timeout=longest):
+        timeout_s = REFUSED_TIMEOUT_S + self._connect_timeout_s if seconds is None else seconds
+        end = self._pool.clock() + timeout_s
+        if not self._connecting.acquire(timeout=timeout_s):
             raise WaitTimeout(
-                f"waited {longest:g} s for another thread of this process to connect to {self.address}",
-                remedy="Is the server there, reachable, and not full? Try again, or give it more time.",
+                f"waited {timeout_s:g} s for another thread of this process to connect to {self.address}",
+                remedy="Check that the server runs, is reachable and is not full; then try again, or allow more time.",
             )
         try:
             client = self._client
             if client is None or client.closed:
                 client = self._client = self._new_client(None if seconds is None else end)
-                self._reached = True
-                self._pool.opened(self)
+                self._was_connected = True
+                self._pool.register_open(self)
             return client
         finally:
             self._connecting.release()
 
     def _new_client(self, end: float | None) -> Client:
-        """Connect by ``end`` of the pool's clock, the caller's time; None: wait for a place for ``TURN_SECONDS``."""
-        begun = self._pool.clock()
-        turn = TURN_SECONDS if end is None else min(TURN_SECONDS, end - begun)
+        """Connect by ``end`` of the pool's clock; None means that the caller gave no timeout."""
+        start = self._pool.clock()
+        retry_s = REFUSED_TIMEOUT_S if end is None else min(REFUSED_TIMEOUT_S, end - start)
         while True:
-            within = None if end is None else max(SHORTEST_SECONDS, end - self._pool.clock())
+            within = None if end is None else max(MIN_CONNECT_TIMEOUT_S, end - self._pool.clock())
             try:
-                return self._pool.connect(self.address, timeout=self._seconds, within=within, **self._options)
+                return self._pool.connect(self.address, timeout=self._connect_timeout_s, within=within, **self._options)
             except RefusedError as error:
                 if not error.retriable:
                     raise
-                if self._pool.clock() >= begun + turn:
-                    raise _without_a_place(error, self.address, turn) from None
+                if self._pool.clock() >= start + retry_s:
+                    raise _refused_error(error, self.address, retry_s) from None
                 if error.retry is Retry.WHEN_FREED:
-                    self._pool.make_room(self.address)
-            time.sleep(min(TURN_INTERVAL, max(0.0, begun + turn - self._pool.clock())))
+                    self._pool.free_connections(self.address)
+            time.sleep(min(RETRY_INTERVAL_S, max(0.0, start + retry_s - self._pool.clock())))
 
 
-def _without_a_place(error: RefusedError, address: str, seconds: float) -> AeronSparkError:
-    """Return the error of a use that waited ``seconds`` for a place at a server."""
-    if seconds < TURN_SECONDS:  # the caller had less time: it may repeat the call
-        return WaitTimeout(
-            f"waited {seconds:g} s for a place at the server {address}: {error.what}", remedy=FREED_PLACES,
-            reason=error.reason,
-        )  # fmt: skip
-    return RefusedError(f"{error.what}, for {seconds:g} s", remedy=FREED_PLACES, reason=error.reason)
+def _refused_error(error: RefusedError, address: str, seconds: float) -> AeronSparkError:
+    """Return the error for a server that refused connections for ``seconds``."""
+    what = f"the server {address} refused connections for {seconds:g} s: {error.what}"
+    if seconds < REFUSED_TIMEOUT_S:  # the caller had less time, and may repeat the call
+        return WaitTimeout(what, remedy=REFUSED_REMEDY, reason=error.reason)
+    return RefusedError(what, remedy=REFUSED_REMEDY, reason=error.reason)
 
 
 def _connect(address: str, *, timeout: float, within: float | None, **options: Any) -> Client:
-    """Connect to a server that answers in ``timeout`` seconds; ``within``: the caller's time, if it gave one.
+    """Connect to a server within ``timeout`` seconds, or within the caller's timeout ``within`` if that is shorter.
 
-    Without it this machine's media driver may start as slowly as it likes: ``timeout`` is the server's alone.
+    Without ``within``, the start of this machine's media driver is not part of ``timeout``.
     """
     from aeron_spark import node
     from aeron_spark.client.opening import connect
@@ -361,21 +364,21 @@ def _connect(address: str, *, timeout: float, within: float | None, **options: A
         return connect(address, timeout=timeout, **options)
 
 
-def _let_go() -> float | None:
+def _close_shared_clients() -> float | None:
     from aeron_spark.aeron.client import close_unused
 
     return close_unused()
 
 
 def _close_quietly(what: str, close: Callable[[], object]) -> None:
-    """Close; an error is logged, because what else is idle has to be closed all the same."""
+    """Close a resource, and log an error instead of raising it, so that the caller can close the others."""
     try:
         close()
-    except AeronSparkError as error:  # its server is gone, or its driver: it is closed all the same
+    except AeronSparkError as error:  # the server or the driver is gone: the resource counts as closed
         LOG.debug("closing %s: %s", what, error)
     except Exception:
         LOG.exception("closing %s failed", what)
 
 
-POOL: Final = ConnectionPool(let_go=_let_go)
+POOL: Final = ConnectionPool(close_shared=_close_shared_clients)
 os.register_at_fork(after_in_child=POOL.after_fork)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from aeron_spark.pool import IDLE_SECONDS
+from aeron_spark.pool import IDLE_TIMEOUT_S
 from aeron_spark.waiting import wait_for
 from tests.java_threads import descendants, java_threads
 from tests.spark.served import Served, numbered_rows, read, write
@@ -30,7 +30,7 @@ def test_finding_c7_60_seconds_after_its_last_use_a_worker_has_no_connection_and
     assert len(read(spark, options).collect()) == 400
     assert served.server.connections, "the workers keep their connections for a while"
     assert threads_of_workers(), "no worker has a thread of a connection"
-    wait_for(lambda: not served.server.connections, IDLE_SECONDS + 30, "the workers' connections to be closed")
+    wait_for(lambda: not served.server.connections, IDLE_TIMEOUT_S + 30, "the workers' connections to be closed")
     # Spark ends workers after a minute without a task.
     # tests/aeron/stream_client/test_idle_pool.py has a process that goes on.
     wait_for(

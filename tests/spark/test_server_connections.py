@@ -96,7 +96,7 @@ def test_threads_at_once_wait_for_a_place_too(node: NodeHandle, tmp_path: Path) 
 
         def task(partition: int) -> int:
             with POOL.borrow(way, partition) as hosts:
-                found = log_factory.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()
+                found = log_factory.open_log(way, framed=False, idle_timeout=30.0, sessions=hosts).states()
                 with lock:
                     most[0] = max(most[0], few.server.statistics["connections"])
             return len(found)
@@ -150,6 +150,6 @@ def test_a_connection_that_ended_is_made_anew(served: Served) -> None:
     way = cast("ServerRoute", options.route)
     for turn in (1, 2):
         with POOL.borrow(way) as hosts:
-            assert len(log_factory.open_log(way, framed=False, idle_timeout=30.0, hosts=hosts).states()) == 1
+            assert len(log_factory.open_log(way, framed=False, idle_timeout=30.0, sessions=hosts).states()) == 1
         assert served.handshakes(served.key("again"), turn) == turn
         POOL.close()

@@ -81,7 +81,7 @@ class Task:
         options, schema = self.options, arrow_schema(self.schema)
         with POOL.borrow(way, partition_of_task()) as hosts:
             log = open_log(
-                way, framed=self.framed, idle_timeout=options.idle_timeout, read_path=options.read_path, hosts=hosts
+                way, framed=self.framed, idle_timeout=options.idle_timeout, read_path=options.read_path, sessions=hosts
             )
             for wanted in share.ranges:
                 yield from self._range(log, schema, wanted)
