@@ -218,7 +218,7 @@ def test_stopped_recordings_are_deleted_all_or_those_named(shared: Path) -> None
         (["streams", "purge", *to(1, Path("/x")), "--keep", "much"], "--keep must be a size in bytes such as"),
         (["streams", "purge", *to(1, Path("/x")), "--before", "noon"], "--before must be a position, an ISO time"),
         (["streams", "list", "--stream-id", "one"], "option 'streamId' must be a whole number"),
-        (["streams", "list", "--option", "archvie=x"], "there is no option 'archvie'. Did you mean 'archive'?"),
+        (["streams", "list", "--option", "archvie=x"], "unknown option 'archvie'. Did you mean 'archive'?"),
         (
             ["streams", "create", "flights", "--partitions", "4", "--retention", "10g"],
             "stream 'flights' cannot be created without a server: named streams live on one",

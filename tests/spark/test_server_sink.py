@@ -172,5 +172,5 @@ def test_a_file_of_servers_that_cannot_be_read_is_told_when_the_query_is_built(s
     with pytest.raises(SetupError, match=r"option 'server': .*servers cannot be read: No such file"):
         table(options)
     (tmp_path / "servers").write_text(f"{lines(served)}feeds.example\n")
-    with pytest.raises(OptionError, match=r"option 'server': .*servers: line 2: it is not 'host:port key'"):
+    with pytest.raises(OptionError, match=r"option 'server': .*servers: line 2: the line is not 'host:port key'"):
         table(options)

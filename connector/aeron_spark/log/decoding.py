@@ -222,9 +222,9 @@ class RowDecoder:
 
 def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
     """Return each message's publish time, ns since the epoch (int64); null where a payload is too short to have one."""
-    if times.place == "reserved-ns":
+    if times.location == "reserved-ns":
         return rows.reserved
-    if times.place == "reserved-ms":
+    if times.location == "reserved-ms":
         return pc.multiply(rows.reserved, NS_PER_MS)
     _, ends, values = (memoryview(buffer or b"") for buffer in rows.values.buffers())
     offsets = np.frombuffer(ends, np.int32)[rows.values.offset :][: len(rows) + 1].astype(np.int64)

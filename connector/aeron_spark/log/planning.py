@@ -408,7 +408,7 @@ def resolve(
         named[key] = value
     positions = {}
     for key, state in by_key.items():
-        value = named.get(key, wanted.rest)
+        value = named.get(key, wanted.default)
         if isinstance(value, int):
             positions[key] = value
         else:

@@ -1,10 +1,10 @@
-"""Every option, declared once, parsed once into immutable values before anything starts. Pure."""
+"""All options: each is declared once, and parsed into immutable values before anything starts. Pure."""
 
 from __future__ import annotations
 
 from aeron_spark.options.endpoint_options import ClientOptions, EndpointOptions, ServerOptions
-from aeron_spark.options.reader import only_in_batches
-from aeron_spark.options.routes import DirectRoute, ServerAt, ServerRoute, direct_route, listed
+from aeron_spark.options.reader import has_batch_only_options
+from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file
 from aeron_spark.options.stream_options import Bounds, Limits, ReadOptions, WriteOptions
 from aeron_spark.options.values import Edge, Moment, TimestampFrom, WantedOffsets
 
@@ -17,13 +17,13 @@ __all__ = [
     "Limits",
     "Moment",
     "ReadOptions",
-    "ServerAt",
+    "ServerEntry",
     "ServerOptions",
     "ServerRoute",
     "TimestampFrom",
     "WantedOffsets",
     "WriteOptions",
     "direct_route",
-    "listed",
-    "only_in_batches",
+    "has_batch_only_options",
+    "parse_servers_file",
 ]

@@ -1,4 +1,4 @@
-"""Print ``docs/options.md``: ``python -m aeron_spark.options > docs/options.md``."""
+"""Prints ``docs/options.md``: ``python -m aeron_spark.options > docs/options.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one declaration of each option, and ``docs/options.md``, which is made of all of them.
+"""Declares options, and writes ``docs/options.md`` from all declarations.
 
 A field of an :class:`OptionSet` declares an option::
 
@@ -6,8 +6,8 @@ A field of an :class:`OptionSet` declares an option::
     class WriteOptions(OptionSet, where=WRITING):
         offer_timeout: Seconds = option("30s", "Back-pressure longer than this fails the task.", example="1min")
 
-Its Spark name and TOML key ``offerTimeout``, its keyword ``offer_timeout``, its flag ``--offer-timeout``, the parser of
-its text (by the annotation), its default, and its row of the document all come from there.
+The declaration determines the Spark name and TOML key ``offerTimeout``, the argument ``offer_timeout``, the flag
+``--offer-timeout``, the parser (by the annotation), the default, and the row in the document.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aeron_spark.options.values import INT64_MAX, OptionType
 
 
 class Where(Enum):
-    """Where an option may be given."""
+    """A place where an option may be given."""
 
     READ_STREAM = "read stream"
     READ_BATCH = "read batch"
@@ -36,7 +36,7 @@ class Where(Enum):
 
 
 class Route(Enum):
-    """How Spark reaches a stream."""
+    """The route to a stream, for options that belong to one route."""
 
     DIRECT = "direct"
     SERVER = "server"
@@ -51,7 +51,7 @@ SERVER: Final = frozenset({Where.SERVER})
 CLIENT: Final = frozenset({Where.CLIENT})
 ENDPOINT: Final = SERVER | CLIENT
 
-REQUIRED: Final = object()  # instead of a default: a set without this option cannot be made
+REQUIRED: Final = object()  # in place of a default: the option must be given
 _PLAIN_TYPES: Final[Mapping[object, OptionType]] = {
     str: values.TEXT, int: values.WHOLE, float: values.NUMBER, bool: values.FLAG
 }  # fmt: skip
@@ -59,14 +59,14 @@ _PLAIN_TYPES: Final[Mapping[object, OptionType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as it is declared. ``default`` is the text that stands in when it is not given; None: there is none.
+    """A declared option. ``default`` is the text that is parsed if the option is not given, or None.
 
-    ``ignored`` is where it is accepted and checked without effect, as Spark's Kafka source does. ``route`` is the only
-    route that it belongs to, None: both.
+    ``ignored`` has the places where it is accepted and checked without effect, as in Spark's Kafka source. ``route`` is
+    the only route of the option; None means both.
     """
 
-    name: str  # how Spark, TOML files and documents spell it: ``maxConnections``
-    argument: str  # how Python spells it: ``max_connections``
+    name: str  # in Spark, TOML files and documents: ``maxConnections``
+    argument: str  # in Python: ``max_connections``
     type: OptionType
     default: str | None
     meaning: str
@@ -76,29 +76,29 @@ class Option:
     low: int
     high: int
     ignored: frozenset[Where]
-    shown_default: str | None  # for documents, where the default is not a text
+    shown_default: str | None  # for documents, if the default is not a text
     route: Route | None
     required: bool
 
     @property
     def flag(self) -> str:
-        """How the command line spells it: ``--max-connections``."""
+        """The flag of the command line: ``--max-connections``."""
         return "--" + self.argument.replace("_", "-")
 
     def default_in(self, where: Where) -> str | None:
-        """Return the text of the default there."""
+        """Return the text of the default at ``where``."""
         if where is Where.READ_BATCH and self.batch_default is not None:
             return self.batch_default
         return self.default
 
     def parse(self, text: str) -> Any:
-        """Parse a text. Raises OptionError, or ValueError that says what is expected."""
+        """Parse a text. Raises OptionError, or ValueError with the expected value."""
         return self.type.parse(text, self.low, self.high)
 
 
 @dataclass(slots=True)
 class _Declaration:
-    """What ``option`` was given, until its class names the field. Two classes may share it."""
+    """The arguments of ``option``, until a class gives the field its name. Two classes may share it."""
 
     default: object
     meaning: str
@@ -115,12 +115,12 @@ class _Declaration:
     def bind(self, name: str, kind: OptionType, where: frozenset[Where]) -> Option:
         """Return the option, the same for each class that declares it."""
         if self.option is None:
-            given = None if self.default in (None, REQUIRED) else self.default
+            value = None if self.default in (None, REQUIRED) else self.default
             self.option = Option(
                 name=re.sub("_([a-z])", lambda match: match[1].upper(), name),
                 argument=name,
                 type=kind,
-                default=given if given is None or isinstance(given, str) else kind.write(given),
+                default=value if value is None or isinstance(value, str) else kind.write(value),
                 meaning=self.meaning,
                 where=next((one for one in self.only if isinstance(one, frozenset)), where),
                 example=self.example,
@@ -150,21 +150,21 @@ def option(
 ) -> Any:  # fmt: skip
     """Declare an option as a field of an OptionSet.
 
-    ``default`` is its text, or a value, such as a constant of another package; None is none, and ``shown`` says in
-    documents what that means. ``only`` narrows where the option may be given, or names its route. A ``batch_default``
-    is that of batch reads. ``low`` and ``high`` bound numbers, sizes and ranges. A ``secret`` is left out of ``repr``.
+    ``default`` is a text, or a value such as a constant of another package. None means no default; ``shown`` describes
+    it in documents. ``only`` restricts the places of the option, or names its route. ``batch_default`` applies to batch
+    reads. ``low`` and ``high`` limit numbers, sizes and ranges. A ``secret`` does not appear in ``repr``.
     """
     narrowed = only if isinstance(only, tuple) else (only,)
     return _Declaration(default, meaning, example, narrowed, batch_default, low, high, ignored, shown, secret)
 
 
 class OptionSet:
-    """Base of a frozen dataclass of options. ``where`` is where its options may be given, unless they say ``only``.
+    """Base of a frozen dataclass of options. ``where`` has the places of its options, unless an option has ``only``.
 
-    Other fields may stand beside the options. Fields are annotated with types that exist when the class is made.
+    The class may also have other fields. The types in its annotations must exist when the class is created.
     """
 
-    declared: ClassVar[Mapping[str, Option]] = {}  # of this class alone, by field
+    declared: ClassVar[Mapping[str, Option]] = {}  # options of this class without those of its bases, by field
 
     def __init_subclass__(cls, where: frozenset[Where]) -> None:
         hints = get_type_hints(cls, include_extras=True)
@@ -183,7 +183,7 @@ class OptionSet:
 
 
 def _type_of(hint: object) -> OptionType:
-    """Return the type that an annotation stands for, whether None may stand there, too, or not."""
+    """Return the option type of an annotation, with or without ``| None``."""
     if get_origin(hint) in (Union, types.UnionType):
         (hint,) = [part for part in get_args(hint) if part is not type(None)]
     if get_origin(hint) is Annotated:
@@ -191,60 +191,60 @@ def _type_of(hint: object) -> OptionType:
     return values.one_of(get_args(hint)) if get_origin(hint) is Literal else _PLAIN_TYPES[hint]
 
 
-_OPTIONS: Final[list[Option]] = []  # complete once the package has been imported
+_OPTIONS: Final[list[Option]] = []  # complete after the import of the package
 
 
 def all_options() -> tuple[Option, ...]:
-    """Return every option there is."""
+    """Return all options."""
     return tuple(_OPTIONS)
 
 
 def options_named(name: str) -> tuple[Option, ...]:
-    """Return every option of this name, whatever its case; there is one in each place at most."""
+    """Return the options with this name, in any case: at most one for each place."""
     return tuple(one for one in _OPTIONS if one.name.lower() == name.lower())
 
 
 _HEAD: Final = """\
 # Options
 
-Generated from the option table (`make docs`); a test keeps it true. Names are read without regard to case, as
-everywhere in Spark. Unknown options are refused, except those that Spark itself passes to a source or a sink.
+Generated from the declarations of the options by `make docs`. Names are case-insensitive, as in Spark. Unknown options
+are refused, except those that Spark itself passes to a source or a sink.
 
 Sizes are bytes, or `512KiB`, `64MiB`, `1GiB`, `1TiB` (powers of 1024). Durations are `100ms`, `30s`, `15min`, `1h`,
 `7d`, or plain seconds. `2m` is 2 MiB for a size and 2 minutes for a duration: write `2MiB` and `2min`.
-Positions are stream positions of a recording, in bytes: where a message begins, always a multiple of 32.
+A position is a number of bytes in a recording at which a message begins, always a multiple of 32.
 """
 
 _ENDPOINT: Final = """\
 ## The secure endpoint
 
-A server and a client of the secure endpoint take the options below. `maxConnections` is `--max-connections` on the
+These are the options of a server and a client of the secure endpoint. `maxConnections` is `--max-connections` on the
 command line, `max_connections=` in Python, and `maxConnections` in a server's TOML file, at its top or in the table
-`[server]`. There, and in Python, numbers, true and false, and lists may stand for their texts. Options that nobody
-knows, and options that contradict each other, are refused. In Spark those of a client stand beside `server`, spelt as
-here; `identity`, `aeronDir`, `serverKey` and `connectTimeout` are those above.
+`[server]`. TOML files and Python may also give numbers, booleans and lists instead of texts. Unknown options, and
+options that contradict each other, are refused. In Spark, the client options below may be given together with
+`server`; `identity`, `aeronDir`, `serverKey` and `connectTimeout` have the meanings above.
 """
 
 
-_NAMING: Final = ("channel", "streamId", "server", "stream")  # they say which route it is
-_OF_ROUTE: Final = {Route.DIRECT: "Direct way only. ", Route.SERVER: "Through a server only. "}
+_NAMING: Final = ("channel", "streamId", "server", "stream")  # they select the route
+_OF_ROUTE: Final = {Route.DIRECT: "Direct route only. ", Route.SERVER: "Only through a server. "}
 
 
 def markdown() -> str:
-    """Return the whole text of ``docs/options.md``."""
-    found = all_options()
-    shared = [one for one in found if one.where & READING and one.where & WRITING]
-    reading = [one for one in found if one.where <= READING]
-    writing = [one for one in found if one.where <= WRITING]
+    """Return the text of ``docs/options.md``."""
+    options = all_options()
+    shared = [one for one in options if one.where & READING and one.where & WRITING]
+    reading = [one for one in options if one.where <= READING]
+    writing = [one for one in options if one.where <= WRITING]
     spark = (
-        ("Reaching a stream (reading and writing)", shared),
+        ("Route to a stream (reading and writing)", shared),
         ("Reading", reading),
         ("Writing", writing),
     )
     endpoint = (
-        ("A server and a client", [one for one in found if one.where == ENDPOINT]),
-        ("A server", [one for one in found if one.where == SERVER]),
-        ("A client", [one for one in found if one.where == CLIENT]),
+        ("Server and client", [one for one in options if one.where == ENDPOINT]),
+        ("Server", [one for one in options if one.where == SERVER]),
+        ("Client", [one for one in options if one.where == CLIENT]),
     )
     parts = [_HEAD, *_sections("##", spark), _ENDPOINT, *_sections("###", endpoint)]
     return "\n".join(parts)

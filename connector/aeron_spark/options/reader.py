@@ -1,4 +1,4 @@
-"""What somebody gave as options, from Spark, a program, a command line or a TOML file, read into an OptionSet."""
+"""Reads options from Spark, a program, the command line or a TOML file into an OptionSet."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from aeron_spark.options.declaration import (
     options_named,
 )
 
-# What Spark itself passes to a source or a sink, in lower case. Names with a leading underscore are Spark's own too.
-SPARKS_OWN: Final = frozenset(
+# Options that Spark itself passes to a source or a sink, in lower case; names that begin with "_" are Spark's, too.
+SPARK_OPTIONS: Final = frozenset(
     {
         "asyncprogresstrackingcheckpointintervalms",
         "asyncprogresstrackingenabled",
@@ -40,35 +40,36 @@ SPARKS_OWN: Final = frozenset(
     }
 )
 
-TABLE: Final = "server"  # of a server's TOML file
-_TOML: Final = "tomllib" if sys.version_info >= (3, 11) else "tomli"  # the same; tomllib came into Python with 3.11
+SERVER_TABLE: Final = "server"  # of a server's TOML file
+_TOML: Final = "tomllib" if sys.version_info >= (3, 11) else "tomli"  # the same module; in Python since 3.11
 
 _T = TypeVar("_T")
 _Options = TypeVar("_Options", bound=OptionSet)
 
 
 class OptionReader:
-    """The given options of one place, by name without regard to case. What does not belong there is refused at once.
+    """Reads the options that are given in one place (``where``). Names are case-insensitive.
 
-    Values of programs and TOML files (numbers, true and false, lists) are read as their texts. Beside Spark's own
-    options those of an endpoint's client may stand; they are kept apart, unread.
+    Values of programs and TOML files (numbers, booleans, lists) are read as texts. In Spark, options of an endpoint's
+    client are also allowed; they are stored separately, and not parsed. The constructor raises OptionError for an
+    option that is unknown, belongs elsewhere, is empty, or is given twice with different values.
     """
 
     def __init__(self, options: Mapping[str, object], where: Where) -> None:
         self.where = where
         self._texts: dict[str, str] = {}
-        self._of_client: dict[str, str] = {}
+        self._client_texts: dict[str, str] = {}
         for name, value in options.items():
             option = self._option(name)
             if option is None or value is None:
                 continue
-            text = _text(value)
+            text = _text_of(value)
             if not text:
                 raise OptionError(f"option '{option.name}' has no value", remedy=example(option, where))
-            texts = self._texts if where in option.where else self._of_client
+            texts = self._texts if where in option.where else self._client_texts
             if texts.setdefault(option.name, text) != text:
                 raise OptionError(
-                    f"option '{option.name}' is given twice, with different values", remedy="Give it once"
+                    f"option '{option.name}' is given twice, with different values", remedy="Give it once."
                 )
 
     def _option(self, name: str) -> Option | None:
@@ -81,7 +82,7 @@ class OptionReader:
         if found:
             raise _misplaced(found[0], self.where)
         lower = name.lower()
-        if lower in SPARKS_OWN or lower.startswith(("_", "spark.")):
+        if lower in SPARK_OPTIONS or lower.startswith(("_", "spark.")):
             return None
         return self._client_option(name)
 
@@ -104,22 +105,22 @@ class OptionReader:
     def __contains__(self, name: str) -> bool:
         return name in self._texts
 
-    def given(self) -> tuple[Option, ...]:
-        """Return the options that were given, in the order of their names as they came."""
+    def given_options(self) -> tuple[Option, ...]:
+        """Return the given options, in their order."""
         return tuple(self.option(name) for name in self._texts)
 
-    def of_client(self) -> tuple[tuple[str, str], ...]:
-        """Return the options of an endpoint's client that stand beside Spark's own, sorted by name."""
-        return tuple(sorted(self._of_client.items()))
+    def client_options(self) -> tuple[tuple[str, str], ...]:
+        """Return the given options of an endpoint's client, sorted by name; only in Spark."""
+        return tuple(sorted(self._client_texts.items()))
 
     def option(self, name: str) -> Option:
-        """Return the option of this name in this place."""
+        """Return the option of this name."""
         return next(option for option in options_named(name) if self.where in option.where)
 
     def read(self, options: type[_Options], **others: Any) -> _Options:
-        """Make a set of what was given; ``others`` are its further fields, or stand for fields that are not read.
+        """Make an OptionSet of the given options; ``others`` are values of its other fields, and replace options.
 
-        Raises OptionError, one sentence and a remedy, for the first thing wrong.
+        Raises OptionError for the first wrong option.
         """
         for field, option in options.options().items():
             if self.where in option.where and field not in others:
@@ -130,9 +131,9 @@ class OptionReader:
         return options(**others)
 
     def value(self, option: Option, parse: Callable[[str], _T]) -> _T | None:
-        """Parse what was given for an option, or its default; None where there is neither.
+        """Parse the given text of an option, or its default; return None if it has neither.
 
-        ``parse`` raises OptionError, or ValueError that says what is expected. Raises OptionError naming the option.
+        ``parse`` raises OptionError, or ValueError with the expected value. Raises OptionError with the option's name.
         """
         text = self._texts.get(option.name, option.default_in(self.where))
         if text is None:
@@ -143,54 +144,59 @@ class OptionReader:
             raise OptionError(f"option '{option.name}': {error.what}", remedy=error.remedy or example(option)) from None
         except ValueError as error:
             raise OptionError(
-                f"option '{option.name}' must be {error}, not '{_shortened(text)}'", remedy=example(option)
+                f"option '{option.name}' must be {error}, not '{_shorten(text)}'", remedy=example(option)
             ) from None
 
 
 def read_toml(path: Path) -> dict[str, object]:
     """Return the options in a server's TOML file: at its top, or in the table ``[server]``.
 
-    Raises SetupError where the file cannot be read, DataFormatError where it is no TOML, OptionError for other tables.
+    Raises SetupError if the file cannot be read, DataFormatError if it is not TOML, OptionError for other tables.
     """
     try:
         text = path.read_bytes().decode()
     except OSError as error:
-        raise SetupError(f"{path} cannot be read: {error.strerror}", remedy="Check its path and its mode") from None
+        raise SetupError(f"{path} cannot be read: {error.strerror}", remedy="Check its path and its mode.") from None
     except UnicodeDecodeError as error:
-        raise DataFormatError(f"{path} is not UTF-8: {error.reason}", remedy="Write it as UTF-8") from None
+        raise DataFormatError(f"{path} is not UTF-8: {error.reason}", remedy="Write it as UTF-8.") from None
     toml: Any = importlib.import_module(_TOML)
     try:
-        found: dict[str, Any] = toml.loads(text)
+        document: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
         raise DataFormatError(f"{path} is not TOML: {error}", remedy="For example: maxConnections = 100") from None
-    return _options_in(found, path)
+    return _options_in(document, path)
 
 
-def _options_in(found: dict[str, Any], path: Path) -> dict[str, object]:
-    inside = found.get(TABLE, {})
-    if not isinstance(inside, dict):
-        raise OptionError(f"{path}: {TABLE} is no table", remedy=f"Write [{TABLE}] above the options")
-    outside = {name: value for name, value in found.items() if name != TABLE}
-    twice = sorted(outside.keys() & inside.keys())
-    if twice:
-        raise OptionError(f"{path}: {twice[0]} stands at the top and in [{TABLE}]", remedy="Give it once")
-    options = {**outside, **inside}
+def _options_in(document: dict[str, Any], path: Path) -> dict[str, object]:
+    table = document.get(SERVER_TABLE, {})
+    if not isinstance(table, dict):
+        raise OptionError(
+            f"{path}: {SERVER_TABLE} is a value, expected a table", remedy=f"Write [{SERVER_TABLE}] above the options."
+        )
+    top = {name: value for name, value in document.items() if name != SERVER_TABLE}
+    duplicates = sorted(top.keys() & table.keys())
+    if duplicates:
+        raise OptionError(
+            f"{path}: option {duplicates[0]} is given twice, at the top and in [{SERVER_TABLE}]", remedy="Give it once."
+        )
+    options = {**top, **table}
     for name, value in options.items():
         if isinstance(value, dict):
             raise OptionError(
-                f"{path} has a table [{name}], which nobody reads", remedy=f"Options stand at the top or in [{TABLE}]"
+                f"{path} has an unknown table [{name}]",
+                remedy=f"Write the options at the top of the file or in [{SERVER_TABLE}].",
             )
     return options
 
 
-def only_in_batches(options: Iterable[str]) -> bool:
-    """Whether one of these options is known to batch reads, and to streaming reads not."""
-    places = [frozenset[Where]().union(*(option.where for option in options_named(name))) & READING for name in options]
-    return BATCH_READ in places
+def has_batch_only_options(options: Iterable[str]) -> bool:
+    """Whether one of these options is for batch reads only, not for streaming reads."""
+    readers = [frozenset[Where]().union(*(one.where for one in options_named(name))) & READING for name in options]
+    return BATCH_READ in readers
 
 
 def example(option: Option, where: Where | None = None) -> str:
-    """Return the sentence that shows how an option is written, ``where`` it is not for its own place."""
+    """Return the sentence with an example of an option, as it is written at ``where``; by default in its own place."""
     if option.where <= ENDPOINT and (where is None or where in ENDPOINT):
         return f"For example {option.flag} {option.example}, in Python {option.argument}={option.example!r}"
     quote = '"' if "'" in option.example else "'"
@@ -198,7 +204,7 @@ def example(option: Option, where: Where | None = None) -> str:
 
 
 def _endpoint_options(name: str) -> tuple[Option, ...]:
-    """Return every option of this name for a server or a client, in any of its three spellings."""
+    """Return the options of a server or a client with this name, in any of the three spellings."""
     lower = name.lower()
     return tuple(
         option
@@ -207,13 +213,13 @@ def _endpoint_options(name: str) -> tuple[Option, ...]:
     )
 
 
-def _shortened(text: str) -> str:
-    """Keep an error readable whatever was given."""
+def _shorten(text: str) -> str:
+    """Return the text, cut to 120 characters for an error."""
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _text(value: object) -> str:
-    """The text of a value as programs and TOML have it."""
+def _text_of(value: object) -> str:
+    """Return the text of a value from a program or a TOML file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
@@ -222,28 +228,29 @@ def _text(value: object) -> str:
 
 
 def _unknown(name: str, where: Where) -> OptionError:
-    here = {option.name.lower(): option.name for option in all_options() if where in option.where}
-    beside = {} if where in ENDPOINT else {one.name.lower(): one.name for one in all_options() if one.where & CLIENT}
-    known = beside | here
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    own = {option.name.lower(): option.name for option in all_options() if where in option.where}
+    client = {} if where in ENDPOINT else {one.name.lower(): one.name for one in all_options() if one.where & CLIENT}
+    known = client | own
+    nearest = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     remedy = (
-        f"Did you mean '{known[near[0]]}'?"
-        if near
-        else "The options are: " + ", ".join(sorted(here.values(), key=str.lower))
+        f"Did you mean '{known[nearest[0]]}'?"
+        if nearest
+        else "The options are: " + ", ".join(sorted(own.values(), key=str.lower))
     )
-    return OptionError(f"there is no option '{_shortened(name)}'", remedy=remedy)
+    return OptionError(f"unknown option '{_shorten(name)}'", remedy=remedy)
 
 
 def _misplaced(option: Option, where: Where) -> OptionError:
     if where in ENDPOINT:
-        other, here = ("client", "server") if where is Where.SERVER else ("server", "client")
-        return OptionError(f"option '{option.name}' is a {other}'s; a {here} does not know it", remedy="Leave it out")
-    reading = where in READING
-    if reading and option.where & READING:  # a bound of batch reads, on a stream
+        owner, other = ("client", "server") if where is Where.SERVER else ("server", "client")
         return OptionError(
-            f"option '{option.name}' is for batch reads (spark.read); a stream has no such bound",
-            remedy="Leave it out, or read with spark.read",
+            f"option '{option.name}' is only for a {owner}, not for a {other}", remedy="Leave the option out."
         )
-    if reading:
-        return OptionError(f"option '{option.name}' is for writing; a reader does not know it", remedy="Leave it out")
-    return OptionError(f"option '{option.name}' is for reading; a writer does not know it", remedy="Leave it out")
+    is_reading = where in READING
+    if is_reading and option.where & READING:  # a bound of batch reads, in a streaming read
+        return OptionError(
+            f"option '{option.name}' is only for batch reads (spark.read), not for streaming reads",
+            remedy="Leave the option out, or read with spark.read.",
+        )
+    use, other_use = ("writing", "reading") if is_reading else ("reading", "writing")
+    return OptionError(f"option '{option.name}' is only for {use}, not for {other_use}", remedy="Leave the option out.")

@@ -1,4 +1,4 @@
-"""The two routes to a stream, and what is wrong with every other combination of options."""
+"""The two routes to a stream, direct and through a server, and the errors for options that fit neither."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from aeron_spark.options.values import (
 from aeron_spark.protocol.keypair import public_text
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 
-# of both routes
+# options of both routes
 AERON_DIR: Final = option(
     None,
-    "Directory of the media driver of this machine; one is started there when none runs.",
+    "Directory of this machine's media driver; a driver is started there if none runs.",
     example="/dev/shm/aeron-desk",
     shown="`/dev/shm/aeron-spark-<user>`",
 )
 CONNECT_TIMEOUT: Final = option(
     "10s",
-    "How long to wait for a driver, an archive, a server or (writing) a subscriber.",
+    "Longest wait for a media driver, an archive, a server or (writing) a subscriber.",
     example="10s",
 )
 
 
 @dataclass(frozen=True)
 class DirectRoute(OptionSet, where=EVERYWHERE):
-    """The direct route: which stream, and which archives and driver serve it."""
+    """The direct route: an Aeron stream, its archives, and this machine's media driver."""
 
     channel: Channel = option(
         REQUIRED,
-        "The Aeron channel of the stream. With `streamId`: the direct way, for a trusted network and any existing "
-        "Aeron program.",
+        "Aeron channel URI of the stream. With `streamId`, selects the direct route, for a trusted network and any "
+        "existing Aeron program.",
         example="aeron:udp?endpoint=224.20.30.39:40123|interface=localhost",
         only=Route.DIRECT,
     )
     stream_id: int = option(
         REQUIRED,
-        "The stream within the channel. An archive's own control streams are refused.",
+        "Aeron stream id in the channel. The stream ids of an archive's control streams are refused.",
         example="1001",
         only=Route.DIRECT,
         low=INT32_MIN,
@@ -60,31 +60,30 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
     )
     archive: Archives = option(
         "embedded",
-        "Control channel of an Aeron Archive, or several separated by commas; or `embedded`: this machine's own "
-        "media driver and archive under `aeronDir`, started when absent, shared by all processes, stopped when "
-        "unused.",
+        "Control channel of an Aeron Archive, or several separated by commas; or `embedded`: this machine's media "
+        "driver and archive in `aeronDir`, started if absent, shared by all processes, and stopped when unused.",
         example="aeron:udp?endpoint=archive.example:8010",
         only=Route.DIRECT,
     )
     aeron_dir: PathText | None = AERON_DIR
     response_channel: ResponseChannel | None = option(
         None,
-        "Where an archive elsewhere sends its responses; `response` for Aeron's response channels, which need no "
-        "inbound port here, and on the archive's side the port after its control port.",
+        "Channel on which a remote archive sends its responses; or `response`: Aeron's response channels, which need "
+        "no inbound port on this machine, but the port after the control port on the archive's machine.",
         example="aeron:udp?endpoint=10.0.0.7:0",
         only=Route.DIRECT,
-        shown="an ephemeral port on the address that faces the archive",
+        shown="an ephemeral port on the network interface towards the archive",
     )
     replay_channel: ResponseChannel | None = option(
         None,
-        "Where an archive elsewhere replays to; `response` as above.",
+        "Channel to which a remote archive replays; or `response`, as for `responseChannel`.",
         example="aeron:udp?endpoint=10.0.0.7:0",
         only=(READING, Route.DIRECT),
-        shown="an ephemeral port on the address that faces the archive",
+        shown="an ephemeral port on the network interface towards the archive",
     )
     credentials_file: PathText | None = option(
         None,
-        "File with the credentials for an archive that asks for them. The secret itself never stands in an option.",
+        "File with the credentials for an archive that requires them. No option contains the secret itself.",
         example="/etc/aeron/archive.credentials",
         only=Route.DIRECT,
         secret=True,
@@ -93,13 +92,13 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
 
     @classmethod
     def read(cls, reader: OptionReader) -> DirectRoute:
-        """Read the direct route. Raises OptionError where it is incomplete, or options name the other one."""
-        _only_direct(reader)
+        """Read the direct route. Raises OptionError if it is incomplete, or for options of the other route."""
+        _refuse_server_options(reader)
         route = reader.read(cls)
         uri = ChannelUri.parse(route.channel)
         if uri.spy and reader.where not in READING:
             raise OptionError(
-                "option 'channel' is a spy (aeron-spy:), which only listens",
+                "option 'channel' is a spy channel (aeron-spy:), which can only be read",
                 remedy="Write to the channel itself, aeron:…",
             )
         try:
@@ -110,7 +109,7 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
 
     @property
     def label(self) -> str:
-        """What it is called in errors."""
+        """The name of the stream in errors."""
         return f"stream {self.stream_id} of {self.channel}"
 
     @property
@@ -120,52 +119,52 @@ class DirectRoute(OptionSet, where=EVERYWHERE):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAt:
-    """One server: ``name`` is ``host:port`` and tells it from others, ``address`` has the control port, too."""
+class ServerEntry:
+    """One server of a route: ``name`` is the unique ``host:port``, ``address`` also has the control port."""
 
     name: str
     address: str
-    key: str  # its public key, as text
+    key: str  # public key of the server, as text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRoute(OptionSet, where=EVERYWHERE):
-    """The route through a server: where it is, which stream of it, and who both sides are. No secret is in it.
+    """The route through a server: the addresses and keys of the servers, the stream, and this client's options.
 
-    ``client`` are further options of the endpoint's client, by name.
+    Contains no secret. ``client`` has further client options by name.
     """
 
     server: Servers = option(
         REQUIRED,
-        "`host:port` of a secure endpoint, or `host:port:control` where the control port is not the next one; "
-        "several separated by commas where the stream's partitions live on several; or `@` and the path of a file "
-        "that lists them, an address and a key a line, which the query's driver reads again for each micro-batch, "
-        "so that a server can be added while the query runs. With `stream`: the way with keys and encryption, and "
-        "exactly once for writers. Every option of a client below may stand beside it.",
+        "`host:port` of a server, or `host:port:control` if the control port is not the next port; several servers, "
+        "separated by commas, if they share the stream's partitions; or `@` and the path of a file with an address "
+        "and a key on each line. The Spark driver reads the file again for each micro-batch, so that servers can be "
+        "added during a query. With `stream`, selects the route through a server: with keys, encryption and "
+        "exactly-once writing. All client options below are also allowed.",
         example="feeds.example:20121",
         only=Route.SERVER,
     )
-    stream: StreamName = option(REQUIRED, "Name of a stream of the server.", example="flights", only=Route.SERVER)
+    stream: StreamName = option(REQUIRED, "Name of a stream on the server.", example="flights", only=Route.SERVER)
     identity: Identity | None = option(
         None,
-        "This side's key: the path of its file, a name in SparkFiles (`spark.addFile`), or `env:NAME`, a variable "
-        "that holds it, in the driver's and the executors' environment. Never the key itself, which Spark would "
-        "show.",
+        "Identity key of this client: the path of its file, a file name in SparkFiles (`spark.addFile`), or "
+        "`env:NAME`, an environment variable of the Spark driver and the executors. Never the key itself, because "
+        "Spark shows options.",
         example="/etc/aeron-spark/me.key",
         only=Route.SERVER,
-        shown="`identity` in `$XDG_CONFIG_HOME/aeron-spark`, made when it is first used",
+        shown="`identity` in `$XDG_CONFIG_HOME/aeron-spark`, created at its first use",
     )
     server_key: PublicKeys | None = option(
         None,
-        "The server's public key, as `aeron-spark keys show --server` prints it on the server; one for all, or one "
-        "for each server, separated by commas. Required: executors trust nobody on first use.",
+        "Public key of the server, as `aeron-spark keys show --server` prints it on the server; one for all servers, "
+        "or one for each, separated by commas. Required: executors do not trust an unknown server at first use.",
         example="aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         only=Route.SERVER,
     )
     handshake: Literal["worker", "partition"] = option(
         "worker",
-        "`worker`: each Python worker has one authenticated connection, over which each of its tasks opens ways of "
-        "its own (milliseconds). `partition`: each task's partition has a connection, with a handshake, of its own.",
+        "`worker`: each Python worker has one authenticated connection, on which its tasks open bulk links, in "
+        "milliseconds. `partition`: each Spark partition has a separate connection with its own handshake.",
         example="partition",
         only=Route.SERVER,
     )
@@ -177,135 +176,137 @@ class ServerRoute(OptionSet, where=EVERYWHERE):
         if isinstance(self.server, str):
             if self.server_key is not None:
                 raise OptionError(
-                    "option 'server' names a file, which has the servers' keys, too, and 'serverKey' is given beside "
-                    "it",
-                    remedy="Leave 'serverKey' out, and write 'host:port key', a server a line, into the file",
+                    "option 'serverKey' is set, but 'server' names a file, which also has the servers' keys",
+                    remedy="Leave 'serverKey' out, and write 'host:port key' for each server on a line of the file.",
                 )
         elif self.server_key is None:
             raise OptionError(
-                "option 'server' needs 'serverKey', the server's public key: executors trust nobody on first use",
-                remedy="'aeron-spark keys show --server' prints it on the server. "
+                "option 'server' needs 'serverKey', the server's public key: executors do not trust an unknown server "
+                "at first use",
+                remedy="Run 'aeron-spark keys show --server' on the server to get it. "
                 f"{example(self.declared['server_key'])}",
             )
         elif len(self.server_key) not in (1, len(self.server)):
             raise OptionError(
-                f"option 'serverKey' has {len(self.server_key)} keys, and 'server' has {len(self.server)}",
-                remedy="Give one key for all servers, or one for each, in the order of 'server'",
+                f"option 'serverKey' has {len(self.server_key)} keys, expected 1 or {len(self.server)}: one for each "
+                "server of option 'server'",
+                remedy="Give one key for all servers, or one for each, in the order of 'server'.",
             )
 
     @classmethod
     def read(cls, reader: OptionReader) -> ServerRoute:
-        """Read the route through a server. Raises OptionError where it is incomplete, or options name the other one."""
-        _only_server(reader)
+        """Read the route through a server. Raises OptionError if it is incomplete, or for options of the direct one."""
+        _refuse_direct_options(reader)
         if "stream" not in reader:
             raise OptionError(
-                "option 'server' needs 'stream', the name of a stream of that server",
+                "option 'server' needs 'stream', the name of a stream on that server",
                 remedy=example(cls.declared["stream"]),
             )
-        return reader.read(cls, client=reader.of_client())
+        return reader.read(cls, client=reader.client_options())
 
-    def at(self, servers: tuple[ServerAt, ...]) -> ServerRoute:
-        """Return the route to these servers, whatever lists them."""
-        names = tuple((one.name, one.address) for one in servers)
-        return replace(self, server=names, server_key=tuple(values.public_key(one.key) for one in servers))
+    def with_servers(self, servers: tuple[ServerEntry, ...]) -> ServerRoute:
+        """Return this route with ``servers`` in place of the option or the file that lists them."""
+        names = tuple((server.name, server.address) for server in servers)
+        return replace(self, server=names, server_key=tuple(values.public_key(server.key) for server in servers))
 
     @property
     def servers_file(self) -> str | None:
-        """The file that lists the servers, a path or a name in SparkFiles; None where the options name them."""
+        """The file that lists the servers: a path, or a name in SparkFiles. None if the options list them."""
         return self.server if isinstance(self.server, str) else None
 
     @property
-    def servers(self) -> tuple[ServerAt, ...]:
-        """The servers; none as long as a file lists them."""
+    def servers(self) -> tuple[ServerEntry, ...]:
+        """The servers; empty if a file lists them."""
         if isinstance(self.server, str):
             return ()
         keys = [public_text(key) for key in self.server_key or ()]
         keys = keys if len(keys) == len(self.server) else keys * len(self.server)
-        return tuple(ServerAt(name, address, key) for (name, address), key in zip(self.server, keys, strict=True))
+        return tuple(ServerEntry(name, address, key) for (name, address), key in zip(self.server, keys, strict=True))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The servers' names."""
+        """The names of the servers; empty if a file lists them."""
         return () if isinstance(self.server, str) else tuple(name for name, _ in self.server)
 
     @property
     def label(self) -> str:
-        """What it is called in errors."""
+        """The name of the stream in errors."""
         return f"stream {self.stream!r} of {' and '.join(self.names) or f'the servers in {self.servers_file}'}"
 
 
 def route_of(reader: OptionReader) -> DirectRoute | ServerRoute:
-    """Read the route. Raises OptionError for both routes, for none, and for options of the other one."""
+    """Read the route. Raises OptionError for options of both routes or of none."""
     return ServerRoute.read(reader) if "server" in reader else DirectRoute.read(reader)
 
 
 def direct_route(route: DirectRoute | ServerRoute) -> DirectRoute:
-    """Insist on the direct route. Raises OptionError where it is through a server."""
+    """Return the route if it is direct. Raises OptionError for a route through a server."""
     if isinstance(route, ServerRoute):
         raise OptionError(
-            f"{route.label} is reached through a server, and this goes the direct way only",
-            remedy="Give 'channel' and 'streamId'",
+            f"{route.label} is reached through a server, expected the direct route",
+            remedy="Give 'channel' and 'streamId'.",
         )
     return route
 
 
-LINE: Final = "Write 'host:port key', a server a line"
+SERVERS_FILE_REMEDY: Final = "Write 'host:port key' for each server on a line."
 
 
-def listed(text: str) -> tuple[ServerAt, ...]:
-    """Parse a list of servers, ``address key`` a line, as options 'server' and 'serverKey' have them.
+def parse_servers_file(text: str) -> tuple[ServerEntry, ...]:
+    """Parse the text of a servers file: on each line an address and a key, as in options 'server' and 'serverKey'.
 
-    ``#`` begins a line for people. Raises ``OptionError`` that names a line, and where there is no server.
+    Ignores empty lines, and lines that begin with ``#``. Raises OptionError that names a wrong line, or for a file
+    without a server.
     """
-    found: dict[str, ServerAt] = {}
+    entries: dict[str, ServerEntry] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
-            one = _server(line.split())
-            if one.name in found:
-                raise OptionError(f"the server {one.name} is given twice", remedy="Give it once")
+            entry = _server_entry(line.split())
+            if entry.name in entries:
+                raise OptionError(f"the server {entry.name} is given twice", remedy="Give it once.")
         except OptionError as error:
             raise OptionError(f"line {number}: {error.what}", remedy=error.remedy) from None
-        found[one.name] = one
-    if not found:
-        raise OptionError("it lists no server", remedy=LINE)
-    return tuple(found.values())
+        entries[entry.name] = entry
+    if not entries:
+        raise OptionError("the file lists no server", remedy=SERVERS_FILE_REMEDY)
+    return tuple(entries.values())
 
 
-def _server(words: list[str]) -> ServerAt:
+def _server_entry(words: list[str]) -> ServerEntry:
     if len(words) != 2 or "," in words[0]:
-        raise OptionError("it is not 'host:port key'", remedy=LINE)
+        raise OptionError("the line is not 'host:port key'", remedy=SERVERS_FILE_REMEDY)
     ((name, address),) = values.servers(words[0])
-    return ServerAt(name, address, public_text(values.public_key(words[1])))
+    return ServerEntry(name, address, public_text(values.public_key(words[1])))
 
 
-def _only_server(reader: OptionReader) -> None:
-    for given in reader.given():
-        name = given.name
+def _refuse_direct_options(reader: OptionReader) -> None:
+    for given_option in reader.given_options():
+        name = given_option.name
         if name in ("channel", "streamId", "archive"):
             raise OptionError(
-                f"options 'server' and '{name}' are two ways to reach a stream, and only one can be taken",
-                remedy="Give 'channel' and 'streamId' for the direct way, or 'server' and 'stream' for the way "
-                "through a server",
+                f"option 'server' selects the route through a server, and '{name}' the direct route",
+                remedy="Give 'channel' and 'streamId' for the direct route, or 'server' and 'stream' for the route "
+                "through a server.",
             )
-        if given.route is Route.DIRECT:
+        if given_option.route is Route.DIRECT:
             raise OptionError(
-                f"option '{name}' belongs to the direct way, and a stream of a server has no use for it",
-                remedy="Leave it out, or leave 'server' out and give 'channel' and 'streamId'",
+                f"option '{name}' is only for the direct route, and 'server' selects the route through a server",
+                remedy="Leave it out, or leave 'server' out and give 'channel' and 'streamId'.",
             )
 
 
-def _only_direct(reader: OptionReader) -> None:
-    of_server = [given.name for given in reader.given() if given.route is Route.SERVER]
-    for name in (*of_server, *(name for name, _ in reader.of_client())):
+def _refuse_server_options(reader: OptionReader) -> None:
+    server_options = [one.name for one in reader.given_options() if one.route is Route.SERVER]
+    for name in (*server_options, *(name for name, _ in reader.client_options())):
         raise OptionError(
-            f"option '{name}' belongs to the way through a server, and there is no 'server'",
-            remedy="For the direct way, give 'channel' and 'streamId' and leave it out",
+            f"option '{name}' is only for the route through a server, and 'server' is missing",
+            remedy="Add 'server', or leave the option out and give 'channel' and 'streamId' for the direct route.",
         )
     if "channel" not in reader and "streamId" not in reader:
         raise OptionError(
             "no stream is named: option 'channel' is required, with 'streamId'",
-            remedy=f"{example(DirectRoute.declared['channel'])}.option('streamId', '1001'), or through a server "
-            "'server', 'stream' and 'serverKey'",
+            remedy=f"{example(DirectRoute.declared['channel'])}.option('streamId', '1001'); or, through a server, give "
+            "'server', 'stream' and 'serverKey'.",
         )

@@ -1,4 +1,4 @@
-"""``ReadOptions`` and ``WriteOptions``: what Spark was given, parsed once, before anything starts."""
+"""``ReadOptions`` and ``WriteOptions``: the options of Spark's source and sink, parsed before anything starts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from aeron_spark.options.values import (
 )
 
 MAX_WRITER_ID: Final = 255  # bytes of UTF-8; the wire format has one byte for its length
-MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's own limit of one message, whatever the term length
-MIN_MESSAGE_BYTES: Final = 512  # room for the wire format's header, a writer's id and some payload
+MAX_MESSAGE_BYTES: Final = 16 << 20  # Aeron's limit for one message with any term length
+MIN_MESSAGE_BYTES: Final = 512  # has room for the wire format's header, a writer id and some payload
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a batch read: only messages that begin in ``[start, end)``, of these sessions (empty: all)."""
+    """The bounds of a batch read: messages that begin in ``[start, end)``, of these Aeron session ids (empty: all)."""
 
     start: int | None = None
     end: int | None = None
@@ -47,54 +47,54 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one micro-batch may hold, and how long it may wait to be a decent one. None: no such limit."""
+    """The limits of a micro-batch; None means no limit. ``max_delay_ns`` is the longest wait for ``min_bytes``."""
 
     max_bytes: int | None = None
     max_rows: int | None = None
     min_bytes: int | None = None
-    max_delay_ns: int = 0  # the longest wait for ``min_bytes``
+    max_delay_ns: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions(OptionSet, where=READING):
-    """Options of a reader. Picklable; nothing in it has been started."""
+    """The options of a reader. Picklable."""
 
     streaming: bool
     route: DirectRoute | ServerRoute
     payload: Literal["auto", "raw", "framed", "arrow"] = option(
         "auto",
-        "`raw`: one row a message, its bytes untouched. `framed`: bytes in this connector's wire format. `arrow`: "
-        "the same, holding Arrow batches; rows are theirs. `auto`: what the stream says it is, else `raw`. "
-        "`.schema(...)` chooses columns of `raw` and `framed`: `.schema('value BINARY, position BIGINT')` reads "
-        "those two alone, and faster.",
+        "`raw`: one row for each message, its bytes unchanged. `framed`: values in this connector's wire format. "
+        "`arrow`: Arrow batches in that format, with their rows. `auto`: the format that the stream declares, else "
+        "`raw`. `.schema(...)` selects columns of `raw` and `framed`: `.schema('value BINARY, position BIGINT')` "
+        "reads only these two, which is faster.",
         example="raw",
     )
     starting_offsets: StartingOffsets = option(
         "latest",
-        "`earliest`, `latest`, or JSON of recording (`archive/id`, or just the id with one archive) or a stream's "
-        'partition (`host:port/partition`, or just the partition with one server) to position, `"earliest"` or '
-        '`"latest"`; recordings it does not name start at their beginning. For new queries only. A batch cannot '
-        "start at `latest`.",
+        'Start of the read: `earliest`, `latest`, or JSON that maps recordings to positions, `"earliest"` or '
+        '`"latest"`. A recording is `archive/id` (only the id with one archive), or a stream\'s partition '
+        "`host:port/partition` (only the partition with one server). Other recordings start at their beginning. For "
+        "new queries only. A batch cannot start at `latest`.",
         example='{"embedded/7": 4096}',
         batch_default="earliest",
     )
     starting_timestamp: Time | None = option(
         None,
-        "Start at this publish time instead of `startingOffsets`: an ISO time (UTC where it names no zone), or "
-        "relative such as `-10min`. For new queries only. Through a server it is the time of the commit, of any "
-        "payload.",
+        "Start at this publish time, instead of `startingOffsets`: an ISO time (UTC if it has no zone), or a time "
+        "relative to now such as `-10min`. For new queries only. Through a server, the time of the commit is used, "
+        "with any payload.",
         example="-10min",
     )
     timestamp_from: PublishTimes | None = option(
         None,
-        "Where a foreign stream has its publish times: `reserved-ns` or `reserved-ms` (nano- or milliseconds since "
-        "the epoch in Aeron's reserved value), or the byte offset of nanoseconds (64 bits, little-endian) in the "
-        "payload. Without it the column `timestamp` of a `raw` stream is NULL.",
+        "Location of the publish time in messages of other programs: `reserved-ns` or `reserved-ms` (Aeron's reserved "
+        "value, in nano- or milliseconds since 1970), or the byte offset of 64-bit little-endian nanoseconds in the "
+        "payload. Without it, the column `timestamp` of a `raw` stream is NULL.",
         example="reserved-ns",
     )
     ending_offsets: EndingOffsets = option(
         "latest",
-        'Where a batch ends: `latest`, or JSON as for `startingOffsets` (without `"earliest"`).',
+        'End of the batch: `latest`, or JSON as for `startingOffsets`, without `"earliest"`.',
         example='{"embedded/7": 8192}',
         only=BATCH_READ,
     )
@@ -106,88 +106,89 @@ class ReadOptions(OptionSet, where=READING):
     )
     session_ids: SessionIds | None = option(
         None,
-        "Only messages of these Aeron sessions, separated by commas.",
+        "Only messages with these Aeron session ids, separated by commas.",
         example="17,-4242",
         only=(BATCH_READ, Route.DIRECT),
     )
     pushdown: bool = option(
         False,
-        "Take position, session and time bounds from the query's filters; needs "
-        "`spark.sql.python.filterPushdown.enabled=true`. Load a DataFrame of its own for each query: Spark 4.2 "
-        "keeps what one query's filters left for all others of the same DataFrame, which then miss rows.",
+        "`true`: use the query's filters on position, session and time as bounds; needs "
+        "`spark.sql.python.filterPushdown.enabled=true`. Load a separate DataFrame for each query: Spark 4.2 applies "
+        "the filters of one query to all later queries of the same DataFrame, which then miss rows.",
         example="true",
         only=BATCH_READ,
     )
     read_path: Literal["auto", "files", "replay"] = option(
         "auto",
-        "`files` reads the segments of this machine's own archive in place, checking every message; `replay` asks "
-        "the archive; `auto` takes the files where they can be read.",
+        "`files`: read the segment files of this machine's archive, and check every message. `replay`: request a "
+        "replay from the archive. `auto`: `files` if they can be read, else `replay`.",
         example="replay",
         only=Route.DIRECT,
     )
     max_bytes_per_trigger: Bytes = option(
         "1GiB",
-        "Never more bytes of the log than this a micro-batch (at least one message, so that it never sticks), "
-        "shared fairly over the recordings. A batch query ignores it.",
+        "Most bytes of the log in a micro-batch, divided fairly among the recordings; at least one message is always "
+        "read. A batch query ignores it.",
         example="64MiB",
         low=1,
         ignored=BATCH_READ,
     )
     max_rows_per_trigger: int | None = option(
         None,
-        "Never more rows than this a micro-batch, in the same way. A batch query ignores it.",
+        "Most rows in a micro-batch, divided in the same way. A batch query ignores it.",
         example="100000",
         low=1,
         ignored=BATCH_READ,
     )
     min_bytes_per_trigger: Bytes | None = option(
         None,
-        "Wait until so many bytes have come, but not longer than `maxTriggerDelay`. A batch query ignores it.",
+        "A micro-batch waits for this many bytes, but at most `maxTriggerDelay`. A batch query ignores it.",
         example="8MiB",
         low=1,
         ignored=BATCH_READ,
     )
     max_trigger_delay: Nanoseconds = option(
         "15min",
-        "The longest wait for `minBytesPerTrigger`. A batch query ignores it.",
+        "Longest wait for `minBytesPerTrigger`. A batch query ignores it.",
         example="1min",
         ignored=BATCH_READ,
     )
     min_partitions: int | None = option(
         None,
-        "Split large ranges, at term boundaries, into at least so many partitions where there are enough terms.",
+        "Split large ranges at term boundaries into at least this many Spark partitions, if they have enough terms.",
         example="8",
         low=1,
         high=INT32_MAX,
     )
     fail_on_data_loss: bool = option(
         True,
-        "A wanted range is gone (purged, truncated, recording deleted or replaced): `true` fails and says which and"
-        " why; `false` warns and continues at the first position there is, and never repeats a row.",
+        "If a wanted range is gone (purged, truncated, recording deleted or replaced): `true` fails and names the "
+        "range and the cause; `false` warns and continues at the first existing position, without repeating a row.",
         example="false",
     )
     record: Literal["auto", "never"] = option(
         "auto",
-        "A stream that is not recorded: with `auto` a streaming query asks the archive, when it starts, to record "
-        "the stream from then on, where the archive's host can hear it. It warns: earlier messages are lost, and "
-        "the recording goes on after the query, until `aeron-spark recordings stop` ends it; for `aeron:ipc` it "
-        "ends with this machine's node, too, which stops when neither a program nor a publisher uses it. "
-        "`recordings list` shows it, with the program that started it and the name in the reader's option "
-        "`queryName`. `never` fails with the remedy. A batch query never starts a recording and ignores this.",
+        "For a stream that is not recorded. `auto`: at its start, a streaming query asks the archive to record the "
+        "stream from then on, if the stream reaches the archive's host, and warns: earlier messages are lost. The "
+        "recording continues after the query until `aeron-spark recordings stop` ends it; a recording of `aeron:ipc` "
+        "also ends with this machine's node, which stops when no program or publisher uses it. `recordings list` "
+        "shows the recording with the program that started it and the reader's option `queryName`. `never`: the query "
+        "fails. A batch query never starts a recording and ignores this option.",
         example="never",
         only=Route.DIRECT,
         ignored=BATCH_READ,
     )
     include_metadata: bool = option(
         False,
-        "With `framed` and `arrow`: adds the metadata columns of `raw`, prefixed `_aeron_`, and the writer's.",
+        "`true`: with `framed` and `arrow`, add the metadata columns of `raw` with the prefix `_aeron_`, and those of "
+        "the writer.",
         example="true",
     )
     idle_timeout: Seconds = option(
-        "30s", "How long a task waits for data that is recorded but does not come.", example="30s"
+        "30s", "Longest wait of a task for recorded data that does not arrive.", example="30s"
     )
-    query_name: str = ""  # of a streaming query, where its reader was given Spark's option 'queryName'
-    ignored: tuple[str, ...] = ()  # given, and without effect here; worth a warning
+    query_name: str = ""  # of a streaming query whose reader has Spark's option 'queryName'
+    ignored: tuple[str, ...] = ()  # names of given options that have no effect here; the caller warns
 
     def __post_init__(self) -> None:
         self._check_offsets()
@@ -198,31 +199,31 @@ class ReadOptions(OptionSet, where=READING):
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> ReadOptions:
-        """Parse what Spark hands over. Raises OptionError, one sentence and a remedy, for the first thing wrong."""
+        """Parse the options that Spark passes to a reader. Raises OptionError for the first wrong option."""
         where = Where.READ_STREAM if streaming else Where.READ_BATCH
         reader = OptionReader(options, where)
         route = route_of(reader)
         if "startingTimestamp" in reader and "startingOffsets" in reader:
             raise OptionError(
-                "options 'startingTimestamp' and 'startingOffsets' both say where to start",
-                remedy="Give only one of them",
+                "options 'startingTimestamp' and 'startingOffsets' both set the start of the read",
+                remedy="Give only one of them.",
             )
         return reader.read(
             cls,
             streaming=streaming,
             route=route,
             query_name=next((str(text) for name, text in options.items() if name.lower() == "queryname" and text), ""),
-            ignored=tuple(given.name for given in reader.given() if where in given.ignored),
+            ignored=tuple(option.name for option in reader.given_options() if where in option.ignored),
         )
 
     @property
     def bounds(self) -> Bounds:
-        """The bounds of a batch; a stream has none."""
+        """The bounds of a batch read; a streaming read has none."""
         return Bounds(self.start_position, self.end_position, self.session_ids or ())
 
     @property
     def limits(self) -> Limits:
-        """The limits of a stream's micro-batches; a batch has none."""
+        """The limits of micro-batches; a batch read has none."""
         if not self.streaming:
             return Limits()
         return Limits(
@@ -231,24 +232,24 @@ class ReadOptions(OptionSet, where=READING):
 
     def _check_offsets(self) -> None:
         starting, ending = self.starting_offsets, self.ending_offsets
-        if not self.streaming and "latest" in (starting.rest, *starting.named.values()):
+        if not self.streaming and "latest" in (starting.default, *starting.named.values()):
             raise OptionError(
                 "option 'startingOffsets' is 'latest' in a batch, which would read nothing",
-                remedy="Start a batch at 'earliest' or at positions, or read with spark.readStream",
+                remedy="Start a batch at 'earliest' or at positions, or read with spark.readStream.",
             )
-        if "earliest" in (ending.rest, *ending.named.values()):
+        if "earliest" in (ending.default, *ending.named.values()):
             raise OptionError(
                 "option 'endingOffsets' is 'earliest', which would read nothing",
-                remedy="End a batch at 'latest' or at positions",
+                remedy="End a batch at 'latest' or at positions.",
             )
 
     def _check_starting_timestamp(self) -> None:
         if self.starting_timestamp is None or self.timestamp_from is not None or isinstance(self.route, ServerRoute):
-            return  # a server knows when it committed what, whatever the messages are
+            return  # a server knows the commit times of all rows
         if self.payload == "raw":
             raise OptionError(
-                "option 'startingTimestamp' needs to know where the messages of a 'raw' stream have their publish "
-                "times",
+                "option 'startingTimestamp' needs 'timestampFrom' for a 'raw' stream, whose messages have no standard "
+                "publish time",
                 remedy=example(self.declared["timestamp_from"]),
             )
 
@@ -257,17 +258,17 @@ class ReadOptions(OptionSet, where=READING):
         if start is not None and end is not None and start >= end:
             raise OptionError(
                 f"option 'startPosition' ({start}) is not before 'endPosition' ({end})",
-                remedy="A batch holds the messages that begin at or after the one and before the other",
+                remedy="Give a start position below the end position.",
             )
 
     def _check_read_path(self) -> None:
         archives = self.route.archive if isinstance(self.route, DirectRoute) else ()
-        elsewhere = [archive for archive in archives if archive != "embedded"]
-        if self.read_path == "files" and elsewhere:
+        remote = [archive for archive in archives if archive != "embedded"]
+        if self.read_path == "files" and remote:
             raise OptionError(
-                f"option 'readPath' is 'files', and where the files of the archive {elsewhere[0]} are nobody says",
-                remedy="Only this machine's own archive is read in place: archive=embedded. With 'auto' the others "
-                "replay",
+                f"option 'readPath' is 'files', but only the files of archive=embedded can be read, not those of the "
+                f"archive {remote[0]}",
+                remedy="Use archive=embedded, or readPath=auto, which replays from other archives.",
             )
 
     def _check_limits(self) -> None:
@@ -275,46 +276,47 @@ class ReadOptions(OptionSet, where=READING):
         if limits.max_bytes is not None and limits.min_bytes is not None and limits.min_bytes > limits.max_bytes:
             raise OptionError(
                 f"option 'minBytesPerTrigger' ({limits.min_bytes}) is above 'maxBytesPerTrigger' ({limits.max_bytes})",
-                remedy="A micro-batch waits for the one and never holds more than the other",
+                remedy="Lower 'minBytesPerTrigger', or raise 'maxBytesPerTrigger'.",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions(OptionSet, where=WRITING):
-    """Options of a writer. Picklable; nothing in it has been started."""
+    """The options of a writer. Picklable."""
 
     streaming: bool
     route: DirectRoute | ServerRoute
     payload: Literal["auto", "raw", "framed", "arrow"] = option(
         "auto",
-        "`raw`: column `value` (BINARY or STRING), optional `reservedValue`, optional `channel` and `streamId` that"
-        " override the options (direct way); adds nothing to the bytes. `framed`: the same columns in this "
-        "connector's wire format, any size. `arrow`: all columns. `auto`: `raw` if the columns are exactly those, "
-        "else `arrow`.",
+        "`raw`: the bytes of column `value` (BINARY or STRING) unchanged, with optional `reservedValue`, and on the "
+        "direct route optional `channel` and `streamId` that override the options. `framed`: the same columns in this "
+        "connector's wire format, with values of any size. `arrow`: all columns. `auto`: `raw` if the DataFrame has "
+        "exactly those columns, else `arrow`.",
         example="arrow",
     )
     ack: Literal["auto", "archive", "driver"] = option(
         "auto",
-        "When a task is done: `archive`: recorded; `driver`: handed to the media driver within the flow-control "
-        "window; `auto`: `archive` where the target stream is recorded, else `driver`.",
+        "When a task ends: `archive`: after the archive has recorded its messages; `driver`: after the media driver "
+        "has taken them within the flow-control window; `auto`: `archive` if the target stream is recorded, else "
+        "`driver`.",
         example="driver",
         only=Route.DIRECT,
     )
     offer_timeout: Seconds = option(
         "30s",
-        "Back-pressure longer than this fails the task, with the Aeron result it saw last.",
+        "Longest back-pressure; then the task fails, with Aeron's last result.",
         example="30s",
         only=Route.DIRECT,
     )
     when_unconnected: Literal["fail", "drop"] = option(
         "fail",
-        "No subscriber within `connectTimeout`: `fail`, or `drop` (count, and drop as plain Aeron would).",
+        "If no subscriber connects within `connectTimeout`: `fail`, or `drop` and count the messages, as Aeron does.",
         example="drop",
         only=Route.DIRECT,
     )
     max_message_bytes: Bytes | None = option(
         None,
-        "Larger Arrow batches are split by rows; one row larger than this is sent in chunks.",
+        "Largest message in bytes. A larger Arrow batch is split by rows; a larger row is sent in chunks.",
         example="64KiB",
         low=MIN_MESSAGE_BYTES,
         high=MAX_MESSAGE_BYTES,
@@ -322,23 +324,23 @@ class WriteOptions(OptionSet, where=WRITING):
     )
     writer_id: str | None = option(
         None,
-        "Names the writer in the metadata of `framed` and `arrow`; at most 255 bytes of UTF-8. Through a server a "
-        "stream's transactions are exactly once under this name: a second query with it is refused, or fences the "
-        "first one off.",
+        "Name of the writer, at most 255 bytes of UTF-8, in the metadata of `framed` and `arrow`. Through a server, it "
+        "is the writer id for exactly-once commits: a second query with the same id is refused, or fences the first.",
         example="edge-7",
         shown="the query's id",
     )
     accept_gap: bool = option(
         False,
-        "A query's micro-batch is written only if its servers have all micro-batches before it. `true` writes the "
-        "first micro-batch after a start in any case: for a query whose server was restored from an older copy, or "
-        "that wrote elsewhere before. The rows between stay lost. Remove the option after that start.",
+        "`false`: a micro-batch is written only if the servers have all earlier micro-batches of the query. `true`: "
+        "the first micro-batch after a start is written in any case, for a query whose server was restored from an "
+        "older copy, or that wrote to another server before. The missing rows stay lost. Remove the option after that "
+        "start.",
         example="true",
         only=(STREAMING_WRITE, Route.SERVER),
     )
     record: Literal["auto", "never"] = option(
         "never",
-        "`auto`: ask the archive to record the target stream before writing, where nobody records it yet.",
+        "`auto`: ask the archive to record the target stream before writing, if it is not recorded yet.",
         example="auto",
         only=Route.DIRECT,
     )
@@ -346,9 +348,9 @@ class WriteOptions(OptionSet, where=WRITING):
     def __post_init__(self) -> None:
         if self.ack == "archive" and self.when_unconnected == "drop":
             raise OptionError(
-                "options 'ack' ('archive': done when recorded) and 'whenUnconnected' ('drop': rows may be thrown "
-                "away) contradict",
-                remedy="Use ack 'driver' to drop, or whenUnconnected 'fail' to be sure",
+                "options 'ack' ('archive': done when recorded) and 'whenUnconnected' ('drop': rows may be dropped) "
+                "contradict each other",
+                remedy="Use ack 'driver', or whenUnconnected 'fail'.",
             )
         if self.writer_id is not None and len(self.writer_id.encode("utf-8", "surrogatepass")) > MAX_WRITER_ID:
             raise OptionError(
@@ -358,6 +360,6 @@ class WriteOptions(OptionSet, where=WRITING):
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
-        """Parse what Spark hands over. Raises OptionError, one sentence and a remedy, for the first thing wrong."""
+        """Parse the options that Spark passes to a writer. Raises OptionError for the first wrong option."""
         reader = OptionReader(options, Where.WRITE_STREAM if streaming else Where.WRITE_BATCH)
         return reader.read(cls, streaming=streaming, route=route_of(reader))

@@ -1,6 +1,6 @@
-"""What the text of an option can be: the parser of each type, and the types as annotations of fields.
+"""The types of option values: a parser for the text of each type, and annotations for the fields of an OptionSet.
 
-A parser raises ``ValueError`` that says what it expects, or OptionError where there is more to say.
+A parser raises ``ValueError`` with the expected value, or OptionError with a complete error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIZE: Final = re.compile(r"(\d{1,18})\s*(?:([kmgt])(?:i?b)?|b)?", re.ASCII)
 _SIZE_UNITS: Final[Mapping[str, int]] = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _STREAM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-# A regular expression, because what datetime.fromisoformat takes differs from one Python to the next.
+# A regular expression, because the texts that datetime.fromisoformat accepts depend on the Python version.
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d{2}-\d{2})"  # day
     r"(?:(?:[Tt]|\s+)(\d{2}:\d{2}(?::\d{2})?)(?:[.,](\d{1,9}))?)?"  # time of day, and its fraction of a second
@@ -50,36 +50,36 @@ _MOMENT: Final = re.compile(
     re.ASCII,
 )
 _NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
-# 32 bytes as hex, or as base64 of either alphabet; a path that looks so can begin with "./"
+# 32 bytes as hex, or as base64 of either alphabet; write "./" before a path that looks the same
 _KEY: Final = re.compile(r"[0-9A-Fa-f]{64}|[A-Za-z0-9+/_-]{43}=|[A-Za-z0-9+_-]{43}|[A-Za-z0-9+][A-Za-z0-9+/]{42}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SPAN: Final = re.compile(r"(\d{1,10})\s*-\s*(\d{1,10})", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 Edge = Literal["earliest", "latest"]
-ServerNames = tuple[tuple[str, str], ...]  # of each server host:port, and the address with its control port, too
+ServerNames = tuple[tuple[str, str], ...]  # of each server: host:port, and the address with its control port
 
 
 @dataclass(frozen=True, slots=True)
 class WantedOffsets:
-    """What ``startingOffsets`` or ``endingOffsets`` ask for.
+    """The value of ``startingOffsets`` or ``endingOffsets``.
 
-    ``named`` maps a recording (``archive/id``, or just the id) to a position or an edge; ``rest`` is for every other.
+    ``named`` maps a recording (``archive/id``, or only the id) to a position or an edge; ``default`` is for all others.
     """
 
-    rest: Edge
+    default: Edge
     named: Mapping[str, int | Edge] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time: fixed, or so many nanoseconds before a now that only the caller knows."""
+    """A point in time: fixed, in nanoseconds since 1970, or a number of nanoseconds before now."""
 
     fixed_ns: int | None = None
     ago_ns: int | None = None
 
     def at(self, now_ns: int) -> int:
-        """Give it in nanoseconds since the epoch."""
+        """Return the time in nanoseconds since 1970; ``now_ns`` is the current time."""
         if self.fixed_ns is not None:
             return self.fixed_ns
         return now_ns - (self.ago_ns or 0)
@@ -87,10 +87,10 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class TimestampFrom:
-    """Where a foreign stream carries its publish time: Aeron's reserved value, or eight bytes of the payload."""
+    """The location of the publish time in messages of other programs: Aeron's reserved value, or payload bytes."""
 
-    place: Literal["reserved-ns", "reserved-ms", "payload"]
-    offset: int = 0  # bytes from the beginning of the payload, for ``payload``
+    location: Literal["reserved-ns", "reserved-ms", "payload"]
+    offset: int = 0  # of the eight bytes in the payload, for ``payload``
 
 
 def whole(text: str, low: int, high: int) -> int:
@@ -146,7 +146,7 @@ def flag(text: str) -> bool:
 
 
 def choice(text: str, choices: tuple[str, ...]) -> str:
-    """Parse one of ``choices``, whatever its case."""
+    """Parse one of ``choices``, in any case."""
     if text.lower() not in choices:
         raise ValueError(f"{', '.join(choices[:-1])} or {choices[-1]}")
     return text.lower()
@@ -162,7 +162,7 @@ def stream_name(text: str) -> str:
 
 
 def moment(text: str) -> Moment:
-    """Parse an ISO time, with ``T`` or a space, in UTC where it names no zone; or a relative one such as ``-10min``."""
+    """Parse an ISO time, with ``T`` or a space, in UTC if it has no zone; or a relative time such as ``-10min``."""
     expected = "an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10min"
     if text.startswith("-"):
         try:
@@ -176,7 +176,7 @@ def moment(text: str) -> Moment:
     zone = "+00:00" if zone in (None, "Z", "z") else zone if ":" in zone else f"{zone[:3]}:{zone[3:] or '00'}"
     try:
         aware = datetime.fromisoformat(f"{day}T{clock or '00:00'}{zone}")
-    except ValueError:  # such as a 30th of February
+    except ValueError:  # for example the 30th of February
         raise ValueError(expected) from None
     since = aware - _EPOCH
     fixed_ns = (since.days * 86_400 + since.seconds) * NANOS + int((fraction or "").ljust(9, "0"))
@@ -203,21 +203,21 @@ def sessions(text: str) -> tuple[int, ...]:
     try:
         return tuple(dict.fromkeys(whole(part.strip(), INT32_MIN, INT32_MAX) for part in text.split(",")))
     except ValueError:
-        raise ValueError("session ids (32-bit whole numbers) separated by commas") from None
+        raise ValueError("Aeron session ids (32-bit whole numbers) separated by commas") from None
 
 
 def archives(text: str) -> tuple[str, ...]:
-    """Split several control channels; a comma separates them only where the next channel (or ``embedded``) begins."""
+    """Split several control channels at each comma before ``aeron:``, ``aeron-spy:`` or ``embedded``."""
     parts = [part.strip() for part in re.split(r",(?=\s*(?:aeron(?:-spy)?:|embedded\b|,|$))", text)]
     if not all(parts):
         raise ValueError("control channel URIs separated by commas, or embedded")
     if len(set(parts)) != len(parts):
-        raise ValueError("different archives, each named once")
+        raise ValueError("archives without repetition")
     return tuple(parts)
 
 
-def offsets(text: str, rest: Edge) -> WantedOffsets:
-    """Parse ``earliest``, ``latest``, or JSON of recording to position; ``rest`` is for those it does not name."""
+def offsets(text: str, default: Edge) -> WantedOffsets:
+    """Parse ``earliest``, ``latest``, or JSON of recordings to positions; ``default`` is for all other recordings."""
     lower = text.lower()
     if lower == "earliest":
         return WantedOffsets("earliest")
@@ -237,11 +237,11 @@ def offsets(text: str, rest: Edge) -> WantedOffsets:
         if name in named:
             raise ValueError(f"JSON that names each recording once, not {name!r} twice")
         named[name] = _position(name, value)
-    return WantedOffsets(rest, named)
+    return WantedOffsets(default, named)
 
 
 class _Pairs:
-    """A JSON object before its repeated names are lost."""
+    """A JSON object with its repeated names, which a dict would lose."""
 
     __slots__ = ("items",)
 
@@ -255,25 +255,25 @@ def _refuse(constant: str) -> object:
 
 def _position(name: str, value: object) -> int | Edge:
     if not re.fullmatch(r"(?:.+/)?\d{1,19}", name, re.ASCII):
-        raise ValueError(f"JSON whose names are recordings, archive/id or just the id, not {name!r}")
+        raise ValueError(f"JSON whose names are recordings, archive/id or only the id, not {name!r}")
     if value == "earliest":
         return "earliest"
     if value == "latest":
         return "latest"
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
         raise ValueError(
-            f'JSON whose values are positions, "earliest" or "latest", which {_shown(value)} of {name!r} is not'
+            f'JSON whose values are positions, "earliest" or "latest"; the value of {name!r} is {_text_of(value)}'
         )
     if value % FRAME_ALIGNMENT:
         raise ValueError(
-            f"JSON whose positions are message beginnings, multiples of {FRAME_ALIGNMENT}, which {value} of {name!r} "
-            f"is not"
+            f"JSON whose positions are multiples of {FRAME_ALIGNMENT}, where messages begin; the position of {name!r} "
+            f"is {value}"
         )
     return value
 
 
-def _shown(value: object) -> str:
-    """Show a value of some JSON in an error."""
+def _text_of(value: object) -> str:
+    """Return a JSON value as it appears in an error."""
     return "an object" if isinstance(value, _Pairs) else str(value)
 
 
@@ -286,7 +286,7 @@ def number(text: str, low: int, high: int) -> float:
 
 
 def span(text: str, low: int, high: int) -> tuple[int, int]:
-    """Parse ``first-last``, both from ``low`` to ``high`` and included."""
+    """Parse the inclusive range ``first-last``, with both numbers from ``low`` to ``high``."""
     match = _SPAN.fullmatch(text)
     first, last = (int(match[1]), int(match[2])) if match else (-1, -1)
     if not low <= first <= last <= high:
@@ -295,12 +295,12 @@ def span(text: str, low: int, high: int) -> tuple[int, int]:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Parse networks or addresses, separated by commas. Raises OptionError for one that is none."""
+    """Parse networks or addresses, separated by commas. Raises OptionError for an invalid one."""
     return tuple(Network.parse(part.strip()) for part in text.split(","))
 
 
 def public_key(text: str) -> bytes:
-    """Parse a public key as ``aeron-spark keys show`` prints it. Raises OptionError for what is none."""
+    """Parse a public key as ``aeron-spark keys show`` prints it. Raises OptionError for an invalid one."""
     try:
         return parse_public(text)
     except DataFormatError as error:
@@ -308,94 +308,97 @@ def public_key(text: str) -> bytes:
 
 
 def public_keys(text: str) -> tuple[bytes, ...]:
-    """Parse public keys, separated by commas. Raises OptionError for one that is none."""
+    """Parse public keys, separated by commas. Raises OptionError for an invalid one."""
     return tuple(public_key(part.strip()) for part in text.split(","))
 
 
 def servers_file(text: str) -> str | None:
-    """Take the path behind ``@``, of a file that lists servers; None where the servers themselves are given."""
+    """Return the path after ``@`` of a file that lists servers; None if the text has the servers themselves."""
     if not text.startswith("@"):
         return None
     if not text[1:].strip():
-        raise OptionError("there is no path behind '@'", remedy="Give such as @/etc/aeron-spark/servers")
+        raise OptionError("the path after '@' is missing", remedy="Give a path, such as @/etc/aeron-spark/servers.")
     return text[1:].strip()
 
 
 def servers(text: str) -> ServerNames:
-    """Parse servers' addresses, separated by commas: for each its name, ``host:port``, and its whole address.
+    """Parse servers' addresses, separated by commas: return the name ``host:port`` and the full address of each.
 
-    Raises OptionError for what is no address on a network, and for a server that stands there twice.
+    Raises OptionError for an address that is not on a network, and for a server that is given twice.
     """
-    found: dict[str, str] = {}
+    addresses: dict[str, str] = {}
     for part in text.split(","):
-        place = server_address(part).place
-        if place.media == "ipc":
+        address = server_address(part).place
+        if address.media == "ipc":
             raise OptionError(
-                f"the address {part.strip()!r} names no server to other machines",
-                remedy="Give host:port; a server of this machine is reached over its shared memory all the same",
+                f"the address {part.strip()!r} is not valid on other machines, expected host:port",
+                remedy="Give host:port. Connections to a server on this machine use shared memory anyway.",
             )
-        name = str(HostPort(place.host, place.data_port))
-        if name in found:
-            raise OptionError(f"the server {name} is given twice", remedy="Give it once")
-        found[name] = f"{name}:{place.control_port}"
-    return tuple(found.items())
+        name = str(HostPort(address.host, address.data_port))
+        if name in addresses:
+            raise OptionError(f"the server {name} is given twice", remedy="Give it once.")
+        addresses[name] = f"{name}:{address.control_port}"
+    return tuple(addresses.items())
 
 
 def identity(text: str) -> str:
-    """Take where a key is: a path, a name, or ``env:NAME``. Raises OptionError for what looks like a key itself.
+    """Check the location of a key: a path, a file name, or ``env:NAME``. Raises OptionError for a key itself.
 
-    The error does not repeat the text: options are shown in Spark's UI and logs, and so are errors.
+    The error does not repeat the text, because Spark shows errors in its UI and logs.
     """
     if text.startswith(ENVIRONMENT):
         if not _VARIABLE.fullmatch(text[len(ENVIRONMENT) :]):
-            raise _a_secret("what follows 'env:' is no name of a variable")
+            raise _secret_error("the text after 'env:' is not the name of an environment variable")
         return text
     if text.startswith(PREFIX):
-        raise OptionError("it is a public key", remedy="Name the file of this side's own key, or env:NAME")
+        raise OptionError(
+            "the value is a public key, expected the location of an identity key",
+            remedy="Give the file of this client's identity key, or env:NAME.",
+        )
     if _KEY.fullmatch(text) or "\n" in text or "private:" in text or "PRIVATE KEY" in text:
-        raise _a_secret("it looks like a key itself, and Spark shows options in its UI and logs")
+        raise _secret_error("the value looks like a key itself, and Spark shows options in its UI and logs")
     return text
 
 
-def _a_secret(what: str) -> OptionError:
+def _secret_error(what: str) -> OptionError:
     return OptionError(
         what,
-        remedy="Name the file of the key, send it along with spark.addFile and give its name, or put the key into a "
-        "variable of the driver's and the executors' environment and give env:NAME. A key that stood here is known to "
-        "others: make another with 'aeron-spark keys new'",
+        remedy="Give the file of the key; or send the file with spark.addFile and give its name; or set an environment "
+        "variable of the Spark driver and the executors, and give env:NAME. If the value was a key, others may know it "
+        "now: create a new one with 'aeron-spark keys new'.",
     )
 
 
 def channel(text: str) -> str:
-    """Take an Aeron URI as it is written. Raises OptionError for what is none."""
+    """Return an Aeron URI unchanged. Raises OptionError for an invalid one."""
     ChannelUri.parse(text)
     return text
 
 
 def response_channel(text: str) -> str:
-    """Take an Aeron URI, or ``response`` for Aeron's response channels. Raises OptionError for neither."""
+    """Parse an Aeron URI, or ``response`` for Aeron's response channels. Raises OptionError for another text."""
     return "response" if text.lower() == "response" else channel(text)
 
 
 def archive_channels(text: str) -> tuple[str, ...]:
-    """Parse archives' control channels, of which ``embedded`` may be one. Raises OptionError for a wrong channel."""
+    """Parse control channels of archives, or ``embedded``. Raises OptionError for an invalid channel."""
     parts = (part.lower() if part.lower() == "embedded" else part for part in archives(text))
     return tuple(part if part == "embedded" else channel(part) for part in parts)
 
 
 def servers_or_file(text: str) -> ServerNames | str:
-    """Parse ``@`` and the path of a file that lists servers, into the path, or the servers themselves."""
+    """Parse servers' addresses, or ``@`` and the path of a file that lists them, into the path."""
     return servers_file(text) or servers(text)
 
 
 def size_text(number: int) -> str:
-    """Write bytes in the largest unit that divides them: ``1184``, ``128KiB``."""
+    """Format a number of bytes in the largest unit that divides it: ``1184``, ``128KiB``."""
     unit = next((unit for unit in ("t", "g", "m", "k") if number and number % _SIZE_UNITS[unit] == 0), "")
     return f"{number // _SIZE_UNITS[unit]}{unit and unit.upper() + 'iB'}"
 
 
 def seconds_text(seconds: float) -> str:
-    """Write seconds in the largest unit of which they are a multiple: ``100ms``, ``2min``."""
+    """Format seconds in the largest unit of which they are a multiple: ``100ms``, ``2min``."""
     nanos = round(seconds * NANOS)
     unit = next(unit for unit in ("h", "min", "s", "ms", "us", "ns") if nanos % _DURATION_UNITS[unit] == 0)
     return f"{nanos // _DURATION_UNITS[unit]}{unit}"
@@ -403,10 +406,10 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """What an option's text must be.
+    """The type of an option's value.
 
-    ``metavar`` stands for it in ``--help``, ``label`` in docs/options.md. ``parse`` takes the text and the bounds that
-    the option declares. ``write`` returns the text of a default that is declared as a value.
+    ``metavar`` is its name in ``--help``, ``label`` in docs/options.md. ``parse`` takes the text and the option's
+    ``low`` and ``high``. ``write`` returns the text of a default that is declared as a value.
     """
 
     metavar: str
@@ -429,7 +432,7 @@ def _in_seconds(parse: Callable[[str], int]) -> Callable[[str, int, int], float]
     return lambda text, low, high: parse(text) / NANOS
 
 
-# The types of fields that are annotated with a type of Python's alone.
+# types of fields that are annotated with a plain Python type
 TEXT: Final = OptionType("TEXT", "text", _unbounded(str))
 WHOLE: Final = OptionType("WHOLE", "whole number", whole)
 NUMBER: Final = OptionType("NUMBER", "number", number, "{:g}".format)
@@ -453,7 +456,7 @@ Time = Annotated[Moment, MOMENT]
 NumberRange = Annotated[tuple[int, int], SPAN]
 PortRange = Annotated[tuple[int, int], OptionType("PORT-SPAN", "range of ports", span)]
 PortPair = Annotated[Ports, PORT_PAIR]
-# of Aeron and the log
+# types of the Aeron and log options
 Channel = Annotated[str, OptionType("CHANNEL", "Aeron URI", _unbounded(channel))]
 ResponseChannel = Annotated[str, OptionType("RESPONSE", "Aeron URI, or `response`", _unbounded(response_channel))]
 Archives = Annotated[tuple[str, ...], OptionType("ARCHIVES", "Aeron URIs, or `embedded`", _unbounded(archive_channels))]
@@ -463,9 +466,9 @@ StartingOffsets = Annotated[
 EndingOffsets = Annotated[
     WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: offsets(text, "latest"))
 ]
-PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "place", _unbounded(timestamp_from))]
+PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "location", _unbounded(timestamp_from))]
 SessionIds = Annotated[tuple[int, ...], OptionType("SESSIONS", "session ids", _unbounded(sessions))]
-# of secure endpoints
+# types of the endpoint options
 OwnAddress = Annotated[ClientPorts, OptionType("ADDRESS", "address", _unbounded(client_ports))]
 AddressTexts = Annotated[str, OptionType("ADDRESSES", "addresses", _unbounded(str))]
 Servers = Annotated[ServerNames | str, OptionType("ADDRESSES", "addresses", _unbounded(servers_or_file))]

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from aeron_spark.errors import OptionError
-from aeron_spark.options import ReadOptions, WriteOptions, only_in_batches
+from aeron_spark.options import ReadOptions, WriteOptions, has_batch_only_options
 from aeron_spark.spark import schema as schemas
 from aeron_spark.spark.task_context import check
 
@@ -93,7 +93,7 @@ class AeronDataSource(DataSource):
             except OptionError as error:
                 refused.append(error)
         # With an option that only a batch has, it is one: that a stream knows no such option is beside the point.
-        raise refused[only_in_batches(self.options)]
+        raise refused[has_batch_only_options(self.options)]
 
 
 def _task(options: ReadOptions, schema: StructType) -> Task:

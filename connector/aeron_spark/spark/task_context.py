@@ -12,7 +12,7 @@ from pyspark import SparkFiles, TaskContext
 
 from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.log.writing import Source
-from aeron_spark.options import ClientOptions, DirectRoute, ServerRoute, WriteOptions, listed
+from aeron_spark.options import ClientOptions, DirectRoute, ServerRoute, WriteOptions, parse_servers_file
 
 QUERY: Final = "sql.streaming.queryId"
 
@@ -70,7 +70,7 @@ def with_servers(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
         return way
     path = _found("server", way.servers_file)
     try:
-        return way.at(listed(Path(path).read_text("utf-8")))
+        return way.with_servers(parse_servers_file(Path(path).read_text("utf-8")))
     except OptionError as error:
         raise OptionError(f"option 'server': {path}: {error.what}", remedy=error.remedy) from None
     except (OSError, UnicodeDecodeError) as error:

@@ -107,4 +107,4 @@ def test_row_20_an_address_that_cannot_be_is_refused(address: str) -> None:
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert "Did you mean 'connectTimeout'?" in refused(conect_timeout=1)
-    assert "'maxConnections' is a server's" in refused(max_connections=1)
+    assert "'maxConnections' is only for a server" in refused(max_connections=1)

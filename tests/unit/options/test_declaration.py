@@ -1,4 +1,4 @@
-"""Every public option is declared, each with a default and an example that its own parser takes."""
+"""Every public option is declared, and its parser accepts its default and its example."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aeron_spark.protocol.tickets import MAX_SESSIONS
 
 ROOT = Path(__file__).parents[3]
 
-# Aeron's and Spark's users type these: they are a contract.
+# Users write these names: they are a contract.
 PUBLIC = {
     *("channel", "streamId", "archive", "aeronDir", "responseChannel", "replayChannel", "credentialsFile"),
     *("server", "stream", "identity", "serverKey", "handshake"),
@@ -75,25 +75,25 @@ PUBLIC_AT_CLIENTS = PUBLIC_AT_ENDPOINTS | {
 }
 
 
-def test_the_public_names_are_all_there_and_no_others() -> None:
+def test_exactly_the_public_names_are_declared() -> None:
     assert {option.name for option in all_options() if option.where & EVERYWHERE} == PUBLIC
     assert {option.name for option in all_options() if Where.SERVER in option.where} == PUBLIC_AT_SERVERS
     assert {option.name for option in all_options() if Where.CLIENT in option.where} == PUBLIC_AT_CLIENTS
 
 
-def test_a_name_stands_once_in_each_place() -> None:
+def test_a_name_is_declared_at_most_once_for_each_place() -> None:
     for where in Where:
         names = [option.name.lower() for option in all_options() if where in option.where]
         assert len(names) == len(set(names)), where
 
 
-def test_options_are_found_whatever_the_case() -> None:
+def test_options_are_found_by_name_in_any_case() -> None:
     assert [one.where for one in options_named("PAYLOAD")] == [READING, WRITING]
     assert options_named("nothing") == ()
 
 
-def test_no_option_is_both_sparks_and_an_endpoints() -> None:
-    """One row would have one meaning and one default for two kinds of users."""
+def test_no_option_is_both_of_spark_and_of_an_endpoint() -> None:
+    """Otherwise one row of the document would have one meaning and default for two kinds of users."""
     assert all(option.where <= EVERYWHERE or option.where <= ENDPOINT for option in all_options())
 
 
@@ -101,20 +101,20 @@ def test_an_option_has_three_spellings() -> None:
     (option,) = options_named("maxConnectionsPerAddress")
     assert (option.flag, option.argument) == ("--max-connections-per-address", "max_connections_per_address")
     for name in ("maxConnectionsPerAddress", "max_connections_per_address", "max-connections-per-address"):
-        assert OptionReader({name: 1}, Where.SERVER).given() == (option,)
-    with pytest.raises(OptionError, match="there is no option"):
+        assert OptionReader({name: 1}, Where.SERVER).given_options() == (option,)
+    with pytest.raises(OptionError, match="unknown option"):
         OptionReader({"max_connectionsperaddress": 1}, Where.SERVER)
 
 
-def read(given: OptionReader, option: Option) -> object:
-    return given.value(given.option(option.name), option.parse)
+def read(reader: OptionReader, option: Option) -> object:
+    return reader.value(reader.option(option.name), option.parse)
 
 
 PLACES = [(option, where) for option in all_options() for where in Where if where in option.where]
 
 
 @pytest.mark.parametrize(("option", "where"), PLACES, ids=[f"{option.name}-{where.value}" for option, where in PLACES])
-def test_defaults_and_examples_are_values_of_their_kind(option: Option, where: Where) -> None:
+def test_the_parser_accepts_defaults_and_examples(option: Option, where: Where) -> None:
     assert (read(OptionReader({}, where), option) is None) == (option.default_in(where) is None)
     assert read(OptionReader({option.name: option.example}, where), option) is not None
     assert option.example in example(option)
@@ -124,16 +124,18 @@ def test_defaults_and_examples_are_values_of_their_kind(option: Option, where: W
     assert (option.type.label == "one of") == bool(option.type.choices)
 
 
-WIDE = ("TEXT", "PATH", "IDENTITY")  # and a server's addresses, which are parsed when its ports are known
-NARROW = [
+ANY_TEXT = ("TEXT", "PATH", "IDENTITY")  # and a server's ``bind``, which is parsed later, with its ports
+RESTRICTED = [
     (option, where)
     for option, where in PLACES
-    if option.type.metavar not in WIDE and (option.name, where) != ("bind", Where.SERVER)
+    if option.type.metavar not in ANY_TEXT and (option.name, where) != ("bind", Where.SERVER)
 ]
 
 
-@pytest.mark.parametrize(("option", "where"), NARROW, ids=[f"{option.name}-{where.value}" for option, where in NARROW])
-def test_every_option_refuses_a_wrong_value_with_an_example(option: Option, where: Where) -> None:
+@pytest.mark.parametrize(
+    ("option", "where"), RESTRICTED, ids=[f"{option.name}-{where.value}" for option, where in RESTRICTED]
+)
+def test_the_error_for_a_wrong_value_has_a_remedy(option: Option, where: Where) -> None:
     with pytest.raises(OptionError) as caught:
         read(OptionReader({option.name: "?!"}, where), option)
     assert f"option '{option.name}'" in str(caught.value)
@@ -141,7 +143,7 @@ def test_every_option_refuses_a_wrong_value_with_an_example(option: Option, wher
 
 
 def test_the_document_is_the_one_in_the_repository() -> None:
-    """Made again by ``make docs``."""
+    """``make docs`` writes it."""
     assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == markdown()
 
 
@@ -152,7 +154,7 @@ def test_the_document_is_printed_by_the_package(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == ""
 
 
-def test_the_document_has_every_option_where_it_belongs() -> None:
+def test_the_document_has_every_option_in_its_section() -> None:
     shared, reading, writing, endpoint = markdown().split("\n## ")[1:]
     both, server, client = endpoint.split("\n### ")[1:]
     for option in all_options():
@@ -165,11 +167,11 @@ def test_the_document_has_every_option_where_it_belongs() -> None:
         assert section.count(f"\n| `{option.name}` |") == 1
     assert "| `startingOffsets` | `latest` (stream), `earliest` (batch) |" in reading
     assert "interface=localhost" in shared
-    # a bar inside a cell would begin a new one
+    # an unescaped bar inside a cell would begin a new cell
     assert all(line.replace("\\|", "").count("|") == 5 for line in markdown().splitlines() if line.startswith("|"))
 
 
-def test_a_set_knows_its_own_options_and_those_of_its_bases() -> None:
+def test_an_option_set_has_its_own_options_and_those_of_its_bases() -> None:
     assert list(DirectRoute.options()) == list(DirectRoute.declared)
     assert DirectRoute.declared["connect_timeout"] is ServerRoute.declared["connect_timeout"]
     assert DirectRoute.connect_timeout == 10.0
@@ -185,7 +187,7 @@ def test_a_default_is_a_text_or_a_constant_of_another_package() -> None:
     assert ServerOptions.options()["session_id_range"].default == f"{FIRST_SESSION_ID}-{LAST_SESSION_ID}"
 
 
-def test_the_command_line_shows_an_endpoints_own_options_before_times_and_bounds() -> None:
+def test_help_shows_times_and_limits_after_the_other_options() -> None:
     for endpoint in (ClientOptions, ServerOptions):
         shown = flags_of(endpoint)
         assert sorted(one.name for one in shown) == sorted(one.name for one in endpoint.options().values())

@@ -1,4 +1,4 @@
-"""What a reader is given: defaults, values, and what contradicts."""
+"""The options of a reader: defaults, values, and contradictions."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_the_defaults_of_a_stream() -> None:
     assert parse().bounds == Bounds()
 
 
-def test_a_batch_begins_at_the_beginning_and_has_no_trigger_limits() -> None:
+def test_a_batch_starts_at_earliest_and_has_no_trigger_limits() -> None:
     batch = parse(streaming=False)
     assert batch.starting_offsets == WantedOffsets("earliest")
     assert batch.ending_offsets == WantedOffsets("latest")
     assert batch.limits == Limits()
 
 
-def test_everything_a_stream_may_be_given() -> None:
+def test_all_options_of_a_streaming_read() -> None:
     options = parse(
         payload="arrow",
         startingOffsets='{"7": 4096}',
@@ -80,7 +80,7 @@ def test_everything_a_stream_may_be_given() -> None:
     assert options.idle_timeout == 5.0
 
 
-def test_everything_only_a_batch_may_be_given() -> None:
+def test_all_options_of_only_batch_reads() -> None:
     options = parse(
         streaming=False,
         endingOffsets='{"embedded/7": 8192, "embedded/8": "latest"}',
@@ -94,20 +94,20 @@ def test_everything_only_a_batch_may_be_given() -> None:
     assert options.pushdown
 
 
-def test_a_starting_time_stands_instead_of_offsets() -> None:
+def test_a_starting_time_replaces_starting_offsets() -> None:
     options = parse(startingTimestamp="-10m")
     assert options.starting_timestamp == Moment(ago_ns=10 * MINUTE)
     raw = parse(payload="raw", timestampFrom="reserved-ns", startingTimestamp="1970-01-01T00:01:00Z")
     assert raw.starting_timestamp == Moment(fixed_ns=MINUTE)
 
 
-def test_a_server_finds_a_time_in_any_payload() -> None:
+def test_through_a_server_a_starting_time_works_with_any_payload() -> None:
     key = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
     options = {"server": "h:1", "stream": "s", "serverKey": key, "payload": "raw", "startingTimestamp": "-10m"}
     assert ReadOptions.parse(options, streaming=True).starting_timestamp == Moment(ago_ns=10 * MINUTE)
 
 
-def test_a_batch_ignores_trigger_limits_and_says_which() -> None:
+def test_a_batch_ignores_trigger_limits_and_lists_them_as_ignored() -> None:
     options = parse(
         streaming=False, maxBytesPerTrigger="1k", minBytesPerTrigger="2k", maxTriggerDelay="1s", payload="raw"
     )
@@ -125,17 +125,17 @@ def test_a_batch_ignores_trigger_limits_and_says_which() -> None:
         (False, {"endingOffsets": '{"7": "earliest"}'}, "'endingOffsets' is 'earliest'"),
         (False, {"startPosition": "64", "endPosition": "64"}, "'startPosition' (64) is not before 'endPosition' (64)"),
         (False, {"maxBytesPerTrigger": "lots"}, "option 'maxBytesPerTrigger' must be a size"),
-        (True, {"startPosition": "64"}, "option 'startPosition' is for batch reads"),
-        (True, {"startingTimestamp": "-1h", "startingOffsets": "latest"}, "both say where to start"),
+        (True, {"startPosition": "64"}, "option 'startPosition' is only for batch reads"),
+        (True, {"startingTimestamp": "-1h", "startingOffsets": "latest"}, "both set the start of the read"),
         (
             True,
             {"startingTimestamp": "-1h", "payload": "raw"},
-            "where the messages of a 'raw' stream have their publish",
+            "needs 'timestampFrom' for a 'raw' stream",
         ),
         (
             True,
             {"readPath": "files", "archive": "embedded,aeron:udp?endpoint=archive.example:8010"},
-            "'readPath' is 'files', and where the files of the archive aeron:udp?endpoint=archive.example:8010 are",
+            "can be read, not those of the archive aeron:udp?endpoint=archive.example:8010",
         ),
         (True, {"minBytesPerTrigger": "2k", "maxBytesPerTrigger": "1k"}, "(2048) is above 'maxBytesPerTrigger' (1024)"),
         (True, {"minBytesPerTrigger": "2g"}, "is above 'maxBytesPerTrigger' (1073741824)"),
@@ -149,7 +149,7 @@ def test_a_batch_ignores_trigger_limits_and_says_which() -> None:
         (True, {"startingTimestamp": "noon"}, "option 'startingTimestamp' must be an ISO time"),
     ],
 )
-def test_what_contradicts_or_is_out_of_range_has_its_own_sentence(
+def test_a_contradiction_or_a_value_out_of_range_has_its_own_error(
     streaming: bool, options: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(OptionError) as caught:
@@ -158,7 +158,7 @@ def test_what_contradicts_or_is_out_of_range_has_its_own_sentence(
     assert caught.value.remedy
 
 
-def test_options_travel_to_executors() -> None:
+def test_options_can_be_pickled_for_executors_and_hide_secrets() -> None:
     options = parse(startingOffsets='{"7": 4096}', startingTimestamp=None, credentialsFile="/etc/secret")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "secret" not in repr(options)

@@ -1,4 +1,4 @@
-"""A server's TOML file: the names of the table, at its top or in [server]."""
+"""A server's TOML file has options at its top or in the table [server]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aeron_spark.options import ServerOptions
 from aeron_spark.options.reader import read_toml
 from aeron_spark.transport.api import ServerAddress
 
-WHOLE = """
+TOML = """
 # a comment
 bind = ["10.0.0.7:20121", "[::1]:20121"]
 maxConnections = 100
@@ -30,8 +30,8 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize("head", ["", "[server]\n"])
-def test_a_file_is_a_servers_options(tmp_path: Path, head: str) -> None:
-    options = ServerOptions.parse("", read_toml(written(tmp_path, head + WHOLE)))
+def test_a_file_has_a_servers_options(tmp_path: Path, head: str) -> None:
+    options = ServerOptions.parse("", read_toml(written(tmp_path, head + TOML)))
     assert options.addresses == (
         ServerAddress("udp", "10.0.0.7", 20121, 20122),
         ServerAddress("udp", "::1", 20121, 20122),
@@ -40,37 +40,37 @@ def test_a_file_is_a_servers_options(tmp_path: Path, head: str) -> None:
     assert options.session_timeout == 300
 
 
-def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+def test_an_empty_file_has_no_options(tmp_path: Path) -> None:
     assert read_toml(written(tmp_path, "")) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "why"),
+    ("text", "error", "reason"),
     [
         ("maxConnections = ", DataFormatError, "is not TOML"),
         ("a = 1\na = 2", DataFormatError, "is not TOML"),
         (b"\xff", DataFormatError, "is not UTF-8"),
-        ("server = 1", OptionError, "server is no table"),
-        ("[client]\ntag = 'x'", OptionError, r"a table \[client\]"),
-        ("[server.limits]\nmaxConnections = 1", OptionError, r"a table \[limits\]"),
-        ("mtu = 1184\n[server]\nmtu = 8192", OptionError, "mtu stands at the top and in"),
+        ("server = 1", OptionError, "server is a value, expected a table"),
+        ("[client]\ntag = 'x'", OptionError, r"an unknown table \[client\]"),
+        ("[server.limits]\nmaxConnections = 1", OptionError, r"an unknown table \[limits\]"),
+        ("mtu = 1184\n[server]\nmtu = 8192", OptionError, "option mtu is given twice, at the top and in"),
     ],
 )
-def test_a_file_that_says_something_else_is_refused(
-    tmp_path: Path, text: str | bytes, error: type[AeronSparkError], why: str
+def test_a_file_with_other_content_is_refused(
+    tmp_path: Path, text: str | bytes, error: type[AeronSparkError], reason: str
 ) -> None:
-    with pytest.raises(error, match=why) as caught:
+    with pytest.raises(error, match=reason) as caught:
         read_toml(written(tmp_path, text))
     assert "server.toml" in str(caught.value)
     assert caught.value.remedy
 
 
-def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_key_suggests_the_nearest(tmp_path: Path) -> None:
     found = read_toml(written(tmp_path, "maxConections = 1"))
     with pytest.raises(OptionError, match="Did you mean 'maxConnections'"):
         ServerOptions.parse("", found)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"none\.toml cannot be read"):
         read_toml(tmp_path / "none.toml")

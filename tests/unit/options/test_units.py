@@ -1,4 +1,4 @@
-"""Finding U10: ``2m`` was 2 MiB and 2 minutes in the same table; what is documented names its unit."""
+"""Finding U10: ``2m`` was 2 MiB and 2 minutes in the same table; documents use unambiguous units."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DURATIONS = ("DURATION", "DURATION-OR-ZERO", "MOMENT")
 @pytest.mark.parametrize(
     "option", [one for one in all_options() if one.type.metavar in (*SIZES, *DURATIONS)], ids=lambda one: f"{one.name}"
 )
-def test_defaults_and_examples_name_their_unit(option: Option) -> None:
+def test_defaults_and_examples_have_unambiguous_units(option: Option) -> None:
     for text in filter(None, (option.default, option.batch_default, option.example)):
         assert not AMBIGUOUS.fullmatch(text), text
         if option.type.metavar in SIZES:
@@ -30,12 +30,12 @@ def test_defaults_and_examples_name_their_unit(option: Option) -> None:
 
 
 @pytest.mark.parametrize("page", ["options.md", "command-line.md"])
-def test_the_generated_pages_write_no_bare_m(page: str) -> None:
+def test_the_generated_pages_do_not_use_the_unit_m(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8").replace("`2m` is 2 MiB for a size and 2 minutes", "")
     assert re.findall(r"\b\d+m\b", text) == []
 
 
-def test_m_stays_valid_where_an_option_takes_only_one_of_both() -> None:
+def test_m_is_valid_for_an_option_that_is_only_a_size_or_only_a_time() -> None:
     assert values.size("2m", 0, values.INT64_MAX) == values.size("2MiB", 0, values.INT64_MAX) == 2 << 20
     assert values.duration_ns("2m") == values.duration_ns("2min") == 120 * values.NANOS
     assert parse_asked({"term_length": "1m"}) == parse_asked({"term_length": "1MiB"}) == {"term_length": 1 << 20}
@@ -44,13 +44,13 @@ def test_m_stays_valid_where_an_option_takes_only_one_of_both() -> None:
 @pytest.mark.parametrize(
     ("text", "meant"), [("64m", "64MiB or 64min"), ("64", "64B or 64s"), ("10GiB,1.5m", "1.5MiB or 1.5min")]
 )
-def test_a_retention_that_may_be_both_is_refused_and_names_both(text: str, meant: str) -> None:
+def test_an_ambiguous_retention_is_refused_with_both_meanings(text: str, meant: str) -> None:
     with pytest.raises(OptionError, match="may be a size or a time") as raised:
         parse_retention(text)
     assert raised.value.remedy == f"Write {meant}."
 
 
-def test_a_retention_that_names_its_unit_is_taken() -> None:
+def test_a_retention_with_an_unambiguous_unit_is_accepted() -> None:
     assert parse_retention("64MiB") == Retention(bytes=64 << 20)
     assert parse_retention("64min") == Retention(seconds=3840.0)
     assert parse_retention("64B") == Retention(bytes=64)

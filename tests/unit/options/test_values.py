@@ -1,4 +1,4 @@
-"""The texts options may have: what each gives, and what each expects instead."""
+"""The parsers of option values: accepted texts, and errors with the expected value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_durations(text: str, nanos: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "0", "0s", "-1s", "1 week", "1e3", "nan", "٣s", "0.1ns", "9" * 18 + "d", "1..5s"]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a duration above zero such as 100ms, 30s"):
         values.duration_ns(text)
 
@@ -69,7 +69,7 @@ def test_sizes(text: str, size: int) -> None:
         ("0", "a size of at least 1 bytes"),
     ],
 )
-def test_what_is_no_size(text: str, expected: str) -> None:
+def test_an_invalid_size_is_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         values.size(text, 1, INT64_MAX)
 
@@ -80,7 +80,7 @@ def test_whole_numbers(number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.0", "1_000", "0x10", "2147483648", "-2147483649", "9" * 30, "٣"])
-def test_what_is_no_whole_number_of_32_bits(text: str) -> None:
+def test_an_invalid_32_bit_whole_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a whole number from -2147483648 to 2147483647"):
         values.whole(text, INT32_MIN, INT32_MAX)
 
@@ -125,13 +125,13 @@ def test_moments(text: str, expected: Moment) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "now", "10m", "-", "-soon", "2026-13-01", "2026-03-01T25:00"])
-def test_what_is_no_moment(text: str) -> None:
+def test_an_invalid_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10m"):
         values.moment(text)
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "9999-12-31"])
-def test_a_moment_that_nanoseconds_cannot_hold_is_refused(text: str) -> None:
+def test_a_moment_outside_64_bits_of_nanoseconds_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="between the years 1678 and 2261"):
         values.moment(text)
 
@@ -141,7 +141,7 @@ def test_a_relative_moment_depends_on_now_and_a_fixed_one_does_not() -> None:
     assert values.moment("1970-01-01T00:00:02Z").at(601 * SECOND) == 2 * SECOND
 
 
-def test_places_of_a_timestamp() -> None:
+def test_locations_of_a_timestamp() -> None:
     assert values.timestamp_from("Reserved-ns") == TimestampFrom("reserved-ns")
     assert values.timestamp_from("reserved-ms") == TimestampFrom("reserved-ms")
     assert values.timestamp_from("16") == TimestampFrom("payload", 16)
@@ -157,7 +157,7 @@ def test_sessions() -> None:
             values.sessions(text)
 
 
-def test_archives_are_separated_by_commas_between_uris_only() -> None:
+def test_archives_are_separated_only_by_commas_between_uris() -> None:
     assert values.archives("embedded") == ("embedded",)
     assert values.archives("aeron:udp?endpoint=a:1, aeron:udp?endpoint=b:2|alias=x,y ,embedded") == (
         "aeron:udp?endpoint=a:1",
@@ -167,7 +167,7 @@ def test_archives_are_separated_by_commas_between_uris_only() -> None:
     for text in ("", "embedded,", "embedded,,aeron:ipc"):
         with pytest.raises(ValueError, match="control channel URIs separated by commas"):
             values.archives(text)
-    with pytest.raises(ValueError, match="each named once"):
+    with pytest.raises(ValueError, match="archives without repetition"):
         values.archives("embedded,embedded")
 
 
@@ -197,22 +197,22 @@ def test_offsets(text: str, expected: WantedOffsets) -> None:
         ("[" * 100_000, "earliest, latest, or JSON"),
         ('{"7": 32, "7": 64}', "names each recording once, not '7' twice"),
         ('{"seven": 32}', "not 'seven'"),
-        ('{"7": -32}', "-32 of '7' is not"),
-        ('{"7": true}', "True of '7' is not"),
-        ('{"7": 32.0}', "32.0 of '7' is not"),
-        ('{"7": {"0": 32}}', "an object of '7' is not"),
-        ('{"7": 9223372036854775808}', "9223372036854775808 of '7' is not"),
-        ('{"7": 33}', "multiples of 32, which 33 of '7' is not"),
+        ('{"7": -32}', "the value of '7' is -32"),
+        ('{"7": true}', "the value of '7' is True"),
+        ('{"7": 32.0}', "the value of '7' is 32.0"),
+        ('{"7": {"0": 32}}', "the value of '7' is an object"),
+        ('{"7": 9223372036854775808}', "the value of '7' is 9223372036854775808"),
+        ('{"7": 33}', "multiples of 32, where messages begin; the position of '7' is 33"),
     ],
 )
-def test_what_are_no_offsets(text: str, expected: str) -> None:
+def test_invalid_offsets_are_refused(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match="JSON") as caught:
         values.offsets(text, "earliest")
     assert expected in str(caught.value)
 
 
 @given(st.text(max_size=40))
-def test_no_text_makes_a_parser_fail_in_any_other_way(text: str) -> None:
+def test_a_parser_raises_no_error_but_value_error(text: str) -> None:
     for parse in (
         values.duration_ns,
         values.flag,
@@ -228,32 +228,32 @@ def test_no_text_makes_a_parser_fail_in_any_other_way(text: str) -> None:
         try:
             parse(text)
         except ValueError as error:
-            assert str(error)  # noqa: PT017 - both outcomes are right, only another exception is not
+            assert str(error)  # noqa: PT017 - a value and a ValueError are both correct
 
 
 @pytest.mark.parametrize(("text", "number"), [("0", 0.0), ("10", 10.0), ("0.5", 0.5), ("100", 100.0)])
-def test_a_number_is_read(text: str, number: float) -> None:
+def test_numbers(text: str, number: float) -> None:
     assert values.number(text, 0, 100) == number
 
 
 @pytest.mark.parametrize("text", ["", "-1", "100.5", "1e3", "inf", "nan", ".5", "5.", "1,5", "٣"])
-def test_what_is_no_number_within_the_bounds_is_refused(text: str) -> None:
+def test_an_invalid_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a number of at least 0"):
         values.number(text, 0, 100)
 
 
 @pytest.mark.parametrize(("text", "span"), [("1-9", (1, 9)), ("5 - 5", (5, 5)), ("20200-20299", (20200, 20299))])
-def test_a_range_has_both_its_ends(text: str, span: tuple[int, int]) -> None:
+def test_a_range_includes_both_ends(text: str, span: tuple[int, int]) -> None:
     assert values.span(text, 1, 65_535) == span
 
 
 @pytest.mark.parametrize("text", ["", "5", "9-1", "0-9", "1-65536", "1-2-3", "-1-5", "a-b", "1..5"])
-def test_what_is_no_range_within_the_bounds_is_refused(text: str) -> None:
+def test_an_invalid_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a range such as 1-65535"):
         values.span(text, 1, 65_535)
 
 
-def test_row_27_networks_are_read_with_their_prefixes_checked() -> None:
+def test_row_27_a_network_with_a_wrong_prefix_is_refused() -> None:
     found = values.networks("10.0.0.0/8, 2001:db8::/32,127.0.0.1")
     assert [str(network) for network in found] == ["10.0.0.0/8", "2001:db8::/32", "127.0.0.1/32"]
     for text in ("10.0.0.0/33", "::/129", "10.0.0.0/-1", "10.0.0.1/8", "", "10.0.0.0/8,"):
@@ -262,13 +262,13 @@ def test_row_27_networks_are_read_with_their_prefixes_checked() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "0s", "0ms", "0.0", "00"])
-def test_a_duration_may_be_zero_where_that_means_something(text: str) -> None:
+def test_only_duration_or_zero_accepts_zero(text: str) -> None:
     assert values.duration_or_zero_ns(text) == 0
     with pytest.raises(ValueError, match="above zero"):
         values.duration_ns(text)
 
 
-def test_other_durations_are_as_everywhere() -> None:
+def test_duration_or_zero_accepts_all_other_durations() -> None:
     assert values.duration_or_zero_ns("1.5s") == 1_500_000_000
     for text in ("-1", "", "soon", "0x", "0 0"):
         with pytest.raises(ValueError, match="or 0"):
@@ -278,7 +278,7 @@ def test_other_durations_are_as_everywhere() -> None:
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0"), (1184, "1184"), (128 << 10, "128KiB"), (3 << 20, "3MiB"), (64 << 30, "64GiB")]
 )
-def test_a_size_is_written_in_the_largest_unit_that_divides_it(number: int, text: str) -> None:
+def test_a_size_is_formatted_in_the_largest_unit_that_divides_it(number: int, text: str) -> None:
     assert values.size_text(number) == text
     assert values.size(text, 0, INT64_MAX) == number
 
@@ -286,6 +286,6 @@ def test_a_size_is_written_in_the_largest_unit_that_divides_it(number: int, text
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.1, "100ms"), (4.0, "4s"), (60.0, "1min"), (90.0, "90s"), (7200.0, "2h"), (1e-9, "1ns")]
 )
-def test_seconds_are_written_in_the_largest_unit_that_divides_them(seconds: float, text: str) -> None:
+def test_seconds_are_formatted_in_the_largest_unit_that_divides_them(seconds: float, text: str) -> None:
     assert values.seconds_text(seconds) == text
     assert values.duration_ns(text) == round(seconds * SECOND)

@@ -1,4 +1,4 @@
-"""What a writer is given: defaults, values, and what contradicts."""
+"""The options of a writer: defaults, values, and contradictions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_defaults(streaming: bool) -> None:
     )
 
 
-def test_everything_a_writer_may_be_given() -> None:
+def test_all_options_of_a_writer() -> None:
     options = parse(
         payload="framed",
         ack="driver",
@@ -64,18 +64,18 @@ def test_everything_a_writer_may_be_given() -> None:
         ({"maxMessageBytes": "511"}, "option 'maxMessageBytes' must be a size from 512 to 16777216 bytes"),
         ({"writerId": "ü" * 128}, "option 'writerId' is longer than 255 bytes of UTF-8"),
         ({"offerTimeout": "-1s"}, "option 'offerTimeout' must be a duration above zero"),
-        ({"replayChannel": "response"}, "option 'replayChannel' is for reading; a writer does not know it"),
-        ({"ackk": "driver"}, "there is no option 'ackk'. Did you mean 'ack'?"),
+        ({"replayChannel": "response"}, "option 'replayChannel' is only for reading, not for writing"),
+        ({"ackk": "driver"}, "unknown option 'ackk'. Did you mean 'ack'?"),
     ],
 )
-def test_what_contradicts_or_is_out_of_range_has_its_own_sentence(options: dict[str, object], sentence: str) -> None:
+def test_a_contradiction_or_a_value_out_of_range_has_its_own_error(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse(**options)
     assert sentence in str(caught.value)
     assert caught.value.remedy
 
 
-def test_options_travel_to_executors() -> None:
+def test_options_can_be_pickled_for_executors_and_hide_secrets() -> None:
     options = parse(credentialsFile="/etc/secret")
     assert pickle.loads(pickle.dumps(options)) == options
     assert "secret" not in repr(options)

@@ -1,4 +1,4 @@
-"""Every option, misspelt, where it may not stand, and left empty: an error that names it, and helps."""
+"""Each option that is misspelt, misplaced or empty causes an error that names it and has a remedy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from aeron_spark.options.declaration import CLIENT, ENDPOINT, EVERYWHERE, READIN
 
 STREAM = {"channel": "aeron:ipc", "streamId": "1001"}
 SPARK = [where for where in Where if where in EVERYWHERE]
-PLACES = [(option, where) for option in all_options() for where in Where if where in option.where]
-NAMES = [f"{option.name}-{where.value}" for option, where in PLACES]
+OPTIONS = [(option, where) for option in all_options() for where in Where if where in option.where]
+NAMES = [f"{option.name}-{where.value}" for option, where in OPTIONS]
 
 
 def parse(options: dict[str, str], where: Where) -> object:
@@ -25,7 +25,7 @@ def parse(options: dict[str, str], where: Where) -> object:
 
 
 def misspellings(name: str) -> set[str]:
-    """One letter left out, two exchanged, and one doubled, in the middle of the name."""
+    """Return the name with a letter missing, two letters exchanged, and a letter doubled, in its middle."""
     at = len(name) // 2
     return {
         name[:at] + name[at + 1 :],
@@ -34,7 +34,7 @@ def misspellings(name: str) -> set[str]:
     } - {name}
 
 
-@pytest.mark.parametrize(("option", "where"), PLACES, ids=NAMES)
+@pytest.mark.parametrize(("option", "where"), OPTIONS, ids=NAMES)
 def test_a_misspelt_option_is_refused_with_the_nearest_name(option: Option, where: Where) -> None:
     known = {one.name.lower() for one in all_options()}
     for wrong in misspellings(option.name):
@@ -42,32 +42,32 @@ def test_a_misspelt_option_is_refused_with_the_nearest_name(option: Option, wher
             continue
         with pytest.raises(OptionError) as caught:
             parse(STREAM | {wrong: option.example}, where)
-        assert str(caught.value) == f"there is no option '{wrong}'. Did you mean '{option.name}'?"
+        assert str(caught.value) == f"unknown option '{wrong}'. Did you mean '{option.name}'?"
 
 
-@pytest.mark.parametrize(("option", "where"), PLACES, ids=NAMES)
+@pytest.mark.parametrize(("option", "where"), OPTIONS, ids=NAMES)
 def test_an_option_without_a_value_is_refused_with_an_example(option: Option, where: Where) -> None:
     with pytest.raises(OptionError) as caught:
         parse(STREAM | {option.name: " "}, where)
     assert str(caught.value).startswith(f"option '{option.name}' has no value. For example ")
 
 
-ELSEWHERE = [
+MISPLACED = [
     (option, where)
     for option in all_options()
     for where in SPARK
     if where not in option.where and option.where & EVERYWHERE
 ]
-ELSEWHERE = [
+MISPLACED = [
     (option, where)
-    for option, where in ELSEWHERE
+    for option, where in MISPLACED
     if not any(other.name == option.name and where in other.where for other in all_options())
 ]
 
 
-@pytest.mark.parametrize(("option", "where"), ELSEWHERE, ids=[f"{o.name}-{w.value}" for o, w in ELSEWHERE])
+@pytest.mark.parametrize(("option", "where"), MISPLACED, ids=[f"{o.name}-{w.value}" for o, w in MISPLACED])
 def test_an_option_in_the_wrong_place_is_refused(option: Option, where: Where) -> None:
-    with pytest.raises(OptionError, match=f"^option '{option.name}' is for (batch reads|reading|writing)"):
+    with pytest.raises(OptionError, match=f"^option '{option.name}' is only for (batch reads|reading|writing)"):
         parse(STREAM | {option.name: option.example}, where)
 
 
@@ -82,21 +82,26 @@ ENDPOINTS = [
 
 
 @pytest.mark.parametrize(("option", "where"), ENDPOINTS, ids=[f"{o.name}-{w.value}" for o, w in ENDPOINTS])
-def test_a_servers_option_is_no_clients_and_the_other_way_round(option: Option, where: Where) -> None:
+def test_a_server_option_is_refused_at_a_client_and_a_client_option_at_a_server(option: Option, where: Where) -> None:
     for name in (option.name, option.argument, option.flag.removeprefix("--")):
-        with pytest.raises(OptionError, match=f"^option '{option.name}' is a (client|server)'s; a {where.value} does"):
+        with pytest.raises(
+            OptionError, match=f"^option '{option.name}' is only for a (client|server), not for a {where.value}"
+        ):
             parse({name: option.example}, where)
 
 
 @pytest.mark.parametrize("where", SPARK)
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "text"),
     [
         ({}, "no stream is named: option 'channel' is required, with 'streamId'"),
         ({"channel": "aeron:ipc"}, "option 'streamId' is required"),
         ({"streamId": "1001"}, "option 'channel' is required"),
-        ({**STREAM, "server": "h:1", "stream": "s"}, "are two ways to reach a stream"),
-        ({**STREAM, "stream": "s"}, "belongs to the way through a server, and there is no 'server'"),
+        (
+            {**STREAM, "server": "h:1", "stream": "s"},
+            "selects the route through a server, and 'channel' the direct route",
+        ),
+        ({**STREAM, "stream": "s"}, "is only for the route through a server, and 'server' is missing"),
         ({"server": "h:1", "stream": "s"}, "option 'server' needs 'serverKey'"),
         ({**STREAM, "STREAMID": "1002"}, "option 'streamId' is given twice, with different values"),
         (
@@ -121,32 +126,36 @@ def test_a_servers_option_is_no_clients_and_the_other_way_round(option: Option, 
         ),
     ],
 )
-def test_what_is_wrong_everywhere_is_refused_everywhere(options: dict[str, str], says: str, where: Where) -> None:
+def test_a_wrong_option_is_refused_in_each_place(options: dict[str, str], text: str, where: Where) -> None:
     with pytest.raises(OptionError) as caught:
         parse(options, where)
-    assert says in str(caught.value)
+    assert text in str(caught.value)
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize("where", SPARK)
-def test_what_is_right_is_accepted_everywhere(where: Where) -> None:
+def test_the_required_options_are_accepted_in_each_place(where: Where) -> None:
     assert parse(STREAM, where) == parse({name.upper(): value for name, value in STREAM.items()}, where)
 
 
 KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 SERVER = {"server": "h:1", "stream": "s", "serverKey": KEY}
-OF_ONE_WAY = [(option, where) for option in all_options() for where in SPARK if where in option.where and option.route]
+OF_ONE_ROUTE = [
+    (option, where) for option in all_options() for where in SPARK if where in option.where and option.route
+]
 
 
-@pytest.mark.parametrize(("option", "where"), OF_ONE_WAY, ids=[f"{o.name}-{w.value}" for o, w in OF_ONE_WAY])
-def test_an_option_of_the_other_way_is_refused_by_name(option: Option, where: Where) -> None:
-    way = SERVER if option.route is Route.DIRECT else STREAM
-    with pytest.raises(OptionError, match=f"'{option.name}' (are two ways|belongs to the)|'server' and 'channel'"):
-        parse(way | {option.name: option.example}, where)
+@pytest.mark.parametrize(("option", "where"), OF_ONE_ROUTE, ids=[f"{o.name}-{w.value}" for o, w in OF_ONE_ROUTE])
+def test_an_option_of_the_other_route_is_refused_by_name(option: Option, where: Where) -> None:
+    route = SERVER if option.route is Route.DIRECT else STREAM
+    with pytest.raises(
+        OptionError, match=f"'{option.name}' (the direct route|is only for the)|and 'channel' the direct"
+    ):
+        parse(route | {option.name: option.example}, where)
 
 
 @pytest.mark.parametrize("where", SPARK)
-def test_every_option_of_a_client_may_stand_beside_a_server(where: Where) -> None:
+def test_every_client_option_is_allowed_on_the_route_through_a_server(where: Where) -> None:
     own = {one.name: one.example for one in all_options() if one.where & CLIENT and not rows_of_spark(one.name)}
     assert len(own) > 30
     options = parse(SERVER | own, where)
@@ -154,7 +163,7 @@ def test_every_option_of_a_client_may_stand_beside_a_server(where: Where) -> Non
     assert isinstance(options.route, ServerRoute)
     assert dict(options.route.client) == own
     for name, example in own.items():
-        with pytest.raises(OptionError, match=f"option '{name}' belongs to the way through a server"):
+        with pytest.raises(OptionError, match=f"option '{name}' is only for the route through a server"):
             parse(STREAM | {name: example}, where)
 
 
