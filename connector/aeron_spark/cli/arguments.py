@@ -198,7 +198,7 @@ def stream_named(name: str) -> str:
     from aeron_spark.options import values
 
     try:
-        return values.stream_name(name)
+        return values.parse_stream_name(name)
     except ValueError as error:
         raise OptionError(f"a stream cannot be called {name[:160]!r}", remedy=f"Give {error}.") from None
 

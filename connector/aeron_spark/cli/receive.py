@@ -191,7 +191,7 @@ def _refuse_latest(text: str, follow: bool) -> None:
 
 def _check_time(text: str) -> None:
     try:
-        values.moment(text)
+        values.parse_moment(text)
     except ValueError as error:
         raise OptionError(
             f"--start must be earliest, latest, a position or {error}, not {text!r}", remedy="See --help."

@@ -164,7 +164,7 @@ def _before(text: str | None) -> tuple[int | None, int | None]:
     if text.isascii() and text.isdecimal():
         return int(text), None
     try:
-        return None, values.moment(text).at(time.time_ns())
+        return None, values.parse_moment(text).at(time.time_ns())
     except ValueError as error:
         raise OptionError(f"--before must be a position, {error}, not {text!r}", remedy="See --help.") from None
 
@@ -172,6 +172,6 @@ def _before(text: str | None) -> tuple[int | None, int | None]:
 def _kept(text: str | None) -> int | None:
     """Read --keep, in bytes."""
     try:
-        return None if text is None else values.size(text, 0, values.INT64_MAX)
+        return None if text is None else values.parse_size(text, 0, values.INT64_MAX)
     except ValueError as error:
         raise OptionError(f"--keep must be {error}, not {text!r}", remedy="See --help.") from None

@@ -177,10 +177,10 @@ class StreamingClient(ClientProgram):
 
 def _seconds(name: str, given: float | str) -> float:
     """Return a keyword's duration in seconds, 0 or more. Raises OptionError for anything else."""
-    from aeron_spark.options.values import NANOS, duration_or_zero_ns
+    from aeron_spark.options.values import NANOS, parse_duration_or_zero_ns
 
     try:
-        return duration_or_zero_ns(str(given)) / NANOS
+        return parse_duration_or_zero_ns(str(given)) / NANOS
     except ValueError:
         raise OptionError(
             f"{name} must be a duration of 0 or more, not {given!r}", remedy=f"Such as {name}='24h', or seconds."

@@ -207,7 +207,7 @@ class ServerRoute(OptionSet, where=EVERYWHERE):
     def with_servers(self, servers: tuple[ServerEntry, ...]) -> ServerRoute:
         """Return this route with ``servers`` in place of the option or the file that lists them."""
         names = tuple((server.name, server.address) for server in servers)
-        return replace(self, server=names, server_key=tuple(values.public_key(server.key) for server in servers))
+        return replace(self, server=names, server_key=tuple(values.parse_public_key(server.key) for server in servers))
 
     @property
     def servers_file(self) -> str | None:
@@ -277,8 +277,8 @@ def parse_servers_file(text: str) -> tuple[ServerEntry, ...]:
 def _server_entry(words: list[str]) -> ServerEntry:
     if len(words) != 2 or "," in words[0]:
         raise OptionError("the line is not 'host:port key'", remedy=SERVERS_FILE_REMEDY)
-    ((name, address),) = values.servers(words[0])
-    return ServerEntry(name, address, public_text(values.public_key(words[1])))
+    ((name, address),) = values.parse_servers(words[0])
+    return ServerEntry(name, address, public_text(values.parse_public_key(words[1])))
 
 
 def _refuse_direct_options(reader: OptionReader) -> None:

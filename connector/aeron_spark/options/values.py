@@ -93,7 +93,7 @@ class TimestampFrom:
     offset: int = 0  # of the eight bytes in the payload, for ``payload``
 
 
-def whole(text: str, low: int, high: int) -> int:
+def parse_whole(text: str, low: int, high: int) -> int:
     """Parse a whole number from ``low`` to ``high``."""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"a whole number {_bounds(low, high)}")
@@ -107,7 +107,7 @@ def _bounds(low: int, high: int) -> str:
     return f"of at least {low}" if high == INT64_MAX else f"from {low} to {high}"
 
 
-def size(text: str, low: int, high: int) -> int:
+def parse_size(text: str, low: int, high: int) -> int:
     """Parse bytes: ``512KiB``, ``64MiB``, ``1GiB``, also ``64m``, ``64mb`` (powers of 1024), or a plain number."""
     match = _SIZE.fullmatch(text.lower())
     if match is None:
@@ -118,7 +118,7 @@ def size(text: str, low: int, high: int) -> int:
     return number
 
 
-def duration_ns(text: str) -> int:
+def parse_duration_ns(text: str) -> int:
     """Parse a duration above zero into nanoseconds: ``100ms``, ``30s``, ``15min``, ``1h``, or plain seconds."""
     match = _DURATION.fullmatch(text.lower())
     nanos = int(Fraction(match[1]) * _DURATION_UNITS[match[2] or "s"]) if match else 0
@@ -127,17 +127,17 @@ def duration_ns(text: str) -> int:
     return nanos
 
 
-def duration_or_zero_ns(text: str) -> int:
+def parse_duration_or_zero_ns(text: str) -> int:
     """Parse a duration into nanoseconds, or 0."""
     if re.fullmatch(r"0+(?:\.0+)?\s*(?:ns|us|ms|s|min|m|h|d)?", text.lower()):
         return 0
     try:
-        return duration_ns(text)
+        return parse_duration_ns(text)
     except ValueError:
         raise ValueError("a duration such as 100ms, 30s, 15min or 1h, or 0") from None
 
 
-def flag(text: str) -> bool:
+def parse_flag(text: str) -> bool:
     """Parse ``true`` or ``false``."""
     lower = text.lower()
     if lower not in ("true", "false"):
@@ -145,14 +145,14 @@ def flag(text: str) -> bool:
     return lower == "true"
 
 
-def choice(text: str, choices: tuple[str, ...]) -> str:
+def parse_choice(text: str, choices: tuple[str, ...]) -> str:
     """Parse one of ``choices``, in any case."""
     if text.lower() not in choices:
         raise ValueError(f"{', '.join(choices[:-1])} or {choices[-1]}")
     return text.lower()
 
 
-def stream_name(text: str) -> str:
+def parse_stream_name(text: str) -> str:
     """Parse the name of a server's stream."""
     if not _STREAM.fullmatch(text):
         raise ValueError(
@@ -161,12 +161,12 @@ def stream_name(text: str) -> str:
     return text
 
 
-def moment(text: str) -> Moment:
+def parse_moment(text: str) -> Moment:
     """Parse an ISO time, with ``T`` or a space, in UTC if it has no zone; or a relative time such as ``-10min``."""
     expected = "an ISO time such as 2026-03-01T09:30:00Z, or a relative one such as -10min"
     if text.startswith("-"):
         try:
-            return Moment(ago_ns=duration_ns(text[1:].strip()))
+            return Moment(ago_ns=parse_duration_ns(text[1:].strip()))
         except ValueError:
             raise ValueError(expected) from None
     match = _MOMENT.fullmatch(text.strip())
@@ -185,7 +185,7 @@ def moment(text: str) -> Moment:
     return Moment(fixed_ns=fixed_ns)
 
 
-def timestamp_from(text: str) -> TimestampFrom:
+def parse_timestamp_from(text: str) -> TimestampFrom:
     """Parse ``reserved-ns``, ``reserved-ms`` or a byte offset into the payload."""
     lower = text.lower()
     if lower == "reserved-ns":
@@ -193,20 +193,20 @@ def timestamp_from(text: str) -> TimestampFrom:
     if lower == "reserved-ms":
         return TimestampFrom("reserved-ms")
     try:
-        return TimestampFrom("payload", whole(text, 0, INT32_MAX))
+        return TimestampFrom("payload", parse_whole(text, 0, INT32_MAX))
     except ValueError:
         raise ValueError("reserved-ns, reserved-ms, or the byte offset of a nanosecond time in the payload") from None
 
 
-def sessions(text: str) -> tuple[int, ...]:
+def parse_session_ids(text: str) -> tuple[int, ...]:
     """Parse session ids separated by commas."""
     try:
-        return tuple(dict.fromkeys(whole(part.strip(), INT32_MIN, INT32_MAX) for part in text.split(",")))
+        return tuple(dict.fromkeys(parse_whole(part.strip(), INT32_MIN, INT32_MAX) for part in text.split(",")))
     except ValueError:
         raise ValueError("Aeron session ids (32-bit whole numbers) separated by commas") from None
 
 
-def archives(text: str) -> tuple[str, ...]:
+def split_archives(text: str) -> tuple[str, ...]:
     """Split several control channels at each comma before ``aeron:``, ``aeron-spy:`` or ``embedded``."""
     parts = [part.strip() for part in re.split(r",(?=\s*(?:aeron(?:-spy)?:|embedded\b|,|$))", text)]
     if not all(parts):
@@ -216,7 +216,7 @@ def archives(text: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def offsets(text: str, default: Edge) -> WantedOffsets:
+def parse_offsets(text: str, default: Edge) -> WantedOffsets:
     """Parse ``earliest``, ``latest``, or JSON of recordings to positions; ``default`` is for all other recordings."""
     lower = text.lower()
     if lower == "earliest":
@@ -277,7 +277,7 @@ def _text_of(value: object) -> str:
     return "an object" if isinstance(value, _Pairs) else str(value)
 
 
-def number(text: str, low: int, high: int) -> float:
+def parse_number(text: str, low: int, high: int) -> float:
     """Parse a number from ``low`` to ``high``, such as 0.5."""
     value = float(text) if _NUMBER.fullmatch(text) else -1.0
     if not low <= value <= high:
@@ -285,7 +285,7 @@ def number(text: str, low: int, high: int) -> float:
     return value
 
 
-def span(text: str, low: int, high: int) -> tuple[int, int]:
+def parse_span(text: str, low: int, high: int) -> tuple[int, int]:
     """Parse the inclusive range ``first-last``, with both numbers from ``low`` to ``high``."""
     match = _SPAN.fullmatch(text)
     first, last = (int(match[1]), int(match[2])) if match else (-1, -1)
@@ -294,12 +294,12 @@ def span(text: str, low: int, high: int) -> tuple[int, int]:
     return first, last
 
 
-def networks(text: str) -> tuple[Network, ...]:
+def parse_networks(text: str) -> tuple[Network, ...]:
     """Parse networks or addresses, separated by commas. Raises OptionError for an invalid one."""
     return tuple(Network.parse(part.strip()) for part in text.split(","))
 
 
-def public_key(text: str) -> bytes:
+def parse_public_key(text: str) -> bytes:
     """Parse a public key as ``aeron-spark keys show`` prints it. Raises OptionError for an invalid one."""
     try:
         return parse_public(text)
@@ -307,12 +307,12 @@ def public_key(text: str) -> bytes:
         raise OptionError(error.what, remedy=error.remedy) from None
 
 
-def public_keys(text: str) -> tuple[bytes, ...]:
+def parse_public_keys(text: str) -> tuple[bytes, ...]:
     """Parse public keys, separated by commas. Raises OptionError for an invalid one."""
-    return tuple(public_key(part.strip()) for part in text.split(","))
+    return tuple(parse_public_key(part.strip()) for part in text.split(","))
 
 
-def servers_file(text: str) -> str | None:
+def servers_file_path(text: str) -> str | None:
     """Return the path after ``@`` of a file that lists servers; None if the text has the servers themselves."""
     if not text.startswith("@"):
         return None
@@ -321,7 +321,7 @@ def servers_file(text: str) -> str | None:
     return text[1:].strip()
 
 
-def servers(text: str) -> ServerNames:
+def parse_servers(text: str) -> ServerNames:
     """Parse servers' addresses, separated by commas: return the name ``host:port`` and the full address of each.
 
     Raises OptionError for an address that is not on a network, and for a server that is given twice.
@@ -341,7 +341,7 @@ def servers(text: str) -> ServerNames:
     return tuple(addresses.items())
 
 
-def identity(text: str) -> str:
+def parse_identity(text: str) -> str:
     """Check the location of a key: a path, a file name, or ``env:NAME``. Raises OptionError for a key itself.
 
     The error does not repeat the text, because Spark shows errors in its UI and logs.
@@ -369,35 +369,35 @@ def _secret_error(what: str) -> OptionError:
     )
 
 
-def channel(text: str) -> str:
+def parse_channel(text: str) -> str:
     """Return an Aeron URI unchanged. Raises OptionError for an invalid one."""
     ChannelUri.parse(text)
     return text
 
 
-def response_channel(text: str) -> str:
+def parse_response_channel(text: str) -> str:
     """Parse an Aeron URI, or ``response`` for Aeron's response channels. Raises OptionError for another text."""
-    return "response" if text.lower() == "response" else channel(text)
+    return "response" if text.lower() == "response" else parse_channel(text)
 
 
-def archive_channels(text: str) -> tuple[str, ...]:
+def parse_archive_channels(text: str) -> tuple[str, ...]:
     """Parse control channels of archives, or ``embedded``. Raises OptionError for an invalid channel."""
-    parts = (part.lower() if part.lower() == "embedded" else part for part in archives(text))
-    return tuple(part if part == "embedded" else channel(part) for part in parts)
+    parts = (part.lower() if part.lower() == "embedded" else part for part in split_archives(text))
+    return tuple(part if part == "embedded" else parse_channel(part) for part in parts)
 
 
-def servers_or_file(text: str) -> ServerNames | str:
+def parse_servers_or_file(text: str) -> ServerNames | str:
     """Parse servers' addresses, or ``@`` and the path of a file that lists them, into the path."""
-    return servers_file(text) or servers(text)
+    return servers_file_path(text) or parse_servers(text)
 
 
-def size_text(number: int) -> str:
+def format_size(number: int) -> str:
     """Format a number of bytes in the largest unit that divides it: ``1184``, ``128KiB``."""
     unit = next((unit for unit in ("t", "g", "m", "k") if number and number % _SIZE_UNITS[unit] == 0), "")
     return f"{number // _SIZE_UNITS[unit]}{unit and unit.upper() + 'iB'}"
 
 
-def seconds_text(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format seconds in the largest unit of which they are a multiple: ``100ms``, ``2min``."""
     nanos = round(seconds * NANOS)
     unit = next(unit for unit in ("h", "min", "s", "ms", "us", "ns") if nanos % _DURATION_UNITS[unit] == 0)
@@ -421,7 +421,7 @@ class OptionType:
 
 def one_of(choices: tuple[str, ...]) -> OptionType:
     """Return the type of a ``Literal`` of texts."""
-    return OptionType("CHOICE", "one of", lambda text, low, high: choice(text, choices), choices=choices)
+    return OptionType("CHOICE", "one of", lambda text, low, high: parse_choice(text, choices), choices=choices)
 
 
 def _unbounded(parse: Callable[[str], Any]) -> Callable[[str, int, int], Any]:
@@ -434,46 +434,48 @@ def _in_seconds(parse: Callable[[str], int]) -> Callable[[str, int, int], float]
 
 # types of fields that are annotated with a plain Python type
 TEXT: Final = OptionType("TEXT", "text", _unbounded(str))
-WHOLE: Final = OptionType("WHOLE", "whole number", whole)
-NUMBER: Final = OptionType("NUMBER", "number", number, "{:g}".format)
-FLAG: Final = OptionType("FLAG", "true or false", _unbounded(flag), lambda value: str(value).lower())
+WHOLE: Final = OptionType("WHOLE", "whole number", parse_whole)
+NUMBER: Final = OptionType("NUMBER", "number", parse_number, "{:g}".format)
+FLAG: Final = OptionType("FLAG", "true or false", _unbounded(parse_flag), lambda value: str(value).lower())
 
-SIZE: Final = OptionType("SIZE", "size", size, size_text)
-DURATION: Final = OptionType("DURATION", "duration", _in_seconds(duration_ns), seconds_text)
+SIZE: Final = OptionType("SIZE", "size", parse_size, format_size)
+DURATION: Final = OptionType("DURATION", "duration", _in_seconds(parse_duration_ns), format_seconds)
 DURATION_OR_ZERO: Final = OptionType(
-    "DURATION-OR-ZERO", "duration, or 0", _in_seconds(duration_or_zero_ns), seconds_text
+    "DURATION-OR-ZERO", "duration, or 0", _in_seconds(parse_duration_or_zero_ns), format_seconds
 )
-MOMENT: Final = OptionType("MOMENT", "time", _unbounded(moment))
-SPAN: Final = OptionType("SPAN", "range", span, "{0[0]}-{0[1]}".format)
+MOMENT: Final = OptionType("MOMENT", "time", _unbounded(parse_moment))
+SPAN: Final = OptionType("SPAN", "range", parse_span, "{0[0]}-{0[1]}".format)
 PORT_PAIR: Final = OptionType("PORT-PAIR", "ports", _unbounded(port_pair), "{0[0]},{0[1]}".format)
 
 PathText = Annotated[str, OptionType("PATH", "path", _unbounded(str))]
 Bytes = Annotated[int, SIZE]
 Seconds = Annotated[float, DURATION]
 SecondsOrZero = Annotated[float, DURATION_OR_ZERO]
-Nanoseconds = Annotated[int, OptionType("DURATION", "duration", _unbounded(duration_ns))]
+Nanoseconds = Annotated[int, OptionType("DURATION", "duration", _unbounded(parse_duration_ns))]
 Time = Annotated[Moment, MOMENT]
 NumberRange = Annotated[tuple[int, int], SPAN]
-PortRange = Annotated[tuple[int, int], OptionType("PORT-SPAN", "range of ports", span)]
+PortRange = Annotated[tuple[int, int], OptionType("PORT-SPAN", "range of ports", parse_span)]
 PortPair = Annotated[Ports, PORT_PAIR]
 # types of the Aeron and log options
-Channel = Annotated[str, OptionType("CHANNEL", "Aeron URI", _unbounded(channel))]
-ResponseChannel = Annotated[str, OptionType("RESPONSE", "Aeron URI, or `response`", _unbounded(response_channel))]
-Archives = Annotated[tuple[str, ...], OptionType("ARCHIVES", "Aeron URIs, or `embedded`", _unbounded(archive_channels))]
+Channel = Annotated[str, OptionType("CHANNEL", "Aeron URI", _unbounded(parse_channel))]
+ResponseChannel = Annotated[str, OptionType("RESPONSE", "Aeron URI, or `response`", _unbounded(parse_response_channel))]
+Archives = Annotated[
+    tuple[str, ...], OptionType("ARCHIVES", "Aeron URIs, or `embedded`", _unbounded(parse_archive_channels))
+]
 StartingOffsets = Annotated[
-    WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: offsets(text, "earliest"))
+    WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: parse_offsets(text, "earliest"))
 ]
 EndingOffsets = Annotated[
-    WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: offsets(text, "latest"))
+    WantedOffsets, OptionType("OFFSETS", "offsets", lambda text, low, high: parse_offsets(text, "latest"))
 ]
-PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "location", _unbounded(timestamp_from))]
-SessionIds = Annotated[tuple[int, ...], OptionType("SESSIONS", "session ids", _unbounded(sessions))]
+PublishTimes = Annotated[TimestampFrom, OptionType("TIMESTAMP-FROM", "location", _unbounded(parse_timestamp_from))]
+SessionIds = Annotated[tuple[int, ...], OptionType("SESSIONS", "session ids", _unbounded(parse_session_ids))]
 # types of the endpoint options
 OwnAddress = Annotated[ClientPorts, OptionType("ADDRESS", "address", _unbounded(client_ports))]
 AddressTexts = Annotated[str, OptionType("ADDRESSES", "addresses", _unbounded(str))]
-Servers = Annotated[ServerNames | str, OptionType("ADDRESSES", "addresses", _unbounded(servers_or_file))]
-Rules = Annotated[tuple[Rule, ...], OptionType("NETWORKS", "networks", _unbounded(networks))]
-PublicKey = Annotated[bytes, OptionType("PUBLIC-KEY", "public key", _unbounded(public_key))]
-PublicKeys = Annotated[tuple[bytes, ...], OptionType("PUBLIC-KEYS", "public keys", _unbounded(public_keys))]
-StreamName = Annotated[str, OptionType("STREAM", "name", _unbounded(stream_name))]
-Identity = Annotated[str, OptionType("IDENTITY", "path, name or `env:NAME`", _unbounded(identity))]
+Servers = Annotated[ServerNames | str, OptionType("ADDRESSES", "addresses", _unbounded(parse_servers_or_file))]
+Rules = Annotated[tuple[Rule, ...], OptionType("NETWORKS", "networks", _unbounded(parse_networks))]
+PublicKey = Annotated[bytes, OptionType("PUBLIC-KEY", "public key", _unbounded(parse_public_key))]
+PublicKeys = Annotated[tuple[bytes, ...], OptionType("PUBLIC-KEYS", "public keys", _unbounded(parse_public_keys))]
+StreamName = Annotated[str, OptionType("STREAM", "name", _unbounded(parse_stream_name))]
+Identity = Annotated[str, OptionType("IDENTITY", "path, name or `env:NAME`", _unbounded(parse_identity))]

@@ -136,7 +136,7 @@ def time_of(given: str | datetime, now_ns: int) -> int:
         aware = given if given.tzinfo else given.replace(tzinfo=timezone.utc)
         return int(aware.timestamp() * 1_000_000) * 1000
     try:
-        return values.moment(given).at(now_ns)
+        return values.parse_moment(given).at(now_ns)
     except ValueError as error:
         raise OptionError(f"a time must be {error}, not {given!r}", remedy="Correct it.") from None
 
@@ -147,11 +147,11 @@ def _one_retention(text: str, given: str) -> Retention:
         meant = f"{number}MiB or {number}min" if text.endswith("m") else f"{number}B or {number}s"
         raise OptionError(f"the retention {given!r} may be a size or a time", remedy=f"Write {meant}.")
     try:
-        return Retention(bytes=values.size(text, 1, INT64_MAX))
+        return Retention(bytes=values.parse_size(text, 1, INT64_MAX))
     except ValueError:
         pass
     try:
-        return Retention(seconds=values.duration_ns(text) / NANOS)
+        return Retention(seconds=values.parse_duration_ns(text) / NANOS)
     except ValueError:
         raise OptionError(f"{given!r} is no retention", remedy=RETENTION_REMEDY) from None
 

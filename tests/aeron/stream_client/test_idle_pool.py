@@ -18,7 +18,7 @@ WORKER = """
 import sys
 from aeron_spark.aeron import client as clients
 from aeron_spark.options import ServerRoute
-from aeron_spark.options.values import public_key
+from aeron_spark.options.values import parse_public_key
 from aeron_spark.pool import ConnectionPool, _close_shared_clients
 from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_rpc import ListStreams
@@ -28,7 +28,7 @@ address, key, aeron_dir, kept = sys.argv[1:]
 clients.LINGER = 0.2
 pool = ConnectionPool(idle_timeout_s=0.2, close_shared=_close_shared_clients)
 way = ServerRoute(
-    server=((address, address),), server_key=(public_key(key),), stream="s", aeron_dir=aeron_dir,
+    server=((address, address),), server_key=(parse_public_key(key),), stream="s", aeron_dir=aeron_dir,
     client=(("ipc", "never"),),
 )
 before = clients.client_of(aeron_dir) if kept == "kept" else None

@@ -8,7 +8,7 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options.declaration import Where
 from aeron_spark.options.reader import OptionReader
 from aeron_spark.options.routes import DirectRoute, ServerEntry, ServerRoute, direct_route, parse_servers_file, route_of
-from aeron_spark.options.values import public_key
+from aeron_spark.options.values import parse_public_key
 
 KEY = "aeron-spark:CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 OTHER = "aeron-spark:BwAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -116,7 +116,9 @@ def test_a_spy_channel_can_only_be_read() -> None:
 def test_the_defaults_of_the_route_through_a_server() -> None:
     route = route_of(OptionReader(SERVER, Where.READ_STREAM))
     assert route == ServerRoute(
-        server=(("feeds.example:20121", "feeds.example:20121:20122"),), stream="flights", server_key=(public_key(KEY),)
+        server=(("feeds.example:20121", "feeds.example:20121:20122"),),
+        stream="flights",
+        server_key=(parse_public_key(KEY),),
     )
     assert route.servers == (ServerEntry("feeds.example:20121", "feeds.example:20121:20122", KEY),)
     assert route.label == "stream 'flights' of feeds.example:20121"
@@ -137,7 +139,7 @@ def test_all_options_of_the_route_through_servers() -> None:
     for where in (Where.READ_BATCH, Where.WRITE_STREAM):
         assert route_of(OptionReader(options, where)) == ServerRoute(
             server=(("127.0.0.1:20121", "127.0.0.1:20121:20200"), ("[::1]:20121", "[::1]:20121:20122")),
-            server_key=(public_key(KEY), public_key(OTHER)),
+            server_key=(parse_public_key(KEY), parse_public_key(OTHER)),
             stream="flights-2.x_y",
             identity="env:MY_KEY",
             handshake="partition",
