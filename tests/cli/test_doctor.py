@@ -42,7 +42,7 @@ def test_a_socket_that_gets_less_than_a_node_asks_for_is_a_warning(monkeypatch: 
     monkeypatch.setattr(doctor, "granted_buffer", lambda which, wanted: min(wanted, 208 * 1024))
     receive, send = doctor._socket_buffers()
     assert (receive.verdict, receive.remedy) == ("warning", "sysctl -w net.core.rmem_max=2097152")
-    assert "208.0 KiB, of 2.0 MiB" in receive.what
+    assert "208.0 KiB of the 2.0 MiB" in receive.what
     assert (send.verdict, send.remedy) == ("ok", "")
 
 
@@ -51,7 +51,9 @@ def test_leftovers_of_a_dead_driver_are_found(own: Path, monkeypatch: pytest.Mon
         os.kill(handle.pid, signal.SIGKILL)
         os.waitpid(handle.pid, 0)
     found = [finding for finding in doctor.examine(node.paths_here(own)) if finding.subject == "node"]
-    assert [(finding.verdict, finding.remedy) for finding in found] == [("warning", "The next start removes it.")]
+    assert [(finding.verdict, finding.remedy) for finding in found] == [
+        ("warning", "Nothing to do: the next start removes them.")
+    ]
     monkeypatch.setattr("aeron_spark.node.liveness.DRIVER_TIMEOUT", 0.0)
     left = [finding for finding in doctor.examine(node.paths_here(own)) if finding.subject == "leftovers"]
     assert any(str(own) in finding.what and f"rm -r {own}" in finding.remedy for finding in left)
@@ -61,7 +63,7 @@ def test_a_running_node_is_looked_at_where_it_is(own: Path) -> None:
     with node.ensure(own):
         found = {finding.subject: finding for finding in doctor.examine(node.paths_here(own))}
     assert found["node"].what == f"running in {own}"
-    assert f"left in {own}" in found["shared memory"].what
+    assert f"free in {own}" in found["shared memory"].what
 
 
 def test_a_file_in_the_way_is_broken(own: Path) -> None:

@@ -15,7 +15,7 @@ from tests.cli.conftest import begin
 from tests.cli.test_server_cli import free_ports
 
 PATIENCE = 60.0  # seconds for what another process does on a slow machine
-LONG = "10min"  # that each command would wait
+LONG_TIMEOUT = "10min"  # that each command would wait
 
 
 class Silent:
@@ -41,27 +41,27 @@ def silent() -> Iterator[Silent]:
         yield Silent(sockets)
 
 
-TO_SERVER = "--server 127.0.0.1:{port} --option connectTimeout=" + LONG
-TO_ARCHIVE = "--archive aeron:udp?endpoint=127.0.0.1:{port} --option connectTimeout=" + LONG
+TO_SERVER = "--server 127.0.0.1:{port} --option connectTimeout=" + LONG_TIMEOUT
+TO_ARCHIVE = "--archive aeron:udp?endpoint=127.0.0.1:{port} --option connectTimeout=" + LONG_TIMEOUT
 STREAM = "--channel aeron:ipc --stream-id 1901"
 
 
 @pytest.mark.parametrize(
     ("line", "number"),
     [
-        (f"ping 127.0.0.1:{{port}} --connect-timeout {LONG}", signal.SIGINT),
-        (f"ping 127.0.0.1:{{port}} --connect-timeout {LONG}", signal.SIGTERM),
+        (f"ping 127.0.0.1:{{port}} --connect-timeout {LONG_TIMEOUT}", signal.SIGINT),
+        (f"ping 127.0.0.1:{{port}} --connect-timeout {LONG_TIMEOUT}", signal.SIGTERM),
         (f"receive {TO_SERVER}", signal.SIGTERM),
         (f"receive --stream flights --follow {TO_SERVER}", signal.SIGINT),
         (f"streams list {TO_SERVER}", signal.SIGINT),
         (f"send --stream flights {TO_SERVER}", signal.SIGINT),
-        (f"bench load 127.0.0.1:{{port}} --clients 2 --connect-timeout {LONG}", signal.SIGINT),
+        (f"bench load 127.0.0.1:{{port}} --clients 2 --connect-timeout {LONG_TIMEOUT}", signal.SIGINT),
         (f"receive {STREAM} {TO_ARCHIVE}", signal.SIGINT),
         (f"receive --follow {STREAM} {TO_ARCHIVE}", signal.SIGINT),
         (f"recordings list {TO_ARCHIVE}", signal.SIGINT),
         (
             f"send --ack driver --channel aeron:udp?endpoint=127.0.0.1:{{port}} --stream-id 1901 "
-            f"--option connectTimeout={LONG}",
+            f"--option connectTimeout={LONG_TIMEOUT}",
             signal.SIGINT,
         ),
     ],

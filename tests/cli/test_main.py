@@ -58,15 +58,18 @@ def test_every_command_of_the_overview_exists_and_explains_itself(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nod"], "There is no command 'nod'. Did you mean 'node'?"),
-        (["zzz"], "There is no command 'zzz'. Known: backlog, "),
-        (["node", "strat"], "There is no command 'strat'. Did you mean 'start'?"),
+        (["nod"], "Unknown command 'nod'. Did you mean 'node'?"),
+        (["zzz"], "Unknown command 'zzz'. Commands: backlog, "),
+        (["node", "strat"], "Unknown command 'strat'. Did you mean 'start'?"),
         (["node", "start", "--lingr", "3"], "No such option"),
         (["node", "start", "--lingr", "3"], "--linger"),
         (["stat", "surplus"], "unexpected extra argument"),
         (["node", "start", "--timeout", "soon"], "'soon' is not a valid float"),
         (["node", "start", "--max-replays", "x"], "max_replays 'x' is not a whole number above 0. Write a number"),
-        (["node", "start", "--set", "nonsense"], "--set 'nonsense' has no '='. Write --set aeron.x=y."),
+        (
+            ["node", "start", "--set", "nonsense"],
+            "--set 'nonsense' has no '='. Write --set NAME=VALUE, such as --set aeron.x=y.",
+        ),
         (["node", "status", "--aeron-dir", "here"], "aeronDir 'here' is a relative path"),
     ],
 )

@@ -20,7 +20,7 @@ def test_start_status_stop(own: Path) -> None:
 
     status = run("node", "status", *where)
     assert status.code == 0
-    for text in ("running, until stopped by hand", str(first["pid"]), str(own), "max_replays", "20", "Aeron 1.51.0"):
+    for text in ("running, until 'node stop'", str(first["pid"]), str(own), "max_replays", "20", "Aeron 1.51.0"):
         assert text in status.out, text
     assert "Traceback" not in status.out + status.err
 

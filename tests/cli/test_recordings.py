@@ -104,14 +104,14 @@ def test_a_recording_is_stopped_and_then_deleted(
     (remedy,) = printed(err)
     assert main(remedy) == 0
     assert capsys.readouterr().out == f"stopped {label} at position {publisher.position}\n"
-    assert run("stop", number) == (0, "", "nothing to stop: it had ended before\n")
+    assert run("stop", number) == (0, "", "nothing was stopped: the recording has ended already\n")
     (stopped,) = lines(run("list", *of(stream), "--json")[1])
     assert (stopped["state"], stopped["standing"]) == ("stopped", False)
     assert stream.archive.subscriptions(stream.id) == []
 
     code, out, err = run("delete", number)
     assert (code, out) == (2, "")
-    assert "Add --yes. 'aeron-spark recordings list' shows first what would be deleted." in err
+    assert "Add --yes. 'aeron-spark recordings list' shows the recordings." in err
     end = publisher.position
     stream.close()
     assert run("delete", number, "--yes") == (0, f"deleted {label} ({end} B)\n", "")

@@ -169,7 +169,7 @@ def test_follow_that_waits_in_vain_for_its_count_has_failed(shared: Path) -> Non
     done = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "-n", "2", "--timeout", "0.5"))
     assert done.code == 1
     assert done.out == b"one\n"
-    assert "1 of 2 rows came, and no more for 0.5 s. Look whether anybody publishes." in done.err
+    assert "received 1 of 2 rows, then no further row within 0.5 s. Check that a program publishes" in done.err
     without = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "--timeout", "0.5"))
     assert (without.code, without.out, without.err) == (0, b"one\n", "")
 
@@ -201,7 +201,7 @@ def test_sigint_ends_send_once_what_was_read_is_acknowledged(shared: Path) -> No
         sender.stdin.write(b"one\ntwo\nhalf a li")
         sender.stdin.flush()
         deadline = time.monotonic() + PATIENCE
-        # until the sender has begun, the stream was never recorded, which is an error
+        # until the sender has begun, the stream has no recording, which is an error
         while pipe(b"", "receive", *to(1015, shared)).out != b"one\ntwo\n":
             assert time.monotonic() < deadline
         sender.send_signal(signal.SIGINT)
@@ -242,7 +242,7 @@ def test_what_is_no_json_is_told_with_its_place_and_what_was_sent_before(shared:
             assert time.monotonic() < deadline
         out, err = sender.communicate(b'{"id": \n', timeout=PATIENCE)
     assert (sender.returncode, out) == (1, b"")
-    assert b"aeron-spark: 2 rows were handed over before this:" in err
+    assert b"aeron-spark: 2 rows were sent before this error:" in err
     assert b"standard input is not JSON lines of one schema, after line 2: JSON parse error" in err
     assert receive(1017, shared).lines == [{"id": 1}, {"id": 2}]
 
@@ -261,8 +261,8 @@ def test_nobody_who_listens_is_told_in_time(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["recieve"], "There is no command 'recieve'. Did you mean 'receive'?"),
-        (["sned"], "There is no command 'sned'. Did you mean 'send'?"),
+        (["recieve"], "Unknown command 'recieve'. Did you mean 'receive'?"),
+        (["sned"], "Unknown command 'sned'. Did you mean 'send'?"),
         (["send", "--chanel", "aeron:ipc"], "--channel"),
         (["receive", "--chanel", "aeron:ipc"], "--channel"),
         (["receive", "--stream-id", "1"], "--channel is required. For example --channel aeron:ipc."),
@@ -278,18 +278,21 @@ def test_nobody_who_listens_is_told_in_time(shared: Path) -> None:
         (["receive", *to(1, Path("/x")), "--option", "ack=driver"], "option 'ack' is only for writing"),
         (["receive", "--channel", "aeron:icp", "--stream-id", "1"], "Did you mean 'aeron:ipc'?"),
         (["receive", *to(10, Path("/x"))], "stream 10 of aeron:ipc is a control stream of an Aeron Archive"),
-        (["receive", *to(1, Path("/x")), "--start", "latest"], "would receive nothing. Add --follow."),
+        (["receive", *to(1, Path("/x")), "--start", "latest"], "receives nothing. Add --follow."),
         (
             ["receive", *to(1, Path("/x")), "--start", "sometime"],
-            "--start must be earliest, latest, a position or an ISO",
+            "expected earliest, latest, a position or an ISO time",
         ),
-        (["receive", *to(1, Path("/x")), "--timeout", "3"], "--timeout is for --follow"),
+        (["receive", *to(1, Path("/x")), "--timeout", "3"], "--timeout needs --follow"),
         (["receive", *to(1, Path("/x")), "--count", "0"], "0 is not in the range x>=1"),
         (
             ["receive", *to(1, Path("/x")), "--format", "parquet"],
-            "parquet is written to a file. Name one",
+            "format parquet needs a file. Name one",
         ),
-        (["receive", *to(1, Path("/x")), "--json", "--format", "text"], "--json and --format text contradict"),
+        (
+            ["receive", *to(1, Path("/x")), "--json", "--format", "text"],
+            "--json and --format text contradict each other",
+        ),
         (["send", *to(1, Path("/x")), "/nowhere/at.all"], "/nowhere/at.all cannot be read (No such file or directory)"),
         (["send", *to(1, Path("/x")), "/"], "/ cannot be read (Is a directory)"),
     ],
@@ -310,7 +313,7 @@ class _Terminal(io.StringIO):
 
 def test_long_work_shows_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(output, "LONG", 0.0)
+    monkeypatch.setattr(output, "PROGRESS_DELAY_S", 0.0)
     terminal, file = _Terminal(), io.StringIO()
     for stream in (terminal, file):
         monkeypatch.setattr(sys, "stderr", stream)

@@ -112,13 +112,15 @@ def test_a_stream_is_found_by_the_alias_of_its_channel(shared: Path) -> None:
     assert (found["channel"], found["stream_id"]) == ("aeron:ipc?alias=prices", 1006)
     wrong = streams("describe", "prises", "--aeron-dir", str(shared))
     assert wrong.code == 1
-    assert "no stream has the name 'prises' (the alias of its channel). Did you mean 'prices'?" in wrong.err
+    assert "no recorded channel has the alias 'prises'. Did you mean 'prices'?" in wrong.err
 
 
 def test_what_is_not_recorded_cannot_be_described(shared: Path) -> None:
     done = streams("describe", *to(1007, shared))
     assert (done.code, done.out) == (1, b"")
-    assert "there is no recording of stream 1007 of aeron:ipc. See 'aeron-spark streams list'." in done.err
+    assert (
+        "stream 1007 of aeron:ipc has no recording. 'aeron-spark streams list' shows the recorded streams." in done.err
+    )
 
 
 def test_a_purge_takes_whole_segments_before_a_position_and_says_first_which(shared: Path) -> None:
@@ -131,7 +133,7 @@ def test_a_purge_takes_whole_segments_before_a_position_and_says_first_which(sha
     assert plan | expected | {"purged": False} == plan
     unconfirmed = streams("purge", *to(1008, shared, "--before", before))
     assert unconfirmed.code == 2
-    assert "confirmation is needed, and standard input is not a terminal. Add --yes" in unconfirmed.err
+    assert "confirmation is needed, but standard input is not a terminal. Add --yes" in unconfirmed.err
     assert described(1008, shared)["details"][0]["start"] == 0
     (done,) = streams("purge", *to(1008, shared, "--before", before, "--yes", "--json")).lines
     assert done == plan | {"purged": True}
@@ -209,19 +211,25 @@ def test_stopped_recordings_are_deleted_all_or_those_named(shared: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["streems"], "There is no command 'streems'. Did you mean 'streams'?"),
-        (["streams", "lits"], "There is no command 'lits'. Did you mean 'list'?"),
+        (["streems"], "Unknown command 'streems'. Did you mean 'streams'?"),
+        (["streams", "lits"], "Unknown command 'lits'. Did you mean 'list'?"),
         (["streams", "describe", "--chanel", "x"], "--channel"),
         (["streams", "describe"], "--channel is required"),
         (["streams", "purge", "--before", "1"], "--channel is required"),
-        (["streams", "purge", *to(1, Path("/x"))], "one of --before and --keep says what goes"),
-        (["streams", "purge", *to(1, Path("/x")), "--keep", "much"], "--keep must be a size in bytes such as"),
-        (["streams", "purge", *to(1, Path("/x")), "--before", "noon"], "--before must be a position, an ISO time"),
+        (["streams", "purge", *to(1, Path("/x"))], "one of --before and --keep is required"),
+        (
+            ["streams", "purge", *to(1, Path("/x")), "--keep", "much"],
+            "--keep is 'much', expected a size in bytes such as",
+        ),
+        (
+            ["streams", "purge", *to(1, Path("/x")), "--before", "noon"],
+            "--before is 'noon', expected a position, an ISO time",
+        ),
         (["streams", "list", "--stream-id", "one"], "option 'streamId' must be a whole number"),
         (["streams", "list", "--option", "archvie=x"], "unknown option 'archvie'. Did you mean 'archive'?"),
         (
             ["streams", "create", "flights", "--partitions", "4", "--retention", "10g"],
-            "stream 'flights' cannot be created without a server: named streams live on one",
+            "stream 'flights' cannot be created without a server: only servers have named streams",
         ),
     ],
 )

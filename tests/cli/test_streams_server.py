@@ -153,7 +153,7 @@ def test_following_gives_what_comes_and_ends_by_a_signal(on_server: OnServer) ->
         assert following.returncode == 0, following.stderr.read() if following.stderr else ""
     early = on_server("receive", "--stream", "followed", "--follow", "-n", "1", "--timeout", "0.5")
     assert early.code == 1
-    assert "0 of 1 rows came" in early.err
+    assert "received 0 of 1 rows" in early.err
 
 
 def test_what_is_before_a_position_is_purged(on_server: OnServer) -> None:
@@ -173,20 +173,20 @@ def test_wrong_command_lines_are_refused_before_anything_is_done(on_server: OnSe
     given = tmp_path / "given.csv"
     given.write_text("a,b\n1,2\n")
     for wrong, said in (
-        (["send", str(given), "--stream", "wrong", "--ack", "archive"], "direct way"),
+        (["send", str(given), "--stream", "wrong", "--ack", "archive"], "direct route"),
         (["send", str(given), "--commit-rows", "3"], "--stream"),
         (["send", str(tmp_path / "none.csv"), "--stream", "wrong"], "cannot be read"),
         (["receive", "--stream", "wrong", "--payload", "raw"], "--payload"),
         (["receive", "--stream", "wrong", "--start", "latest"], "--follow"),
         (
             ["receive", "--stream", "wrong", "--start", "yesterday"],
-            "--start must be earliest, latest, a position or an ISO",
+            "expected earliest, latest, a position or an ISO time",
         ),
         (["receive", "--stream", "wrong", "--timeout", "3"], "--follow"),
-        (["receive", "--stream", "wrong", "--channel", "aeron:ipc"], "two ways"),
+        (["receive", "--stream", "wrong", "--channel", "aeron:ipc"], "exclude each other"),
         (["streams", "create", "x", "--retention", "64m"], "may be a size or a time"),
         (["streams", "create", "no/name"], "cannot be called"),
-        (["streams", "describe"], "has a name"),
+        (["streams", "describe"], "name of the server's stream is missing"),
         (["streams", "purge", "wrong", "--keep", "x", "--yes"], "--keep"),
         (["streams", "creat", "x"], "Did you mean 'create'?"),
     ):

@@ -1,4 +1,4 @@
-"""Flags of the secure endpoint's commands, made of the option table: a name there is a flag here."""
+"""Options that several commands share, and the functions that turn them into options of the connector."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
 from aeron_spark.cli.output import aeron_dir_option
 from aeron_spark.errors import OptionError
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.options.endpoint_options import flags_of
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+DIRECT_ROUTE_OPTIONS: Final = ("channel", "streamId", "archive")
+DIRECT_WRITE_OPTIONS: Final = ("ack", "record")
+STREAM_OPTIONS: Final = ("payload", "writerId")  # options of a reader or writer of a stream, not of its connection
 
 
-def table_options(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_F], _F]:
-    """Add a flag for each option of the table that may be given there; the texts arrive under their own names."""
+def endpoint_flags(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds a flag for each option of a client or a server, with the option's own help text.
 
-    def add(command: _F) -> _F:
+    The command gets the values as texts, under the names of the options, and None for an absent flag.
+    """
+
+    def add(command: _Command) -> _Command:
         for option in reversed(flags_of(endpoint)):
             default = option.shown_default or option.default
             text = re.sub(r"`([^`]*)`", r"\1", option.meaning)
@@ -35,198 +41,218 @@ def table_options(endpoint: type[ClientOptions | ServerOptions]) -> Callable[[_F
     return add
 
 
-def given_options(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given."""
-    return {name: value for name, value in values.items() if value is not None}
+def present_options(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags of the command line that have a value."""
+    return {name: value for name, value in flags.items() if value is not None}
 
 
-def client_command(command: _F) -> _F:
-    """Add what names the server of a client's command: HOST:PORT or --server; and --option."""
+def client_command(command: _Command) -> _Command:
+    """Add the argument HOST:PORT, the option --server for the same, and --option."""
     command = click.argument("address", metavar="[HOST:PORT]", required=False)(command)
-    for option in (more_option, click.option("--server", metavar="HOST:PORT", help="The server; or as HOST:PORT.")):
+    for option in (
+        extra_option,
+        click.option("--server", metavar="HOST:PORT", help="The server's address; the same as the argument HOST:PORT."),
+    ):
         command = option(command)
     return command
 
 
-def client_given(address: str | None, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the server's address, and the options of the connection; raise OptionError for wrong ones.
+def read_client_flags(address: str | None, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the server's address and the options of the connection.
 
-    Nothing is started before they are right.
+    Checks all options, so that a command starts nothing for a wrong command line. Raises OptionError if one is wrong,
+    or if the address is missing or given twice.
     """
     from aeron_spark.client.settings import ClientSettings
 
-    server, more = given.pop("server"), given.pop("more")
+    server, extra = flags.pop("server"), flags.pop("extra")
     if address is not None and server is not None:
-        raise OptionError(f"the server is given twice, as {address} and --server {server}", remedy="Give it once.")
+        raise OptionError(
+            f"the server's address is given twice: {address} and --server {server}", remedy="Give one of them."
+        )
     found = address or server
     if not found:
-        raise OptionError("no server is named", remedy="Give its address, such as --server feeds.example:20121.")
-    options = connector_options(more, **given)
+        raise OptionError("the server's address is missing", remedy="Give it, such as --server feeds.example:20121.")
+    options = connector_options(extra, **flags)
     ClientSettings.of(ClientOptions.parse(found, options))
     return found, dict(options)
 
 
-def refuse_twice(first: dict[str, Any], second: dict[str, Any], where: str) -> None:
-    """Raise OptionError for what both give."""
-    both = sorted({name.lower() for name in first} & {name.lower() for name in second})
+def refuse_duplicates(flags: dict[str, Any], file_options: dict[str, Any], file: str) -> None:
+    """Raise OptionError if the command line and the configuration file both set an option."""
+    both = sorted({name.lower() for name in flags} & {name.lower() for name in file_options})
     if both:
-        raise OptionError(f"{both[0]!r} is given by a flag and in {where}", remedy="Give it once.")
+        raise OptionError(
+            f"option {both[0]!r} is given on the command line and in {file}", remedy="Give it in one of them."
+        )
 
 
-DEFAULT_TIMEOUT_S: Final = (
-    1.0  # seconds after being asked to stop; several signals at once (of a terminal, of timeout(1)) are one
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation; needed in scripts.")
+
+channel_option = click.option(
+    "--channel", metavar="URI", help="Direct route: the stream's Aeron channel, such as aeron:ipc."
 )
 
-DIRECT: Final = ("channel", "streamId", "archive")
+stream_id_option = click.option(
+    "--stream-id", metavar="N", help="Direct route: the stream's number in its channel, such as 1001."
+)
 
-DIRECT_ONLY: Final = ("ack", "record")
-
-OF_STREAMS: Final = ("payload", "writerId")  # options of a reader or a writer, and not of its connection
-
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-
-channel_option = click.option("--channel", metavar="URI", help="The stream's Aeron channel, such as aeron:ipc.")
-
-stream_id_option = click.option("--stream-id", metavar="N", help="The stream within the channel.")
-
-server_option = click.option("--server", metavar="HOST:PORT", help="Through this secure server instead.")
+server_option = click.option(
+    "--server", metavar="HOST:PORT", help="Go through this secure server, instead of directly to the channel."
+)
 
 identity_option = click.option(
-    "--identity", metavar="FILE|env:NAME", help="With --server: this client's identity.  [default: this user's own]"
+    "--identity",
+    metavar="FILE|env:NAME",
+    help="With --server: this client's identity key: a file, or an environment variable that contains it.  [default: "
+    "this user's identity file; made at its first use]",
 )
 
 server_key_option = click.option(
-    "--server-key", metavar="KEY", help="With --server: the only key it may have.  [default: that of the known servers]"
+    "--server-key",
+    metavar="KEY",
+    help="With --server: the server's public key, as 'aeron-spark keys show --server' prints it on the server's "
+    "machine; any other key is refused.  [default: the key in this user's file of known servers; the key of a new "
+    "server is accepted once and stored there]",
 )
 
 stream_option = click.option(
-    "--stream", metavar="NAME", help="With --server: this stream of it. Without: messages from client to client."
+    "--stream",
+    metavar="NAME",
+    help="With --server: the server's durable stream of this name.  [default: none; messages are relayed to the "
+    "clients that receive now, and not stored]",
 )
 
 _archive_option = click.option(
-    "--archive", metavar="URI", help="An archive's control channel.  [default: this machine's own, started when absent]"
+    "--archive",
+    metavar="URI",
+    help="Direct route: control channel of the archive, such as aeron:udp?endpoint=HOST:8010.  [default: the archive "
+    "of this machine's node; started if it does not run]",
 )
 
-more_option = click.option(
+extra_option = click.option(
     "--option",
-    "more",
+    "extra",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Another option of the connector, spelt as in docs/options.md; repeatable.",
+    help="Set another option of the connector, such as connectTimeout=30s; docs/options.md lists them. Repeatable.",
 )
 
 
-def route_options(command: _F) -> _F:
-    """Add the options that say how a stream is reached."""
-    for option in (more_option, _archive_option, aeron_dir_option, stream_id_option, channel_option):
+def route_options(command: _Command) -> _Command:
+    """Add the options of the direct route, and --option."""
+    for option in (extra_option, _archive_option, aeron_dir_option, stream_id_option, channel_option):
         command = option(command)
     return command
 
 
-def server_options(command: _F) -> _F:
-    """Add the options that name a server, and the keys of both ends."""
+def server_options(command: _Command) -> _Command:
+    """Add the options for the address of a server and for the keys of client and server."""
     for option in (server_key_option, identity_option, server_option):
         command = option(command)
     return command
 
 
-def connector_options(more: tuple[str, ...], **named: str | None) -> dict[str, str]:
-    """Return the options of the connector that a command line gives; raise OptionError where one is given twice.
+def connector_options(extra: tuple[str, ...], **named: str | None) -> dict[str, str]:
+    """Return the connector's options: those of --option and the ``named`` ones that are not None.
 
-    Names in ``more`` are read without regard to case; those in ``named`` are returned as spelt there.
+    Names in ``extra`` are compared without regard to case; a name in ``named`` keeps its spelling. Raises OptionError
+    for a text without '=' and for an option that is given twice.
     """
-    given = {name: text for name, text in named.items() if text is not None}
-    spelt = {name.lower(): name for name in named}
-    for text in more:
+    options = {name: text for name, text in named.items() if text is not None}
+    spelling = {name.lower(): name for name in named}
+    for text in extra:
         name, equals, value = text.partition("=")
         if not equals:
-            raise OptionError(f"--option {text!r} has no '='", remedy="Write --option name=value.")
-        name = spelt.setdefault(name.lower(), name)
-        if name in given:
+            raise OptionError(f"--option {text!r} has no '='", remedy="Write --option NAME=VALUE.")
+        name = spelling.setdefault(name.lower(), name)
+        if name in options:
             raise OptionError(f"option {name!r} is given twice", remedy="Give it once.")
-        given[name] = value
-    return given
+        options[name] = value
+    return options
 
 
-def route_given(way: Mapping[str, Any], **named: str | None) -> dict[str, str]:
-    """Return the options of the connector that the flags of a way, and further ones, give; see above.
+def read_route_flags(route_flags: Mapping[str, Any], **named: str | None) -> dict[str, str]:
+    """Return the connector's options that the flags of a route, --option and ``named`` give.
 
-    Raises OptionError where the keys of a connection are given, and no server.
+    Raises OptionError if a key of client or server is given without a server.
     """
-    given = connector_options(
-        way["more"],
-        server=way.get("server"),
-        stream=way.get("stream"),
-        identity=way.get("identity"),
-        serverKey=way.get("server_key"),
-        channel=way["channel"],
-        streamId=way["stream_id"],
-        archive=way["archive"],
-        aeronDir=way["aeron_dir"],
+    options = connector_options(
+        route_flags["extra"],
+        server=route_flags.get("server"),
+        stream=route_flags.get("stream"),
+        identity=route_flags.get("identity"),
+        serverKey=route_flags.get("server_key"),
+        channel=route_flags["channel"],
+        streamId=route_flags["stream_id"],
+        archive=route_flags["archive"],
+        aeronDir=route_flags["aeron_dir"],
         **named,
     )
-    if "server" not in given:
+    if "server" not in options:
         for name, flag in (("identity", "--identity"), ("serverKey", "--server-key")):
-            if name in given:
-                raise OptionError(f"{flag} is for a connection with a server", remedy="Add --server.")
-    return given
+            if name in options:
+                raise OptionError(f"{flag} needs a connection to a server", remedy="Add --server HOST:PORT.")
+    return options
 
 
-def client_arguments(given: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Take ``server`` out of the options; raise OptionError where the direct way is meant as well."""
-    for name in DIRECT_ONLY:
-        if name in given:
-            raise OptionError(f"option {name!r} is for the direct way, without a server", remedy="Leave it out.")
-    rest: dict[str, Any] = dict(given)
-    address = rest.pop("server")
-    for name in DIRECT:
-        if name in rest:
+def split_server(options: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Return the server's address and the other options. Raises OptionError for an option of the direct route."""
+    for name in DIRECT_WRITE_OPTIONS:
+        if name in options:
+            raise OptionError(f"option {name!r} is for the direct route, without a server", remedy="Leave it out.")
+    others: dict[str, Any] = dict(options)
+    address = others.pop("server")
+    for name in DIRECT_ROUTE_OPTIONS:
+        if name in others:
             raise OptionError(
-                f"a server and {name!r} are two ways to reach a stream", remedy="Give the one or the other."
+                f"a server and option {name!r} exclude each other: {name!r} is for the direct route",
+                remedy="Leave one of them out.",
             )
-    return address, rest
+    return address, others
 
 
-def stream_arguments(given: Mapping[str, str]) -> tuple[str, str, dict[str, Any]]:
-    """Take server and stream out of the options; raise OptionError for a wrong name, too."""
-    address, rest = client_arguments(given)
-    return address, stream_named(rest.pop("stream")), rest
+def split_server_and_stream(options: Mapping[str, str]) -> tuple[str, str, dict[str, Any]]:
+    """Return the server's address, the stream's name and the other options. Raises OptionError for a wrong name."""
+    address, others = split_server(options)
+    return address, check_stream_name(others.pop("stream")), others
 
 
-def stream_named(name: str) -> str:
-    """Return the name of a server's stream. Raises OptionError for a text that cannot be one."""
+def check_stream_name(name: str) -> str:
+    """Return ``name``. Raises OptionError if a stream of a server cannot have it."""
     from aeron_spark.options import values
 
     try:
         return values.parse_stream_name(name)
     except ValueError as error:
-        raise OptionError(f"a stream cannot be called {name[:160]!r}", remedy=f"Give {error}.") from None
+        raise OptionError(f"{name[:160]!r} is not a stream name", remedy=f"Give {error}.") from None
 
 
-def check_client(given: Mapping[str, str]) -> None:
-    """Raise OptionError for a wrong option of a connection, before anything is started."""
+def check_connection_options(options: Mapping[str, str]) -> None:
+    """Raise OptionError for a wrong option of a connection to a server, before the command starts anything."""
     from aeron_spark.client.settings import ClientSettings
     from aeron_spark.options import ClientOptions
 
-    if "stream" not in given:
-        ClientSettings.of(ClientOptions.parse(*client_arguments(given)))
+    if "stream" not in options:
+        ClientSettings.of(ClientOptions.parse(*split_server(options)))
         return
-    address, _, rest = stream_arguments(given)
-    options = {name: text for name, text in rest.items() if name not in OF_STREAMS}
-    ClientSettings.of(ClientOptions.parse(address, options))
+    address, _, others = split_server_and_stream(options)
+    connection_options = {name: text for name, text in others.items() if name not in STREAM_OPTIONS}
+    ClientSettings.of(ClientOptions.parse(address, connection_options))
 
 
-def needs_server(**given: object) -> None:
-    """Raise OptionError where an option is given that only a stream of a server has."""
-    for name, value in given.items():
+def refuse_stream_options(**flags: object) -> None:
+    """Raise OptionError for a flag that only a named stream of a server has, on a command line without one."""
+    for name, value in flags.items():
         if value is not None:
             raise OptionError(
-                f"--{name.replace('_', '-')} is for a stream of a server", remedy="Add --server and --stream."
+                f"--{name.replace('_', '-')} is for a named stream of a server",
+                remedy="Add --server HOST:PORT --stream NAME.",
             )
 
 
-def needs_stream(options: Mapping[str, str]) -> None:
-    """Raise OptionError, in the words of the command line, where no stream is named."""
+def require_stream(options: Mapping[str, str]) -> None:
+    """Raise OptionError if --channel or --stream-id is missing on the direct route."""
     for name, option, example in (("channel", "--channel", "aeron:ipc"), ("streamId", "--stream-id", "1001")):
         if name not in options:
             raise OptionError(f"{option} is required", remedy=f"For example {option} {example}.")

@@ -1,4 +1,4 @@
-"""``aeron-spark bench``: what a secure server bears."""
+"""``aeron-spark bench``: measures a secure server under the load of many clients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.arguments import INTERRUPTED, client_command, client_given, table_options
-from aeron_spark.cli.main import FAILED, NearestNames
+from aeron_spark.cli.arguments import client_command, endpoint_flags, read_client_flags
+from aeron_spark.cli.main import FAILED, INTERRUPTED, SuggestingGroup
 from aeron_spark.cli.output import json_option, print_json, print_table
-from aeron_spark.cli.signals import stopping
+from aeron_spark.cli.signals import catch_stop_signals
 from aeron_spark.options import ClientOptions
 
 if TYPE_CHECKING:
@@ -24,97 +24,108 @@ if TYPE_CHECKING:
     from aeron_spark.protocol.access import PeerStore
 
 
-@click.group(cls=NearestNames)
+@click.group(cls=SuggestingGroup)
 def bench() -> None:
-    """Put a load on a secure server, and see how it fares."""
+    """Measure a secure server under load. For operators who size a server; do not use it on one in production."""
 
 
 @bench.command()
 @client_command
-@click.option("--clients", type=click.IntRange(min=1), default=10, show_default=True, help="How many clients.")
 @click.option(
-    "--messages", type=click.IntRange(min=0), default=0, show_default=True, help="Messages that each client sends."
+    "--clients", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of clients."
 )
-@click.option("--size", type=click.IntRange(min=0), default=200, show_default=True, help="Bytes of a message.")
 @click.option(
-    "--hold", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
-    help="How long they stay, each with a ping a second.",
+    "--messages", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+    help="Number of messages that each client sends.",
 )  # fmt: skip
 @click.option(
-    "--at-once", type=click.IntRange(min=1), default=8, show_default=True, help="How many connect at the same time."
+    "--size", type=click.IntRange(min=0), default=200, show_default=True, metavar="BYTES", help="Size of a message."
 )
-@table_options(ClientOptions)
+@click.option(
+    "--hold", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
+    help="Time for which the clients stay connected after their messages; each sends a ping per second.",
+)  # fmt: skip
+@click.option(
+    "--at-once", type=click.IntRange(min=1), default=8, show_default=True, metavar="N",
+    help="Number of clients that connect at the same time.",
+)  # fmt: skip
+@endpoint_flags(ClientOptions)
 @json_option
 @click.pass_context
 def load(
     ctx: click.Context, /, address: str | None, clients: int, messages: int, size: int, hold: float, at_once: int,
-    as_json: bool, **given: Any,
+    as_json: bool, **flags: Any,
 ) -> None:  # fmt: skip
-    """Open many clients to the server at HOST:PORT, with handshake and encryption; let them send, stay, and leave.
+    """Connect many clients to a server, send messages, and report times and throughput.
 
-    All of them are in this process, and from this address: the server's limits for one address apply. Each has a key
-    of its own, made for it, unless --identity names one for all: a server has a limit for one key, too.
+    All clients run in this process and have its address, so the server's limits per address apply. Each client has a
+    new key; with --identity all share that key, and the server's limit per key applies. The exit code is 1 if a client
+    failed.
+
+    \b
+    For example, 100 clients with 1,000 messages each, which then stay for 30 s:
+      aeron-spark bench load feeds.example:20121 --clients 100 --messages 1000 --hold 30
     """
     from aeron_spark.client.load import LoadPlan, run_load
     from aeron_spark.client.opening import Client
 
     plan = LoadPlan(clients, messages, size, hold, at_once)
-    server, options = client_given(address, given)
-    checked = ClientOptions.parse(server, options)
-    with stopping() as stopped, _bars() as advance:
-        stopped.begin()
-        report = run_load(lambda number: Client.to(server, store=_store(checked), **options), plan, stopped, advance)
+    server, options = read_client_flags(address, flags)
+    parsed = ClientOptions.parse(server, options)
+    with catch_stop_signals() as stopped, _progress_bars() as advance:
+        stopped.start_polling()
+        report = run_load(lambda number: Client.to(server, store=_store(parsed), **options), plan, stopped, advance)
         interrupted = stopped()
     if as_json:
         print_json(report)
     else:
-        _show(report)
+        _print_report(report)
     if interrupted:
         ctx.exit(INTERRUPTED)
     if report.failures:
         ctx.exit(FAILED)
 
 
-def _store(given: ClientOptions) -> PeerStore | None:
-    """The user's own known servers, beside a key that nobody had before; None for the usual where a key is named."""
+def _store(options: ClientOptions) -> PeerStore | None:
+    """Return the user's known servers with a new key, or None (the user's own store) if an identity is given."""
     from aeron_spark import node
     from aeron_spark.keys.stores import FilePeerStore, KeyPaths
     from aeron_spark.protocol.keypair import new_keypair
 
-    if given.identity is not None:
+    if options.identity is not None:
         return None
-    places = KeyPaths.below(node.config_home(os.environ))
-    if given.known_servers:
-        places = replace(places, known_servers=Path(given.known_servers))
-    return FilePeerStore(places, new_keypair(secrets.token_bytes))
+    key_paths = KeyPaths.below(node.config_home(os.environ))
+    if options.known_servers:
+        key_paths = replace(key_paths, known_servers=Path(options.known_servers))
+    return FilePeerStore(key_paths, new_keypair(secrets.token_bytes))
 
 
-def _show(report: LoadReport) -> None:
+def _print_report(report: LoadReport) -> None:
     rows: list[tuple[object, ...]] = [
         ("clients connected", f"{report.connected:,} of {report.clients:,}"),
-        ("connecting", _times(report.connect)),
-        ("round trip", _times(report.ping)),
+        ("time to connect", _spread_text(report.connect)),
+        ("round trip", _spread_text(report.ping)),
     ]
     if report.messages:
         rows.append(("messages delivered", f"{report.messages:,} of {report.size:,} B"))
-        rows.append(("messages a second", f"{report.messages_per_second:,.0f}"))
-    rows.append(("seconds in all", f"{report.seconds:.1f}"))
-    print_table("Load", ("what", "result"), rows, empty="")
+        rows.append(("messages per second", f"{report.messages_per_second:,.0f}"))
+    rows.append(("total seconds", f"{report.seconds:.1f}"))
+    print_table("load", ("measure", "result"), rows, empty="")
     for failure in report.failures:
-        click.echo(f"{failure.count} x {failure.error}: {failure.first}", err=True)
+        click.echo(f"{failure.count} clients failed with {failure.error}; the first error: {failure.first}", err=True)
 
 
-def _times(spread: Spread | None) -> str | None:
+def _spread_text(spread: Spread | None) -> str | None:
     if spread is None:
         return None
     return f"median {spread.median * 1e3:.2f} ms, p99 {spread.p99 * 1e3:.2f} ms, longest {spread.longest * 1e3:.2f} ms"
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Give what shows a bar for each thing that is done, where standard error is a terminal."""
+def _progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows a progress bar for each phase of the load, if standard error is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda what, done, total: None
+        yield lambda phase, done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -123,9 +134,9 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
     tasks: dict[str, Any] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
 
-        def advance(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done)
+        def advance(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=total)
+            bars.update(tasks[phase], completed=done)
 
         yield advance

@@ -1,4 +1,4 @@
-"""``receive`` on the direct route: recorded messages of a channel and stream id, and those that come."""
+"""``receive`` on the direct route: writes the recorded messages of a channel and stream id, and follows them."""
 
 from __future__ import annotations
 
@@ -8,33 +8,37 @@ from typing import Final
 import pyarrow as pa
 
 from aeron_spark.cli.output import progress
-from aeron_spark.cli.outputs import Output
+from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.log.columns import VALUE
 from aeron_spark.log.follow import RAW, Follower
 from aeron_spark.log_factory import log_of
 from aeron_spark.options import ReadOptions
 
-POLL_INTERVAL_S: Final = 0.02  # seconds between two looks at a stream where nothing is new
+POLL_INTERVAL_S: Final = 0.02  # interval between two checks for new messages
 
 
 def receive_directly(
     options: ReadOptions, out: Output, *, follow: bool, count: int | None, timeout: float | None,
     position: int | None, stopped: StopRequest,
-) -> tuple[int, bool]:  # fmt: skip
-    """Write all batches that are wanted; return how many rows they had, and whether a signal ended it."""
-    run = _Run(out, count, timeout, stopped)
+) -> ReceivedRows:  # fmt: skip
+    """Write the batches of a stream to ``out``, at most ``count`` rows.
+
+    With ``follow``, wait for further rows until ``timeout`` seconds pass without one, or a signal comes. ``position``
+    is where to start in every recording.
+    """
+    receiver = _Receiver(out, count, timeout, stopped)
     try:
-        run.receive(Follower(options, log_of, run.idle), follow=follow, position=position)
+        receiver.receive(Follower(options, log_of, receiver.wait_for_rows), follow=follow, position=position)
     except KeyboardInterrupt:
-        run.interrupted = True
+        receiver.interrupted = True
     finally:
-        out.close(run.schema)
-    return run.rows, run.interrupted
+        out.close(receiver.schema)
+    return ReceivedRows(receiver.rows, receiver.interrupted)
 
 
-class _Run:
-    """One receiving: what came, and when to end."""
+class _Receiver:
+    """Writes received batches, and decides when the command ends."""
 
     def __init__(self, out: Output, count: int | None, timeout: float | None, stopped: StopRequest) -> None:
         self.rows = 0
@@ -44,34 +48,34 @@ class _Run:
         self._count = count
         self._timeout = timeout
         self._stopped = stopped
-        self._last = time.monotonic()
+        self._last_row_at = time.monotonic()
 
-    def receive(self, tail: Follower, *, follow: bool, position: int | None) -> None:
-        """Write all batches that are wanted."""
+    def receive(self, follower: Follower, *, follow: bool, position: int | None) -> None:
+        """Write all batches up to the end of the stream, or up to the end of the command with ``follow``."""
         with progress("receiving", None) as advance:
-            for received in tail.batches(follow=follow, position=position):
-                self._stopped.begin()
+            for received in follower.batches(follow=follow, position=position):
+                self._stopped.start_polling()
                 batch = received.batch
                 if self._count is not None:
                     batch = batch.slice(0, self._count - self.rows)
                 self._out.write(received.payload, batch)
                 self.rows += batch.num_rows
                 advance(batch.num_rows, batch.nbytes)
-                self._last = time.monotonic()
+                self._last_row_at = time.monotonic()
                 if self._stopped():
                     self.interrupted = True
                 if self.interrupted or self.rows == self._count:
                     return
-        if tail.content is not None and tail.content.payload != "raw":
-            self.schema = tail.content.schema or VALUE
+        if follower.content is not None and follower.content.payload != "raw":
+            self.schema = follower.content.schema or VALUE
 
-    def idle(self) -> bool:
-        """Wait a little for more; False when it is time to end."""
-        self._stopped.begin()
+    def wait_for_rows(self) -> bool:
+        """Wait one poll interval for new rows. Return False if the command has to end instead."""
+        self._stopped.start_polling()
         if self._stopped():
             self.interrupted = True
             return False
-        if self._timeout is not None and time.monotonic() - self._last >= self._timeout:
+        if self._timeout is not None and time.monotonic() - self._last_row_at >= self._timeout:
             return False
         time.sleep(POLL_INTERVAL_S)
         return True

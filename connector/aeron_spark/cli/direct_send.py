@@ -1,4 +1,4 @@
-"""``send`` on the direct route: rows and messages to a channel and stream id."""
+"""``send`` on the direct route: publishes rows and messages to a channel and stream id."""
 
 from __future__ import annotations
 
@@ -23,47 +23,49 @@ from aeron_spark.options import WriteOptions
 def send_directly(
     options: WriteOptions, sources: Sequence[str], form: str | None, as_json: bool, stopped: StopRequest
 ) -> bool:
-    """Send all rows of ``sources``, and print how many; False where a signal ended it before it was done."""
+    """Publish all rows of the files ``sources`` and print their number. Return False if a signal ended it early."""
     source = Source(options.writer_id or f"send-{uuid.uuid4()}")
-    appender = DirectAppender(
-        options, source, connected=stopped.begin
-    )  # the first rows wait for a subscriber or an archive
+    # Until a subscriber or an archive is connected, a signal interrupts the wait for it.
+    appender = DirectAppender(options, source, connected=stopped.start_polling)
     values = {"auto": None, "arrow": False}.get(options.payload, True)
     try:
         with progress("sending", total_size(sources)) as advance:
             for name in sources:
-                for piece in read_input(name, format_of(name, form), values, stopped):
-                    _append(appender, piece, options.payload)
-                    advance(piece.rows.num_rows, piece.size)
+                for batch in read_input(name, format_of(name, form), values, stopped):
+                    _append(appender, batch, options.payload)
+                    advance(batch.rows.num_rows, batch.size)
             appender.finish()
     except AeronSparkError:
         if appender.rows:
-            click.echo(f"aeron-spark: {appender.rows} rows were handed over before this:", err=True)
+            click.echo(f"aeron-spark: {appender.rows} rows were sent before this error:", err=True)
         raise
     except KeyboardInterrupt:
-        click.echo(f"interrupted; {appender.rows} rows were handed over", err=True)
+        click.echo(f"interrupted; {appender.rows} rows were sent", err=True)
         return False
-    _report(appender, as_json)
+    _print_result(appender, as_json)
     return True
 
 
-def _append(appender: DirectAppender, piece: Input, payload: str) -> None:
-    rows = piece.rows
+def _append(appender: DirectAppender, batch: Input, payload: str) -> None:
+    """Append a batch of input. Raises DataFormatError if its columns do not suit the payload."""
+    rows = batch.rows
     if payload == "auto":
         payload = "raw" if are_values(rows.schema) else "arrow"
     if payload == "arrow":
         appender.arrow(rows)
         return
     if "value" not in rows.schema.names:
+        columns = ", ".join(rows.schema.names) or "no column"
         raise DataFormatError(
-            f"payload {payload} needs a column 'value', and there are {', '.join(rows.schema.names) or 'none'}",
+            f"payload {payload} needs a column 'value', but the input has {columns}",
             remedy="Send all columns with --payload arrow.",
         )
     try:
         values = rows.column("value").cast(pa.binary())
     except pa.ArrowNotImplementedError as error:
         raise DataFormatError(
-            f"the column 'value' is {rows.column('value').type} and not binary", remedy="Send it with --payload arrow."
+            f"column 'value' has type {rows.column('value').type}, expected binary or string",
+            remedy="Send it with --payload arrow.",
         ) from error
     reserved: pa.Array[Any] | None = None
     if "reservedValue" in rows.schema.names:
@@ -75,12 +77,12 @@ def _append(appender: DirectAppender, piece: Input, payload: str) -> None:
         appender.framed(values, reserved)
 
 
-def _report(appender: DirectAppender, as_json: bool) -> None:
-    way = appender.way
+def _print_result(appender: DirectAppender, as_json: bool) -> None:
+    route = appender.way
     if as_json:
-        said = {"channel": way.channel, "stream_id": way.stream_id, "rows": appender.rows, "dropped": appender.dropped}
-        print_json(said)
+        target = {"channel": route.channel, "stream_id": route.stream_id}
+        print_json(target | {"rows": appender.rows, "dropped": appender.dropped})
         return
     dropped = f", {appender.dropped:,} of them dropped: no subscriber was connected" if appender.dropped else ""
     rows = "1 row" if appender.rows == 1 else f"{appender.rows:,} rows"
-    click.echo(f"sent {rows} to stream {way.stream_id} of {way.channel}{dropped}")
+    click.echo(f"sent {rows} to stream {route.stream_id} of {route.channel}{dropped}")

@@ -1,4 +1,4 @@
-"""``aeron-spark streams`` on the direct route: what archives hold, by channel and stream id."""
+"""``aeron-spark streams`` on the direct route: the recordings of archives, grouped by channel and stream id."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 
 from aeron_spark.cli.arguments import connector_options
-from aeron_spark.cli.output import confirm, iso, moment, print_json, print_table, size, spoken_warnings
-from aeron_spark.cli.signals import interruption, operation
+from aeron_spark.cli.output import confirm, format_size, format_time, print_json, print_table, print_warnings, time_cell
+from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.direct import catalog
 from aeron_spark.direct.archives import archives_of
 from aeron_spark.direct.catalog import CataloguedStream, PurgeRange
@@ -20,21 +20,23 @@ from aeron_spark.errors import OptionError
 from aeron_spark.options import ReadOptions, direct_route
 from aeron_spark.transport.recording_start import without_start
 
-NO_STREAM: Final = {"channel": "aeron:ipc", "streamId": "0"}  # a way names a stream; its archives do not depend on it
+# Read options need a stream; the archives, which are all that is read here, do not depend on it.
+ANY_STREAM: Final = {"channel": "aeron:ipc", "streamId": "0"}
 
 
 @dataclass(frozen=True, slots=True)
 class _FoundStreams:
+    """Streams of the catalogs, and how long a read of one may wait for data, in seconds."""
+
     streams: list[CataloguedStream]
     idle_timeout: float
 
 
-def list_all(way: dict[str, Any], as_json: bool) -> None:
-    """Print which streams there are."""
-    with _found(way) as found:
-        rows = found.streams
+def list_all(route_flags: dict[str, Any], as_json: bool) -> None:
+    """Print a line for each stream."""
+    with _find_streams(route_flags) as found:
         if as_json:
-            for stream in rows:
+            for stream in found.streams:
                 print_json(_summary(stream))
             return
         print_table(
@@ -48,32 +50,32 @@ def list_all(way: dict[str, Any], as_json: bool) -> None:
                     len(stream.recordings),
                     stream.active,
                     stream.length,
-                    _time(stream.oldest),
-                    "now" if stream.newest is None else _time(stream.newest),
+                    _time_cell(stream.oldest),
+                    "now" if stream.newest is None else _time_cell(stream.newest),
                 )
-                for stream in rows
+                for stream in found.streams
             ],
             empty="no streams",
         )
 
 
-def describe(way: dict[str, Any], name: str | None, as_json: bool) -> None:
-    """Print all about one stream."""
-    with _one(way, name) as (stream, idle_timeout):
+def describe(route_flags: dict[str, Any], name: str | None, as_json: bool) -> None:
+    """Print the properties, columns and recordings of one stream."""
+    with _find_stream(route_flags, name) as (stream, idle_timeout):
         content = _content(stream, idle_timeout)
         if as_json:
             print_json(_summary(stream) | content | {"retention": None, "details": _details(stream)})
             return
         print_table(
             f"stream {stream.stream_id} of {stream.channel}",
-            ("what", "value"),
+            ("property", "value"),
             [
                 ("archive", stream.archive.name),
                 ("channel", stream.channel),
                 ("stream id", str(stream.stream_id)),
                 ("payload", content["payload"]),
                 *((f"column {column['name']}", column["type"]) for column in content["schema"] or ()),
-                ("bytes", f"{stream.length:,} ({size(stream.length)})"),
+                ("bytes", f"{stream.length:,} ({format_size(stream.length)})"),
                 ("retention", "until purged ('aeron-spark streams purge')"),
             ],
             empty="",
@@ -84,18 +86,18 @@ def describe(way: dict[str, Any], name: str | None, as_json: bool) -> None:
             ("id#", "session#", "start#", "end#", "state", "segments#", "segment length#", "began", "ended", "source"),
             [
                 (
-                    str(one["id"]),
-                    str(one["session_id"]),
-                    one["start"],
-                    one["end"],
-                    "active" if one["active"] else "stopped",
-                    one["segments"],
-                    one["segment_length"],
-                    one["began"],
-                    one["ended"],
-                    one["source"],
+                    str(details["id"]),
+                    str(details["session_id"]),
+                    details["start"],
+                    details["end"],
+                    "active" if details["active"] else "stopped",
+                    details["segments"],
+                    details["segment_length"],
+                    details["began"],
+                    details["ended"],
+                    details["source"],
                 )
-                for one in _details(stream)
+                for details in _details(stream)
             ],
             empty="",
             kind="recording",
@@ -103,106 +105,129 @@ def describe(way: dict[str, Any], name: str | None, as_json: bool) -> None:
 
 
 def purge(
-    way: dict[str, Any], name: str | None, before: int | None, keep: int | None, recordings: tuple[int, ...],
+    route_flags: dict[str, Any], name: str | None, before: int | None, keep: int | None, recordings: tuple[int, ...],
     dry_run: bool, yes: bool, as_json: bool, *, before_ns: int | None = None,
 ) -> None:  # fmt: skip
-    """Delete the beginnings of a stream's recordings: before a position or a time (ns), or all but ``keep`` bytes."""
+    """Delete whole segments at the beginning of a stream's recordings.
 
-    def limit(stream: CataloguedStream, held: catalog.CataloguedRecording, idle: float) -> int:
+    They end before a position in bytes, before a time (``before_ns``, since 1970), or before the last ``keep`` bytes.
+    """
+
+    def position_limit(stream: CataloguedStream, recording: catalog.CataloguedRecording, idle_timeout: float) -> int:
         if before_ns is not None:
-            return catalog.position_before_time(stream, held, before_ns, idle)
-        return before if before is not None else held.end - (keep or 0)
+            return catalog.position_before_time(stream, recording, before_ns, idle_timeout)
+        return before if before is not None else recording.end - (keep or 0)
 
-    with _one(way, name) as (stream, idle_timeout):
+    with _find_stream(route_flags, name) as (stream, idle_timeout):
         chosen = catalog.only(stream, recordings)
-        cuts = [catalog.purge_range_before(held, limit(chosen, held, idle_timeout)) for held in chosen.recordings]
-        going = sum(cut.length for cut in cuts)
-        if not dry_run and going:
-            confirm(f"Purge {size(going)} of stream {stream.stream_id} of {stream.channel}?", yes)
-            catalog.purge(chosen, cuts)
-        _show_cuts(cuts, dry_run, as_json)
+        ranges = [
+            catalog.purge_range_before(recording, position_limit(chosen, recording, idle_timeout))
+            for recording in chosen.recordings
+        ]
+        purge_bytes = sum(purge_range.length for purge_range in ranges)
+        if not dry_run and purge_bytes:
+            confirm(f"Purge {format_size(purge_bytes)} of stream {stream.stream_id} of {stream.channel}?", yes)
+            catalog.purge(chosen, ranges)
+        _print_ranges(ranges, dry_run, as_json)
 
 
-def delete(way: dict[str, Any], name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bool) -> None:
-    """Delete stopped recordings of a stream."""
-    with _one(way, name) as (stream, _):
+def delete(
+    route_flags: dict[str, Any], name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bool
+) -> None:
+    """Delete the stopped recordings of a stream, or those with the ids ``recordings``."""
+    with _find_stream(route_flags, name) as (stream, _):
         chosen = catalog.only(stream, recordings)
         catalog.refuse_active(chosen)
         count = len(chosen.recordings)
-        what = "1 recording" if count == 1 else f"{count} recordings"
-        confirm(f"Delete {what} ({size(chosen.length)}) of stream {stream.stream_id} of {stream.channel}?", yes)
+        counted = "1 recording" if count == 1 else f"{count} recordings"
+        stream_text = f"stream {stream.stream_id} of {stream.channel}"
+        confirm(f"Delete {counted} ({format_size(chosen.length)}) of {stream_text}?", yes)
         catalog.delete(chosen)
-        for held in chosen.recordings:
+        for recording in chosen.recordings:
             if as_json:
-                print_json({"recording": held.recording.id, "bytes": held.length, "deleted": True})
+                print_json({"recording": recording.recording.id, "bytes": recording.length, "deleted": True})
         if not as_json:
-            click.echo(f"deleted {what} of stream {stream.stream_id} of {stream.channel}")
+            click.echo(f"deleted {counted} of {stream_text}")
 
 
 @contextmanager
-def _found(way: dict[str, Any]) -> Iterator[_FoundStreams]:
-    given = connector_options(
-        way["more"],
-        channel=way["channel"],
-        streamId=way["stream_id"],
-        archive=way["archive"],
-        aeronDir=way["aeron_dir"],
+def _find_streams(route_flags: dict[str, Any]) -> Iterator[_FoundStreams]:
+    """Yield the streams that the archives have, or those with --channel and --stream-id."""
+    options = connector_options(
+        route_flags["extra"],
+        channel=route_flags["channel"],
+        streamId=route_flags["stream_id"],
+        archive=route_flags["archive"],
+        aeronDir=route_flags["aeron_dir"],
     )
-    options = ReadOptions.parse(NO_STREAM | given, streaming=False)
-    with interruption(), spoken_warnings(), operation():
-        way_there = direct_route(options.route)
-        archives = archives_of(way_there).archives
-        found = catalog.catalogued_streams(
-            archives, given.get("channel"), way_there.stream_id if "streamId" in given else None
+    read_options = ReadOptions.parse(ANY_STREAM | options, streaming=False)
+    with catch_sigint(), print_warnings(), operation():
+        route = direct_route(read_options.route)
+        archives = archives_of(route).archives
+        streams = catalog.catalogued_streams(
+            archives, options.get("channel"), route.stream_id if "streamId" in options else None
         )
-        yield _FoundStreams(found, options.idle_timeout)
+        yield _FoundStreams(streams, read_options.idle_timeout)
 
 
 @contextmanager
-def _one(way: dict[str, Any], name: str | None = None) -> Iterator[tuple[CataloguedStream, float]]:
-    with _found(way) as found:
+def _find_stream(route_flags: dict[str, Any], name: str | None = None) -> Iterator[tuple[CataloguedStream, float]]:
+    """Yield the only matching stream and the idle timeout. Raises OptionError if none or several match."""
+    with _find_streams(route_flags) as found:
         streams = [stream for stream in found.streams if name is None or stream.named(name)]
         if not streams:
-            raise _no_such(way, name, found.streams)
+            raise _unknown_stream(route_flags, name, found.streams)
         if len(streams) > 1:
-            places = "; ".join(f"{one.channel} stream {one.stream_id} in {one.archive.name}" for one in streams)
+            matches = "; ".join(f"{one.channel} stream {one.stream_id} in {one.archive.name}" for one in streams)
             raise OptionError(
-                f"several streams are meant: {places}", remedy="Say more with --channel, --stream-id, --archive."
+                f"{len(streams)} streams match: {matches}",
+                remedy="Name one of them with --channel, --stream-id and --archive.",
             )
         yield streams[0], found.idle_timeout
 
 
-def _no_such(way: dict[str, Any], name: str | None, streams: list[CataloguedStream]) -> OptionError:
+def _unknown_stream(route_flags: dict[str, Any], name: str | None, streams: list[CataloguedStream]) -> OptionError:
     if name is None:
         return OptionError(
-            f"there is no recording of stream {way['stream_id']} of {way['channel']}",
-            remedy="See 'aeron-spark streams list'.",
+            f"stream {route_flags['stream_id']} of {route_flags['channel']} has no recording",
+            remedy="'aeron-spark streams list' shows the recorded streams.",
         )
-    known = {catalog.alias_of(held.recording.original_channel) for stream in streams for held in stream.recordings}
-    near = difflib.get_close_matches(name, [one for one in known if one], n=1)
+    known = {
+        catalog.alias_of(recording.recording.original_channel) for stream in streams for recording in stream.recordings
+    }
+    nearest = difflib.get_close_matches(name, [alias for alias in known if alias], n=1)
     remedy = (
-        f"Did you mean {near[0]!r}?"
-        if near
-        else "See 'aeron-spark streams list', and name it by channel and stream id."
+        f"Did you mean {nearest[0]!r}?"
+        if nearest
+        else "Name the stream by --channel and --stream-id, as 'aeron-spark streams list' shows them."
     )
-    return OptionError(f"no stream has the name {name!r} (the alias of its channel)", remedy=remedy)
+    return OptionError(f"no recorded channel has the alias {name!r}", remedy=remedy)
 
 
-def _show_cuts(cuts: list[PurgeRange], dry_run: bool, as_json: bool) -> None:
+def _print_ranges(ranges: list[PurgeRange], dry_run: bool, as_json: bool) -> None:
     if as_json:
-        for cut in cuts:
+        for purge_range in ranges:
             print_json(
                 {
-                    "recording": cut.recording_id,
-                    "start": cut.start,
-                    "new_start": cut.new_start,
-                    "segments": cut.segments,
-                    "bytes": cut.length,
-                    "purged": not dry_run and cut.segments > 0,
+                    "recording": purge_range.recording_id,
+                    "start": purge_range.start,
+                    "new_start": purge_range.new_start,
+                    "segments": purge_range.segments,
+                    "bytes": purge_range.length,
+                    "purged": not dry_run and purge_range.segments > 0,
                 }
             )
         return
-    rows = [(str(cut.recording_id), cut.start, cut.new_start, cut.segments, cut.length) for cut in cuts]
+    rows = [
+        (
+            str(purge_range.recording_id),
+            purge_range.start,
+            purge_range.new_start,
+            purge_range.segments,
+            purge_range.length,
+        )
+        for purge_range in ranges
+    ]
     title = "would be purged" if dry_run else "purged"
     print_table(title, ("recording#", "start#", "new start#", "segments#", "bytes#"), rows, empty="nothing to purge")
 
@@ -215,29 +240,29 @@ def _summary(stream: CataloguedStream) -> dict[str, Any]:
         "recordings": len(stream.recordings),
         "active": stream.active,
         "bytes": stream.length,
-        "oldest": _iso(stream.oldest),
-        "newest": _iso(stream.newest),
+        "oldest": _iso_time(stream.oldest),
+        "newest": _iso_time(stream.newest),
     }
 
 
 def _details(stream: CataloguedStream) -> list[dict[str, Any]]:
     return [
         {
-            "id": held.recording.id,
-            "session_id": held.recording.session_id,
-            "channel": without_start(held.recording.original_channel),
-            "source": held.recording.source,
-            "start": held.recording.start_position,
-            "end": held.end,
-            "active": held.active,
-            "segments": held.segments,
-            "segment_length": held.recording.segment_length,
-            "term_length": held.recording.term_length,
-            "mtu": held.recording.mtu,
-            "began": _iso(held.recording.start_timestamp),
-            "ended": _iso(held.recording.stop_timestamp),
+            "id": recording.recording.id,
+            "session_id": recording.recording.session_id,
+            "channel": without_start(recording.recording.original_channel),
+            "source": recording.recording.source,
+            "start": recording.recording.start_position,
+            "end": recording.end,
+            "active": recording.active,
+            "segments": recording.segments,
+            "segment_length": recording.recording.segment_length,
+            "term_length": recording.recording.term_length,
+            "mtu": recording.recording.mtu,
+            "began": _iso_time(recording.recording.start_timestamp),
+            "ended": _iso_time(recording.recording.stop_timestamp),
         }
-        for held in stream.recordings
+        for recording in stream.recordings
     ]
 
 
@@ -251,9 +276,9 @@ def _content(stream: CataloguedStream, idle_timeout: float) -> dict[str, Any]:
     return {"payload": content.payload, "schema": columns}
 
 
-def _time(milliseconds: int) -> str:
-    return moment(milliseconds / 1000)
+def _time_cell(milliseconds: int) -> str:
+    return time_cell(milliseconds / 1000)
 
 
-def _iso(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else iso(milliseconds / 1000)
+def _iso_time(milliseconds: int | None) -> str | None:
+    return None if milliseconds is None else format_time(milliseconds / 1000)

@@ -1,4 +1,7 @@
-"""``aeron-spark stat|errors|loss|backlog``: what a media driver says about itself, live or dead."""
+"""``aeron-spark stat|errors|loss|backlog|top``: shows counters, errors and loss of a media driver, also an ended one.
+
+These commands read the files of the media driver. They need no JVM.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from aeron_spark.aeron import counters
 from aeron_spark.cli import output
 from aeron_spark.cli.output import (
     aeron_dir_option,
-    iso,
+    format_size,
+    format_time,
     json_option,
-    moment,
+    make_table,
     print_json,
     print_lines,
     print_table,
-    size,
-    table,
+    time_cell,
 )
 from aeron_spark.node import status
 
@@ -31,33 +34,46 @@ if TYPE_CHECKING:
 
 @click.command()
 @aeron_dir_option
-@click.option("--label", metavar="TEXT", default="", help="Only counters whose label contains this.")
+@click.option(
+    "--label", metavar="TEXT", default="",
+    help="Only counters whose label contains TEXT, with the same case.  [default: all counters]",
+)  # fmt: skip
 @json_option
 def stat(aeron_dir: str | None, label: str, as_json: bool) -> None:
-    """Show the media driver's counters."""
-    directory = _directory(aeron_dir)
+    """Show the counters of the media driver: id, value and label. Also those of one that has ended.
+
+    \b
+    For example:
+      aeron-spark stat --label Bytes
+    """
+    directory = _driver_directory(aeron_dir)
     driver = counters.read_driver(directory)
     found = [counter for counter in counters.read_counters(directory) if label in counter.label]
     if as_json:
         for counter in found:
             print_json(counter)
         return
-    title = f"process {driver.pid} since {moment(driver.started)}, heartbeat {_age(driver)}, CnC {driver.cnc_version}"
+    title = (
+        f"process {driver.pid} since {time_cell(driver.started)}, heartbeat {_age(driver)}, CnC {driver.cnc_version}"
+    )
     rows = [(str(counter.id), counter.value, counter.label) for counter in found]
-    print_table(title, ("id#", "value#", "label"), rows, empty="no such counters")
+    print_table(title, ("id#", "value#", "label"), rows, empty="no counter has such a label")
 
 
 @click.command()
 @aeron_dir_option
 @json_option
 def errors(aeron_dir: str | None, as_json: bool) -> None:
-    """Show the media driver's distinct errors."""
-    found = counters.read_errors(_directory(aeron_dir))
+    """Show the errors in the media driver's log: how often, first and last time, text.
+
+    The log also has errors of the archive that runs with the media driver. It outlives the driver.
+    """
+    found = counters.read_errors(_driver_directory(aeron_dir))
     if as_json:
         for error in found:
-            print_json(asdict(error) | {"first": iso(error.first), "last": iso(error.last)})
+            print_json(asdict(error) | {"first": format_time(error.first), "last": format_time(error.last)})
         return
-    rows = [(error.observations, moment(error.first), moment(error.last), error.text) for error in found]
+    rows = [(error.observations, time_cell(error.first), time_cell(error.last), error.text) for error in found]
     print_table("distinct errors", ("times#", "first", "last", "error"), rows, empty="no errors")
 
 
@@ -65,25 +81,40 @@ def errors(aeron_dir: str | None, as_json: bool) -> None:
 @aeron_dir_option
 @json_option
 def loss(aeron_dir: str | None, as_json: bool) -> None:
-    """Show what did not arrive at first, by stream."""
-    found = counters.read_losses(_directory(aeron_dir))
+    """Show the packet loss that this media driver saw as a receiver, by stream and sender.
+
+    Aeron sends lost data again on a reliable channel: loss costs time there, but no data.
+    """
+    found = counters.read_losses(_driver_directory(aeron_dir))
     if as_json:
         for lost in found:
-            print_json(asdict(lost) | {"first": iso(lost.first), "last": iso(lost.last)})
+            print_json(asdict(lost) | {"first": format_time(lost.first), "last": format_time(lost.last)})
         return
     rows = [
-        (x.observations, x.bytes, moment(x.first), moment(x.last), x.channel, str(x.stream_id), x.source) for x in found
+        (
+            lost.observations,
+            lost.bytes,
+            time_cell(lost.first),
+            time_cell(lost.last),
+            lost.channel,
+            str(lost.stream_id),
+            lost.source,
+        )
+        for lost in found
     ]
     columns = ("times#", "bytes#", "first", "last", "channel", "stream", "source")
-    print_table("losses", columns, rows, empty="nothing was lost")
+    print_table("losses", columns, rows, empty="no loss")
 
 
 @click.command()
 @aeron_dir_option
 @json_option
 def backlog(aeron_dir: str | None, as_json: bool) -> None:
-    """Show how far each subscriber is behind, by stream and session."""
-    found = counters.read_backlog(_directory(aeron_dir))
+    """Show how many bytes the slowest subscriber is behind, for each stream and Aeron session.
+
+    With --json, each line has the positions of all subscribers.
+    """
+    found = counters.read_backlog(_driver_directory(aeron_dir))
     if as_json:
         for stream in found:
             print_json(stream)
@@ -104,8 +135,8 @@ def backlog(aeron_dir: str | None, as_json: bool) -> None:
     print_table("backlog in bytes", columns, rows, empty="no streams")
 
 
-def _directory(aeron_dir: str | None) -> str:
-    """Return where the driver really is: the default directory may have fallen back to disk."""
+def _driver_directory(aeron_dir: str | None) -> str:
+    """Return the driver's actual directory: without space in shared memory, the node uses a folder on disk."""
     return status(aeron_dir).aeron_dir
 
 
@@ -115,20 +146,21 @@ def _age(driver: counters.DriverInfo) -> str:
     return f"{driver.heartbeat_age:.1f} s ago" + ("" if driver.alive else " (dead)")
 
 
-SYSTEM_TYPE: Final = 0  # of a counter that is the driver's own, not a stream's
+SYSTEM_TYPE: Final = 0  # type of the counters of the driver itself, not of a stream
 
 WATCHED: Final = ("Bytes sent", "Bytes received", "NAK", "Retransmit", "Loss", "Errors", "flow control", "exceeded")
 
-FRAME_LINES: Final = 5  # of a table: its title, its head, and the lines around them
+TABLE_BORDER_LINES: Final = 5  # title, header and border lines of a table
 
 COLUMNS: Final = ("channel", "stream", "session", "published", "a second", "received", "a second", "readers#", "behind")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a driver said at one moment: ``at`` in seconds of the monotonic clock, counters by label.
+    """Counters and positions of a driver at one time.
 
-    ``time`` is in seconds since the epoch.
+    ``at`` is in seconds of the monotonic clock, ``time`` in seconds since 1970. ``totals`` has the driver's own
+    counters by label.
     """
 
     at: float
@@ -140,7 +172,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A driver's own counter: what it is, and what was added a second since the last look."""
+    """A counter of the driver itself, and its increase per second since the previous sample."""
 
     counter: str
     total: int
@@ -149,7 +181,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class StreamRate:
-    """One session of a stream: positions and bytes a second; None where this driver has no such end or no speed yet."""
+    """Positions and rates, in bytes per second, of one Aeron session of a stream.
+
+    A position is None if this driver has no publisher or no receiver of the session, a rate also in the first sample.
+    """
 
     channel: str
     stream_id: int
@@ -164,7 +199,7 @@ class StreamRate:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What moved between two looks; ``time`` is that of the second one, in seconds since the epoch."""
+    """The changes between two samples; ``time`` is that of the second one, in seconds since 1970."""
 
     time: float
     pid: int
@@ -177,26 +212,27 @@ class View:
 @click.command()
 @aeron_dir_option
 @click.option(
-    "--every", metavar="SECONDS", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Between two looks."
-)
-@click.option("--count", metavar="N", type=click.IntRange(1), help="End after this many.  [default: at Ctrl-C]")
+    "--every", metavar="SECONDS", type=click.FloatRange(0.1), default=1.0, show_default=True,
+    help="Time between two updates.",
+)  # fmt: skip
+@click.option("--count", metavar="N", type=click.IntRange(1), help="End after N updates.  [default: run until Ctrl-C]")
 @json_option
 def top(aeron_dir: str | None, every: float, count: int | None, as_json: bool) -> None:
-    """Show what a media driver does, as it does it: streams by who is behind, then by speed.
+    """Watch a media driver: its counters and streams, those with the largest backlog first, then by throughput.
 
-    To a pipe or a file it prints a line for each counter that is not 0 and each stream, each with the time of the look.
+    To a pipe or a file, each update prints a line for each stream and for each counter that is not 0, with the time.
     """
     views = _views(status(aeron_dir).aeron_dir, every, count)
     try:
         if as_json:
-            for seen in views:
-                print_json(asdict(seen) | {"time": iso(seen.time)})
+            for view in views:
+                print_json(asdict(view) | {"time": format_time(view.time)})
         elif output.is_terminal():
             _show_live(views)
         else:
-            for seen in views:
-                _print_lines(seen)
-    except KeyboardInterrupt:  # the ordinary end of a view
+            for view in views:
+                _print_lines(view)
+    except KeyboardInterrupt:  # the normal end of this command
         pass
 
 
@@ -206,45 +242,47 @@ def _show_live(views: Iterator[View]) -> None:
 
     console = Console(highlight=False, markup=False)
     with Live(console=console, auto_refresh=False, screen=True) as live:
-        for seen in views:
-            live.update(shown(seen, console.height), refresh=True)
+        for view in views:
+            live.update(render_view(view, console.height), refresh=True)
 
 
-def _print_lines(seen: View) -> None:
-    at = iso(seen.time)
-    print_lines(((at, x.counter, x.total, round(x.per_second)) for x in seen.counters if x.total), "counter")
+def _print_lines(view: View) -> None:
+    at = format_time(view.time)
+    print_lines(
+        ((at, rate.counter, rate.total, round(rate.per_second)) for rate in view.counters if rate.total), "counter"
+    )  # fmt: skip
     print_lines(
         (
             (
                 at,
-                x.channel,
-                x.stream_id,
-                x.session_id,
-                x.published,
-                None if x.published_per_second is None else round(x.published_per_second),
-                x.received,
-                None if x.received_per_second is None else round(x.received_per_second),
-                x.subscribers,
-                x.behind,
+                stream.channel,
+                stream.stream_id,
+                stream.session_id,
+                stream.published,
+                None if stream.published_per_second is None else round(stream.published_per_second),
+                stream.received,
+                None if stream.received_per_second is None else round(stream.received_per_second),
+                stream.subscribers,
+                stream.behind,
             )
-            for x in seen.streams
+            for stream in view.streams
         ),
         "stream",
     )
 
 
 def _views(directory: str, every: float, count: int | None) -> Iterator[View]:
-    """Yield what moved, each ``every`` seconds."""
-    before = sample(directory)
+    """Yield a view every ``every`` seconds, ``count`` times or endlessly."""
+    before = read_sample(directory)
     for _ in range(count) if count else itertools.count():
         time.sleep(every)
-        after = sample(directory)
-        yield view(before, after)
+        after = read_sample(directory)
+        yield rates_between(before, after)
         before = after
 
 
-def sample(directory: str) -> Sample:
-    """Ask the driver in ``directory``, live or dead; raise ConnectError where none was ever there."""
+def read_sample(directory: str) -> Sample:
+    """Read the files of the driver in ``directory``, also of an ended one. Raises ConnectError if there are none."""
     totals = {
         counter.label: counter.value
         for counter in counters.read_counters(directory)
@@ -254,70 +292,71 @@ def sample(directory: str) -> Sample:
     return Sample(time.monotonic(), driver, totals, streams, time.time())
 
 
-def view(before: Sample, after: Sample) -> View:
-    """Return what moved from one look to the next; a stream that was not there before has no speed yet."""
+def rates_between(before: Sample, after: Sample) -> View:
+    """Return the rates between two samples. A stream that only the second one has gets no rates."""
     seconds = after.at - before.at
-    known = {(x.channel, x.stream_id, x.session_id): x for x in before.streams}
+    earlier_streams = {(one.channel, one.stream_id, one.session_id): one for one in before.streams}
 
-    def rate(then: int | None, now: int | None) -> float | None:
-        return None if then is None or now is None else (now - then) / seconds
+    def rate(earlier: int | None, later: int | None) -> float | None:
+        return None if earlier is None or later is None else (later - earlier) / seconds
 
     streams = []
-    for now in after.streams:
-        then = known.get((now.channel, now.stream_id, now.session_id))
+    for stream in after.streams:
+        earlier = earlier_streams.get((stream.channel, stream.stream_id, stream.session_id))
         streams.append(
             StreamRate(
-                now.channel,
-                now.stream_id,
-                now.session_id,
-                now.publisher_position,
-                rate(then.publisher_position if then else None, now.publisher_position),
-                now.receiver_position,
-                rate(then.receiver_position if then else None, now.receiver_position),
-                len(now.subscribers),
-                now.behind,
+                stream.channel,
+                stream.stream_id,
+                stream.session_id,
+                stream.publisher_position,
+                rate(earlier.publisher_position if earlier else None, stream.publisher_position),
+                stream.receiver_position,
+                rate(earlier.receiver_position if earlier else None, stream.receiver_position),
+                len(stream.subscribers),
+                stream.behind,
             )
         )
-    streams.sort(key=lambda x: (-x.behind, -(x.published_per_second or 0) - (x.received_per_second or 0)))
+    streams.sort(key=lambda one: (-one.behind, -(one.published_per_second or 0) - (one.received_per_second or 0)))
     rates = [
         Rate(name, total, (total - before.totals.get(name, total)) / seconds) for name, total in after.totals.items()
     ]
     return View(after.time, after.driver.pid, after.driver.alive, seconds, tuple(rates), tuple(streams))
 
 
-def shown(seen: View, lines: int | None = None) -> Group:
-    """Return the view for a person: what the driver counts, where it is not nothing, and its streams.
+def render_view(view: View, lines: int | None = None) -> Group:
+    """Return the view as tables: the driver's counters that are not 0, and its streams.
 
-    ``lines`` of a screen are not exceeded: the streams that are left out are counted.
+    With ``lines``, the height of the screen, only as many streams as fit are shown; a line gives the number of the
+    others.
     """
     from rich.console import Group
     from rich.text import Text
 
-    title = f"media driver of process {seen.pid}{'' if seen.alive else ' (dead)'}"
-    of_driver = [(rate.counter, rate.total, f"{rate.per_second:,.0f}") for rate in seen.counters if rate.total]
-    of_streams = [
+    title = f"media driver of process {view.pid}{'' if view.alive else ' (dead)'}"
+    driver_rows = [(rate.counter, rate.total, f"{rate.per_second:,.0f}") for rate in view.counters if rate.total]
+    stream_rows = [
         (
-            x.channel,
-            str(x.stream_id),
-            str(x.session_id),
-            _bytes(x.published),
-            _bytes(x.published_per_second),
-            _bytes(x.received),
-            _bytes(x.received_per_second),
-            x.subscribers,
-            size(x.behind),
+            stream.channel,
+            str(stream.stream_id),
+            str(stream.session_id),
+            _bytes(stream.published),
+            _bytes(stream.published_per_second),
+            _bytes(stream.received),
+            _bytes(stream.received_per_second),
+            stream.subscribers,
+            format_size(stream.behind),
         )
-        for x in seen.streams
+        for stream in view.streams
     ]
-    room = len(of_streams) if lines is None else max(1, lines - len(of_driver) - 2 * FRAME_LINES - 1)
+    room = len(stream_rows) if lines is None else max(1, lines - len(driver_rows) - 2 * TABLE_BORDER_LINES - 1)
     parts: list[RenderableType] = [
-        table(title, ("counter", "total#", "a second#"), of_driver, fold=False),
-        table("streams", COLUMNS, of_streams[:room], fold=lines is None) if of_streams else Text("no streams"),
+        make_table(title, ("counter", "total#", "a second#"), driver_rows, fold=False),
+        make_table("streams", COLUMNS, stream_rows[:room], fold=lines is None) if stream_rows else Text("no streams"),
     ]
-    if len(of_streams) > room:
-        parts.append(Text(f"and {len(of_streams) - room} more, less behind"))
+    if len(stream_rows) > room:
+        parts.append(Text(f"and {len(stream_rows) - room} more, with a smaller backlog"))
     return Group(*parts)
 
 
 def _bytes(count: float | None) -> str:
-    return "-" if count is None else size(int(count))
+    return "-" if count is None else format_size(int(count))

@@ -1,4 +1,4 @@
-"""``aeron-spark echo``: the two text protocols of the aeron-guide, to try a path through NAT and firewalls."""
+"""``aeron-spark echo``: server and client of the aeron-guide's Echo protocols, to test NAT and firewalls."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from aeron_spark.cli.arguments import INTERRUPTED
-from aeron_spark.cli.main import NearestNames
+from aeron_spark.cli.main import INTERRUPTED, SuggestingGroup
 from aeron_spark.cli.output import aeron_dir_option, json_option, print_json
-from aeron_spark.cli.signals import stopping
+from aeron_spark.cli.signals import catch_stop_signals
 from aeron_spark.errors import OptionError
 from aeron_spark.transport.addresses import HostPort
 
@@ -26,30 +25,52 @@ if TYPE_CHECKING:
 WILDCARDS: Final = ("0.0.0.0", "::")
 
 protocol_option = click.option(
-    "--protocol", type=click.Choice(["1", "2"]), default="2", show_default=True, help="Echo 1.0 or 2.0."
+    "--protocol",
+    type=click.Choice(["1", "2"]),
+    default="2",
+    show_default=True,
+    help="Echo 1.0 or 2.0; both ends need the same.",
 )
 
 
-@click.group(cls=NearestNames)
+@click.group(cls=SuggestingGroup)
 def echo() -> None:
-    """Serve Echo 1.0 or 2.0, or ask such a server: does Aeron get through from here to there, and back?
+    """Test whether Aeron's UDP traffic passes NAT and firewalls between two machines, without keys and encryption.
 
-    The reference servers and clients of the aeron-guide can be at the other end.
+    They speak the Echo protocols of the aeron-guide, and work with its reference programs, too. Echo 1.0 cannot pass
+    NAT, Echo 2.0 can. For a check with the keys of a secure server use 'aeron-spark ping'.
+
+    \b
+    On one machine, then on the other:
+      aeron-spark echo server --listen 0.0.0.0:9000 --duologue-ports 9010
+      aeron-spark echo client --connect server.example:9000 --count 3
     """
 
 
 @echo.command()
 @protocol_option
-@click.option("--listen", metavar="HOST:PORT", required=True, help="Where clients send to; IPv6 as [::1]:9000.")
-@click.option("--control", metavar="PORT", type=int, help="2.0: where answers are published.  [default: PORT + 1]")
-@click.option("--duologue-ports", metavar="PORT", type=int, help="2.0: the first of two ports for each client.")
-@click.option("--clients", metavar="N", type=click.IntRange(min=1), help="Clients at a time.  [default: 8; 1.0: 64]")
 @click.option(
-    "--per-address",
-    metavar="N",
-    type=click.IntRange(min=0),
-    help="Clients of one IPv4 address or IPv6 /64; 0 is no limit.  [default: 3; 1.0: no limit]",
-)
+    "--listen", metavar="HOST:PORT", required=True,
+    help="Address and UDP port at which the server receives; IPv6 as [::1]:9000.",
+)  # fmt: skip
+@click.option(
+    "--control", metavar="PORT", type=int,
+    help="Echo 2.0: UDP port at which clients subscribe to responses.  [default: the port of --listen + 1]",
+)  # fmt: skip
+@click.option(
+    "--duologue-ports", metavar="PORT", type=int,
+    help="Echo 2.0, required: first of the UDP ports of the duologues, the channel pairs of the clients; each client "
+    "needs two ports.",
+)  # fmt: skip
+@click.option(
+    "--clients", metavar="N", type=click.IntRange(min=1),
+    help="Largest number of clients at a time.  [default: 8; Echo 1.0: 64]",
+)  # fmt: skip
+@click.option(
+    "--per-address", metavar="N", type=click.IntRange(min=0),
+    help="Largest number of clients of one IPv4 address or IPv6 /64 network; 0 for no limit.  [default: 3; Echo 1.0: "
+    "no limit]",
+)  # fmt: skip
 @aeron_dir_option
 @json_option
 def server(
@@ -62,23 +83,23 @@ def server(
     aeron_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, and say who comes and goes."""
+    """Run an Echo server until SIGINT or SIGTERM. Prints a line for each client and refusal."""
     from aeron_spark.echo.conversation import serve
     from aeron_spark.echo.echo1 import Server1, Server1Settings
     from aeron_spark.echo.echo2 import Server2, Server2Settings
 
-    address = _endpoint(listen, "--listen")
-    limits = {name: given for name, given in (("clients", clients), ("per_address", per_address)) if given is not None}
+    address = _parse_host_port(listen, "--listen")
+    limits = {name: limit for name, limit in (("clients", clients), ("per_address", per_address)) if limit is not None}
     if protocol == "1":
-        _refuse_for_1(**{"--control": control, "--duologue-ports": duologue_ports})
+        _refuse_for_echo_1(**{"--control": control, "--duologue-ports": duologue_ports})
         settings1 = Server1Settings(address, **limits)
     else:
         if duologue_ports is None:
             raise OptionError("--duologue-ports is required", remedy="For example --duologue-ports 9010.")
-        settings2 = Server2Settings(address, _control(address, control), duologue_ports, **limits)
-    with stopping() as stopped, _client(aeron_dir) as client:
-        stopped.begin()
-        report = _reporter(as_json)
+        settings2 = Server2Settings(address, _control_port(address, control), duologue_ports, **limits)
+    with catch_stop_signals() as stopped, _aeron_client(aeron_dir) as client:
+        stopped.start_polling()
+        report = _event_printer(as_json)
         running = Server1(client, settings1, report) if protocol == "1" else Server2(client, settings2, report)
         try:
             serve(running, stopped)
@@ -88,26 +109,40 @@ def server(
 
 @echo.command(name="client")
 @protocol_option
-@click.option("--connect", metavar="HOST:PORT", required=True, help="Where the server listens.")
-@click.option("--control", metavar="PORT", type=int, help="2.0: where it publishes answers.  [default: PORT + 1]")
-@click.option("--own", metavar="HOST:PORT", help="1.0: where the server shall send to.  [default: any port here]")
-@click.option("--count", "-n", metavar="N", type=click.IntRange(min=1), help="End after so many echoes.")
-@click.option("--send", "texts", metavar="TEXT", multiple=True, help="Send this, and not random texts; repeatable.")
+@click.option("--connect", metavar="HOST:PORT", required=True, help="The server's address: its --listen.")
 @click.option(
-    "--interval", metavar="SECONDS", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Between two."
-)
+    "--control", metavar="PORT", type=int,
+    help="Echo 2.0: the server's --control port.  [default: the port of --connect + 1]",
+)  # fmt: skip
+@click.option(
+    "--own", metavar="HOST:PORT",
+    help="Echo 1.0: this client's address, to which the server sends; port 0 for any.  [default: the address that "
+    "faces the server, any port]",
+)  # fmt: skip
+@click.option(
+    "--count", "-n", metavar="N", type=click.IntRange(min=1),
+    help="End after N echoes.  [default: one per --send; without --send, run until Ctrl-C]",
+)  # fmt: skip
+@click.option(
+    "--send", "texts", metavar="TEXT", multiple=True,
+    help="Send this text; repeatable.  [default: random numbers]",
+)  # fmt: skip
+@click.option(
+    "--interval", metavar="SECONDS", type=click.FloatRange(min=0), default=1.0, show_default=True,
+    help="Time between an echo and the next text.",
+)  # fmt: skip
 @click.option(
     "--timeout",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=10.0,
     show_default=True,
-    help="For each step.",
+    help="Longest wait for each step: connecting has several, each echo is one.",
 )
 @aeron_dir_option
 @json_option
 @click.pass_context
-def ask(
+def client(
     ctx: click.Context,
     protocol: str,
     connect: str,
@@ -120,42 +155,46 @@ def ask(
     aeron_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Connect, send a text each second, and see each come back.
+    """Connect to an Echo server, send texts, and print the time of each echo.
 
-    With --send and without --count each TEXT is sent once; without both it ends at SIGINT or SIGTERM.
+    If a step fails, the error names it: that shows which direction or port is blocked. With --send and without --count,
+    each TEXT is sent once. Without both, the command runs until SIGINT or SIGTERM.
     """
     from aeron_spark.echo.conversation import conversation, drive
     from aeron_spark.echo.echo1 import Client1
     from aeron_spark.echo.echo2 import Client2
 
-    address = _endpoint(connect, "--connect")
+    address = _parse_host_port(connect, "--connect")
     if protocol == "1":
-        _refuse_for_1(**{"--control": control})
-        here = _own(address, own)
+        _refuse_for_echo_1(**{"--control": control})
+        own_address = _own_address(address, own)
     elif own is not None:
-        raise OptionError("--own is for Echo 1.0: a client of 2.0 has no port of its own", remedy="Leave it out.")
+        raise OptionError(
+            "--own is for Echo 1.0: in Echo 2.0 the server sends to the port from which the client subscribes",
+            remedy="Leave it out.",
+        )
     else:
-        control = _control(address, control)
-    wanted = count or len(texts) or None
-    with stopping() as stopped, _client(aeron_dir) as aeron:
-        stopped.begin()
-        asking = (
-            Client1(aeron, address, here, step_seconds=timeout)
+        control = _control_port(address, control)
+    echo_count = count or len(texts) or None
+    with catch_stop_signals() as stopped, _aeron_client(aeron_dir) as aeron:
+        stopped.start_polling()
+        echo_client = (
+            Client1(aeron, address, own_address, step_seconds=timeout)
             if protocol == "1"
             else Client2(aeron, address, control or 0, step_seconds=timeout)
         )
         try:
-            talk = conversation(asking, _payloads(protocol, texts, wanted), interval, _reporter(as_json))
-            done = drive(talk, stopped)
+            payloads = _payloads(protocol, texts, echo_count)
+            finished = drive(conversation(echo_client, payloads, interval, _event_printer(as_json)), stopped)
         finally:
-            asking.close()
-    if done is None and wanted is not None:
-        click.echo(f"interrupted before {wanted} echoes had come", err=True)
+            echo_client.close()
+    if finished is None and echo_count is not None:
+        click.echo(f"interrupted before {echo_count} echoes were received", err=True)
         ctx.exit(INTERRUPTED)
 
 
 def _payloads(protocol: str, texts: tuple[str, ...], count: int | None) -> Iterator[bytes]:
-    """What is sent: the texts in turn, or what the reference clients send."""
+    """Yield the texts in turn, or random numbers as the reference clients send them; ``count`` of them or endlessly."""
     for number in itertools.count() if count is None else range(count):
         if texts:
             yield os.fsencode(texts[number % len(texts)])
@@ -165,42 +204,42 @@ def _payloads(protocol: str, texts: tuple[str, ...], count: int | None) -> Itera
             yield b"%x" % secrets.randbits(64)
 
 
-def _endpoint(text: str, option: str, *, any_port: bool = False) -> HostPort:
+def _parse_host_port(text: str, option: str, *, any_port: bool = False) -> HostPort:
     try:
-        found = HostPort.parse(text)
+        parsed = HostPort.parse(text)
     except ValueError as error:
-        raise OptionError(f"{option} {text!r} {error}", remedy="For example 127.0.0.1:9000, or [::1]:9000.") from None
-    if found.port == 0 and not any_port:
-        raise OptionError(f"{option} {text!r} has the port 0", remedy="Name one of 1 to 65535.")
-    return found
+        raise OptionError(f"{option} {text!r} {error}", remedy="Give it like 127.0.0.1:9000 or [::1]:9000.") from None
+    if parsed.port == 0 and not any_port:
+        raise OptionError(f"{option} {text!r} has port 0, expected 1 to 65535", remedy="Give the port.")
+    return parsed
 
 
-def _control(address: HostPort, port: int | None) -> int:
-    found = address.port + 1 if port is None else port
-    if not 0 < found <= 65535:
-        raise OptionError(f"--control {found} is no port", remedy="Name one of 1 to 65535.")
-    return found
+def _control_port(address: HostPort, port: int | None) -> int:
+    control = address.port + 1 if port is None else port
+    if not 0 < control <= 65535:
+        raise OptionError(f"--control is {control}, expected a port from 1 to 65535", remedy="Give another port.")
+    return control
 
 
-def _refuse_for_1(**given: int | None) -> None:
-    for option, value in given.items():
+def _refuse_for_echo_1(**flags: int | None) -> None:
+    for flag, value in flags.items():
         if value is not None:
-            raise OptionError(f"{option} is for Echo 2.0: 1.0 has one port", remedy="Leave it out.")
+            raise OptionError(f"{flag} is for Echo 2.0: Echo 1.0 has one port", remedy="Leave it out.")
 
 
-def _own(server: HostPort, given: str | None) -> HostPort:
-    """Where a client of Echo 1.0 listens: on the way to the server, unless it was told."""
+def _own_address(server: HostPort, text: str | None) -> HostPort:
+    """Return the address at which a client of Echo 1.0 receives; by default this host's that faces the server."""
     from aeron_spark.direct.archives import facing_address
 
-    if given is None:
+    if text is None:
         return HostPort.parse(f"{facing_address(str(server))}:0")
-    own = _endpoint(given, "--own", any_port=True)
+    own = _parse_host_port(text, "--own", any_port=True)
     if own.host in WILDCARDS and own.port == 0:
-        raise OptionError(f"--own {given} names neither an address nor a port", remedy="Name one of them.")
+        raise OptionError(f"--own {text} has neither an address nor a port", remedy="Give one of them.")
     return own
 
 
-def _reporter(as_json: bool) -> Report:
+def _event_printer(as_json: bool) -> Report:
     def report(event: EchoEvent) -> None:
         if as_json:
             print_json({"event": event.name, **asdict(event)})
@@ -211,8 +250,8 @@ def _reporter(as_json: bool) -> Report:
 
 
 @contextmanager
-def _client(aeron_dir: str | None) -> Iterator[Client]:
-    """An Aeron client of this machine's media driver, started where there is none."""
+def _aeron_client(aeron_dir: str | None) -> Iterator[Client]:
+    """Yield an Aeron client of this machine's media driver, which is started if it does not run."""
     from aeron_spark import node
     from aeron_spark.aeron.client import Client
 

@@ -1,4 +1,4 @@
-"""The formats and files that ``send`` and ``receive`` take, as far as their command lines need them."""
+"""File formats of ``send`` and ``receive``, without pyarrow: for checks of the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from aeron_spark.errors import OptionError
 
 FORMATS: Final = ("text", "json", "csv", "parquet", "arrow")
-ENDINGS: Final = {
+FORMAT_OF_SUFFIX: Final = {
     ".csv": "csv",
     ".parquet": "parquet",
     ".arrow": "arrow",
@@ -24,30 +24,32 @@ ENDINGS: Final = {
 STANDARD_INPUT: Final = "-"
 
 
-def format_of(name: str, asked: str | None) -> str:
-    """Return the format of a file by its ending, unless one was asked for."""
-    return asked or ENDINGS.get(Path(name).suffix.lower(), "text")
+def format_of(name: str, chosen: str | None) -> str:
+    """Return ``chosen``, or else the format that the file's suffix stands for, or else ``text``."""
+    return chosen or FORMAT_OF_SUFFIX.get(Path(name).suffix.lower(), "text")
 
 
 def total_size(names: Sequence[str]) -> int | None:
-    """Return the bytes of all files, or None where that cannot be known."""
+    """Return the bytes of all files together; None if one is standard input or cannot be read."""
     total = 0
     for name in names:
         try:
             if name == STANDARD_INPUT:
                 return None
             total += os.stat(name).st_size
-        except OSError:  # said when it is opened
+        except OSError:  # reported when the file is opened
             return None
     return total
 
 
 def check_file(name: str) -> None:
-    """Raise OptionError where there is no file to read, before anything is started."""
+    """Raise OptionError if the file cannot be read, before the command starts anything."""
     if name == STANDARD_INPUT:
         return
     try:
         with open(name, "rb"):
             return
     except OSError as error:
-        raise OptionError(f"{name} cannot be read ({error.strerror})", remedy="Correct its name.") from error
+        raise OptionError(
+            f"{name} cannot be read ({error.strerror})", remedy="Give the path of a file that this user can read."
+        ) from error

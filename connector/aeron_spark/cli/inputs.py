@@ -1,4 +1,4 @@
-"""What ``send`` sends: lines, JSON lines, CSV, Parquet and Arrow files, in batches as they come."""
+"""Reads the input of ``send`` in batches: lines of text, JSON lines, CSV, Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -21,150 +21,160 @@ import pyarrow.parquet
 from aeron_spark.cli.formats import STANDARD_INPUT
 from aeron_spark.errors import DataFormatError
 
-PIECE_BYTES: Final = 1 << 20  # bytes of lines that make a batch
-QUIET: Final = 0.05  # seconds without more input after which what is there is sent
-POLL_INTERVAL_S: Final = 0.2  # seconds between two looks at whether to stop
-_TEXT: Final[dict[str, pa.DataType]] = {"value": pa.string(), "valueBase64": pa.string(), "reservedValue": pa.int64()}
-TEXT_COLUMNS: Final = pa.schema(_TEXT)
-
-
+BLOCK_BYTES: Final = 1 << 20  # lines of at least this size make a batch
+INPUT_IDLE_S: Final = 0.05  # without further input for this time, the lines read so far make a batch
+POLL_INTERVAL_S: Final = 0.2  # interval at which a wait for input checks for a signal
+_JSON_TYPES: Final[dict[str, pa.DataType]] = {
+    "value": pa.string(),
+    "valueBase64": pa.string(),
+    "reservedValue": pa.int64(),
+}
+JSON_VALUE_COLUMNS: Final = pa.schema(_JSON_TYPES)
 VALUE_COLUMNS: Final = {"value", "reservedValue"}
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One batch: ``rows`` with columns of their own, or with ``value`` and perhaps ``reservedValue``; and its size."""
+    """One batch of rows, or of messages (columns ``value`` and perhaps ``reservedValue``). ``size`` is in bytes."""
 
     rows: pa.RecordBatch
     size: int
 
 
 def read_input(name: str, form: str, values: bool | None, stopped: Callable[[], bool]) -> Iterator[Input]:
-    """Yield the batches of a file, or of standard input; ``values``: JSON lines hold messages (None: look)."""
+    """Yield the batches of a file or of standard input, until its end or until ``stopped`` returns True.
+
+    ``values``: whether JSON lines are messages; None decides by the keys of the first line. Raises DataFormatError for
+    input of another format.
+    """
     if form in ("csv", "parquet", "arrow"):
         yield from _tables(name, form, stopped)
         return
     file = os.dup(0) if name == STANDARD_INPUT else os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        pieces = _pieces(file, stopped)
-        yield from _text(pieces) if form == "text" else _Json(name, values).batches(pieces)
+        blocks = _line_blocks(file, stopped)
+        yield from _text(blocks) if form == "text" else _Json(name, values).batches(blocks)
     finally:
         os.close(file)
 
 
 def are_values(schema: pa.Schema) -> bool:
-    """Whether rows are messages: nothing but ``value`` and ``reservedValue``."""
+    """Whether rows are messages: ``value`` of bytes or text, perhaps ``reservedValue``, and no other column."""
     if "value" not in schema.names or not set(schema.names) <= VALUE_COLUMNS:
         return False
-    kind = schema.field("value").type
-    return any(of(kind) for of in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))
+    value_type = schema.field("value").type
+    return any(matches(value_type) for matches in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_string))
 
 
-def _pieces(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
-    """Yield whole lines, many at once where many are there, and at once where no more come."""
+def _line_blocks(file: int, stopped: Callable[[], bool]) -> Iterator[bytes]:
+    """Yield blocks of whole lines: of about ``BLOCK_BYTES``, or smaller ones when the input pauses."""
     parts: list[bytes] = []
     size = 0
     while not stopped():
-        ready, _, _ = select.select([file], [], [], QUIET if parts else POLL_INTERVAL_S)
-        data = os.read(file, PIECE_BYTES) if ready else None
+        ready, _, _ = select.select([file], [], [], INPUT_IDLE_S if parts else POLL_INTERVAL_S)
+        data = os.read(file, BLOCK_BYTES) if ready else None
         if data:
             parts.append(data)
             size += len(data)
-        if data == b"" or (parts and (data is None or size >= PIECE_BYTES)):
-            whole, newline, rest = b"".join(parts).rpartition(b"\n")
+        if data == b"" or (parts and (data is None or size >= BLOCK_BYTES)):
+            lines, newline, incomplete = b"".join(parts).rpartition(b"\n")
             if data == b"":
-                if whole or newline or rest:
-                    yield whole + newline + rest
+                if lines or newline or incomplete:
+                    yield lines + newline + incomplete
                 return
-            parts, size = ([rest] if rest else []), 0
+            parts, size = ([incomplete] if incomplete else []), 0
             if newline:
-                yield whole + newline
+                yield lines + newline
             elif data is None:
-                select.select([file], [], [], POLL_INTERVAL_S)  # half a line: the rest decides
+                select.select([file], [], [], POLL_INTERVAL_S)  # only part of a line was read: wait for its end
 
 
-def _text(pieces: Iterator[bytes]) -> Iterator[Input]:
-    for piece in pieces:
-        lines = piece.split(b"\n")
+def _text(blocks: Iterator[bytes]) -> Iterator[Input]:
+    for block in blocks:
+        lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        yield Input(pa.record_batch({"value": pa.array(lines, pa.binary())}), len(piece))
+        yield Input(pa.record_batch({"value": pa.array(lines, pa.binary())}), len(block))
 
 
 class _Json:
-    """JSON lines as batches of one schema: that of the first piece of them."""
+    """Parses JSON lines into batches. The first block determines the schema of all of them."""
 
     def __init__(self, name: str, values: bool | None) -> None:
-        self._name = _shown(name)
+        self._name = _display_name(name)
         self._values = values
         self._schema: pa.Schema | None = None
-        self._lines = 0
+        self._line_count = 0
 
-    def batches(self, pieces: Iterator[bytes]) -> Iterator[Input]:
-        for piece in pieces:
-            if not piece.strip():
-                self._lines += piece.count(b"\n")
+    def batches(self, blocks: Iterator[bytes]) -> Iterator[Input]:
+        for block in blocks:
+            if not block.strip():
+                self._line_count += block.count(b"\n")
                 continue
             if self._values is None:
-                self._values = self._looks_like_values(piece)
-            options = self._options()
-            # One block: a line longer than a block would be refused.
-            reading = pyarrow.json.ReadOptions(block_size=len(piece) + 1)
+                self._values = self._has_value_keys(block)
+            # pyarrow refuses a line that is longer than its block size.
+            read_options = pyarrow.json.ReadOptions(block_size=len(block) + 1)
             try:
-                table = pyarrow.json.read_json(io.BytesIO(piece), reading, options)
+                table = pyarrow.json.read_json(io.BytesIO(block), read_options, self._parse_options())
             except pa.ArrowInvalid as error:
-                raise self._wrong(error) from error
+                raise self._format_error(error) from error
             if not self._values and self._schema is None:
-                self._schema = _settled(table.schema)
+                self._schema = _without_null_types(table.schema)
                 table = table.cast(self._schema)
-            self._lines += piece.count(b"\n")
+            self._line_count += block.count(b"\n")
             for batch in table.combine_chunks().to_batches():
-                yield Input(_values_of(batch) if self._values else batch, len(piece))
+                yield Input(_to_messages(batch) if self._values else batch, len(block))
 
-    def _options(self) -> pyarrow.json.ParseOptions:
+    def _parse_options(self) -> pyarrow.json.ParseOptions:
         if self._values:
-            return pyarrow.json.ParseOptions(explicit_schema=TEXT_COLUMNS, unexpected_field_behavior="ignore")
+            return pyarrow.json.ParseOptions(explicit_schema=JSON_VALUE_COLUMNS, unexpected_field_behavior="ignore")
         if self._schema is None:
             return pyarrow.json.ParseOptions()
         return pyarrow.json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="error")
 
-    def _looks_like_values(self, piece: bytes) -> bool:
-        first = piece.lstrip().partition(b"\n")[0]
+    def _has_value_keys(self, block: bytes) -> bool:
+        """Return whether the first line has only the keys of a message."""
+        first = block.lstrip().partition(b"\n")[0]
         try:
-            keys = json.loads(first)
+            row = json.loads(first)
         except ValueError:
             return False
-        return isinstance(keys, dict) and bool(keys) and set(keys) <= set(TEXT_COLUMNS.names)
+        return isinstance(row, dict) and bool(row) and set(row) <= set(JSON_VALUE_COLUMNS.names)
 
-    def _wrong(self, error: Exception) -> DataFormatError:
+    def _format_error(self, error: Exception) -> DataFormatError:
         return DataFormatError(
-            f"{self._name} is not JSON lines of one schema, after line {self._lines}: {error}",
-            remedy="Write one JSON object a line, all with the columns and types of the first ones.",
+            f"{self._name} is not JSON lines of one schema, after line {self._line_count}: {error}",
+            remedy="Write one JSON object per line, all with the columns and types of the first lines.",
         )
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     return "standard input" if name == STANDARD_INPUT else name
 
 
-def _settled(schema: pa.Schema) -> pa.Schema:
-    """A column of nulls alone says nothing of its type; text is what fits most."""
+def _without_null_types(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with text columns instead of those in which every value was null."""
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
 
 
-def _values_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    texts, coded = batch.column("value").to_pylist(), batch.column("valueBase64").to_pylist()
+def _to_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages as bytes from the JSON columns ``value`` and ``valueBase64``."""
+    texts, encoded_texts = batch.column("value").to_pylist(), batch.column("valueBase64").to_pylist()
     values: list[bytes | None] = []
-    for row, (text, code) in enumerate(zip(texts, coded, strict=True)):
-        if (text is None) == (code is None):
+    for row, (text, encoded) in enumerate(zip(texts, encoded_texts, strict=True)):
+        if (text is None) == (encoded is None):
             raise DataFormatError(
                 f"JSON line {row + 1} has {'neither' if text is None else 'both'} of 'value' and 'valueBase64'",
-                remedy="Give each message as the one (text) or the other (any bytes), or send rows: --payload arrow.",
+                remedy="Give each message either as 'value' (text) or as 'valueBase64' (any bytes). To send the lines "
+                "as rows, add --payload arrow.",
             )
         try:
-            values.append(text.encode() if text is not None else base64.b64decode(code or "", validate=True))
+            values.append(text.encode() if text is not None else base64.b64decode(encoded or "", validate=True))
         except (binascii.Error, ValueError) as error:
-            raise DataFormatError(f"'valueBase64' is not base64: {error}", remedy="Encode it anew.") from error
+            raise DataFormatError(
+                f"'valueBase64' in JSON line {row + 1} is not base64: {error}", remedy="Encode the bytes as base64."
+            ) from error
     columns: dict[str, pa.Array[Any]] = {"value": pa.array(values, pa.binary())}
     reserved = batch.column("reservedValue")
     if reserved.null_count < len(reserved):
@@ -181,7 +191,7 @@ def _tables(name: str, form: str, stopped: Callable[[], bool]) -> Iterator[Input
                 yield Input(batch, batch.nbytes)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataFormatError(
-            f"{_shown(name)} is not a {form} file: {error}", remedy="Say what it is with --format."
+            f"{_display_name(name)} is not a {form} file: {error}", remedy="Name its format with --format."
         ) from error
 
 
@@ -195,29 +205,31 @@ def _batches_of(name: str, form: str) -> Iterator[pa.RecordBatch]:
         return
     source: Any = name
     if name == STANDARD_INPUT:
-        with os.fdopen(os.dup(0), "rb") as whole:
-            source = pa.BufferReader(whole.read())
+        with os.fdopen(os.dup(0), "rb") as file:
+            source = pa.BufferReader(file.read())
     yield from pyarrow.parquet.ParquetFile(source).iter_batches() if form == "parquet" else _arrow_batches(source)
 
 
 def _csv_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """The rows behind a line of column names; the first megabyte says of what types they are."""
+    """Yield the rows after the line of column names. pyarrow infers the types from the first megabyte."""
     with pyarrow.csv.open_csv(source) as reader:
         for batch in reader:
-            yield (
-                pa.Table.from_batches([batch]).cast(_settled(batch.schema)).to_batches()[0] if batch.num_rows else batch
-            )
+            if batch.num_rows:
+                table = pa.Table.from_batches([batch]).cast(_without_null_types(batch.schema))
+                yield table.to_batches()[0]
+            else:
+                yield batch
 
 
 def _arrow_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    opened = pa.memory_map(source) if isinstance(source, str) else source
-    with opened:
-        magic = opened.read(6)
-        opened.seek(0)
+    buffer = pa.memory_map(source) if isinstance(source, str) else source
+    with buffer:
+        magic = buffer.read(6)
+        buffer.seek(0)
         if magic == b"ARROW1":
-            with pyarrow.ipc.open_file(opened) as file:
+            with pyarrow.ipc.open_file(buffer) as file:
                 for index in range(file.num_record_batches):
                     yield file.get_batch(index)
         else:
-            with pyarrow.ipc.open_stream(opened) as stream:
+            with pyarrow.ipc.open_stream(buffer) as stream:
                 yield from stream

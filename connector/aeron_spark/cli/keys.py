@@ -1,15 +1,16 @@
-"""``aeron-spark keys``: this user's own identity, and the servers it knows."""
+"""``aeron-spark keys``: manages this user's identity key and its known servers."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from pathlib import Path
+from typing import Final
 
 import click
 
 from aeron_spark.cli import output
-from aeron_spark.cli.main import NearestNames
+from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import json_option, print_json, print_table
 from aeron_spark.cli.signals import OperationError
 from aeron_spark.errors import DataFormatError, OptionError
@@ -26,71 +27,107 @@ from aeron_spark.keys.identity import PASSPHRASE
 from aeron_spark.node.paths import config_home
 from aeron_spark.protocol.keypair import KeyPair, fingerprint, parse_public, public_text
 
+DEFAULT_IDENTITY: Final = "[default: identity in $XDG_CONFIG_HOME/aeron-spark]"
+
 _known_option = click.option(
-    "--known-servers", metavar="FILE", type=click.Path(path_type=Path), help="The file of known servers."
-)
+    "--known-servers", metavar="FILE", type=click.Path(path_type=Path),
+    help="File of known servers.  [default: known_servers in $XDG_CONFIG_HOME/aeron-spark]",
+)  # fmt: skip
 
 
-@click.group(cls=NearestNames)
+@click.group(cls=SuggestingGroup)
 def keys() -> None:
-    """Make and show this user's identity; list, trust and forget servers."""
+    """Make and show this user's identity key, and manage the servers that this user knows.
+
+    A client proves its identity key to a server, which can admit only authorised keys. A client refuses a server whose
+    key differs from the one in its file of known servers.
+    """
 
 
 @keys.command()
-@click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help="The file to make.")
-@click.option("--force", is_flag=True, help="Replace the identity that is there.")
+@click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help=f"File to make.  {DEFAULT_IDENTITY}")
 @click.option(
-    "--passphrase", is_flag=True, help=f"Ask for a passphrase (or take {PASSPHRASE}) and seal the key with it."
-)
+    "--force", is_flag=True,
+    help="Replace an existing identity. Servers that authorise its key then refuse this user.",
+)  # fmt: skip
+@click.option(
+    "--passphrase", is_flag=True,
+    help=f"Encrypt the private key with a passphrase: that in {PASSPHRASE}, or one that you type.  [default: not "
+    "encrypted, but only this user can read the file]",
+)  # fmt: skip
 @json_option
 def new(identity: Path | None, force: bool, passphrase: bool, as_json: bool) -> None:
-    """Make a new identity, in a file that only this user can read."""
-    path = identity or _places().identity
-    chosen = (os.environ.get(PASSPHRASE) or _ask_for_new()) if passphrase else ""
-    _show(create_identity(path, force=force, passphrase=chosen), str(path), as_json)
+    """Make a new identity key and show its public key. Only this user can read the file.
+
+    A client makes its default identity by itself at its first connection. Use this command to authorise the key at a
+    server before, to encrypt it, or to have several identities.
+    """
+    path = identity or _key_paths().identity
+    chosen = (os.environ.get(PASSPHRASE) or _prompt_passphrase()) if passphrase else ""
+    _print_key(create_identity(path, force=force, passphrase=chosen), str(path), as_json)
 
 
 @keys.command("passphrase")
-@click.option("--identity", metavar="FILE", type=click.Path(path_type=Path), help="Where the identity is.")
-@click.option("--remove", is_flag=True, help="Keep the key without a passphrase.")
+@click.option(
+    "--identity", metavar="FILE", type=click.Path(path_type=Path), help=f"The identity file.  {DEFAULT_IDENTITY}"
+)
+@click.option("--remove", is_flag=True, help="Store the private key without encryption.")
 @json_option
 def change_passphrase(identity: Path | None, remove: bool, as_json: bool) -> None:
-    """Put an identity under another passphrase; the one it has now is asked for first."""
-    path = identity or _places().identity
-    read_identity(path)  # nobody chooses a passphrase in vain
-    _show(seal_identity(path, "" if remove else _ask_for_new()), str(path), as_json)
+    """Change, set or remove the passphrase of an identity file.
+
+    Asks for the current passphrase first, if the file has one. The key itself stays the same.
+    """
+    path = identity or _key_paths().identity
+    read_identity(path)  # asks for the current passphrase, before the user chooses a new one
+    _print_key(seal_identity(path, "" if remove else _prompt_passphrase()), str(path), as_json)
 
 
-def _ask_for_new() -> str:
+def _prompt_passphrase() -> str:
     return str(click.prompt("New passphrase", hide_input=True, confirmation_prompt="Once more", err=True))
 
 
 @keys.command()
-@click.option("--identity", metavar="FILE|env:NAME", help="Where the identity is.")
+@click.option(
+    "--identity", metavar="FILE|env:NAME",
+    help=f"The identity file, or an environment variable with the private key.  {DEFAULT_IDENTITY}",
+)  # fmt: skip
 @click.option(
     "--server", "of_server", is_flag=True,
-    help="Show the key of the server that this user runs here, as option serverKey takes it. Add --identity where the "
-    "server has one.",
+    help="Show the key of this user's server on this machine instead, as 'send --server-key' and option serverKey take "
+    "it. Add --identity if the server runs with that option.",
 )  # fmt: skip
 @json_option
 def show(identity: str | None, of_server: bool, as_json: bool) -> None:
-    """Show the public key of an identity, to give to others.
+    """Show the public key of an identity, to give to the operator of a server.
 
-    To a pipe or a file it prints one line, the key, which is a line of a server's file of authorised clients.
+    To a pipe or a file it prints only the key: a line for the server's file of authorised keys.
+
+    \b
+    For example:
+      aeron-spark keys show > desk-7.pub
     """
-    path = _places().server_identity if of_server else _places().identity
+    path = _key_paths().server_identity if of_server else _key_paths().identity
     pair = load_identity(identity) if identity else read_identity(path)
-    _show(pair, identity or str(path), as_json)
+    _print_key(pair, identity or str(path), as_json)
 
 
 @keys.command()
 @click.argument("server", metavar="HOST:PORT")
 @click.argument("key")
-@click.option("--comment", default="", metavar="TEXT", help="A note for the file.")
+@click.option("--comment", default="", metavar="TEXT", help="Text to store beside the key.  [default: none]")
 @_known_option
 @json_option
 def trust(server: str, key: str, comment: str, known_servers: Path | None, as_json: bool) -> None:
-    """Know the server at HOST:PORT by KEY, its public key."""
+    """Add the server at HOST:PORT with its public KEY to the known servers.
+
+    Get KEY from the server's operator, who prints it with 'aeron-spark keys show --server'. Fails if another key of
+    this server is known: 'keys forget' removes that first.
+
+    \b
+    For example:
+      aeron-spark keys trust feeds.example:20121 aeron-spark:CQAA...
+    """
     name = parse_server(server)
     try:
         public = parse_public(key)
@@ -100,7 +137,7 @@ def trust(server: str, key: str, comment: str, known_servers: Path | None, as_js
     if as_json:
         print_json({"server": str(name), "key": public_text(public), "added": added})
     else:
-        click.echo(f"{name} is known by {fingerprint(public)}{'' if added else ' already'}")
+        click.echo(f"{name} is {'now' if added else 'already'} known with key {fingerprint(public)}")
 
 
 @keys.command()
@@ -108,15 +145,18 @@ def trust(server: str, key: str, comment: str, known_servers: Path | None, as_js
 @_known_option
 @json_option
 def forget(server: str, known_servers: Path | None, as_json: bool) -> None:
-    """Forget the key of the server at HOST:PORT, because it has another now."""
+    """Remove the server at HOST:PORT from the known servers, when it has a new key.
+
+    Do this only if the server's operator confirms the change: an attacker's server would also show another key.
+    """
     name = parse_server(server)
     known = _known(known_servers)
     if not known.forget(name):
-        names = [str(one) for one in known.all()]
-        near = difflib.get_close_matches(str(name), names, n=1)
+        names = [str(server) for server in known.all()]
+        nearest = difflib.get_close_matches(str(name), names, n=1)
         raise OperationError(
             f"{name} is not among the known servers in {known.path}",
-            remedy=f"Did you mean {near[0]}?" if near else "'aeron-spark keys list' shows them.",
+            remedy=f"Did you mean {nearest[0]}?" if nearest else "'aeron-spark keys list' shows them.",
         )
     if as_json:
         print_json({"server": str(name), "forgotten": True})
@@ -128,7 +168,7 @@ def forget(server: str, known_servers: Path | None, as_json: bool) -> None:
 @_known_option
 @json_option
 def list_servers(known_servers: Path | None, as_json: bool) -> None:
-    """List the known servers."""
+    """List the known servers with the fingerprints of their keys."""
     known = _known(known_servers)
     entries = known.all().values()
     if as_json:
@@ -152,19 +192,19 @@ def list_servers(known_servers: Path | None, as_json: bool) -> None:
     )
 
 
-def _places() -> KeyPaths:
+def _key_paths() -> KeyPaths:
     return KeyPaths.below(config_home(os.environ))
 
 
 def _known(path: Path | None) -> KnownServers:
-    return KnownServers(path or _places().known_servers)
+    return KnownServers(path or _key_paths().known_servers)
 
 
-def _show(pair: KeyPair, where: str, as_json: bool) -> None:
-    shown = {"public": public_text(pair.public), "fingerprint": fingerprint(pair.public), "identity": where}
+def _print_key(pair: KeyPair, identity: str, as_json: bool) -> None:
+    properties = {"public": public_text(pair.public), "fingerprint": fingerprint(pair.public), "identity": identity}
     if as_json:
-        print_json(shown)
+        print_json(properties)
     elif output.is_terminal():
-        print_table("identity", ("what", "value"), list(shown.items()), empty="")
+        print_table("identity", ("property", "value"), list(properties.items()), empty="")
     else:
-        click.echo(shown["public"])
+        click.echo(properties["public"])

@@ -1,7 +1,7 @@
-"""``aeron-spark``: finds the command, loads it alone, and turns what went wrong into a sentence and an exit code.
+"""The ``aeron-spark`` program: loads the module of one command, runs it, and prints an error as one sentence.
 
-Exit codes: 0 done; 1 the operation failed, or the answer is no; 2 the command line or the configuration is wrong; 3 in
-use: another process holds the store, the port or a folder; 130 ended by SIGINT.
+Exit codes: 0 success; 1 the operation failed or was not confirmed; 2 the command line or a configuration file is wrong;
+3 another process uses the store, the port or the folder; 130 ended by SIGINT.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from aeron_spark.errors import AeronSparkError, InUseError, OptionError
 FAILED: Final = 1
 WRONG_COMMAND_LINE: Final = 2
 IN_USE: Final = 3
-INTERRUPTED: Final = 130  # as a shell reports a program that SIGINT ended
+INTERRUPTED: Final = 130  # a shell reports the same code for a program that SIGINT ended
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is, and the line the overview shows, so that the overview loads nothing."""
+    """A command's module and name, and its line in the overview, which is printed without loading the module."""
 
     module: str
     name: str
@@ -35,45 +35,41 @@ class Command:
 
 
 COMMANDS: Final[Mapping[str, Command]] = {
-    "backlog": Command("driver_stats", "backlog", "How far each subscriber of each stream is behind."),
-    "bench": Command("bench", "bench", "Put load on a secure server."),
-    "doctor": Command("doctor", "doctor", "Check Java, jars, space, limits and leftovers of this machine."),
-    "echo": Command("echo", "echo", "Serve Echo 1.0 or 2.0, or ask a server: does Aeron pass this path?"),
-    "errors": Command("driver_stats", "errors", "The media driver's distinct errors."),
-    "keys": Command("keys", "keys", "Make and show this user's identity; list, trust and forget servers."),
-    "loss": Command("driver_stats", "loss", "The media driver's loss report."),
-    "node": Command("node", "node", "Start, stop and ask this machine's media driver and archive."),
-    "ping": Command("ping", "ping", "Connect to a secure server, and measure the round trip."),
-    "receive": Command("receive", "receive", "Receive a stream: to standard output, or a file."),
-    "recordings": Command(
-        "recordings", "recordings", "List, stop and delete recordings of the direct route, and see who started them."
-    ),
-    "send": Command("send", "send", "Send standard input, or files, to a stream."),
-    "server": Command("server", "server", "Run a secure endpoint."),
-    "stat": Command("driver_stats", "stat", "The media driver's counters."),
-    "streams": Command(
-        "streams", "streams", "List, describe, create, purge and delete streams: of archives, or of a server."
-    ),
-    "top": Command("driver_stats", "top", "A live view of the media driver: how fast its streams move."),
+    "backlog": Command("driver_stats", "backlog", "Show how many bytes each subscriber of a stream is behind."),
+    "bench": Command("bench", "bench", "Measure a secure server under load."),
+    "doctor": Command("doctor", "doctor", "Check this machine: Java, jars, disk and memory, limits, stale drivers."),
+    "echo": Command("echo", "echo", "Test whether Aeron's UDP traffic passes NAT and firewalls."),
+    "errors": Command("driver_stats", "errors", "Show the errors that the media driver recorded."),
+    "keys": Command("keys", "keys", "Make and show this user's identity key; manage known servers."),
+    "loss": Command("driver_stats", "loss", "Show the packet loss that the media driver recorded."),
+    "node": Command("node", "node", "Start, stop and show this machine's media driver and archive."),
+    "ping": Command("ping", "ping", "Connect to a secure server and measure the round trip."),
+    "receive": Command("receive", "receive", "Receive a stream: write it to standard output or a file."),
+    "recordings": Command("recordings", "recordings", "List, stop and delete recordings in archives."),
+    "send": Command("send", "send", "Send standard input or files to a stream."),
+    "server": Command("server", "server", "Run a secure server with durable streams."),
+    "stat": Command("driver_stats", "stat", "Show the media driver's counters."),
+    "streams": Command("streams", "streams", "Manage streams in archives, or named streams of a server."),
+    "top": Command("driver_stats", "top", "Watch the throughput and backlog of the media driver's streams."),
 }
 
 
-class NearestNames(click.Group):
-    """A group that answers an unknown command with the nearest known one."""
+class SuggestingGroup(click.Group):
+    """A command group whose error for an unknown command names the nearest known one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args and not args[0].startswith("-") and args[0] not in known:
-            near = difflib.get_close_matches(args[0], known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
-            raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx)
+            nearest = difflib.get_close_matches(args[0], known, n=1)
+            hint = f"Did you mean {nearest[0]!r}?" if nearest else f"Commands: {', '.join(known)}."
+            raise click.UsageError(f"Unknown command {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
-class LazyCommands(NearestNames):
-    """The overview of :data:`COMMANDS`; a command's module is imported when it is called."""
+class LazyCommands(SuggestingGroup):
+    """The group of :data:`COMMANDS`. It imports the module of a command only to run it or to show its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -82,25 +78,25 @@ class LazyCommands(NearestNames):
         command = COMMANDS.get(cmd_name)
         if command is None:
             return None
-        found: Any = getattr(importlib.import_module(f"aeron_spark.cli.{command.module}"), command.name)
-        return found  # type: ignore[no-any-return]
+        loaded: Any = getattr(importlib.import_module(f"aeron_spark.cli.{command.module}"), command.name)
+        return loaded  # type: ignore[no-any-return]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete names of commands from the overview, which loads none of them; else what every group does."""
-        found = [
+        """Complete the names of commands without loading their modules, and the group's own options."""
+        names = [
             CompletionItem(name, help=COMMANDS[name].summary)
             for name in self.list_commands(ctx)
             if name.startswith(incomplete)
         ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
 
 
-def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _print_version(ctx: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    if is_set:
         from aeron_spark.version import package_version
 
         click.echo(f"aeron-spark {package_version()}")
@@ -109,10 +105,14 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool)
 
 @click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
-)
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Print the version and exit.",
+)  # fmt: skip
 def cli() -> None:
-    """Apache Spark and Aeron: this machine's media driver and archive, its streams, and what they say."""
+    """Send and receive Aeron streams, manage them, and operate their media driver, archive and server.
+
+    'aeron-spark COMMAND --help' explains a command. Most commands take --json: one JSON object per line.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,19 +124,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except click.Abort as error:
-        # Click raises it for a signal and for the answer no.
+        # Click raises Abort for SIGINT, for the response "no", and for the end of input at a prompt.
         interrupted = isinstance(error.__context__, KeyboardInterrupt)
-        click.echo("interrupted" if interrupted else "not confirmed: nothing was done", err=True)
+        click.echo("interrupted" if interrupted else "not confirmed: nothing was changed", err=True)
         return INTERRUPTED if interrupted else FAILED
     except AeronSparkError as error:
         click.echo(f"aeron-spark: {error}", err=True)
         return exit_code(error)
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the program that reads the output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except OSError as error:  # such as a full disk behind standard output, or a folder that this user cannot write to
-        where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"aeron-spark: {where}{error.strerror or error}", err=True)
+    except OSError as error:  # for example: standard output is on a full disk, or a folder is not writable
+        file = f"{error.filename}: " if error.filename else ""
+        click.echo(f"aeron-spark: {file}{error.strerror or error}", err=True)
         return FAILED
     return result if isinstance(result, int) else 0
 

@@ -1,4 +1,4 @@
-"""``aeron-spark node``: this machine's own media driver and archive."""
+"""``aeron-spark node``: starts, stops and shows this machine's media driver and archive."""
 
 from __future__ import annotations
 
@@ -8,34 +8,79 @@ from typing import Any
 import click
 
 from aeron_spark import node as nodes
-from aeron_spark.cli.main import NearestNames
-from aeron_spark.cli.output import aeron_dir_option, iso, json_option, moment, print_json, print_table, size
+from aeron_spark.cli.main import SuggestingGroup
+from aeron_spark.cli.output import (
+    aeron_dir_option,
+    format_size,
+    format_time,
+    json_option,
+    print_json,
+    print_table,
+    time_cell,
+)
 from aeron_spark.errors import OptionError
 
 
-@click.group(cls=NearestNames)
+@click.group(cls=SuggestingGroup)
 def node() -> None:
-    """Start, stop and ask this machine's media driver and archive."""
+    """Start, stop and show this machine's node: one media driver with an archive, shared by all programs.
+
+    A program that needs the node starts it, and it stops some time after its last user ended. Use these commands to
+    choose its settings, or to keep it running.
+    """
 
 
 @node.command()
 @aeron_dir_option
-@click.option("--archive-dir", metavar="DIR", help="Where recordings are kept.")
-@click.option("--archive/--no-archive", default=None, help="With an archive, or the media driver alone.")
-@click.option("--threading", metavar="MODE", help="shared, shared_network or dedicated.  [default: by cores]")
-@click.option("--term-length", metavar="SIZE", help="Term buffer of network publications.  [default: 16MiB]")
+@click.option(
+    "--archive-dir", metavar="DIR",
+    help="Folder for recordings, on a local disk.  [default: $AERON_SPARK_ARCHIVE_DIR, or in this user's data folder]",
+)  # fmt: skip
+@click.option(
+    "--archive/--no-archive", default=None,
+    help="Start an archive, which recordings need, or the media driver alone.  [default: --archive]",
+)  # fmt: skip
+@click.option(
+    "--threading", metavar="MODE",
+    help="Threads of the media driver: shared (one), shared_network (two) or dedicated (three).  [default: shared with "
+    "fewer than 4 cores, else dedicated]",
+)  # fmt: skip
+@click.option(
+    "--term-length", metavar="SIZE",
+    help="Term buffer of network publications, a power of two; the largest message is an eighth of it.  [default: "
+    "16MiB]",
+)  # fmt: skip
 @click.option("--ipc-term-length", metavar="SIZE", help="Term buffer of IPC publications.  [default: 16MiB]")
-@click.option("--sparse/--no-sparse", default=None, help="Give pages to term buffers as they are used.")
-@click.option("--mtu", metavar="SIZE", help="Largest datagram.  [default: 1408]")
-@click.option("--ipc-mtu", metavar="SIZE", help="Largest fragment on IPC.  [default: 1408]")
-@click.option("--linger", metavar="SECONDS", help="Stop when unused for so long.  [default: stay until stopped]")
-@click.option("--max-recordings", metavar="N", help="Recordings at a time.  [default: 100]")
-@click.option("--max-replays", metavar="N", help="Replays at a time.  [default: 100]")
-@click.option("--segment-length", metavar="SIZE", help="Length of a recording's files.  [default: 128MiB]")
-@click.option("--sync-level", metavar="0|1|2", help="0 leaves syncing to the system, 1 syncs data, 2 metadata too.")
-@click.option("--control", metavar="HOST:PORT", help="Let archive clients of other hosts in, over UDP.")
-@click.option("--set", "properties", metavar="AERON.X=Y", multiple=True, help="Another property of Aeron; repeatable.")
-@click.option("--timeout", type=float, default=nodes.START_TIMEOUT, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--sparse/--no-sparse", default=None,
+    help="Allocate the memory of term buffers at its first use, or at once.  [default: --sparse]",
+)  # fmt: skip
+@click.option("--mtu", metavar="SIZE", help="Largest UDP payload in bytes.  [default: 1408]")
+@click.option("--ipc-mtu", metavar="SIZE", help="Largest fragment on IPC in bytes.  [default: 1408]")
+@click.option(
+    "--linger", metavar="SECONDS",
+    help="Stop after this time without a user.  [default: run until 'node stop']",
+)  # fmt: skip
+@click.option("--max-recordings", metavar="N", help="Recordings that may be active at a time.  [default: 100]")
+@click.option("--max-replays", metavar="N", help="Replays that may run at a time.  [default: 100]")
+@click.option("--segment-length", metavar="SIZE", help="Size of a recording's segment files.  [default: 128MiB]")
+@click.option(
+    "--sync-level", metavar="0|1|2",
+    help="Disk writes of the archive: 0 leaves syncing to the operating system, 1 syncs data, 2 syncs metadata, too.  "
+    "[default: 0]",
+)  # fmt: skip
+@click.option(
+    "--control", metavar="HOST:PORT",
+    help="Also accept archive clients over UDP, at this address.  [default: only programs on this machine]",
+)  # fmt: skip
+@click.option(
+    "--set", "properties", metavar="AERON.X=Y", multiple=True,
+    help="Set a property of Aeron, such as aeron.client.liveness.timeout=7s; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", default=nodes.START_TIMEOUT, show_default=True,
+    help="Longest wait for the node to start.",
+)  # fmt: skip
 @json_option
 def start(
     aeron_dir: str | None,
@@ -43,23 +88,35 @@ def start(
     properties: tuple[str, ...],
     timeout: float,
     as_json: bool,
-    **asked: Any,
+    **settings: Any,
 ) -> None:
-    """Start the node, unless it runs with these settings already."""
+    """Start the node and let it run until 'node stop', or with --linger until it is unused.
+
+    If the node runs with the given settings already, this prints its status; if it runs with other settings, it fails.
+
+    \b
+    For example:
+      aeron-spark node start --archive-dir /data/aeron --sync-level 1
+    """
     if properties:
-        asked["properties"] = dict(_pair(text) for text in properties)
-    stay = asked["linger"] is None
-    found = nodes.start(aeron_dir, archive_dir=archive_dir, stay=stay, timeout=timeout, **asked)
-    _show(found, as_json)
+        settings["properties"] = dict(_parse_property(text) for text in properties)
+    stay = settings["linger"] is None
+    started = nodes.start(aeron_dir, archive_dir=archive_dir, stay=stay, timeout=timeout, **settings)
+    _print_status(started, as_json)
 
 
 @node.command()
 @aeron_dir_option
-@click.option("--force", is_flag=True, help="Stop it though it is used, and kill it if it does not stop.")
-@click.option("--timeout", type=float, default=nodes.STOP_TIMEOUT, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--force", is_flag=True, help="Stop the node even if programs use it; kill its process if it does not stop in time."
+)
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", default=nodes.STOP_TIMEOUT, show_default=True,
+    help="Longest wait for its users to end and for the node to stop.",
+)  # fmt: skip
 @json_option
 def stop(aeron_dir: str | None, force: bool, timeout: float, as_json: bool) -> None:
-    """Stop the node when nobody uses it, or --force it."""
+    """Stop the node. Fails if a program still uses it after --timeout, unless --force is given."""
     before = nodes.status(aeron_dir)
     stopped = nodes.stop(aeron_dir, force=force, timeout=timeout)
     if as_json:
@@ -74,32 +131,36 @@ def stop(aeron_dir: str | None, force: bool, timeout: float, as_json: bool) -> N
 @aeron_dir_option
 @json_option
 def status(aeron_dir: str | None, as_json: bool) -> None:
-    """Tell what runs, with its effective settings."""
-    _show(nodes.status(aeron_dir), as_json)
+    """Show the node's state, process, directories, users and effective settings.
+
+    The state is running, starting, foreign (a media driver that aeron-spark did not start), stale (files of a media
+    driver that has ended) or absent.
+    """
+    _print_status(nodes.status(aeron_dir), as_json)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise OptionError(f"--set {text!r} has no '='", remedy="Write --set aeron.x=y.")
+        raise OptionError(f"--set {text!r} has no '='", remedy="Write --set NAME=VALUE, such as --set aeron.x=y.")
     return name, value
 
 
-def _show(found: nodes.NodeStatus, as_json: bool) -> None:
+def _print_status(found: nodes.NodeStatus, as_json: bool) -> None:
     if as_json:
         settings = found.settings.to_json() if found.settings else None
-        started = None if found.started is None else iso(found.started)
+        started = None if found.started is None else format_time(found.started)
         print_json(asdict(found) | {"settings": settings, "started": started})
         return
     age = "-" if found.heartbeat_age is None else f"{found.heartbeat_age:.1f} s ago"
     rows: list[tuple[str, object]] = [
-        ("state", found.state + (", until stopped by hand" if found.stays else "")),
+        ("state", found.state + (", until 'node stop'" if found.stays else "")),
         ("process", None if found.pid is None else str(found.pid)),
-        ("since", moment(found.started)),
+        ("since", time_cell(found.started)),
         ("heartbeat", age),
         ("version", f"aeron-spark {found.version}, Aeron {found.aeron_version}" if found.version else None),
-        ("aeron directory", f"{found.aeron_dir} ({size(found.aeron_space.free)} free)"),
-        ("archive directory", f"{found.archive_dir} ({size(found.archive_space.free)} free)"),
+        ("aeron directory", f"{found.aeron_dir} ({format_size(found.aeron_space.free)} free)"),
+        ("archive directory", f"{found.archive_dir} ({format_size(found.archive_space.free)} free)"),
         ("archive id", None if found.archive_id is None else str(found.archive_id)),
         ("clients", found.clients),
         ("recordings", found.recordings),
@@ -107,11 +168,11 @@ def _show(found: nodes.NodeStatus, as_json: bool) -> None:
     if found.warning:
         rows.append(("warning", found.warning))
     if found.settings:
-        rows += [(name, _setting(value)) for name, value in found.settings.to_json().items()]
-    print_table("node", ("what", "value"), rows, empty="")
+        rows += [(name, _setting_cell(value)) for name, value in found.settings.to_json().items()]
+    print_table("node", ("property", "value"), rows, empty="")
 
 
-def _setting(value: object) -> object:
+def _setting_cell(value: object) -> object:
     if isinstance(value, dict):
         return " ".join(f"{name}={text}" for name, text in value.items())
     return value

@@ -1,4 +1,4 @@
-"""How commands print: tables on a terminal, plain lines to a pipe or file, one JSON object a line for programs."""
+"""Prints results: tables on a terminal, lines with tabs to a pipe or file, one JSON object per line with --json."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
 from aeron_spark.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Controls, and marks that change the direction of text: in a cell they would break lines or forge output.
+# Control characters, and marks that change the direction of text: a cell with them could break lines or forge output.
 _DIRECTIONS: Final = (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 
 _CONTROLS: Final = (*range(0x20), *range(0x7F, 0xA0), *_DIRECTIONS)
@@ -31,33 +30,34 @@ _ESCAPES: Final = {
     **{ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"},
 }
 
-_ESCAPES_OF_CELLS: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
+_TABLE_ESCAPES: Final = {code: text for code, text in _ESCAPES.items() if code != ord("\n")}
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 aeron_dir_option = click.option(
-    "--aeron-dir", metavar="DIR", help="The media driver's directory.  [default: this user's own]"
+    "--aeron-dir",
+    metavar="DIR",
+    help="Directory of the media driver.  [default: $AERON_SPARK_AERON_DIR, or /dev/shm/aeron-spark-<user>]",
 )
 
 
 def is_terminal() -> bool:
-    """Return whether standard output is a terminal; elsewhere output is plain lines."""
+    """Return whether standard output is a terminal: it gets tables, a pipe or file gets plain lines."""
     return sys.stdout.isatty()
 
 
 def print_json(value: object) -> None:
-    """Print one object as one line; times without an end become null, because JSON has no infinity."""
+    """Print one object as one line. Infinite numbers become null: JSON has no infinity."""
     click.echo(json.dumps(_plain(value), sort_keys=True))
 
 
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, kind: str | None = None
 ) -> None:
-    """Print a table, or the sentence ``empty``; columns whose name ends in ``#`` are numbers.
+    """Print a table, or the sentence ``empty`` if ``rows`` is empty; columns whose name ends in ``#`` are numbers.
 
-    Where standard output is not a terminal, each row is one line of cells with a tab between two, without a title or a
-    head, and ``empty`` goes to standard error. ``kind`` is then the first cell of each line, for commands that print
-    several tables.
+    If standard output is not a terminal, each row is a line of cells separated by tabs, without title and header, and
+    ``empty`` goes to standard error. Commands that print several tables give a ``kind``: the first cell of each line.
     """
     rows = list(rows)
     if not rows:
@@ -66,45 +66,45 @@ def print_table(
     elif is_terminal():
         from rich.console import Console
 
-        Console(highlight=False, markup=False).print(table(title, columns, rows))
+        Console(highlight=False, markup=False).print(make_table(title, columns, rows))
     else:
         print_lines(rows, kind)
 
 
 def print_lines(rows: Iterable[Sequence[object]], kind: str | None = None) -> None:
-    """Print each row as one line of cells with a tab between two; ``kind`` is the first cell of each where given."""
+    """Print each row as one line of cells separated by tabs, with ``kind`` as the first cell unless it is None."""
     for row in rows:
         cells = [_plain_cell(cell) for cell in row]
         click.echo("\t".join(cells if kind is None else [kind, *cells]))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True) -> Table:
-    """Return a table; columns whose name ends in ``#`` are numbers. What is too long is folded, or cut to a line."""
+def make_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, fold: bool = True) -> Table:
+    """Return a table; columns whose name ends in ``#`` are numbers. ``fold``: fold long cells, else cut them off."""
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
     for column in columns:
-        number = column.endswith("#")
-        made.add_column(
+        is_number = column.endswith("#")
+        table.add_column(
             column.removesuffix("#"),
-            justify="right" if number else "left",
+            justify="right" if is_number else "left",
             overflow="fold" if fold else "ellipsis",
             no_wrap=not fold,
         )
     for row in rows:
-        made.add_row(*(show(cell) for cell in row))
-    return made
+        table.add_row(*(format_cell(cell) for cell in row))
+    return table
 
 
-def show(cell: object) -> str:
-    """Return a cell's text for a table."""
+def format_cell(cell: object) -> str:
+    """Return the text of a cell in a table; integers have thousands separators."""
     if isinstance(cell, int) and not isinstance(cell, bool):
         return f"{cell:,}"
-    return _text(cell).translate(_ESCAPES_OF_CELLS)
+    return _text(cell).translate(_TABLE_ESCAPES)
 
 
 def _plain_cell(cell: object) -> str:
-    """Return a cell's text for a line: one line, numbers without separators."""
+    """Return the text of a cell in a plain line: line breaks are escaped, numbers have no separators."""
     return _text(cell).translate(_ESCAPES)
 
 
@@ -116,21 +116,21 @@ def _text(cell: object) -> str:
     return str(cell)
 
 
-def moment(seconds: float | None) -> str:
-    """Return the cell of a time since the epoch: ISO text in UTC, or ``-`` for None."""
+def time_cell(seconds: float | None) -> str:
+    """Return the cell of a time in seconds since 1970: ISO text in UTC, or ``-`` for None."""
     if seconds is None:
         return "-"
-    return iso(seconds)
+    return format_time(seconds)
 
 
-def iso(seconds: float) -> str:
-    """Return a time since the epoch as ISO text in UTC, such as ``2026-03-01T09:30:00.000Z``."""
-    found = datetime.fromtimestamp(seconds, tz=timezone.utc)
-    return found.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+def format_time(seconds: float) -> str:
+    """Return a time in seconds since 1970 as ISO text in UTC, such as ``2026-03-01T09:30:00.000Z``."""
+    moment = datetime.fromtimestamp(seconds, tz=timezone.utc)
+    return moment.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def size(count: int) -> str:
-    """Return bytes as a person reads them."""
+def format_size(count: int) -> str:
+    """Return a number of bytes with a binary unit, such as ``1.5 MiB``."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -151,23 +151,26 @@ def _plain(value: Any) -> Any:
     return value
 
 
-LONG: Final = 1.0  # seconds of work before a bar is worth showing
+PROGRESS_DELAY_S: Final = 1.0  # shorter work shows no progress bar
 
 Advance = Callable[[int, int], None]
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """Give a function to call with the rows and bytes that were done; ``total`` is in bytes, None where unknown."""
+def progress(label: str, total_bytes: int | None) -> Iterator[Advance]:
+    """Show a progress bar if standard error is a terminal. ``total_bytes`` is None if unknown.
+
+    Yields the function that the caller calls with the rows and bytes of each finished part.
+    """
     if not sys.stderr.isatty():
         yield lambda rows, size: None
         return
-    with _bar(what, total) as advance:
+    with _progress_bar(label, total_bytes) as advance:
         yield advance
 
 
 @contextmanager
-def _bar(what: str, total: int | None) -> Iterator[Advance]:
+def _progress_bar(label: str, total_bytes: int | None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -180,50 +183,51 @@ def _bar(what: str, total: int | None) -> Iterator[Advance]:
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(what, total=total, rows=0)
-    began, done, shown = time.monotonic(), 0, False
+    task = bar.add_task(label, total=total_bytes, rows=0)
+    start, total_rows, is_shown = time.monotonic(), 0, False
 
     def advance(rows: int, size: int) -> None:
-        nonlocal done, shown
-        done += rows
-        bar.update(task, advance=size, rows=done)
-        if not shown and time.monotonic() - began > LONG:
+        nonlocal total_rows, is_shown
+        total_rows += rows
+        bar.update(task, advance=size, rows=total_rows)
+        if not is_shown and time.monotonic() - start > PROGRESS_DELAY_S:
             bar.start()
-            shown = True
+            is_shown = True
 
     try:
         yield advance
     finally:
-        if shown:
+        if is_shown:
             bar.stop()
 
 
 @contextmanager
-def spoken_warnings() -> Iterator[None]:
-    """Say warnings of the connector as sentences."""
+def print_warnings() -> Iterator[None]:
+    """Print the connector's warnings on standard error, each as one sentence without a source line."""
 
-    def say(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
+    def print_warning(message: Warning | str, category: type[Warning], *source: object, **line: object) -> None:
         click.echo(f"aeron-spark: warning: {message}", err=True)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("default", UserWarning)  # all of the connector's are of this kind
-        warnings.showwarning = say
+        warnings.simplefilter("default", UserWarning)  # the class of all warnings of the connector
+        warnings.showwarning = print_warning
         yield
 
 
-def confirm(question: str, yes: bool, look: str = "") -> None:
-    """Ask ``question`` on the terminal, unless ``yes``; end with exit code 1 where the answer is no."""
-    needs_terminal(yes, look)
+def confirm(question: str, yes: bool, preview_hint: str = "") -> None:
+    """Ask ``question`` on the terminal unless ``yes``; raise click.Abort (exit code 1) if the user does not confirm."""
+    require_terminal(yes, preview_hint)
     if not yes:
         click.confirm(question, abort=True, err=True)
 
 
-def needs_terminal(yes: bool, look: str) -> None:
-    """Raise OptionError where a question has to be asked, and standard input is not a terminal.
+def require_terminal(yes: bool, preview_hint: str) -> None:
+    """Raise OptionError if confirmation is needed and standard input is not a terminal.
 
-    ``look`` says how to see first what would be deleted.
+    ``preview_hint`` is a sentence that names a command or option that shows what would be deleted.
     """
     if not yes and not sys.stdin.isatty():
         raise OptionError(
-            "confirmation is needed, and standard input is not a terminal", remedy=f"Add --yes. {look}".rstrip()
+            "confirmation is needed, but standard input is not a terminal",
+            remedy=f"Add --yes. {preview_hint}".rstrip(),
         )

@@ -1,4 +1,4 @@
-"""``aeron-spark receive``: from a stream to standard output or a file, without Spark."""
+"""``aeron-spark receive``: writes a stream to standard output or a file, without Spark."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final
 import click
 
 from aeron_spark.cli.arguments import (
-    INTERRUPTED,
-    check_client,
-    needs_server,
-    needs_stream,
-    route_given,
+    check_connection_options,
+    read_route_flags,
+    refuse_stream_options,
+    require_stream,
     route_options,
     server_options,
     stream_option,
 )
 from aeron_spark.cli.formats import FORMATS, format_of
-from aeron_spark.cli.output import json_option, spoken_warnings
-from aeron_spark.cli.signals import interruption, operation, stopping
+from aeron_spark.cli.main import INTERRUPTED
+from aeron_spark.cli.output import json_option, print_warnings
+from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
 from aeron_spark.errors import OptionError, WaitTimeout
 from aeron_spark.options import ReadOptions, values
 
@@ -28,25 +28,45 @@ EDGES: Final = ("earliest", "latest")
 
 @click.command()
 @route_options
-@click.option("--payload", type=click.Choice(["auto", "raw", "framed", "arrow"]), help="What the messages are.")
+@click.option(
+    "--payload",
+    type=click.Choice(["auto", "raw", "framed", "arrow"]),
+    help="Direct route: the format of the recorded messages. raw: bytes as they are. framed, arrow: as 'send "
+    "--payload' stores them. auto: framed or arrow if the first message has their format, else raw.  [default: auto]",
+)
 @click.option(
     "--start", metavar="WHERE",
-    help="earliest, latest, a position, or a time such as -10min or '2026-11-23 18:30'.  "
-    "[default: earliest; with --follow latest]",
+    help="Where to start: earliest, latest, a position in bytes, a time such as -10min or '2026-11-23 18:30' (UTC), or "
+    """JSON of positions such as '{"0": 4096}'.  [default: earliest; with --follow latest]""",
 )  # fmt: skip
-@click.option("--follow", "-f", is_flag=True, help="Go on as the stream grows.")
-@click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="End after so many rows.")
+@click.option(
+    "--follow", "-f", is_flag=True, help="Wait for further rows at the end of the stream, until Ctrl-C (exit code 0)."
+)
+@click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="End after N rows or messages.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --follow: end after so long without a message.",
+    help="With --follow, or with --server and no --stream: end after SECONDS without a row or message.  [default: wait "
+    "without limit]",
 )
-@click.option("--output", "-o", metavar="FILE", help="Write to a file: .parquet, .arrow, .csv, .jsonl, or text.")
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), help="How it is written.  [default: by the file's ending]"
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="Write to FILE, which appears when it is complete.  [default: standard output]",
 )
-@click.option("--metadata", is_flag=True, help="With framed and arrow: places, times and writers, as _aeron_… columns.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Format of the output.  [default: by the suffix of --output (.parquet, .arrow, .csv, .jsonl), else text]",
+)
+@click.option(
+    "--metadata",
+    is_flag=True,
+    help="Add each row's position, time and writer as columns _aeron_…; for the payloads framed and arrow.",
+)
 @server_options
 @stream_option
 @json_option
@@ -63,97 +83,110 @@ def receive(
     form: str | None,
     metadata: bool,
     as_json: bool,
-    **way: Any,
+    **route_flags: Any,
 ) -> None:
-    """Receive what is recorded of a stream, and with --follow what comes.
+    """Write the rows of a recorded stream, and with --follow its further rows. For scripts and tests, without Spark.
 
-    A message is a line of text, its bytes untouched; a row is a line of JSON. SIGINT ends --follow, and all that came
-    is written.
+    A message is a line of text with its bytes unchanged; a row is a line of JSON. With --server and without --stream,
+    receive the messages that other clients send from now on.
+
+    \b
+    From the recordings of an Aeron channel:
+      aeron-spark receive --channel aeron:ipc --stream-id 1001 --follow --json
+    From a durable stream of a server, into a file:
+      aeron-spark receive --server feeds.example:20121 --stream flights --output flights.parquet
     """
-    if timeout is not None and not follow and (way["server"] is None or way["stream"] is not None):
-        raise OptionError("--timeout is for --follow: without it nothing is waited for", remedy="Leave one out.")
-    given = route_given(way, payload=payload)
-    if "server" in given and "stream" in given:
-        _refuse_with_server("of a server's stream the server says what it holds", payload=payload)
-        _from_stream(ctx, given, start, follow, count, timeout, metadata, output, _wanted_format(as_json, output, form))
+    if timeout is not None and not follow and (route_flags["server"] is None or route_flags["stream"] is not None):
+        raise OptionError(
+            "--timeout needs --follow: without it, receive ends at the end of the stream",
+            remedy="Add --follow, or leave --timeout out.",
+        )
+    options = read_route_flags(route_flags, payload=payload)
+    if "server" in options and "stream" in options:
+        _refuse_flags("the server knows the payload of its stream", payload=payload)
+        out_format = _output_format(as_json, output, form)
+        _receive_from_stream(ctx, options, start, follow, count, timeout, metadata, output, out_format)
         return
-    needs_server(stream=given.get("stream"))
-    if "server" in given:
-        why = "without --stream messages are received through a server as they come"
-        _refuse_with_server(why, payload=payload, start=start, output=output, format=form, metadata=metadata or None)
-        _through_server(given, count, timeout, as_json)
+    refuse_stream_options(stream=options.get("stream"))
+    if "server" in options:
+        reason = "without --stream, receive prints the messages that clients send from now on"
+        _refuse_flags(reason, payload=payload, start=start, output=output, format=form, metadata=metadata or None)
+        _receive_messages(options, count, timeout, as_json)
         return
-    needs_stream(given)
-    position, starting = _of_recordings(start, follow)
-    metadata_too = {"includeMetadata": "true"} if metadata else {}
-    options = ReadOptions.parse(given | starting | metadata_too, streaming=follow)
-    wanted = _wanted_format(as_json, output, form)
-    from aeron_spark.cli.outputs import opened
+    require_stream(options)
+    position, start_options = _start_in_recordings(start, follow)
+    metadata_options = {"includeMetadata": "true"} if metadata else {}
+    read_options = ReadOptions.parse(options | start_options | metadata_options, streaming=follow)
+    out_format = _output_format(as_json, output, form)
+    from aeron_spark.cli.outputs import open_output
 
-    with opened(output, wanted) as out, interruption() as stopped, spoken_warnings(), operation():
+    with open_output(output, out_format) as out, catch_sigint() as stopped, print_warnings(), operation():
         from aeron_spark.cli.direct_receive import receive_directly
 
-        rows, interrupted = receive_directly(
-            options, out, follow=follow, count=count, timeout=timeout, position=position, stopped=stopped
+        received = receive_directly(
+            read_options, out, follow=follow, count=count, timeout=timeout, position=position, stopped=stopped
         )
-    _end(ctx, rows, count, timeout, follow and stopped.begun, interrupted)
+    is_following = follow and stopped.is_polled
+    _check_end(ctx, received.rows, count, timeout, is_following, received.interrupted)
 
 
-def _end(
+def _check_end(
     ctx: click.Context, rows: int, count: int | None, timeout: float | None, follow: bool, interrupted: bool
 ) -> None:
-    """Exit with 130 where a signal came before the end, and raise WaitTimeout where too few rows came."""
+    """Exit with 130 if a signal ended the command early; raise WaitTimeout if fewer than ``count`` rows came."""
     if interrupted and not follow:
         click.echo(f"interrupted; {rows} rows were received", err=True)
         ctx.exit(INTERRUPTED)
     if count is not None and follow and rows < count and not interrupted:
         raise WaitTimeout(
-            f"{rows} of {count} rows came, and no more for {timeout:g} s", remedy="Look whether anybody publishes."
+            f"received {rows} of {count} rows, then no further row within {timeout:g} s",
+            remedy="Check that a program publishes to the stream, or give a longer --timeout.",
         )
 
 
-def _wanted_format(as_json: bool, output: str | None, form: str | None) -> str:
+def _output_format(as_json: bool, output: str | None, form: str | None) -> str:
     if as_json and form not in (None, "json"):
-        raise OptionError(f"--json and --format {form} contradict", remedy="Give one of them.")
-    wanted = "json" if as_json else format_of(output or "", form)
-    if output is None and wanted in ("parquet", "arrow"):
-        raise OptionError(f"{wanted} is written to a file", remedy="Name one with --output.")
-    return wanted
+        raise OptionError(f"--json and --format {form} contradict each other", remedy="Give one of them.")
+    out_format = "json" if as_json else format_of(output or "", form)
+    if output is None and out_format in ("parquet", "arrow"):
+        raise OptionError(f"format {out_format} needs a file", remedy="Name one with --output.")
+    return out_format
 
 
-def _through_server(given: dict[str, str], count: int | None, timeout: float | None, as_json: bool) -> None:
-    check_client(given)
-    with stopping() as stopped, operation():
+def _receive_messages(options: dict[str, str], count: int | None, timeout: float | None, as_json: bool) -> None:
+    check_connection_options(options)
+    with catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_messages import receive_through
 
-        receive_through(given, count=count, timeout=timeout, as_json=as_json, stopped=stopped)
+        receive_through(options, count=count, timeout=timeout, as_json=as_json, stopped=stopped)
 
 
-def _from_stream(
-    ctx: click.Context, given: dict[str, str], start: str | None, follow: bool, count: int | None,
+def _receive_from_stream(
+    ctx: click.Context, options: dict[str, str], start: str | None, follow: bool, count: int | None,
     timeout: float | None, metadata: bool, output: str | None, form: str,
 ) -> None:  # fmt: skip
-    where = _of_stream(start, follow)
-    check_client(given)
-    from aeron_spark.cli.outputs import opened
+    start_at = _start_in_stream(start, follow)
+    check_connection_options(options)
+    from aeron_spark.cli.outputs import open_output
 
-    with opened(output, form) as out, stopping() as stopped, operation():
+    with open_output(output, form) as out, catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_rows import receive_rows
 
-        came = receive_rows(
-            given, out, start=where, follow=follow, count=count, timeout=timeout, metadata=metadata, stopped=stopped
-        )
-    _end(ctx, came.rows, count, timeout, follow, came.interrupted)
+        received = receive_rows(
+            options, out, start=start_at, follow=follow, count=count, timeout=timeout, metadata=metadata,
+            stopped=stopped,
+        )  # fmt: skip
+    _check_end(ctx, received.rows, count, timeout, follow, received.interrupted)
 
 
-def _refuse_with_server(why: str, **given: object) -> None:
-    for name, value in given.items():
+def _refuse_flags(reason: str, **flags: object) -> None:
+    for name, value in flags.items():
         if value is not None:
-            raise OptionError(f"--{name} is of no use here: {why}", remedy="Leave it out.")
+            raise OptionError(f"--{name} cannot be used here: {reason}", remedy="Leave it out.")
 
 
-def _of_recordings(text: str | None, follow: bool) -> tuple[int | None, dict[str, str]]:
-    """Read --start of the direct route: return a position to begin at, or the options that say where."""
+def _start_in_recordings(text: str | None, follow: bool) -> tuple[int | None, dict[str, str]]:
+    """Parse --start on the direct route. Return a position in every recording, and the read options for the start."""
     if text is None:
         return None, {}
     if text.isdecimal() and text.isascii():
@@ -165,8 +198,8 @@ def _of_recordings(text: str | None, follow: bool) -> tuple[int | None, dict[str
     return None, {"startingTimestamp": text}
 
 
-def _of_stream(text: str | None, follow: bool) -> Any:
-    """Read --start of a server's stream: an edge, a time, positions as JSON, or that of a stream's only partition."""
+def _start_in_stream(text: str | None, follow: bool) -> Any:
+    """Parse --start for a server's stream: an edge, a time, positions as JSON, or the position in partition 0."""
     if text is None:
         return "latest" if follow else "earliest"
     if text.isascii() and text.isdecimal():
@@ -177,7 +210,8 @@ def _of_stream(text: str | None, follow: bool) -> Any:
             return json.loads(text)
         except ValueError:
             raise OptionError(
-                f"--start {text!r} is no JSON of positions", remedy="""Such as --start '{"0": 4096}'."""
+                f"--start {text!r} is not JSON of positions by partition",
+                remedy="""Write it like --start '{"0": 4096}'.""",
             ) from None
     if text.lower() not in EDGES:
         _check_time(text)
@@ -186,7 +220,7 @@ def _of_stream(text: str | None, follow: bool) -> Any:
 
 def _refuse_latest(text: str, follow: bool) -> None:
     if text.lower() == "latest" and not follow:
-        raise OptionError("--start latest without --follow would receive nothing", remedy="Add --follow.")
+        raise OptionError("--start latest without --follow receives nothing", remedy="Add --follow.")
 
 
 def _check_time(text: str) -> None:
@@ -194,5 +228,6 @@ def _check_time(text: str) -> None:
         values.parse_moment(text)
     except ValueError as error:
         raise OptionError(
-            f"--start must be earliest, latest, a position or {error}, not {text!r}", remedy="See --help."
+            f"--start is {text!r}, expected earliest, latest, a position or {error}",
+            remedy="'aeron-spark receive --help' has examples.",
         ) from None

@@ -1,4 +1,4 @@
-"""``aeron-spark recordings``: the direct route's recordings: which there are, who started them, and how they end."""
+"""``aeron-spark recordings``: lists, stops and deletes the recordings of archives on the direct route."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aeron_spark.cli.arguments import connector_options, route_options, yes_option
-from aeron_spark.cli.main import NearestNames
+from aeron_spark.cli.main import SuggestingGroup
 from aeron_spark.cli.output import (
     confirm,
-    iso,
+    format_size,
+    format_time,
     json_option,
-    moment,
-    needs_terminal,
     print_json,
     print_table,
-    size,
-    spoken_warnings,
+    print_warnings,
+    require_terminal,
+    time_cell,
 )
-from aeron_spark.cli.signals import interruption, operation
+from aeron_spark.cli.signals import catch_sigint, operation
 from aeron_spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -36,67 +36,80 @@ COLUMNS = (
 ids_argument = click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(min=0))
 
 
-@click.group(cls=NearestNames)
+@click.group(cls=SuggestingGroup)
 def recordings() -> None:
-    """List, stop and delete the direct route's recordings.
+    """List, stop and delete recordings in archives, such as those that a streaming query started.
 
-    A recording goes on until its publisher ends. A standing one records each further publisher of its stream, until it
-    is stopped here, or the node stops: a request that waits for a publisher over IPC does not keep the node. The
-    recordings of a server's named streams are not among them: see 'aeron-spark streams'.
+    A recording ends with its publisher. A standing recording request records every later publisher of the stream, too,
+    until 'recordings stop' ends it or the node stops. A standing request for an IPC channel does not keep the node
+    running.
+
+    These are the recordings of the direct route. For the named streams of a server, use 'aeron-spark streams'.
     """
 
 
 @recordings.command("list")
 @route_options
 @json_option
-def list_all(as_json: bool, **way: Any) -> None:
-    """List all recordings, or those of --channel or --stream-id; starts none.
+def list_all(as_json: bool, **route_flags: Any) -> None:
+    """List recordings: their positions, state, times, and the program that started them.
 
-    A standing subscription that has met no publisher yet is listed without an id, and is 'waiting'.
+    --channel and --stream-id restrict the list. A standing request without a publisher so far has no id, and its state
+    is 'waiting'. This command starts no recording.
+
+    \b
+    For example:
+      aeron-spark recordings list --channel aeron:ipc
     """
-    with _archives(way) as (archives, channel, stream_id):
+    with _archives(route_flags) as (archives, channel, stream_id):
         from aeron_spark.direct.recordings import list_recordings
 
-        found = list_recordings(archives, channel, stream_id)
+        listed = list_recordings(archives, channel, stream_id)
         if as_json:
-            for one in found:
-                print_json(_summary(one))
+            for recording in listed:
+                print_json(_summary(recording))
             return
-        print_table("recordings", COLUMNS, map(_row, found), empty="no recordings")
+        print_table("recordings", COLUMNS, map(_row, listed), empty="no recordings")
 
 
 @recordings.command()
 @ids_argument
 @route_options
 @json_option
-def stop(ids: tuple[int, ...], as_json: bool, **way: Any) -> None:
-    """Stop the recordings of these IDs, or of --channel and --stream-id, and the standing request that started them.
+def stop(ids: tuple[int, ...], as_json: bool, **route_flags: Any) -> None:
+    """Stop recordings by their IDs, or by --channel and --stream-id. The recorded messages stay.
 
-    What is recorded stays. All recordings that the same request has started end with it.
+    A standing request that started such a recording ends, too, with all recordings that it started.
+
+    \b
+    For example:
+      aeron-spark recordings stop 7
+      aeron-spark recordings stop --channel aeron:ipc --stream-id 1001
     """
-    by_stream = way["channel"] is not None or way["stream_id"] is not None
+    by_stream = route_flags["channel"] is not None or route_flags["stream_id"] is not None
     if by_stream == bool(ids):
         raise OptionError(
-            "recordings are named twice, by ids and by a stream" if ids else "no recording is named",
-            remedy="Give IDs, or --channel and --stream-id; 'aeron-spark recordings list' shows them.",
+            "recordings are named both by IDs and by a stream" if ids else "recordings to stop are not named",
+            remedy="Give either IDs, or --channel and --stream-id; 'aeron-spark recordings list' shows them.",
         )
-    if by_stream and (way["channel"] is None or way["stream_id"] is None):
+    if by_stream and (route_flags["channel"] is None or route_flags["stream_id"] is None):
+        missing = "--channel" if route_flags["channel"] is None else "--stream-id"
         raise OptionError(
-            "a stream is a channel and a stream id, and one of them is missing",
+            f"{missing} is missing: a channel and a stream id name a stream",
             remedy="Give both, such as --channel aeron:ipc --stream-id 1001.",
         )
-    with _archives(way) as (archives, channel, stream_id):
+    with _archives(route_flags) as (archives, channel, stream_id):
         from aeron_spark.direct.recordings import stop_recordings
 
-        ended = stop_recordings(_one_archive(archives, ids), ids, channel=channel, stream_id=stream_id)
-    for one in ended:
+        stopped = stop_recordings(_single_archive(archives, ids), ids, channel=channel, stream_id=stream_id)
+    for recording in stopped:
         if as_json:
-            print_json(_summary(one) | {"stopped": True})
+            print_json(_summary(recording) | {"stopped": True})
         else:
-            at = "" if one.id is None else f" at position {one.end}"
-            click.echo(f"stopped {one.label}{at}")
-    if not ended and not as_json:
-        click.echo("nothing to stop: it had ended before", err=True)
+            position = "" if recording.id is None else f" at position {recording.end}"
+            click.echo(f"stopped {recording.label}{position}")
+    if not stopped and not as_json:
+        click.echo("nothing was stopped: the recording has ended already", err=True)
 
 
 @recordings.command()
@@ -104,105 +117,118 @@ def stop(ids: tuple[int, ...], as_json: bool, **way: Any) -> None:
 @route_options
 @yes_option
 @json_option
-def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **way: Any) -> None:
-    """Delete the stopped recordings of these IDs, with their files."""
-    if way["channel"] is not None or way["stream_id"] is not None:
+def delete(ids: tuple[int, ...], yes: bool, as_json: bool, **route_flags: Any) -> None:
+    """Delete the stopped recordings with these IDs, and their files.
+
+    \b
+    For example:
+      aeron-spark recordings delete 7 9
+    """
+    if route_flags["channel"] is not None or route_flags["stream_id"] is not None:
         raise OptionError(
-            "recordings are deleted by their ids",
-            remedy="Give IDs; 'aeron-spark streams delete' deletes all stopped ones of a stream.",
+            "--channel and --stream-id cannot be used here: recordings are deleted by their IDs",
+            remedy="Give IDs, or use 'aeron-spark streams delete' for all stopped recordings of a stream.",
         )
     if not ids:
-        raise OptionError("no recording is named", remedy="Give IDs; 'aeron-spark recordings list' shows them.")
-    needs_terminal(yes, "'aeron-spark recordings list' shows first what would be deleted.")
-    with _archives(way) as (archives, _, _):
+        raise OptionError(
+            "recordings to delete are not named", remedy="Give IDs; 'aeron-spark recordings list' shows them."
+        )
+    require_terminal(yes, "'aeron-spark recordings list' shows the recordings.")
+    with _archives(route_flags) as (archives, _, _):
         from aeron_spark.direct.recordings import delete_recordings, list_recordings
 
-        archives = _one_archive(archives, ids)
-        known = [one for one in list_recordings(archives) if one.id in ids]
+        archives = _single_archive(archives, ids)
+        known = [recording for recording in list_recordings(archives) if recording.id in ids]
         if known:
-            confirm(f"Delete {', '.join(_sized(one) for one in known)}?", yes)
-        for one in delete_recordings(archives, ids):
+            confirm(f"Delete {', '.join(_label_and_size(recording) for recording in known)}?", yes)
+        for recording in delete_recordings(archives, ids):
             if as_json:
-                print_json(_summary(one) | {"deleted": True})
+                print_json(_summary(recording) | {"deleted": True})
             else:
-                click.echo(f"deleted {_sized(one)}")
+                click.echo(f"deleted {_label_and_size(recording)}")
 
 
 @contextmanager
-def _archives(way: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddress, ...], str | None, int | None]]:
-    """Give the archives, and the channel and stream id where they are named."""
+def _archives(route_flags: dict[str, Any]) -> Iterator[tuple[tuple[ArchiveAddress, ...], str | None, int | None]]:
+    """Yield the archives, and the channel and stream id of the command line or None."""
     from aeron_spark.options import ReadOptions, direct_route
 
-    given = connector_options(
-        way["more"],
-        channel=way["channel"],
-        streamId=way["stream_id"],
-        archive=way["archive"],
-        aeronDir=way["aeron_dir"],
+    options = connector_options(
+        route_flags["extra"],
+        channel=route_flags["channel"],
+        streamId=route_flags["stream_id"],
+        archive=route_flags["archive"],
+        aeronDir=route_flags["aeron_dir"],
     )
-    no_stream = {"channel": "aeron:ipc", "streamId": "0"}  # options name a stream; its archives do not depend on it
-    parsed = direct_route(ReadOptions.parse(no_stream | given, streaming=False).route)
-    with interruption(), spoken_warnings(), operation():
+    # Read options need a stream; the archives, which are all that is used here, do not depend on it.
+    any_stream = {"channel": "aeron:ipc", "streamId": "0"}
+    route = direct_route(ReadOptions.parse(any_stream | options, streaming=False).route)
+    with catch_sigint(), print_warnings(), operation():
         from aeron_spark.direct.archives import archives_of
 
-        yield archives_of(parsed).archives, given.get("channel"), parsed.stream_id if "streamId" in given else None
+        yield archives_of(route).archives, options.get("channel"), route.stream_id if "streamId" in options else None
 
 
-def _one_archive(archives: tuple[ArchiveAddress, ...], ids: tuple[int, ...]) -> tuple[ArchiveAddress, ...]:
-    """Return the archives; raise OptionError where ids could mean recordings of several."""
+def _single_archive(archives: tuple[ArchiveAddress, ...], ids: tuple[int, ...]) -> tuple[ArchiveAddress, ...]:
+    """Return the archives. Raises OptionError for ids with several archives: each has its own ids."""
     if ids and len(archives) > 1:
-        raise OptionError("each archive counts its recordings from 0, and several are named", remedy="Name one.")
+        raise OptionError(
+            f"recording IDs are ambiguous: {len(archives)} archives are named, and each counts from 0",
+            remedy="Name one archive with --archive.",
+        )
     return archives
 
 
-def _sized(one: ListedRecording) -> str:
-    return f"{one.label} ({size((one.end or 0) - (one.start or 0))})"
+def _label_and_size(recording: ListedRecording) -> str:
+    return f"{recording.label} ({format_size((recording.end or 0) - (recording.start or 0))})"
 
 
-def _state(one: ListedRecording) -> str:
-    if one.id is None:
+def _state(recording: ListedRecording) -> str:
+    if recording.id is None:
         return "waiting"
-    return "active" if one.active else "stopped"
+    return "active" if recording.active else "stopped"
 
 
-def _row(one: ListedRecording) -> tuple[object, ...]:
+def _row(recording: ListedRecording) -> tuple[object, ...]:
     return (
-        one.archive,
-        None if one.id is None else str(one.id),
-        one.channel,
-        str(one.stream_id),
-        None if one.session_id is None else str(one.session_id),
-        one.start,
-        one.end,
-        _state(one),
-        one.standing,
-        moment(None if one.began_ms is None else one.began_ms / 1000),
-        moment(None if one.ended_ms is None else one.ended_ms / 1000),
-        _started(one),
+        recording.archive,
+        None if recording.id is None else str(recording.id),
+        recording.channel,
+        str(recording.stream_id),
+        None if recording.session_id is None else str(recording.session_id),
+        recording.start,
+        recording.end,
+        _state(recording),
+        recording.standing,
+        time_cell(None if recording.began_ms is None else recording.began_ms / 1000),
+        time_cell(None if recording.ended_ms is None else recording.ended_ms / 1000),
+        _started(recording),
     )
 
 
-def _started(one: ListedRecording) -> str | None:
-    if one.started is None:
+def _started(recording: ListedRecording) -> str | None:
+    if recording.started is None:
         return None
-    query = f", query {one.started.query}" if one.started.query else ""
-    return f"{one.started.by}{query}, at {iso(one.started.at_ms / 1000)}"
+    query = f", query {recording.started.query}" if recording.started.query else ""
+    return f"{recording.started.by}{query}, at {format_time(recording.started.at_ms / 1000)}"
 
 
-def _summary(one: ListedRecording) -> dict[str, object]:
-    started = one.started
+def _summary(recording: ListedRecording) -> dict[str, object]:
+    started = recording.started
     return {
-        "archive": one.archive,
-        "id": one.id,
-        "channel": one.channel,
-        "stream_id": one.stream_id,
-        "session_id": one.session_id,
-        "start": one.start,
-        "end": one.end,
-        "state": _state(one),
-        "active": one.active,
-        "standing": one.standing,
-        "began": None if one.began_ms is None else iso(one.began_ms / 1000),
-        "ended": None if one.ended_ms is None else iso(one.ended_ms / 1000),
-        "started": {"at": iso(started.at_ms / 1000), "by": started.by, "query": started.query} if started else None,
+        "archive": recording.archive,
+        "id": recording.id,
+        "channel": recording.channel,
+        "stream_id": recording.stream_id,
+        "session_id": recording.session_id,
+        "start": recording.start,
+        "end": recording.end,
+        "state": _state(recording),
+        "active": recording.active,
+        "standing": recording.standing,
+        "began": None if recording.began_ms is None else format_time(recording.began_ms / 1000),
+        "ended": None if recording.ended_ms is None else format_time(recording.ended_ms / 1000),
+        "started": {"at": format_time(started.at_ms / 1000), "by": started.by, "query": started.query}
+        if started
+        else None,
     }

@@ -1,4 +1,4 @@
-"""``aeron-spark send``: from standard input or files to a stream, without Spark."""
+"""``aeron-spark send``: sends standard input or files to a stream, without Spark."""
 
 from __future__ import annotations
 
@@ -7,35 +7,56 @@ from typing import Any
 import click
 
 from aeron_spark.cli.arguments import (
-    INTERRUPTED,
-    check_client,
-    needs_server,
-    needs_stream,
-    route_given,
+    check_connection_options,
+    read_route_flags,
+    refuse_stream_options,
+    require_stream,
     route_options,
     server_options,
     stream_option,
 )
 from aeron_spark.cli.formats import FORMATS, STANDARD_INPUT, check_file
-from aeron_spark.cli.output import json_option, print_json, spoken_warnings
-from aeron_spark.cli.signals import interruption, operation, stopping
+from aeron_spark.cli.main import INTERRUPTED
+from aeron_spark.cli.output import json_option, print_json, print_warnings
+from aeron_spark.cli.signals import catch_sigint, catch_stop_signals, operation
 from aeron_spark.options import WriteOptions
 
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @route_options
-@click.option("--payload", type=click.Choice(["auto", "raw", "framed", "arrow"]), help="As what rows are sent.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="What the input is.  [default: by a file's ending]")
-@click.option("--ack", type=click.Choice(["auto", "archive", "driver"]), help="When a row counts as sent.")
-@click.option("--record", is_flag=True, help="Have the stream recorded, unless it is.")
+@click.option(
+    "--payload",
+    type=click.Choice(["auto", "raw", "framed", "arrow"]),
+    help="How rows are stored. raw: the bytes of column 'value', unchanged. framed: the same bytes of any size, with "
+    "time and writer. arrow: all columns. auto: arrow for rows; for messages raw, or in a server's stream framed or "
+    "the payload that the stream already has.  [default: auto]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Format of the input.  [default: by the file's suffix, else text]",
+)
+@click.option(
+    "--ack",
+    type=click.Choice(["auto", "archive", "driver"]),
+    help="Direct route: when a row counts as sent. archive: when it is recorded. driver: when the media driver has "
+    "taken it. auto: archive if the stream is recorded, else driver.  [default: auto]",
+)
+@click.option("--record", is_flag=True, help="Direct route: let the archive record the stream if it does not yet.")
 @server_options
 @stream_option
 @click.option(
     "--commit-rows", type=click.IntRange(min=1), metavar="N",
-    help="With --stream: commit every N rows, too.  [default: each file is one transaction]",
+    help="With --stream: commit after every N rows and after each file.  [default: each file is one transaction]",
 )  # fmt: skip
-@click.option("--writer-id", metavar="ID", help="With --stream: whose transactions these are.  [default: nobody's]")
+@click.option(
+    "--writer-id",
+    metavar="ID",
+    help="Name of the writer in the rows' metadata. With --stream, a newer run with the same ID fences an older one.  "
+    "[default: a new id for this run]",
+)
 @json_option
 @click.pass_context
 def send(
@@ -49,71 +70,81 @@ def send(
     ack: str | None,
     record: bool,
     as_json: bool,
-    **way: Any,
+    **route_flags: Any,
 ) -> None:
-    """Send lines, JSON lines, or files of CSV, Parquet or Arrow; without a FILE, standard input.
+    """Send files, or standard input without a FILE, to a stream. For scripts and tests, without Spark.
 
-    A line of text is a message. A line of JSON, and a row of a file, is a row (--payload arrow), or a message where it
-    holds nothing but 'value' (or 'valueBase64') and 'reservedValue'.
+    A line of text is one message. A line of JSON, or a row of a CSV, Parquet or Arrow file, is one row. If its columns
+    are only 'value' (or 'valueBase64') and 'reservedValue', it is one message.
+
+    \b
+    Directly to an Aeron channel, recorded by this machine's archive:
+      aeron-spark send flights.csv --channel aeron:ipc --stream-id 1001 --record
+    To a durable stream of a server, one transaction per file:
+      aeron-spark send flights.csv --server feeds.example:20121 --stream flights
+    To the clients that receive from a server now:
+      echo hello | aeron-spark send --server feeds.example:20121
     """
-    given = route_given(way, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None)
-    if "server" in given and "stream" in given:
-        _to_stream(ctx, given, files, form, commit_rows, as_json)
+    options = read_route_flags(
+        route_flags, writerId=writer_id, payload=payload, ack=ack, record="auto" if record else None
+    )
+    if "server" in options and "stream" in options:
+        _send_to_stream(ctx, options, files, form, commit_rows, as_json)
         return
-    needs_server(stream=given.get("stream"), commit_rows=commit_rows)
-    if "server" in given:
-        needs_server(writer_id=given.get("writerId"))
-        _through_server(ctx, given, files, form, as_json)
+    refuse_stream_options(stream=options.get("stream"), commit_rows=commit_rows)
+    if "server" in options:
+        refuse_stream_options(writer_id=options.get("writerId"))
+        _relay_messages(ctx, options, files, form, as_json)
         return
-    needs_stream(given)
-    options = WriteOptions.parse(given, streaming=False)
+    require_stream(options)
+    write_options = WriteOptions.parse(options, streaming=False)
     for name in files:
         check_file(name)
-    with interruption() as stopped, spoken_warnings(), operation():
+    with catch_sigint() as stopped, print_warnings(), operation():
         from aeron_spark.cli.direct_send import send_directly
 
-        whole = send_directly(options, files or (STANDARD_INPUT,), form, as_json, stopped)
-        if not whole or stopped():
+        is_complete = send_directly(write_options, files or (STANDARD_INPUT,), form, as_json, stopped)
+        if not is_complete or stopped():
             ctx.exit(INTERRUPTED)
 
 
-def _through_server(
-    ctx: click.Context, given: dict[str, str], files: tuple[str, ...], form: str | None, as_json: bool
+def _relay_messages(
+    ctx: click.Context, options: dict[str, str], files: tuple[str, ...], form: str | None, as_json: bool
 ) -> None:
     for name in files:
         check_file(name)
-    check_client(given)
-    with stopping() as stopped, operation():
+    check_connection_options(options)
+    with catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_messages import send_through
 
-        sent = send_through(given, files or (STANDARD_INPUT,), form, stopped)
+        sent = send_through(options, files or (STANDARD_INPUT,), form, stopped)
         interrupted = stopped()
     if as_json:
-        print_json({"server": given["server"], "messages": sent})
+        print_json({"server": options["server"], "messages": sent})
     else:
-        click.echo(f"sent {'1 message' if sent == 1 else f'{sent:,} messages'} through {given['server']}")
+        click.echo(f"sent {'1 message' if sent == 1 else f'{sent:,} messages'} through {options['server']}")
     if interrupted:
         ctx.exit(INTERRUPTED)
 
 
-def _to_stream(
-    ctx: click.Context, given: dict[str, str], files: tuple[str, ...], form: str | None, commit_rows: int | None,
+def _send_to_stream(
+    ctx: click.Context, options: dict[str, str], files: tuple[str, ...], form: str | None, commit_rows: int | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     for name in files:
         check_file(name)
-    check_client(given)
-    with stopping() as stopped, operation():
+    check_connection_options(options)
+    with catch_stop_signals() as stopped, operation():
         from aeron_spark.cli.server_rows import send_rows
 
-        sent = send_rows(given, files or (STANDARD_INPUT,), form, commit_rows, stopped)
+        sent = send_rows(options, files or (STANDARD_INPUT,), form, commit_rows, stopped)
         interrupted = stopped()
     if as_json:
-        said = {"server": given["server"], "stream": given["stream"]}
-        print_json(said | {"rows": sent.rows, "transactions": sent.transactions})
+        target = {"server": options["server"], "stream": options["stream"]}
+        print_json(target | {"rows": sent.rows, "transactions": sent.transactions})
     else:
         rows = "1 row" if sent.rows == 1 else f"{sent.rows:,} rows"
-        times = "1 transaction" if sent.transactions == 1 else f"{sent.transactions:,} transactions"
-        click.echo(f"sent {rows} in {times} to stream {given['stream']} of {given['server']}")
+        transactions = "1 transaction" if sent.transactions == 1 else f"{sent.transactions:,} transactions"
+        click.echo(f"sent {rows} in {transactions} to stream {options['stream']} of {options['server']}")
     if interrupted:
         ctx.exit(INTERRUPTED)

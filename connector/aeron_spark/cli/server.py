@@ -1,4 +1,4 @@
-"""``aeron-spark server``: run a secure endpoint until it is told to stop."""
+"""``aeron-spark server``: runs a secure server until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import Any, Final
 
 import click
 
-from aeron_spark.cli.arguments import given_options, refuse_twice, table_options
-from aeron_spark.cli.output import iso, json_option, print_json
-from aeron_spark.cli.signals import stopping
+from aeron_spark.cli.arguments import endpoint_flags, present_options, refuse_duplicates
+from aeron_spark.cli.output import format_time, json_option, print_json
+from aeron_spark.cli.signals import catch_stop_signals
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, SetupError
 from aeron_spark.options import ServerOptions
 from aeron_spark.options.reader import read_toml
 
-POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
+POLL_INTERVAL_S: Final = 0.1  # interval at which the main thread checks for a signal
 
 
 @click.command()
 @click.argument("address", metavar="[HOST:PORT]", required=False)
-@click.option("--config", metavar="FILE", type=click.Path(path_type=Path), help="A TOML file of these options.")
-@table_options(ServerOptions)
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path),
+    help="TOML file with options, spelled as in docs/options.md, such as maxConnections = 100. Its 'bind' is the "
+    "address. An option may not be in FILE and on the command line.",
+)  # fmt: skip
+@endpoint_flags(ServerOptions)
 @json_option
 @click.pass_context
 def server(
@@ -31,40 +35,45 @@ def server(
     address: str | None,
     config: Path | None,
     as_json: bool,
-    **given: Any,
+    **flags: Any,
 ) -> None:
-    """Run a secure endpoint on HOST:PORT (default 0.0.0.0:20121) until SIGINT or SIGTERM.
+    """Run a secure server on HOST:PORT (default 0.0.0.0:20121) until SIGINT or SIGTERM.
 
-    Clients that send messages of bytes ('aeron-spark send --server') reach those that receive them
-    ('aeron-spark receive --server').
+    Clients write and read its durable streams ('aeron-spark streams create' makes one). Without a stream, the server
+    relays messages: those of 'aeron-spark send --server' to all clients that run 'aeron-spark receive --server'. It
+    prints a line for its start and for each connection and error.
+
+    \b
+    For example, for the clients whose keys a file authorises:
+      aeron-spark server 0.0.0.0:20121 --authorized-keys /etc/aeron-spark/clients
     """
     from aeron_spark.server.program import Server
     from aeron_spark.server.relay import Relay
 
-    options = given_options(given)
+    options = present_options(flags)
     if config is not None:
-        configured = _configuration(config)
-        refuse_twice(options, configured, str(config))
-        address = address or configured.pop("address", None)
-        options |= configured
-    with stopping() as stopped:
-        serving = Server(address or "", **options)
-        said = _StatusPrinter(as_json)
-        said.listen(serving)
-        relay = Relay(serving)
+        file_options = _read_configuration(config)
+        refuse_duplicates(options, file_options, str(config))
+        address = address or file_options.pop("address", None)
+        options |= file_options
+    with catch_stop_signals() as stopped:
+        running = Server(address or "", **options)
+        printer = _StatusPrinter(as_json)
+        printer.listen(running)
+        relay = Relay(running)
         try:
-            serving.start()
-            stopped.begin()
-            said.listening(serving)
-            while not stopped() and not serving.closed:
+            running.start()
+            stopped.start_polling()
+            printer.print_listening(running)
+            while not stopped() and not running.closed:
                 time.sleep(POLL_INTERVAL_S)
         finally:
-            serving.close()
-        said.event("stopped", passed_on=relay.forwarded, missed=relay.missed)
+            running.close()
+        printer.print_event("stopped", passed_on=relay.forwarded, missed=relay.missed)
 
 
-def _configuration(path: Path) -> dict[str, Any]:
-    """Read a file of options. Raises OptionError for one that cannot be read or is not right: both are exit code 2."""
+def _read_configuration(path: Path) -> dict[str, Any]:
+    """Read a TOML file of options. Raises OptionError (exit code 2) if it cannot be read or is wrong."""
     try:
         return read_toml(path)
     except (SetupError, DataFormatError) as error:
@@ -72,56 +81,61 @@ def _configuration(path: Path) -> dict[str, Any]:
 
 
 class _StatusPrinter:
-    """Says what happens, one line each; that it listens before who has come, however soon that was."""
+    """Prints one line for each event of a server. Its threads call this object while they serve.
+
+    Events of connections that come before ``print_listening`` are printed after it: programs wait for "listening".
+    """
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
         self._lock = threading.Lock()
-        self._early: list[tuple[str, dict[str, Any]]] | None = []
+        self._early_events: list[tuple[str, dict[str, Any]]] | None = []  # None: "listening" is printed
 
-    def listening(self, serving: Any) -> None:
-        key = self.key(serving.public_key)
+    def listen(self, server: Any) -> None:
+        """Register this printer for the connections and errors of a server."""
+        for name in ("connect", "resume", "disconnect"):
+            getattr(server, f"on_{name}")(lambda connection, name=name: self._on_connection(name, connection))
+        server.on_error(self._on_error)
+
+    def print_listening(self, server: Any) -> None:
+        """Print a line for each address, then the events that came before."""
+        key = self._fingerprint(server.public_key)
         with self._lock:
-            for place in serving.addresses:
-                self.event("listening", address=place, key=key, aeron_dir=serving.aeron_dir)
-            early, self._early = self._early or [], None
-            for name, values in early:
-                self.event(name, **values)
+            for address in server.addresses:
+                self.print_event("listening", address=address, key=key, aeron_dir=server.aeron_dir)
+            early_events, self._early_events = self._early_events or [], None
+            for name, values in early_events:
+                self.print_event(name, **values)
 
-    def event(self, name: str, **values: Any) -> None:
+    def print_event(self, name: str, **values: Any) -> None:
         if self._as_json:
-            print_json({"event": name, "time": iso(time.time()), **values})
+            print_json({"event": name, "time": format_time(time.time()), **values})
         else:
             click.echo(f"{name} " + " ".join(f"{key}={value}" for key, value in values.items()))
 
-    def listen(self, serving: Any) -> None:
-        for name in ("connect", "resume", "disconnect"):
-            getattr(serving, f"on_{name}")(lambda connection, name=name: self._connection(name, connection))
-        serving.on_error(self._error)
-
-    def _connection(self, name: str, connection: Any) -> None:
+    def _on_connection(self, event: str, connection: Any) -> None:
         values = {
-            "id": connection.id, "tag": connection.tag, "key": self.key(connection.key),
+            "id": connection.id, "tag": connection.tag, "key": self._fingerprint(connection.key),
             "transport": "ipc" if connection.is_ipc else "udp", "remote_address": connection.remote_address,
             "remote_port": connection.remote_port,
         }  # fmt: skip
         with self._lock:
-            if self._early is None:
-                self.event(name, **values)
+            if self._early_events is None:
+                self.print_event(event, **values)
             else:
-                self._early.append((name, values))
+                self._early_events.append((event, values))
 
-    def _error(self, connection: Any, error: BaseException) -> None:
+    def _on_error(self, connection: Any, error: BaseException) -> None:
         what, remedy = (
             (error.what, error.remedy)
             if isinstance(error, AeronSparkError)
             else (f"{type(error).__name__}: {error}", "")
         )
-        number = None if connection is None else connection.id
-        self.event("error", id=number, kind=type(error).__name__, what=what, remedy=remedy)
+        connection_id = None if connection is None else connection.id
+        self.print_event("error", id=connection_id, kind=type(error).__name__, what=what, remedy=remedy)
 
     @staticmethod
-    def key(key: bytes) -> str:
+    def _fingerprint(key: bytes) -> str:
         from aeron_spark.protocol.keypair import fingerprint
 
         return fingerprint(key)

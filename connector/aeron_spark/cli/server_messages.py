@@ -1,4 +1,4 @@
-"""``send`` and ``receive`` through a secure server: messages of bytes, to and from the other clients."""
+"""``send`` and ``receive`` through a server without a stream: the server relays messages between its clients."""
 
 from __future__ import annotations
 
@@ -12,104 +12,110 @@ from typing import Final
 
 import click
 
-from aeron_spark.cli.arguments import client_arguments
+from aeron_spark.cli.arguments import split_server
 from aeron_spark.cli.formats import format_of
 from aeron_spark.cli.inputs import read_input
 from aeron_spark.cli.output import print_json, progress
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import AeronSparkError, DataFormatError, WaitTimeout
 
-POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
-WAITING_MOST: Final = 10_000  # messages received and not written yet: then the server is held up
+POLL_INTERVAL_S: Final = 0.1  # interval at which a wait checks for a signal
+QUEUE_LIMIT: Final = 10_000  # messages that wait to be written; further ones cause back-pressure to the server
 
 
-def send_through(given: Mapping[str, str], sources: tuple[str, ...], form: str | None, stopped: StopRequest) -> int:
-    """Send each message of ``sources``; return how many, once the server has them all."""
+def send_through(options: Mapping[str, str], sources: tuple[str, ...], form: str | None, stopped: StopRequest) -> int:
+    """Send each message of the files ``sources``. Return their number when the server has acknowledged them all."""
     from aeron_spark.client.opening import connect
 
-    address, options = client_arguments(given)
+    address, connection_options = split_server(options)
     sent = 0
-    with connect(address, **options) as client, progress("sending", None) as advance:
-        stopped.begin()
+    with connect(address, **connection_options) as client, progress("sending", None) as advance:
+        stopped.start_polling()
         try:
             for name in sources:
-                for piece in read_input(name, format_of(name, form), True, stopped):
-                    if "value" not in piece.rows.schema.names:
+                for batch in read_input(name, format_of(name, form), True, stopped):
+                    if "value" not in batch.rows.schema.names:
+                        columns = ", ".join(batch.rows.schema.names) or "no column"
                         raise DataFormatError(
-                            "messages are a column 'value', and rows have others",
-                            remedy="Name a stream of the server with --stream: it takes rows.",
+                            f"messages need a column 'value', but the input has {columns}",
+                            remedy="Send rows to a named stream of the server: add --stream NAME.",
                         )
-                    values = [value for value in piece.rows.column("value").to_pylist() if value is not None]
+                    values = [value for value in batch.rows.column("value").to_pylist() if value is not None]
                     client.send_many(values)
                     sent += len(values)
-                    advance(len(values), piece.size)
+                    advance(len(values), batch.size)
             client.send("aeron-spark sent", acknowledge=True)
         except AeronSparkError:
             if sent:
-                click.echo(f"aeron-spark: {sent} messages were handed over before this:", err=True)
+                click.echo(f"aeron-spark: {sent} messages were sent before this error:", err=True)
             raise
     return sent
 
 
 def receive_through(
-    given: Mapping[str, str], *, count: int | None, timeout: float | None, as_json: bool, stopped: StopRequest
+    options: Mapping[str, str], *, count: int | None, timeout: float | None, as_json: bool, stopped: StopRequest
 ) -> int:
-    """Write what other clients send until ``count``, ``timeout`` seconds without a message, or a signal."""
+    """Write the messages that other clients send. Return their number.
+
+    Ends after ``count`` messages, after ``timeout`` seconds without a message, or at a signal. Raises WaitTimeout if
+    the time is over before ``count`` messages came.
+    """
     from aeron_spark.client.opening import connect
     from aeron_spark.server.relay import SUBSCRIBE
 
-    address, options = client_arguments(given)
-    came = _Arrivals()
+    address, connection_options = split_server(options)
+    messages = _MessageQueue()
     received = 0
-    with connect(address, **options) as client, closing(came):
-        client.on_message(bytes, came.put)
+    with connect(address, **connection_options) as client, closing(messages):
+        client.on_message(bytes, messages.put)
         client.on_resume(lambda connection: connection.send(SUBSCRIBE))
         client.send(SUBSCRIBE, acknowledge=True)
-        last = time.monotonic()
-        stopped.begin()
+        last_message_at = time.monotonic()
+        stopped.start_polling()
         while not stopped() and received != count:
-            message = came.get()
+            message = messages.get()
             if message is None:
-                if timeout is not None and time.monotonic() - last >= timeout:
+                if timeout is not None and time.monotonic() - last_message_at >= timeout:
                     break
                 continue
-            last = time.monotonic()
+            last_message_at = time.monotonic()
             received += 1
             _write(message, as_json)
     if count is not None and received < count and not stopped():
         raise WaitTimeout(
-            f"{received} of {count} messages came, and no more for {timeout:g} s", remedy="Look whether anybody sends."
+            f"received {received} of {count} messages, then no further message within {timeout:g} s",
+            remedy="Check that another client sends, or give a longer --timeout.",
         )
     return received
 
 
-class _Arrivals:
-    """The messages that were received and not written yet: a thread of the client puts them, the main thread gets them.
+class _MessageQueue:
+    """Received messages that are not written yet. A thread of the client puts them, the main thread gets them.
 
-    A full queue holds the client's thread up, until ``close``. Python waits at its end for that thread, so that a
-    ``put`` without an end would keep the process.
+    While the queue is full, ``put`` blocks the client's thread, at most until ``close``. The interpreter waits for that
+    thread at its exit, so an endless ``put`` would keep the process alive.
     """
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[bytes] = queue.Queue(WAITING_MOST)
+        self._queue: queue.Queue[bytes] = queue.Queue(QUEUE_LIMIT)
         self._closed = False
 
     def put(self, message: bytes) -> None:
-        """Keep a message, once there is room; drop it where nothing is written any more."""
+        """Add a message when the queue has room; drop it if the queue is closed."""
         while not self._closed:
             with suppress(queue.Full):
                 self._queue.put(message, timeout=POLL_INTERVAL_S)
                 return
 
     def get(self) -> bytes | None:
-        """Return the next message; None where none comes within ``POLL_INTERVAL_S`` seconds."""
+        """Return the next message, or None if none comes within ``POLL_INTERVAL_S`` seconds."""
         try:
             return self._queue.get(timeout=POLL_INTERVAL_S)
         except queue.Empty:
             return None
 
     def close(self) -> None:
-        """Hold the client's thread up no longer."""
+        """Unblock the client's thread: ``put`` drops messages from now on."""
         self._closed = True
 
 

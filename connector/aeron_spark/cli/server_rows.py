@@ -1,4 +1,4 @@
-"""``send`` and ``receive`` to and from a server's named streams: rows and messages, by transactions."""
+"""``send`` and ``receive`` through a server: write a named stream in transactions, and read it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import pyarrow as pa
 
-from aeron_spark.cli.arguments import stream_arguments
+from aeron_spark.cli.arguments import split_server_and_stream
 from aeron_spark.cli.formats import format_of, total_size
 from aeron_spark.cli.inputs import are_values, read_input
 from aeron_spark.cli.output import progress
-from aeron_spark.cli.outputs import Output
+from aeron_spark.cli.outputs import Output, ReceivedRows
 from aeron_spark.cli.signals import StopRequest
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.follow import RAW
@@ -25,173 +25,169 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.reader import StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 
-POLL_INTERVAL_S: Final = 0.1  # seconds between two looks at whether to stop
+POLL_INTERVAL_S: Final = 0.1  # interval at which a thread checks for a signal
 
 
 @dataclass(slots=True)
-class Sent:
-    """What was committed."""
+class CommittedRows:
+    """The numbers of rows and transactions that ``send`` committed."""
 
     rows: int = 0
     transactions: int = 0
 
 
 def send_rows(
-    given: Mapping[str, str], sources: tuple[str, ...], form: str | None, commit_rows: int | None,
+    options: Mapping[str, str], sources: tuple[str, ...], form: str | None, commit_rows: int | None,
     stopped: StopRequest,
-) -> Sent:  # fmt: skip
-    """Write each of ``sources`` as a transaction, or every ``commit_rows`` rows; return what was committed.
+) -> CommittedRows:  # fmt: skip
+    """Write each of the files ``sources`` as one transaction, or commit after every ``commit_rows`` rows, too.
 
-    What was read and not committed when ``stopped`` says so, or when something fails, is dropped.
+    After a signal or an error, rows that are read but not committed are dropped.
     """
     from aeron_spark.client.opening import connect
 
-    address, stream, options = stream_arguments(given)
-    payload, writer_id = options.pop("payload", "auto"), options.pop("writerId", None)
+    address, stream, connection_options = split_server_and_stream(options)
+    payload, writer_id = connection_options.pop("payload", "auto"), connection_options.pop("writerId", None)
     values = {"auto": None, "arrow": False}.get(payload, True)
-    sent = Sent()
-    with connect(address, **options) as client, progress("sending", total_size(sources)) as advance:
-        client.stream(stream)  # a wrong name is said before anything is read
-        stopped.begin()
-        sending = _Sending(client, stream, payload, writer_id, commit_rows, sent)
+    committed = CommittedRows()
+    with connect(address, **connection_options) as client, progress("sending", total_size(sources)) as advance:
+        client.stream(stream)  # raises for an unknown name, before input is read
+        stopped.start_polling()
+        sender = _RowSender(client, stream, payload, writer_id, commit_rows, committed)
         try:
             for name in sources:
-                for piece in read_input(name, format_of(name, form), values, stopped):
-                    sending.write(piece.rows)
-                    advance(piece.rows.num_rows, piece.size)
+                for batch in read_input(name, format_of(name, form), values, stopped):
+                    sender.write(batch.rows)
+                    advance(batch.rows.num_rows, batch.size)
                 if stopped():
                     break
-                sending.commit()
+                sender.commit()
         except AeronSparkError:
-            sending.report()
+            sender.print_committed()
             raise
         finally:
-            sending.close()
-    return sent
+            sender.close()
+    return committed
 
 
-class _Sending:
-    """A writer that is made for what comes first, and commits every so many rows."""
+class _RowSender:
+    """Writes rows to a stream and commits after every ``commit_rows`` rows. The first rows determine the payload."""
 
     def __init__(
-        self, client: Client, stream: str, payload: str, writer_id: str | None, commit_rows: int | None, sent: Sent
-    ) -> None:
+        self, client: Client, stream: str, payload: str, writer_id: str | None, commit_rows: int | None,
+        committed: CommittedRows,
+    ) -> None:  # fmt: skip
         self._client = client
         self._stream = stream
         self._payload = payload
         self._writer_id = writer_id
         self._commit_rows = commit_rows
-        self._sent = sent
-        self._open = 0  # rows that are not committed
-        self._out: StreamWriter | None = None
+        self._committed = committed
+        self._uncommitted_rows = 0
+        self._writer: StreamWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        out = self._out = self._out or self._writer(rows)
+        writer = self._writer = self._writer or self._open_writer(rows)
         while rows.num_rows:
-            room = rows.num_rows if self._commit_rows is None else self._commit_rows - self._open
+            room = rows.num_rows if self._commit_rows is None else self._commit_rows - self._uncommitted_rows
             part, rows = rows.slice(0, room), rows.slice(room)
-            out.write(part)
-            self._open += part.num_rows
-            if self._open == self._commit_rows:
+            writer.write(part)
+            self._uncommitted_rows += part.num_rows
+            if self._uncommitted_rows == self._commit_rows:
                 self.commit()
 
     def commit(self) -> None:
-        if self._out is not None and self._open:
-            self._out.commit()
-            self._sent.rows += self._open
-            self._sent.transactions += 1
-            self._open = 0
+        if self._writer is not None and self._uncommitted_rows:
+            self._writer.commit()
+            self._committed.rows += self._uncommitted_rows
+            self._committed.transactions += 1
+            self._uncommitted_rows = 0
 
-    def report(self) -> None:
-        """Say, after an error, what is committed."""
-        left = self._resolve()
-        if self._sent.rows:
-            click.echo(f"aeron-spark: {self._sent.rows} rows are committed, in spite of this:", err=True)
-        if left:
+    def print_committed(self) -> None:
+        """Print, after an error, how many rows are committed, and how many may be."""
+        unknown = self._abort_transaction()
+        if self._committed.rows:
+            click.echo(f"aeron-spark: {self._committed.rows} rows are committed in spite of this error:", err=True)
+        if unknown:
             click.echo(
-                f"aeron-spark: the server does not say what became of {left} more rows: they may be in the stream",
+                f"aeron-spark: the server did not respond whether {unknown} more rows are committed; read the stream "
+                "before you send them again",
                 err=True,
             )
 
-    def _resolve(self) -> int:
-        """After an error, drop what is not committed; return how many rows may be in the stream all the same."""
-        if self._out is None or not self._open:
+    def _abort_transaction(self) -> int:
+        """Abort the open transaction after an error. Return how many of its rows may be committed nevertheless."""
+        if self._writer is None or not self._uncommitted_rows:
             return 0
-        before, left = self._out.last, self._open
+        last_before, rows = self._writer.last, self._uncommitted_rows
         try:
-            self._out.abort()
+            self._writer.abort()
         except AeronSparkError:
-            if self._out.last == before:
-                return left
-            self._sent.rows += left
-            self._sent.transactions += 1
-        self._open = 0
+            if self._writer.last == last_before:
+                return rows
+            self._committed.rows += rows
+            self._committed.transactions += 1
+        self._uncommitted_rows = 0
         return 0
 
     def close(self) -> None:
-        if self._out is not None:
-            self._out.close()
+        if self._writer is not None:
+            self._writer.close()
 
-    def _writer(self, rows: pa.RecordBatch) -> StreamWriter:
+    def _open_writer(self, rows: pa.RecordBatch) -> StreamWriter:
         payload = self._payload
         if payload == "auto":
-            held = self._client.stream(self._stream).content
-            payload = (held or "framed") if are_values(rows.schema) else "arrow"
+            stream_payload = self._client.stream(self._stream).content
+            payload = (stream_payload or "framed") if are_values(rows.schema) else "arrow"
         return self._client.writer(self._stream, writer_id=self._writer_id, payload=payload)
 
 
-@dataclass(slots=True)
-class ReceivedRows:
-    """What came, and whether a signal ended it."""
-
-    rows: int = 0
-    interrupted: bool = False
-
-
 def receive_rows(
-    given: Mapping[str, str], out: Output, *, start: Any, follow: bool, count: int | None,
+    options: Mapping[str, str], out: Output, *, start: Any, follow: bool, count: int | None,
     timeout: float | None, metadata: bool, stopped: StopRequest,
 ) -> ReceivedRows:  # fmt: skip
-    """Write what is committed, and with ``follow`` what comes, until ``count`` rows came, or ``timeout`` is over."""
+    """Write the committed rows of a stream to ``out``, at most ``count``.
+
+    With ``follow``, wait for further rows until ``timeout`` seconds pass without one, or a signal comes.
+    """
     from aeron_spark.client.opening import connect
 
-    address, stream, options = stream_arguments(given)
-    came = ReceivedRows()
+    address, stream, connection_options = split_server_and_stream(options)
+    rows = 0
     schema: pa.Schema = RAW
-    with connect(address, **options) as client, progress("receiving", None) as advance:
+    with connect(address, **connection_options) as client, progress("receiving", None) as advance:
         try:
             reader = client.reader(stream, start=start, follow=follow, metadata=metadata, timeout=timeout)
-            stopped.begin()
-            with _stopping(reader, stopped):
+            stopped.start_polling()
+            with _stop_at_signal(reader, stopped):
                 for batch in reader:
-                    part = batch if count is None else batch.slice(0, count - came.rows)
+                    part = batch if count is None else batch.slice(0, count - rows)
                     out.write(reader.payload, part)
-                    came.rows += part.num_rows
+                    rows += part.num_rows
                     advance(part.num_rows, part.nbytes)
-                    if came.rows == count or stopped():
+                    if rows == count or stopped():
                         break
             schema = reader.schema or RAW
         finally:
             out.close(schema)
-    came.interrupted = stopped()
-    return came
+    return ReceivedRows(rows, stopped())
 
 
 @contextmanager
-def _stopping(reader: StreamReader, stopped: Callable[[], bool]) -> Iterator[None]:
-    """Stop a reader that waits when a signal came."""
-    over = threading.Event()
+def _stop_at_signal(reader: StreamReader, stopped: Callable[[], bool]) -> Iterator[None]:
+    """Run a thread that stops the reader, also while it waits for rows, after ``stopped`` returns True."""
+    ended = threading.Event()
 
-    def look() -> None:
-        while not over.wait(POLL_INTERVAL_S):
+    def stop_reader() -> None:
+        while not ended.wait(POLL_INTERVAL_S):
             if stopped():
                 reader.stop()
                 return
 
-    looking = threading.Thread(target=look, name="aeron-spark-signals", daemon=True)
-    looking.start()
+    thread = threading.Thread(target=stop_reader, name="aeron-spark-signals", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        over.set()
-        looking.join()
+        ended.set()
+        thread.join()

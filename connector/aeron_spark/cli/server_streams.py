@@ -1,4 +1,4 @@
-"""``aeron-spark streams … --server``: a server's named streams."""
+"""``aeron-spark streams … --server``: manages the named streams of a server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aeron_spark.cli.arguments import check_client, client_arguments, route_given, stream_named
-from aeron_spark.cli.output import iso, print_json, print_table, size
-from aeron_spark.cli.signals import operation, stopping
+from aeron_spark.cli.arguments import check_connection_options, check_stream_name, read_route_flags, split_server
+from aeron_spark.cli.output import format_size, format_time, print_json, print_table
+from aeron_spark.cli.signals import catch_stop_signals, operation
 from aeron_spark.errors import DataLossError, OptionError
 
 if TYPE_CHECKING:
@@ -18,152 +18,162 @@ if TYPE_CHECKING:
     from aeron_spark.stream_client.admin import StreamInfo
 
 
-def server_given(way: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return the options where ``way`` leads to a server, else None."""
-    given = route_given(way)
-    return given if "server" in given else None
+def options_with_server(route_flags: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the connector's options if the command line names a server, else None."""
+    options = read_route_flags(route_flags)
+    return options if "server" in options else None
 
 
-def named(name: str | None) -> str:
-    """Return a stream's name. Raises OptionError where none was given, or where it cannot be one."""
+def require_name(name: str | None) -> str:
+    """Return ``name``. Raises OptionError if it is missing or is not a stream name."""
     if name is None:
-        raise OptionError("a stream of a server has a name", remedy="Give it: aeron-spark streams … NAME --server …")
-    return stream_named(name)
+        raise OptionError(
+            "the name of the server's stream is missing",
+            remedy="Give it after the command, such as 'aeron-spark streams describe flights --server HOST:PORT'.",
+        )
+    return check_stream_name(name)
 
 
-def list_all(given: Mapping[str, str], as_json: bool) -> None:
-    """Say which streams there are."""
-    with _client(given) as client:
+def list_all(options: Mapping[str, str], as_json: bool) -> None:
+    """Print a line for each stream."""
+    with _client(options) as client:
         found = client.streams()
     if as_json:
-        for one in found:
-            print_json(_summary(one))
+        for stream in found:
+            print_json(_summary(stream))
         return
     print_table(
         "streams",
-        ("name", "state", "holds", "partitions#", "bytes#", "retention", "created"),
+        ("name", "state", "payload", "partitions#", "bytes#", "retention", "created"),
         [
             (
-                one.name,
-                one.state,
-                one.content or "nothing yet",
-                len(one.partitions),
-                one.bytes,
-                _kept(one),
-                _created(one),
+                stream.name,
+                stream.state,
+                stream.content or "nothing yet",
+                len(stream.partitions),
+                stream.bytes,
+                _retention_text(stream),
+                _created(stream),
             )
-            for one in found
+            for stream in found
         ],
         empty="no streams",
     )
-    for one in found:
-        if one.problem:
-            click.echo(f"stream {one.name} is {one.state}: {one.problem}", err=True)
+    for stream in found:
+        if stream.problem:
+            click.echo(f"stream {stream.name} is {stream.state}: {stream.problem}", err=True)
 
 
-def describe(given: Mapping[str, str], name: str, as_json: bool) -> None:
-    """Say all about one stream."""
-    with _client(given) as client:
-        one = client.stream(name)
+def describe(options: Mapping[str, str], name: str, as_json: bool) -> None:
+    """Print the properties, columns and partitions of one stream."""
+    with _client(options) as client:
+        stream = client.stream(name)
     if as_json:
-        print_json(_summary(one) | {"details": [_partition(part) for part in one.partitions]})
+        print_json(_summary(stream) | {"details": [_partition(part) for part in stream.partitions]})
         return
-    columns = [] if one.schema is None else [(f"column {field.name}", str(field.type)) for field in one.schema]
+    columns = [] if stream.schema is None else [(f"column {field.name}", str(field.type)) for field in stream.schema]
     print_table(
         f"stream {name}",
-        ("what", "value"),
+        ("property", "value"),
         [
-            ("name", one.name),
-            ("state", one.state),
-            *([("problem", one.problem)] if one.problem else []),
-            ("holds", one.content or "nothing yet"),
+            ("name", stream.name),
+            ("state", stream.state),
+            *([("problem", stream.problem)] if stream.problem else []),
+            ("payload", stream.content or "nothing yet"),
             *columns,
-            ("bytes", f"{one.bytes:,} ({size(one.bytes)})"),
-            ("retention", _kept(one)),
-            ("created", _created(one)),
+            ("bytes", f"{stream.bytes:,} ({format_size(stream.bytes)})"),
+            ("retention", _retention_text(stream)),
+            ("created", _created(stream)),
         ],
         empty="",
         kind="stream",
     )
-    rows = [(str(part.number), part.start, part.end) for part in one.partitions]
+    rows = [(str(part.number), part.start, part.end) for part in stream.partitions]
     print_table("partitions", ("partition#", "start#", "end#"), rows, empty="", kind="partition")
 
 
-def create(given: Mapping[str, str], name: str, partitions: int, retention: str | None, as_json: bool) -> None:
-    """Create a stream."""
+def create(options: Mapping[str, str], name: str, partitions: int, retention: str | None, as_json: bool) -> None:
+    """Create a stream. Checks the name and the retention before it connects."""
     from aeron_spark.stream_client.admin import parse_retention
     from aeron_spark.streams.definition import check_name
 
-    check_name(name)  # both before anything is started
+    check_name(name)
     parse_retention(retention)
-    with _client(given) as client:
-        made = client.create_stream(name, partitions, retention=retention)
+    with _client(options) as client:
+        stream = client.create_stream(name, partitions, retention=retention)
     if as_json:
-        print_json(_summary(made))
+        print_json(_summary(stream))
     else:
-        parts = "1 partition" if partitions == 1 else f"{partitions:,} partitions"
-        click.echo(f"created stream {name} with {parts}, retention: {_kept(made)}")
+        counted = "1 partition" if partitions == 1 else f"{partitions:,} partitions"
+        click.echo(f"created stream {name} with {counted}, retention: {_retention_text(stream)}")
 
 
 def purge(
-    given: Mapping[str, str],
+    options: Mapping[str, str],
     name: str,
     before: int | str | None,
     keep: int | None,
     partition: int | None,
     as_json: bool,
 ) -> None:
-    """Delete the beginnings of partitions: before a position or a time, or all but ``keep`` bytes of each."""
-    with _client(given) as client:
-        was = client.stream(name)
-        if was.state in ("damaged", "recovering"):
-            raise DataLossError(f"stream {name!r} is {was.state}: {was.problem}")
-        parts = [one for one in was.partitions if partition in (None, one.number)]
+    """Delete whole segments at the beginning of partitions: before a position or time, or the last ``keep`` bytes.
+
+    Raises OptionError for an unknown partition, and DataLossError for a stream whose state is not known.
+    """
+    with _client(options) as client:
+        stream = client.stream(name)
+        if stream.state in ("damaged", "recovering"):
+            raise DataLossError(f"stream {name!r} is {stream.state}: {stream.problem}")
+        parts = [part for part in stream.partitions if partition in (None, part.number)]
         if not parts:
             raise OptionError(
-                f"stream {name!r} has no partition {partition}", remedy=f"It has {len(was.partitions)}, from 0 on."
+                f"stream {name!r} has no partition {partition}",
+                remedy=f"Give one of 0 to {len(stream.partitions) - 1}.",
             )
-        starts = [one.start for one in was.partitions]
+        new_starts = [part.start for part in stream.partitions]
         if keep is not None:
-            for one in parts:
-                starts = client.purge_stream(name, max(0, one.end - keep), partition=one.number)
+            for part in parts:
+                new_starts = client.purge_stream(name, max(0, part.end - keep), partition=part.number)
         elif before is not None:
-            starts = client.purge_stream(name, before, partition=partition)
-    for one in parts if as_json else ():
-        start = starts[one.number]
-        print_json({"partition": one.number, "start": one.start, "new_start": start, "bytes": start - one.start})
-    if not as_json:
-        rows = [(str(one.number), one.start, starts[one.number], starts[one.number] - one.start) for one in parts]
-        print_table("purged", ("partition#", "start#", "new start#", "bytes#"), rows, empty="nothing to purge")
+            new_starts = client.purge_stream(name, before, partition=partition)
+    if as_json:
+        for part in parts:
+            start = new_starts[part.number]
+            print_json({"partition": part.number, "start": part.start, "new_start": start, "bytes": start - part.start})
+        return
+    rows = [
+        (str(part.number), part.start, new_starts[part.number], new_starts[part.number] - part.start) for part in parts
+    ]
+    print_table("purged", ("partition#", "start#", "new start#", "bytes#"), rows, empty="nothing to purge")
 
 
-def delete(given: Mapping[str, str], name: str, as_json: bool) -> None:
-    """Delete a stream."""
-    with _client(given) as client:
-        was = client.stream(name)
+def delete(options: Mapping[str, str], name: str, as_json: bool) -> None:
+    """Delete a stream with all its rows."""
+    with _client(options) as client:
+        size_bytes = client.stream(name).bytes
         client.delete_stream(name)
     if as_json:
-        print_json({"name": name, "bytes": was.bytes, "deleted": True})
+        print_json({"name": name, "bytes": size_bytes, "deleted": True})
     else:
-        click.echo(f"deleted stream {name} ({size(was.bytes)})")
+        click.echo(f"deleted stream {name} ({format_size(size_bytes)})")
 
 
 @contextmanager
-def _client(given: Mapping[str, str]) -> Iterator[Client]:
+def _client(options: Mapping[str, str]) -> Iterator[Client]:
     from aeron_spark.client.opening import connect
 
-    address, options = client_arguments(given)
-    check_client(given)
-    with stopping(), operation(), connect(address, **options) as client:
+    address, connection_options = split_server(options)
+    check_connection_options(options)
+    with catch_stop_signals(), operation(), connect(address, **connection_options) as client:
         yield client
 
 
-def _kept(one: StreamInfo) -> str:
+def _retention_text(stream: StreamInfo) -> str:
     limits = []
-    if one.retention_bytes:
-        limits.append(f"{size(one.retention_bytes)} of each partition")
-    if one.retention_seconds:
-        limits.append(_duration(one.retention_seconds))
+    if stream.retention_bytes:
+        limits.append(f"{format_size(stream.retention_bytes)} of each partition")
+    if stream.retention_seconds:
+        limits.append(_duration(stream.retention_seconds))
     return " and ".join(limits) or "everything"
 
 
@@ -174,25 +184,25 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
-def _created(one: StreamInfo) -> str:
-    return iso(one.created.timestamp())
+def _created(stream: StreamInfo) -> str:
+    return format_time(stream.created.timestamp())
 
 
-def _summary(one: StreamInfo) -> dict[str, Any]:
-    columns = None if one.schema is None else [
-        {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in one.schema
+def _summary(stream: StreamInfo) -> dict[str, Any]:
+    columns = None if stream.schema is None else [
+        {"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in stream.schema
     ]  # fmt: skip
     return {
-        "name": one.name,
-        "state": one.state,
-        "problem": one.problem or None,
-        "payload": one.content or None,
+        "name": stream.name,
+        "state": stream.state,
+        "problem": stream.problem or None,
+        "payload": stream.content or None,
         "schema": columns,
-        "partitions": len(one.partitions),
-        "bytes": one.bytes,
-        "retention_bytes": one.retention_bytes or None,
-        "retention_seconds": one.retention_seconds or None,
-        "created": _created(one),
+        "partitions": len(stream.partitions),
+        "bytes": stream.bytes,
+        "retention_bytes": stream.retention_bytes or None,
+        "retention_seconds": stream.retention_seconds or None,
+        "created": _created(stream),
     }
 
 

@@ -1,4 +1,4 @@
-"""What commands that reach a stream have in common: which stream, which archive, which further options."""
+"""Turns SIGINT and SIGTERM into a stop request that commands poll, and errors of an operation into exit code 1."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
 
-from aeron_spark.cli.arguments import DEFAULT_TIMEOUT_S
 from aeron_spark.cli.main import INTERRUPTED as INTERRUPTED
 from aeron_spark.errors import AeronSparkError, OptionError
 
+# A terminal and timeout(1) can send several signals at once: signals within this time count as one.
+SIGNAL_GRACE_S: Final = 1.0
+
 
 class OperationError(AeronSparkError):
-    """The operation failed, though the command line can be right: a server or an archive refuses a name or a number."""
+    """The operation failed: a server or an archive refused a name or a number of a well-formed command line."""
 
 
 @contextmanager
 def operation() -> Iterator[None]:
-    """Run what a command does with a server, an archive or a driver.
+    """Run the part of a command that uses a server, an archive or a media driver.
 
-    A name or number that those refuse is a failure (exit code 1). A wrong command line (2) is found before.
+    Raises OperationError (exit code 1) for an OptionError of that part. An OptionError that is raised before it means a
+    wrong command line (exit code 2).
     """
     try:
         yield
@@ -30,54 +34,54 @@ def operation() -> Iterator[None]:
 
 
 class StopRequest:
-    """Tells whether a signal asked this process to stop.
+    """Handles the signals that ask this process to stop; a call returns whether one was received.
 
-    A command that connects, or waits for an answer, does not ask for it. So a signal raises KeyboardInterrupt where the
-    main thread is, until the command calls ``begin``: its own loop asks from there on. A signal that comes more than
-    ``patience_s`` seconds after the first one always raises.
+    At first, a signal raises KeyboardInterrupt in the main thread, so that it ends a wait for a connection or a
+    response. A command with a loop of its own calls ``start_polling`` and then polls this object: the first signal only
+    sets the request. A signal that follows the first one by more than ``grace_s`` seconds always raises.
     """
 
-    def __init__(self, patience_s: float) -> None:
-        self.begun = False
-        self._patience_s = patience_s
-        self._first: float | None = None  # when the first signal came
+    def __init__(self, grace_s: float) -> None:
+        self.is_polled = False
+        self._grace_s = grace_s
+        self._first: float | None = None  # monotonic time of the first signal
 
     def __call__(self) -> bool:
         return self._first is not None
 
-    def begin(self) -> None:
-        """Have the first signal only answered by this object from now on: a loop asks it."""
-        self.begun = True
+    def start_polling(self) -> None:
+        """Promise to poll this object: the first signal does not raise from now on."""
+        self.is_polled = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Take a signal, as its handler."""
+        """Handle a signal. Takes no lock: the interrupted thread may hold it."""
         now = time.monotonic()
         if self._first is None:
             self._first = now
-            if self.begun:
+            if self.is_polled:
                 return
-        elif now - self._first <= self._patience_s:
+        elif now - self._first <= self._grace_s:
             return
         raise KeyboardInterrupt
 
 
 @contextmanager
-def interruption() -> Iterator[StopRequest]:
-    """Give what tells whether SIGINT asked this process to stop. A second SIGINT stops at once."""
+def catch_sigint() -> Iterator[StopRequest]:
+    """Yield a request that SIGINT sets. A second SIGINT raises KeyboardInterrupt."""
     with _handled(StopRequest(0.0), signal.SIGINT) as request:
         yield request
 
 
 @contextmanager
-def stopping() -> Iterator[StopRequest]:
-    """Give what tells whether SIGINT or SIGTERM asked this process to stop. Asked again later, it stops where it is.
+def catch_stop_signals() -> Iterator[StopRequest]:
+    """Yield a request that SIGINT and SIGTERM set. A later one of them raises KeyboardInterrupt.
 
-    The JVM of this process, which the first use of Aeron starts, leaves all signals to this process.
+    The JVM, which starts at the first use of Aeron, then installs no handlers for these signals.
     """
     from aeron_spark.aeron import jvm
 
     jvm.keep_signals()
-    with _handled(StopRequest(DEFAULT_TIMEOUT_S), signal.SIGINT, signal.SIGTERM) as request:
+    with _handled(StopRequest(SIGNAL_GRACE_S), signal.SIGINT, signal.SIGTERM) as request:
         yield request
 
 

@@ -1,4 +1,4 @@
-"""``aeron-spark streams``: what archives hold, and a server's named streams: listing, making room, making them."""
+"""``aeron-spark streams``: manages streams in archives, and with --server the named streams of a server."""
 
 from __future__ import annotations
 
@@ -8,37 +8,55 @@ from typing import Any, Final
 import click
 
 from aeron_spark.cli import server_streams
-from aeron_spark.cli.arguments import needs_server, needs_stream, route_options, server_options, yes_option
-from aeron_spark.cli.main import NearestNames
-from aeron_spark.cli.output import confirm, json_option, needs_terminal
-from aeron_spark.cli.server_streams import named, server_given
+from aeron_spark.cli.arguments import (
+    refuse_stream_options,
+    require_stream,
+    route_options,
+    server_options,
+    yes_option,
+)
+from aeron_spark.cli.main import SuggestingGroup
+from aeron_spark.cli.output import confirm, json_option, require_terminal
+from aeron_spark.cli.server_streams import options_with_server, require_name
 from aeron_spark.errors import OptionError
 from aeron_spark.options import values
 
-DESCRIBE: Final = "'aeron-spark streams describe' shows first what would be deleted."
+PREVIEW_HINT: Final = "'aeron-spark streams describe' shows the stream without deleting it."
 
 recording_option = click.option(
-    "--recording", "recordings", type=int, multiple=True, metavar="ID", help="Only this recording; repeatable."
-)
+    "--recording", "recordings", type=int, multiple=True, metavar="ID",
+    help="Direct route: only the recording with this id; repeatable.  [default: all recordings of the stream]",
+)  # fmt: skip
 
 
-@click.group(cls=NearestNames)
+@click.group(cls=SuggestingGroup)
 def streams() -> None:
-    """List, describe, purge and delete what archives hold, or with --server the named streams of a server."""
+    """Manage streams: those recorded in archives, or with --server the named streams of a server.
+
+    \b
+    On the direct route, a stream is the recordings of one channel and stream id:
+      aeron-spark streams list
+      aeron-spark streams describe --channel aeron:ipc --stream-id 1001
+    On a server, a stream has a name and partitions:
+      aeron-spark streams create flights --partitions 4 --server feeds.example:20121
+    """
 
 
 @streams.command("list")
 @route_options
 @server_options
 @json_option
-def list_streams(as_json: bool, **way: Any) -> None:
-    """List all streams, or those of --channel or --stream-id; with --server those of a server."""
-    if (given := server_given(way)) is not None:
-        server_streams.list_all(given, as_json)
+def list_streams(as_json: bool, **route_flags: Any) -> None:
+    """List the streams of an archive, or with --server those of a server.
+
+    --channel and --stream-id restrict the list to streams with that channel or stream id.
+    """
+    if (options := options_with_server(route_flags)) is not None:
+        server_streams.list_all(options, as_json)
         return
     from aeron_spark.cli import direct_streams
 
-    direct_streams.list_all(way, as_json)
+    direct_streams.list_all(route_flags, as_json)
 
 
 @streams.command()
@@ -46,26 +64,36 @@ def list_streams(as_json: bool, **way: Any) -> None:
 @route_options
 @server_options
 @json_option
-def describe(name: str | None, as_json: bool, **way: Any) -> None:
-    """Describe one stream: by NAME (its channel's alias, or its name on a server), or by --channel and --stream-id."""
-    if (given := server_given(way)) is not None:
-        server_streams.describe(given, named(name), as_json)
+def describe(name: str | None, as_json: bool, **route_flags: Any) -> None:
+    """Describe a stream: payload, columns, size, retention, recordings or partitions.
+
+    NAME is the stream's name on a server, or on the direct route the alias of its channel. A stream without an alias is
+    named by --channel and --stream-id.
+    """
+    if (options := options_with_server(route_flags)) is not None:
+        server_streams.describe(options, require_name(name), as_json)
         return
-    _needs_stream(way, name)
+    _require_stream(route_flags, name)
     from aeron_spark.cli import direct_streams
 
-    direct_streams.describe(way, name, as_json)
+    direct_streams.describe(route_flags, name, as_json)
 
 
 @streams.command()
 @click.argument("name", required=False)
 @route_options
 @server_options
-@click.option("--before", metavar="POSITION|TIME", help="What lies before: a position, an ISO time, or such as -7d.")
-@click.option("--keep", metavar="SIZE", help="How much of each recording to keep, such as 10GiB.")
+@click.option(
+    "--before", metavar="POSITION|TIME",
+    help="Delete the rows before this position in bytes, or before this time: ISO in UTC, or relative such as -7d.",
+)  # fmt: skip
+@click.option("--keep", metavar="SIZE", help="Keep this much at the end of each recording or partition, such as 10GiB.")
 @recording_option
-@click.option("--partition", type=click.IntRange(min=0), metavar="N", help="With --server: only this partition.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--partition", type=click.IntRange(min=0), metavar="N",
+    help="With --server: only this partition.  [default: all partitions]",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Direct route: only show what would be deleted.")
 @yes_option
 @json_option
 def purge(
@@ -77,27 +105,36 @@ def purge(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-    **way: Any,
+    **route_flags: Any,
 ) -> None:
-    """Delete the beginnings of a stream's recordings, or of NAME's partitions; whole segments, never the last one."""
+    """Delete the oldest rows of a stream, to free disk space. NAME is as for 'streams describe'.
+
+    Rows are deleted in whole segments (files), so up to one segment more is kept. The last segment always stays.
+
+    \b
+    For example:
+      aeron-spark streams purge --channel aeron:ipc --stream-id 1001 --before -7d --dry-run
+      aeron-spark streams purge flights --keep 10GiB --server feeds.example:20121
+    """
     if (before is None) == (keep is None):
-        raise OptionError(
-            "one of --before and --keep says what goes", remedy="For example --before -7d, or --keep 10GiB."
-        )
-    position, before_ns = _before(before)
-    kept = _kept(keep)
-    if (given := server_given(way)) is not None:
+        raise OptionError("one of --before and --keep is required", remedy="For example --before -7d, or --keep 10GiB.")
+    position, before_ns = _parse_before(before)
+    keep_bytes = _parse_keep(keep)
+    if (options := options_with_server(route_flags)) is not None:
         _refuse_with_server(recording=recordings, dry_run=dry_run)
-        confirm(f"Purge stream {named(name)} of {given['server']}?", yes, DESCRIBE)
-        server_streams.purge(given, named(name), before if position is None else position, kept, partition, as_json)
+        name = require_name(name)
+        confirm(f"Purge stream {name} of {options['server']}?", yes, PREVIEW_HINT)
+        server_streams.purge(options, name, before if position is None else position, keep_bytes, partition, as_json)
         return
-    needs_server(partition=partition)
-    _needs_stream(way, name)
+    refuse_stream_options(partition=partition)
+    _require_stream(route_flags, name)
     if not dry_run:
-        needs_terminal(yes, "--dry-run shows first what would be deleted.")
+        require_terminal(yes, "--dry-run shows what would be deleted.")
     from aeron_spark.cli import direct_streams
 
-    direct_streams.purge(way, name, position, kept, recordings, dry_run, yes, as_json, before_ns=before_ns)
+    direct_streams.purge(
+        route_flags, name, position, keep_bytes, recordings, dry_run, yes, as_json, before_ns=before_ns
+    )  # fmt: skip
 
 
 @streams.command()
@@ -107,58 +144,72 @@ def purge(
 @recording_option
 @yes_option
 @json_option
-def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bool, **way: Any) -> None:
-    """Delete a stream's stopped recordings, with their files; with --server the stream NAME and all its rows."""
-    if (given := server_given(way)) is not None:
+def delete(name: str | None, recordings: tuple[int, ...], yes: bool, as_json: bool, **route_flags: Any) -> None:
+    """Delete a stream with all its rows. NAME is as for 'streams describe'.
+
+    On the direct route, the stream's stopped recordings and their files are deleted; an active one is refused.
+    """
+    if (options := options_with_server(route_flags)) is not None:
         _refuse_with_server(recording=recordings)
-        confirm(f"Delete stream {named(name)} of {given['server']}, with all its rows?", yes, DESCRIBE)
-        server_streams.delete(given, named(name), as_json)
+        name = require_name(name)
+        confirm(f"Delete stream {name} of {options['server']}, with all its rows?", yes, PREVIEW_HINT)
+        server_streams.delete(options, name, as_json)
         return
-    _needs_stream(way, name)
-    needs_terminal(yes, DESCRIBE)
+    _require_stream(route_flags, name)
+    require_terminal(yes, PREVIEW_HINT)
     from aeron_spark.cli import direct_streams
 
-    direct_streams.delete(way, name, recordings, yes, as_json)
+    direct_streams.delete(route_flags, name, recordings, yes, as_json)
 
 
 @streams.command()
 @click.argument("name")
 @route_options
 @server_options
-@click.option("--partitions", type=click.IntRange(min=1), default=1, metavar="N", help="Partitions.  [default: 1]")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), default=1, metavar="N",
+    help="Number of partitions; it cannot be changed later.  [default: 1]",
+)  # fmt: skip
 @click.option(
     "--retention", metavar="SIZE|TIME",
-    help="How much of each partition (10GiB), or how long (7d), is kept, or both: 10GiB,7d.  [default: everything]",
+    help="Delete the oldest rows of a partition beyond this size (10GiB) or age (7d), or both (10GiB,7d).  [default: "
+    "keep all rows]",
 )  # fmt: skip
 @json_option
-def create(name: str, partitions: int, retention: str | None, as_json: bool, **way: Any) -> None:
-    """Create the stream NAME on a server."""
-    given = server_given(way)
-    if given is None:
+def create(name: str, partitions: int, retention: str | None, as_json: bool, **route_flags: Any) -> None:
+    """Create the durable stream NAME on a server; needs --server.
+
+    \b
+    For example:
+      aeron-spark streams create flights --partitions 4 --retention 7d --server feeds.example:20121
+    """
+    options = options_with_server(route_flags)
+    if options is None:
         raise OptionError(
-            f"stream {name!r} cannot be created without a server: named streams live on one",
-            remedy="Give --server. The direct way needs no creating: 'aeron-spark send --record --channel aeron:ipc "
-            "--stream-id 1001'.",
+            f"stream {name!r} cannot be created without a server: only servers have named streams",
+            remedy="Add --server HOST:PORT. On the direct route, 'aeron-spark send --record --channel aeron:ipc "
+            "--stream-id 1001' starts a stream.",
         )
-    server_streams.create(given, name, partitions, retention, as_json)
+    server_streams.create(options, name, partitions, retention, as_json)
 
 
-def _needs_stream(way: dict[str, Any], name: str | None) -> None:
+def _require_stream(route_flags: dict[str, Any], name: str | None) -> None:
     if name is None:
-        named = {"channel": way["channel"], "streamId": way["stream_id"]}
-        needs_stream({option: text for option, text in named.items() if text is not None})
+        stream = {"channel": route_flags["channel"], "streamId": route_flags["stream_id"]}
+        require_stream({option: text for option, text in stream.items() if text is not None})
 
 
-def _refuse_with_server(**given: object) -> None:
-    for name, value in given.items():
+def _refuse_with_server(**flags: object) -> None:
+    for name, value in flags.items():
         if value:
             raise OptionError(
-                f"--{name.replace('_', '-')} is for the recordings of an archive", remedy="Leave it out, or --server."
+                f"--{name.replace('_', '-')} is for the direct route, without a server",
+                remedy="Leave out this option or --server.",
             )
 
 
-def _before(text: str | None) -> tuple[int | None, int | None]:
-    """Read --before: a position, or a time in ns since 1970."""
+def _parse_before(text: str | None) -> tuple[int | None, int | None]:
+    """Parse --before. Return a position in bytes, or a time in ns since 1970; the other is None."""
     if text is None:
         return None, None
     if text.isascii() and text.isdecimal():
@@ -166,12 +217,14 @@ def _before(text: str | None) -> tuple[int | None, int | None]:
     try:
         return None, values.parse_moment(text).at(time.time_ns())
     except ValueError as error:
-        raise OptionError(f"--before must be a position, {error}, not {text!r}", remedy="See --help.") from None
+        raise OptionError(
+            f"--before is {text!r}, expected a position, {error}", remedy="Give a position, or a time such as -7d."
+        ) from None
 
 
-def _kept(text: str | None) -> int | None:
-    """Read --keep, in bytes."""
+def _parse_keep(text: str | None) -> int | None:
+    """Parse --keep. Return bytes."""
     try:
         return None if text is None else values.parse_size(text, 0, values.INT64_MAX)
     except ValueError as error:
-        raise OptionError(f"--keep must be {error}, not {text!r}", remedy="See --help.") from None
+        raise OptionError(f"--keep is {text!r}, expected {error}", remedy="Give a size such as 10GiB.") from None

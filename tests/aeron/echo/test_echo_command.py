@@ -145,16 +145,19 @@ def test_row_100_sigterm_ends_it_soon_and_whole(own: Path, listen: HostPort) -> 
     [
         (["server", "--listen", "127.0.0.1:9000"], "--duologue-ports is required"),
         (["server", "--listen", "127.0.0.1"], "is not host:port"),
-        (["server", "--listen", "127.0.0.1:0", "--duologue-ports", "9010"], "has the port 0"),
+        (["server", "--listen", "127.0.0.1:0", "--duologue-ports", "9010"], "has port 0, expected 1 to 65535"),
         (["server", "--listen", "[::1]:9000", "--duologue-ports", "9000"], "is one of the duologues'"),
-        (["server", "--listen", "h:65535", "--duologue-ports", "9"], "--control 65536 is no port"),
+        (
+            ["server", "--listen", "h:65535", "--duologue-ports", "9"],
+            "--control is 65536, expected a port from 1 to 65535",
+        ),
         (["server", "--listen", "h:1", "--duologue-ports", "65530"], "from 65530 would be 65545"),
         (["server", "--listen", "h:1", "--protocol", "1", "--control", "2"], "--control is for Echo 2.0"),
         (["client", "--connect", "h:1", "--own", "h:2"], "--own is for Echo 1.0"),
         (["client", "--connect", "h:1", "--protocol", "3"], "'3' is not one of '1', '2'"),
         (["client", "--conect", "h:1"], "No such option '--conect'"),
         (["client"], "Missing option '--connect'"),
-        (["sever"], "There is no command 'sever'. Did you mean 'server'?"),
+        (["sever"], "Unknown command 'sever'. Did you mean 'server'?"),
     ],
 )
 def test_a_wrong_command_line_is_refused_at_once(

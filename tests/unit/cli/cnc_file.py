@@ -1,4 +1,4 @@
-"""Writes the files of a media driver that is not there: what commands read without a JVM."""
+"""Writes the files of a media driver, for tests of commands that read them without a JVM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def error(observations: int, first_ms: int, last_ms: int, what: str) -> bytes:
 
 
 def write_driver(folder: Path, meta: Sequence[bytes], values: Sequence[tuple[int, int, int]], errors: bytes) -> None:
-    """Write a CnC file of a driver of process 77 that has closed; ``values`` are value, registration and owner."""
+    """Write the CnC file of a closed driver of process 77. ``values``: value, registration, owner of each counter."""
     folder.mkdir(parents=True, exist_ok=True)
     to_driver = bytes(1024 + cnc.RING_TRAILER_LENGTH)
     described = b"".join(meta).ljust(4 * counters.META_LENGTH, b"\0")

@@ -1,4 +1,4 @@
-"""``bench load``: what is wrong in its command line is said before anything is started."""
+"""``bench load`` refuses a wrong command line before it starts anything."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aeron_spark.errors import OptionError
 
 
 def run(*arguments: str) -> str:
-    """Run a command and return its output; raise what it raises."""
+    """Run a command and return its output. Raises the command's exception."""
     return CliRunner().invoke(cli, ["bench", *arguments], standalone_mode=False, catch_exceptions=False).output
 
 
-def test_an_address_that_is_none_is_refused_once() -> None:
+def test_a_wrong_address_is_refused() -> None:
     with pytest.raises(OptionError, match=r"127\.0\.0\.1:x"):
         run("load", "127.0.0.1:x", "--clients", "50")
 
@@ -26,12 +26,12 @@ def test_options_of_the_client_are_checked_first() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["--clients=0", "--messages=-1", "--size=-1", "--hold=-1", "--at-once=0"])
-def test_a_load_that_makes_no_sense_is_refused(wrong: str) -> None:
+def test_a_number_out_of_range_is_refused(wrong: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         run("load", "127.0.0.1:20121", wrong)
     assert wrong.partition("=")[0] in refused.value.format_message()
 
 
-def test_a_command_written_wrong_is_answered_with_the_nearest_one() -> None:
+def test_the_error_for_an_unknown_command_names_the_nearest_one() -> None:
     with pytest.raises(click.UsageError, match="Did you mean 'load'"):
         run("laod")

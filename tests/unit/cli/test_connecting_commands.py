@@ -1,4 +1,4 @@
-"""Finding U9: which exit code a command line ends with, and that all commands that connect take the same options."""
+"""Finding U9: exit codes of commands that connect, and the options that all of them have."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from aeron_spark.streams.definition import unknown_stream
 SERVER = "feeds.example:20121"
 
 
-class Refusing:
-    """A client whose server answers every request with an error."""
+class FailingClient:
+    """A client whose server responds to every request with an error."""
 
     def __init__(self, error: AeronSparkError) -> None:
         self._error = error
@@ -31,7 +31,7 @@ class Refusing:
         raise self._error
 
     def __getattr__(self, name: str) -> Any:
-        def refuse(*given: object, **named: object) -> None:
+        def refuse(*arguments: object, **options: object) -> None:
             raise self._error
 
         return refuse
@@ -39,24 +39,24 @@ class Refusing:
 
 @pytest.fixture(autouse=True)
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests here need no driver, and start none."""
+    """Prevent a JVM: the tests of this module need no media driver."""
     monkeypatch.setattr(jvm, "start", lambda *arguments: None)
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, error: AeronSparkError) -> list[tuple[str, dict[str, Any]]]:
-    """Let every server answer with ``error``; return what is connected to."""
+def respond_with(monkeypatch: pytest.MonkeyPatch, error: AeronSparkError) -> list[tuple[str, dict[str, Any]]]:
+    """Make every server respond with ``error``. Return a list of the connections: address and options."""
     connected: list[tuple[str, dict[str, Any]]] = []
 
     @contextmanager
-    def connect(address: str, **options: Any) -> Iterator[Refusing]:
+    def connect(address: str, **options: Any) -> Iterator[FailingClient]:
         connected.append((address, options))
-        yield Refusing(error)
+        yield FailingClient(error)
 
     monkeypatch.setattr(opening, "connect", connect)
     return connected
 
 
-OF_A_STREAM = [
+STREAM_COMMANDS = [
     f"streams describe flihgts --server {SERVER}",
     f"streams purge flihgts --before 0 --yes --server {SERVER}",
     f"streams delete flihgts --yes --server {SERVER}",
@@ -65,7 +65,7 @@ OF_A_STREAM = [
 ]
 
 
-@pytest.mark.parametrize("line", OF_A_STREAM)
+@pytest.mark.parametrize("line", STREAM_COMMANDS)
 @pytest.mark.parametrize(
     "error",
     [
@@ -79,16 +79,16 @@ def test_a_missing_and_a_forbidden_stream_both_end_with_1(
     line: str, error: AeronSparkError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Finding U9: it was 2 for a missing stream, and 1 for a forbidden one."""
-    connected = answer(monkeypatch, error)
+    connected = respond_with(monkeypatch, error)
     assert main(line.split()) == 1
     assert [address for address, _ in connected] == [SERVER]
-    said = capsys.readouterr()
-    assert said.err == f"aeron-spark: {error}\n"
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert output.err == f"aeron-spark: {error}\n"
+    assert output.out == ""
 
 
-def test_a_stream_that_is_there_already_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer(monkeypatch, OptionError("there is a stream 'flights' already", remedy="Choose another name."))
+def test_creating_an_existing_stream_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    respond_with(monkeypatch, OptionError("there is a stream 'flights' already", remedy="Choose another name."))
     assert main(f"streams create flights --server {SERVER}".split()) == 1
 
 
@@ -96,15 +96,15 @@ def test_a_stream_that_is_there_already_ends_with_1(monkeypatch: pytest.MonkeyPa
     ("error", "code"),
     [
         (OptionError("odd", remedy="Look."), 2),
-        (ConnectError("nobody is there", remedy="Look."), 1),
+        (ConnectError("no server responds", remedy="Look."), 1),
         (SetupError("no Java was found", remedy="Install one."), 1),
-        (WaitTimeout("waited 3 s for an answer", remedy="Look."), 1),
+        (WaitTimeout("waited 3 s for a response", remedy="Look."), 1),
         (KeyboardInterrupt(), 130),
         (PermissionError(13, "Permission denied", "/folder/file"), 1),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
-def test_how_a_command_ends(
+def test_an_error_has_its_exit_code_and_no_traceback(
     error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*arguments: object, **named: object) -> None:
@@ -112,24 +112,24 @@ def test_how_a_command_ends(
 
     monkeypatch.setattr("aeron_spark.node.status", fail)
     assert main(["node", "status"]) == code
-    said = capsys.readouterr()
-    assert "Traceback" not in said.err
-    assert said.err
+    output = capsys.readouterr()
+    assert "Traceback" not in output.err
+    assert output.err
 
 
-def test_a_server_that_is_not_known_cannot_be_forgotten(tmp_path: Path) -> None:
+def test_forgetting_an_unknown_server_ends_with_1(tmp_path: Path) -> None:
     assert main(["keys", "forget", SERVER, "--known-servers", str(tmp_path / "none")]) == 1
 
 
-def test_the_answer_no_ends_with_1_and_ctrl_c_at_the_question_with_130(
+def test_declining_a_confirmation_ends_with_1_and_ctrl_c_with_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connected = answer(monkeypatch, OptionError("not reached"))
+    connected = respond_with(monkeypatch, OptionError("not reached"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     line = f"streams delete flights --server {SERVER}".split()
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: "n")
     assert main(line) == 1
-    assert "nothing was done" in capsys.readouterr().err
+    assert "nothing was changed" in capsys.readouterr().err
 
     def interrupt(prompt: str) -> str:
         raise KeyboardInterrupt
@@ -143,20 +143,20 @@ CONNECTING = ["ping", "bench load", "send", "receive", *(f"streams {one}" for on
 CONNECTING += ["streams purge", "streams delete"]
 
 
-def command_of(words: str) -> click.Command:
-    found: click.Command = cli
+def find_command(words: str) -> click.Command:
+    command: click.Command = cli
     for name in words.split():
-        assert isinstance(found, click.Group)
-        child = found.get_command(click.Context(found), name)
+        assert isinstance(command, click.Group)
+        child = command.get_command(click.Context(command), name)
         assert child is not None
-        found = child
-    return found
+        command = child
+    return command
 
 
 @pytest.mark.parametrize("words", CONNECTING)
 def test_every_command_that_connects_has_the_same_options(words: str) -> None:
     """Finding U9: it was ``ping --identity``, and ``--option identity=`` elsewhere."""
-    flags = {flag for parameter in command_of(words).params for flag in parameter.opts}
+    flags = {flag for parameter in find_command(words).params for flag in parameter.opts}
     assert {"--server", "--identity", "--server-key", "--json", "--option"} <= flags
 
 
@@ -167,7 +167,7 @@ KEY = "aeron-spark:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
     "line", ["ping", "send --stream flights", "receive --stream flights", "streams list", "streams describe flights"]
 )
 def test_the_options_of_a_connection_reach_the_connection(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    connected = answer(monkeypatch, RefusedError("no"))
+    connected = respond_with(monkeypatch, RefusedError("no"))
     given = f"--server {SERVER} --identity me.key --server-key {KEY} --option TAG=desk-7".split()
     assert main([*line.split(), *given]) == 1
     ((address, options),) = connected
@@ -180,21 +180,21 @@ def test_the_options_of_a_connection_reach_the_connection(line: str, monkeypatch
 @pytest.mark.parametrize("flags", ["--identity me.key", f"--server-key {KEY}", "--option identity=me.key"])
 def test_keys_without_a_server_are_refused(flags: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["receive", "--channel", "aeron:ipc", "--stream-id", "1", *flags.split()]) == 2
-    assert "is for a connection with a server. Add --server." in capsys.readouterr().err
+    assert "needs a connection to a server. Add --server HOST:PORT." in capsys.readouterr().err
 
 
-def test_a_time_without_t_says_where_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_accepts_a_time_without_t(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding U9: ``2026-11-23 18:30`` is a time, too."""
     starts: list[Any] = []
 
-    class Reading(Refusing):
+    class Reader(FailingClient):
         def reader(self, stream: str, *, start: Any, **named: object) -> None:
             starts.append(start)
             raise RefusedError("enough")
 
     @contextmanager
-    def connect(address: str, **options: Any) -> Iterator[Reading]:
-        yield Reading(RefusedError("no"))
+    def connect(address: str, **options: Any) -> Iterator[Reader]:
+        yield Reader(RefusedError("no"))
 
     monkeypatch.setattr(opening, "connect", connect)
     for start in ("2026-11-23 18:30", "-10min", "earliest", "96", '{"0": 96}'):
@@ -218,10 +218,10 @@ def test_a_shell_completes_commands(
     assert sorted(found) == sorted(completes or ["keys"])
 
 
-def test_json_of_a_command_that_connects_is_an_object_a_line(
+def test_json_output_has_one_object_per_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Listing(Refusing):
+    class StreamClient(FailingClient):
         def streams(self) -> list[object]:
             return []
 
@@ -232,8 +232,8 @@ def test_json_of_a_command_that_connects_is_an_object_a_line(
             return type("Info", (), {"bytes": 7})
 
     @contextmanager
-    def connect(address: str, **options: Any) -> Iterator[Listing]:
-        yield Listing(RefusedError("no"))
+    def connect(address: str, **options: Any) -> Iterator[StreamClient]:
+        yield StreamClient(RefusedError("no"))
 
     monkeypatch.setattr(opening, "connect", connect)
     assert main(["streams", "list", "--server", SERVER, "--json"]) == 0

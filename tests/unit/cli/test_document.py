@@ -1,4 +1,4 @@
-"""The page on the command line is what the commands say of themselves."""
+"""docs/command-line.md has the help of all commands."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from aeron_spark.cli.main import COMMANDS, cli
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
 
 
-def test_the_page_is_the_one_in_the_repository() -> None:
-    """Made again by ``make docs``."""
+def test_the_page_in_the_repository_is_up_to_date() -> None:
+    """``make docs`` writes it."""
     assert PAGE.read_text(encoding="utf-8") == markdown()
 
 
-def test_every_command_and_every_option_is_on_it() -> None:
+def test_the_page_has_every_command_and_option() -> None:
     page = markdown()
     context = click.Context(cli, info_name="aeron-spark")
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command is not None
         assert f"## `aeron-spark {name}`" in page
-        for one in command.commands.values() if isinstance(command, click.Group) else [command]:
-            assert command is one or f"### `aeron-spark {name} {one.name}`" in page
-            assert one.help, one.name
-            for parameter in one.params:
+        for subcommand in command.commands.values() if isinstance(command, click.Group) else [command]:
+            assert command is subcommand or f"### `aeron-spark {name} {subcommand.name}`" in page
+            assert subcommand.help, subcommand.name
+            for parameter in subcommand.params:
                 if isinstance(parameter, click.Option):
                     assert parameter.opts[0] in page
-                    assert parameter.help, (one.name, parameter.name)
+                    assert parameter.help, (subcommand.name, parameter.name)

@@ -1,4 +1,4 @@
-"""Exit codes, which all commands share: 0, 1, 2, 3 and 130."""
+"""The exit codes that all commands share: 0, 1, 2, 3 and 130."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aeron_spark.cli.main import main
 from aeron_spark.errors import AeronSparkError, InUseError, OptionError, RefusedError, SetupError
 
 
-def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
+def exit_code_of(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
     @click.command()
     def command() -> None:
         raise error
@@ -26,19 +26,19 @@ def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
         (SetupError("no Java"), 1),
         (OptionError("wrong"), 2),
         (click.UsageError("wrong"), 2),
-        (InUseError("another process has it"), 3),
+        (InUseError("another process uses it"), 3),
         (KeyboardInterrupt(), 130),
     ],
 )
 def test_finding_c4_an_error_ends_a_command_with_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    assert ending(monkeypatch, error) == code
+    assert exit_code_of(monkeypatch, error) == code
 
 
-def test_an_input_that_ends_at_a_prompt_is_a_failure_and_no_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ending(monkeypatch, EOFError()) == 1
+def test_end_of_input_at_a_prompt_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code_of(monkeypatch, EOFError()) == 1
 
 
-def test_every_error_of_the_package_ends_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ending(monkeypatch, AeronSparkError("something")) == 1
+def test_the_base_class_of_errors_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert exit_code_of(monkeypatch, AeronSparkError("something")) == 1

@@ -1,4 +1,4 @@
-"""What ``send`` reads: which input an error names, and what is left open."""
+"""``read_input`` names a wrong input in its error and closes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aeron_spark.errors import DataFormatError
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "json"])
-def test_a_wrong_standard_input_is_named_so_and_closed(form: str, tmp_path: Path) -> None:
+def test_an_error_names_standard_input_and_closes_it(form: str, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_bytes(b"" if form == "csv" else b"x\n")
     before = os.dup(0)

@@ -1,4 +1,4 @@
-"""How a command learns that a signal asks it to stop."""
+"""A signal sets the stop request of a command."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.cli.signals import interruption
+from aeron_spark.cli.signals import catch_sigint
 
 
-def test_finding_c11_the_handler_of_an_interrupt_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_c11_the_signal_handler_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding C11: the handler of SIGINT set a threading.Event, whose lock the interrupted thread may hold."""
 
     def refuse(*_: Any) -> Any:
-        raise AssertionError("an object with a lock is made for a signal handler")
+        raise AssertionError("an object with a lock was created")
 
     before = signal.getsignal(signal.SIGINT)
     for name in ("Event", "Condition", "Semaphore"):
         monkeypatch.setattr(threading, name, refuse)
-    with interruption() as stopped:
-        stopped.begin()
+    with catch_sigint() as stopped:
+        stopped.start_polling()
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
         assert stopped()

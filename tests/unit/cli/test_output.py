@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from aeron_spark.aeron.counters import DriverInfo, StreamBacklog
 from aeron_spark.cli import output
-from aeron_spark.cli.driver_stats import Sample, _print_lines, view
+from aeron_spark.cli.driver_stats import Sample, _print_lines, rates_between
 from aeron_spark.cli.main import cli
 from aeron_spark.cli.outputs import JsonOutput
 from aeron_spark.keys import parse_server, read_identity
@@ -34,7 +34,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_keys_show_to_a_pipe_is_the_line_of_a_clients_file(home: Path, tmp_path: Path) -> None:
+def test_keys_show_prints_a_line_for_authorized_keys_to_a_pipe(home: Path, tmp_path: Path) -> None:
     """Finding U7: ``keys show > clients`` made a file that the server refused."""
     made = run("keys", "new")
     pair = read_identity(home / "identity")
@@ -44,7 +44,7 @@ def test_keys_show_to_a_pipe_is_the_line_of_a_clients_file(home: Path, tmp_path:
     assert set(read_authorized(clients)) == {pair.public}
 
 
-def test_keys_show_on_a_terminal_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_show_prints_a_table_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     run("keys", "new")
     monkeypatch.setattr(output, "is_terminal", lambda: True)
     shown = run("keys", "show")
@@ -52,8 +52,8 @@ def test_keys_show_on_a_terminal_is_a_table(monkeypatch: pytest.MonkeyPatch) -> 
     assert "│" in shown
 
 
-def test_a_table_to_a_pipe_is_a_line_a_row_with_tabs() -> None:
-    """Finding U7: no box, no head, no separators in numbers, no fold at any width, and one line a row."""
+def test_a_table_to_a_pipe_has_one_line_per_row_with_tabs() -> None:
+    """Finding U7: no borders, no header, no separators in numbers, no folded cells, one line per row."""
     long = "x" * 300
     rows = [(1, 1_234_567, None, True, long), (2, 0, "a\tb\nc\x1b[31m\u202e", False, "")]
     printed = printed_of(rows)
@@ -71,14 +71,14 @@ def printed_of(rows: list[tuple[object, ...]], kind: str | None = None) -> str:
     return CliRunner().invoke(one, catch_exceptions=False).stdout
 
 
-def test_that_there_are_no_rows_is_said_on_standard_error() -> None:
+def test_an_empty_table_prints_its_sentence_to_standard_error() -> None:
     """Finding U7: a program that reads the lines must not take "no known servers" for a row."""
     result = CliRunner().invoke(cli, ["keys", "list"], catch_exceptions=False)
     assert result.stdout == ""
     assert result.stderr.startswith("no known servers in ")
 
 
-def test_known_servers_to_a_pipe_are_lines_of_cells() -> None:
+def test_known_servers_are_printed_to_a_pipe_as_lines_of_cells() -> None:
     run("keys", "trust", "feeds.example:20121", public_text(bytes(range(32))), "--comment", "my own")
     (line,) = run("keys", "list").splitlines()
     server, mark, key, comment = line.split("\t")
@@ -87,7 +87,7 @@ def test_known_servers_to_a_pipe_are_lines_of_cells() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("doctor",), ("node", "status"), ("keys", "list"), ("keys", "show")])
-def test_no_command_draws_a_box_into_a_pipe(arguments: tuple[str, ...]) -> None:
+def test_no_command_prints_borders_to_a_pipe(arguments: tuple[str, ...]) -> None:
     """Finding U7, and ``FORCE_COLOR`` in the environment changes nothing: only a terminal gets colours and boxes."""
     run("keys", "new")
     run("keys", "trust", "feeds.example:20121", public_text(bytes(range(32))))
@@ -102,7 +102,9 @@ def test_top_to_a_pipe_is_a_line_for_each_counter_and_stream(capsys: pytest.Capt
     driver = DriverInfo("/dev/shm/x", 4711, 0.0, 0.1, 10.0, "0.2.0")
     before = Sample(0.0, driver, {"Bytes sent": 0, "Errors": 0}, [], 0.0)
     streams = [StreamBacklog("aeron:ipc", 1001, 7, 96, None, None, None, None, ())]
-    _print_lines(view(before, Sample(2.0, driver, {"Bytes sent": 5000, "Errors": 0}, streams, 1_795_458_600.0)))
+    _print_lines(
+        rates_between(before, Sample(2.0, driver, {"Bytes sent": 5000, "Errors": 0}, streams, 1_795_458_600.0))
+    )
     assert capsys.readouterr().out.splitlines() == [
         "counter\t2026-11-23T18:30:00.000Z\tBytes sent\t5000\t2500",
         "stream\t2026-11-23T18:30:00.000Z\taeron:ipc\t1001\t7\t96\t-\t-\t-\t0\t0",
@@ -111,8 +113,8 @@ def test_top_to_a_pipe_is_a_line_for_each_counter_and_stream(capsys: pytest.Capt
 
 def test_printed_times_are_iso_with_t_and_z() -> None:
     """Finding U9."""
-    assert output.moment(1_795_458_600.25) == "2026-11-23T18:30:00.250Z"
-    assert output.moment(None) == "-"
+    assert output.time_cell(1_795_458_600.25) == "2026-11-23T18:30:00.250Z"
+    assert output.time_cell(None) == "-"
 
 
 def test_times_in_json_rows_are_iso_with_t_and_z() -> None:

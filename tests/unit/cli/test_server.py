@@ -1,4 +1,4 @@
-"""What the command ``server`` says, and in which order."""
+"""The lines that the command ``server`` prints, and their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from aeron_spark.cli.server import _StatusPrinter
 
-SERVING = SimpleNamespace(public_key=bytes(32), addresses=["192.0.2.1:1:2", "192.0.2.1:3:4"], aeron_dir="/dev/shm/x")
+SERVER = SimpleNamespace(public_key=bytes(32), addresses=["192.0.2.1:1:2", "192.0.2.1:3:4"], aeron_dir="/dev/shm/x")
 
 
 def connection(number: int) -> SimpleNamespace:
@@ -18,12 +18,12 @@ def connection(number: int) -> SimpleNamespace:
     )
 
 
-def test_that_it_listens_is_said_before_who_came_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    said = _StatusPrinter(True)
-    said._connection("connect", connection(7))
-    said.listening(SERVING)
-    said._connection("disconnect", connection(7))
+def test_the_line_listening_precedes_connections_that_came_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = _StatusPrinter(True)
+    printer._on_connection("connect", connection(7))
+    printer.print_listening(SERVER)
+    printer._on_connection("disconnect", connection(7))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["event"] for line in lines] == ["listening", "listening", "connect", "disconnect"]
-    assert [line.get("address") for line in lines[:2]] == SERVING.addresses
+    assert [line.get("address") for line in lines[:2]] == SERVER.addresses
     assert lines[2]["id"] == 7

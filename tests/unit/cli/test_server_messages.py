@@ -1,4 +1,4 @@
-"""``send`` and ``receive`` through a server, without one: a client that calls its listener as a connection does."""
+"""``receive`` through a server: a fake client delivers messages in its own thread."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 from aeron_spark.cli import server_messages
 from aeron_spark.cli.signals import StopRequest
 
-SENT = 20  # messages, more than receive keeps
+SENT = 20  # messages, more than the queue of receive has room for
 
 
-class Busy:
-    """A client whose thread gives ``SENT`` messages to the listener, as fast as the listener takes them."""
+class FakeClient:
+    """A client whose thread calls the listener with ``SENT`` messages, one after the other."""
 
     def __init__(self) -> None:
         self.closed = False
-        self.taken = 0
-        self._thread = threading.Thread(target=self._give, daemon=True)
+        self.delivered = 0
+        self._thread = threading.Thread(target=self._deliver, daemon=True)
 
     def on_message(self, kind: type, listener: Callable[[bytes], object]) -> None:
         self._listener = listener
@@ -31,17 +31,17 @@ class Busy:
     def send(self, message: str, *, acknowledge: bool) -> None:
         self._thread.start()
 
-    def ended(self) -> bool:
-        """Return whether the listener's thread ends by itself."""
+    def has_ended(self) -> bool:
+        """Return whether the thread ends within 10 s."""
         self._thread.join(10)
         return not self._thread.is_alive()
 
-    def _give(self) -> None:
+    def _deliver(self) -> None:
         for _ in range(SENT):
             self._listener(b"message")
-            self.taken += 1
+            self.delivered += 1
 
-    def __enter__(self) -> Busy:
+    def __enter__(self) -> FakeClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,32 +49,32 @@ class Busy:
 
 
 @pytest.fixture
-def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
-    client = Busy()
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClient]:
+    client = FakeClient()
     monkeypatch.setattr("aeron_spark.client.opening.connect", lambda address, **options: client)
-    monkeypatch.setattr(server_messages, "WAITING_MOST", 2)
+    monkeypatch.setattr(server_messages, "QUEUE_LIMIT", 2)
     yield client
     assert client.closed
 
 
 def receive(count: int | None, stopped: StopRequest | None = None) -> int:
-    given, stopped = {"server": "host:1"}, stopped or StopRequest(0.0)
-    return server_messages.receive_through(given, count=count, timeout=None, as_json=False, stopped=stopped)
+    options, stopped = {"server": "host:1"}, stopped or StopRequest(0.0)
+    return server_messages.receive_through(options, count=count, timeout=None, as_json=False, stopped=stopped)
 
 
-def test_finding_after_enough_messages_no_thread_waits_to_hand_over_another_one(
-    busy: Busy, capfd: pytest.CaptureFixture[str]
+def test_finding_no_thread_waits_in_the_listener_after_count_messages(
+    fake: FakeClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding: ``receive --count`` did not end while messages came: a listener waited for room without an end."""
+    """Finding: ``receive --count`` did not end: a listener waited for room in the queue without a limit."""
     assert receive(3) == 3
-    assert busy.ended()
+    assert fake.has_ended()
     assert capfd.readouterr().out == "message\n" * 3
 
 
-def test_finding_after_a_failed_write_no_thread_waits_to_hand_over_another_message(
-    busy: Busy, monkeypatch: pytest.MonkeyPatch
+def test_finding_no_thread_waits_in_the_listener_after_a_failed_write(
+    fake: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding: ``receive`` did not end when the reader of its pipe had gone and messages came."""
+    """Finding: ``receive`` did not end after the reader of its pipe had ended."""
 
     def write(message: bytes, as_json: bool) -> None:
         raise BrokenPipeError
@@ -82,22 +82,22 @@ def test_finding_after_a_failed_write_no_thread_waits_to_hand_over_another_messa
     monkeypatch.setattr(server_messages, "_write", write)
     with pytest.raises(BrokenPipeError):
         receive(None)
-    assert busy.ended()
+    assert fake.has_ended()
 
 
-def test_finding_after_a_signal_no_thread_waits_to_hand_over_another_message(busy: Busy) -> None:
-    """Finding: ``receive`` did not end after a signal while messages came."""
+def test_finding_no_thread_waits_in_the_listener_after_a_signal(fake: FakeClient) -> None:
+    """Finding: ``receive`` did not end after a signal."""
     stopped = StopRequest(0.0)
-    stopped.begin()
+    stopped.start_polling()
     stopped.handle(signal.SIGTERM, None)
     assert receive(None, stopped) == 0
-    assert busy.ended()
+    assert fake.has_ended()
 
 
-def test_every_message_is_written_where_the_queue_is_full_for_a_while(
-    busy: Busy, capfd: pytest.CaptureFixture[str]
+def test_all_messages_are_written_though_the_queue_was_full(
+    fake: FakeClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert receive(SENT) == SENT
-    assert busy.ended()
-    assert busy.taken == SENT
+    assert fake.has_ended()
+    assert fake.delivered == SENT
     assert capfd.readouterr().out == "message\n" * SENT

@@ -25,7 +25,7 @@ KEY = public_text(bytes(range(32)))
 
 @pytest.fixture(autouse=True)
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail a command that starts a JVM, also where another test of this process has started one already."""
+    """Fail a test that starts a JVM, even if another test has started one in this process."""
 
     def refuse(*arguments: object, **named: object) -> None:
         raise AssertionError("a JVM was started")
@@ -83,7 +83,7 @@ def test_a_command_that_needs_no_jvm_starts_none(line: str, capsys: pytest.Captu
         assert all(isinstance(json.loads(one), dict) for one in capsys.readouterr().out.splitlines())
 
 
-def test_keys_are_shown_forgotten_and_put_under_a_passphrase_without_a_jvm(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_keys_command_starts_a_jvm(capsys: pytest.CaptureFixture[str]) -> None:
     lines = "keys new", "keys show", "keys passphrase --remove", f"keys trust a:1 {KEY}", "keys list", "keys forget a:1"
     for line in lines:
         assert main(line.split()) == 0, capsys.readouterr().err
@@ -146,16 +146,16 @@ WRONG = [
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_a_wrong_command_line_is_found_before_a_jvm_starts(
+def test_a_wrong_command_line_is_refused_before_a_jvm_starts(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence with its remedy, exit code 2, no traceback, and nothing on standard output."""
+    """The error is one line with its remedy; standard output is empty and the exit code is 2."""
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     assert main(line.split()) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.strip().splitlines()) == 1 or said.err.startswith("Usage: ")
-    assert "Traceback" not in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.strip().splitlines()) == 1 or output.err.startswith("Usage: ")
+    assert "Traceback" not in output.err
 
 
 def test_importing_the_commands_loads_neither_jpype_nor_arrow_nor_rich() -> None:
@@ -167,7 +167,7 @@ def test_importing_the_commands_loads_neither_jpype_nor_arrow_nor_rich() -> None
     assert done.stdout == "[]\n"
 
 
-def test_what_a_dead_driver_left_is_read_without_a_jvm(driver: Path) -> None:
+def test_the_files_of_an_ended_driver_are_read_without_a_jvm(driver: Path) -> None:
     found = counters.read_driver(str(driver))
     assert (found.pid, found.started, found.cnc_version, found.alive) == (77, 60.0, "0.2.0", False)
     (sent, published, subscribed) = counters.read_counters(str(driver))
@@ -185,17 +185,17 @@ def test_what_a_dead_driver_left_is_read_without_a_jvm(driver: Path) -> None:
     assert other.source == "127.0.0.1:7"
 
 
-def damaged(file: bytearray, what: str) -> bytes:
-    if what == "empty":
+def damaged(file: bytearray, damage: str) -> bytes:
+    if damage == "empty":
         return b""
-    if what == "cut":
+    if damage == "cut":
         return bytes(file[:-1])
-    struct.pack_into("<i", file, 0, 0 if what == "starting" else 1 << 16)
+    struct.pack_into("<i", file, 0, 0 if damage == "starting" else 1 << 16)
     return bytes(file)
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("damage", "text"),
     [
         ("empty", "can be read (the file is empty)"),
         ("cut", "and its header names"),
@@ -203,12 +203,12 @@ def damaged(file: bytearray, what: str) -> bytes:
         ("newer", "of version 1.0.0"),
     ],
 )
-def test_a_file_that_is_not_right_is_one_sentence(driver: Path, what: str, says: str) -> None:
+def test_a_damaged_file_is_a_connect_error_with_a_remedy(driver: Path, damage: str, text: str) -> None:
     path = driver / cnc.CNC_FILE
-    path.write_bytes(damaged(bytearray(path.read_bytes()), what))
+    path.write_bytes(damaged(bytearray(path.read_bytes()), damage))
     readers: list[Any] = [counters.read_driver, counters.read_counters, counters.read_errors, counters.read_losses]
     for read in readers:
         with pytest.raises(ConnectError) as raised:
             read(str(driver))
-        assert says in str(raised.value)
+        assert text in str(raised.value)
         assert raised.value.remedy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from aeron_spark.cli.server_rows import Sent, _Sending
+from aeron_spark.cli.server_rows import CommittedRows, _RowSender
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.ledger import FORGET_ONCE_NS
@@ -165,9 +165,9 @@ def test_a_block_that_raises_drops_its_rows_and_closes(world: World) -> None:
 @pytest.mark.parametrize(
     ("done", "more", "said"),
     [
-        (Done.NOW, "", "3 rows are committed, in spite of this"),
-        (Done.NEVER, "", "2 rows are committed, in spite of this"),
-        (Done.NOW, "last", "2 rows are committed, in spite of this:\naeron-spark: the server does not say what became"),
+        (Done.NOW, "", "3 rows are committed in spite of this error"),
+        (Done.NEVER, "", "2 rows are committed in spite of this error"),
+        (Done.NOW, "last", "2 rows are committed in spite of this error:\naeron-spark: the server did not respond"),
     ],
     ids=["done", "not done", "not known"],
 )
@@ -175,17 +175,17 @@ def test_a_command_that_sends_says_what_is_committed(
     world: World, done: Done, more: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Finding C1: the command said "2 rows were committed before this", and the stream had 3."""
-    sent = Sent(rows=2, transactions=1)
-    sending = _Sending(None, "s", "raw", "w", None, sent)  # type: ignore[arg-type]
-    sending._out = writer(world)
-    sending.write(pa.record_batch({"value": [b"three"]}))
+    committed = CommittedRows(rows=2, transactions=1)
+    sender = _RowSender(None, "s", "raw", "w", None, committed)  # type: ignore[arg-type]
+    sender._writer = writer(world)
+    sender.write(pa.record_batch({"value": [b"three"]}))
     world.away = 60.0
     world.outage = Outage(CommitTransaction, done)
     with pytest.raises(WaitTimeout) as failed:
-        sending.commit()
+        sender.commit()
     if not more:
         world.calm()
-    sending.report()
-    sending.close()
+    sender.print_committed()
+    sender.close()
     assert said in capsys.readouterr().err
     assert failed.value.what
