@@ -51,6 +51,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"CPU seconds that a test may use unless it is marked `full` or `soak` (default {LIMIT_S:g}; 0: any)",
     )  # fmt: skip
     parser.addoption(
+        "--cpu-limit-exact", action="store_true", help="do not raise the limit on a machine that is busy or slow"
+    )
+    parser.addoption(
         "--cpu-slowest", type=int, default=SLOWEST, metavar="N", help=f"print the N slowest tests (default {SLOWEST})"
     )
     parser.addoption("--cpu-log", metavar="FILE", help="append this run's sum of CPU seconds to a file")
@@ -109,7 +112,8 @@ def over_limit(
 class Costs:
     """The figures of one test process: they leave it in the reports of its tests."""
 
-    def __init__(self, run: str, limit: float) -> None:
+    def __init__(self, run: str, limit: float, *, exact: bool) -> None:
+        self._exact = exact
         self._meter = Meter(run)
         self._limit = limit
         self._cost: dict[str, float] = defaultdict(float)
@@ -157,7 +161,7 @@ class Costs:
         if own >= LEAST_SHOWN_S:
             self._shared.append((f"{part} of {name}", own))
         self._whole[name] = own + (self._whole.get(name, 0.0) if part == "tear-down" else 0.0)
-        if wrong := over_shared_limit(name, self._whole[name], self._limit, _others(began, now)):
+        if wrong := over_shared_limit(name, self._whole[name], self._limit, *self._load(began, now)):
             self._wrong.append(wrong)
             self._whole[name] = 0.0  # it is told once; its tear-down may be too much by itself
 
@@ -172,13 +176,19 @@ class Costs:
             report.user_properties += [(SHARED, row) for row in self._shared]
             self._shared.clear()
             marks = {mark.name for mark in item.iter_markers()}
-            if wrong := over_limit(cost, self._limit, marks, _others(began, now)):
+            if wrong := over_limit(cost, self._limit, marks, *self._load(began, now)):
                 self._wrong.append(wrong)
             if self._wrong and report.passed:
                 report.outcome = "failed"
                 report.longrepr = "\n".join(self._wrong)
             self._wrong.clear()
         return report
+
+    def _load(self, began: Look, now: Look) -> tuple[float, Callable[[], float]]:
+        """Return the share of the machine that other programs used between two looks, and the measure of slowness."""
+        if self._exact:
+            return 0.0, lambda: 1.0
+        return now.others_since(began, os.cpu_count() or 1), slowness
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         total = self._meter.seconds()
@@ -187,10 +197,6 @@ class Costs:
             session.config.workeroutput[COST] = total
         else:
             session.config.stash[_totals].append(total)
-
-
-def _others(began: Look, now: Look) -> float:
-    return now.others_since(began, os.cpu_count() or 1)
 
 
 _begin = pytest.StashKey[tuple[Look, float]]()
@@ -266,7 +272,9 @@ def register(config: pytest.Config, run: str) -> None:
     if not is_worker:
         config.pluginmanager.register(Summary(config), "cpu-summary")
     if is_worker or not getattr(config.option, "numprocesses", None):
-        config.pluginmanager.register(Costs(run, config.getoption("--cpu-limit")), "cpu-costs")
+        config.pluginmanager.register(
+            Costs(run, config.getoption("--cpu-limit"), exact=config.getoption("--cpu-limit-exact")), "cpu-costs"
+        )
 
 
 def main(path: str, *given: str) -> str | None:
