@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 import aeron_spark
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.keys.identity import ensure_identity
 from benchmarks.measure import own_output
 

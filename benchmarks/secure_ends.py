@@ -22,14 +22,14 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.publication import BatchPublication
-from aeron_spark.client import ClientProgram, ClientSettings
+from aeron_spark.client import Client, ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.noise import TAG_BYTES
-from aeron_spark.server import ServerCore, ServerSettings
+from aeron_spark.server import ServerSettings, TransportServer
 from aeron_spark.transport.api import ServerAddress
 from benchmarks.measure import own_output
 
@@ -99,7 +99,7 @@ class ServerEnd(End):
         super().__init__(aeron_dir, port, idle)
         self.messages = 0
         self.size = 0
-        self.server = ServerCore(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
+        self.server = TransportServer(lambda: AeronServerTransport(self.aeron, idle=idle), MemoryPeerStore(), SETTINGS)
         self.server.on_connect(self._came)
         self.server.on_message(str, lambda connection, _: encrypt_nothing(connection))
         self.server.on_message(bytes, self._message)
@@ -129,7 +129,7 @@ class ClientEnd(End):
     def __init__(self, aeron_dir: str, port: str, idle: str = "backoff") -> None:
         super().__init__(aeron_dir, port, idle)
         self.store = MemoryPeerStore()
-        self.clients: dict[str, ClientProgram] = {}
+        self.clients: dict[str, Client] = {}
         self.plain: dict[str, BatchPublication] = {}
 
     def connect(self, name: str, media: str, bare: bool = False) -> int:
@@ -228,7 +228,7 @@ class ClientEnd(End):
     def disperse(self) -> None:
         """Close them all."""
         with ThreadPoolExecutor(CLOSERS) as pool:
-            list(pool.map(ClientProgram.close, self.clients.values()))
+            list(pool.map(Client.close, self.clients.values()))
         self.clients.clear()
 
     def close(self) -> None:
@@ -236,7 +236,7 @@ class ClientEnd(End):
         self.disperse()
         self.aeron.close()
 
-    def _client(self, media: str, tag: str, store: MemoryPeerStore | None = None) -> ClientProgram:
+    def _client(self, media: str, tag: str, store: MemoryPeerStore | None = None) -> Client:
         place = self.places[media]
         name = ServerName(HOST, place.data_port or 1)
         settings = ClientSettings(tag=tag)
@@ -244,7 +244,7 @@ class ClientEnd(End):
         def dial() -> AeronClientTransport:
             return AeronClientTransport(self.aeron, place, idle=self.idle)
 
-        return ClientProgram(dial, name, store or self.store, settings, is_ipc=media == "ipc")
+        return Client(dial, name, store or self.store, settings, is_ipc=media == "ipc")
 
 
 def main(kind: str, *arguments: str) -> None:

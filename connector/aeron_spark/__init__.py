@@ -33,7 +33,7 @@ from aeron_spark.errors import (
 if TYPE_CHECKING:
     from aeron_spark import node as node
     from aeron_spark import spark as spark
-    from aeron_spark.client.opening import Client as Client
+    from aeron_spark.client.client import Client as Client
     from aeron_spark.client.opening import connect as connect
     from aeron_spark.connection.connection import Connection as Connection
     from aeron_spark.connection.spill import ReceivedFile as ReceivedFile
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _ENDPOINT = {
-    "Client": "client.opening",
+    "Client": "client.client",
     "Connection": "connection.connection",
     "ReceivedFile": "connection.spill",
     "Server": "server.program",

@@ -19,7 +19,7 @@ from aeron_spark.errors import AeronSparkError, RefusedError, Retry, WaitTimeout
 from aeron_spark.options import DirectRoute, ServerRoute
 
 if TYPE_CHECKING:
-    from aeron_spark.client.opening import Client
+    from aeron_spark.client.client import Client
     from aeron_spark.connection.bulk_links import BulkLink
     from aeron_spark.protocol.rpc_objects import Proxy
     from aeron_spark.stream_client.session import StreamSession

@@ -20,7 +20,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 import aeron_spark
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError
 
 MOST_ROWS = 40  # of a transaction

@@ -99,14 +99,14 @@ CASES = {
             except SetupError:
                 return None
     """,
-    "connection.runtime": """
-        from aeron_spark.connection import runtime
+    "connection.endpoint": """
+        from types import SimpleNamespace
+        from aeron_spark.connection import endpoint
         made = []
         def prepare(make): made[:] = [make]
         def use():
             types = type("Types", (), {"register": lambda self, cls, type_id: made[0]()})()
-            at = type("At", (), {"_types": types})()
-            return runtime.Runtime.register_type(at, int, 1)
+            return endpoint.Endpoint(SimpleNamespace(types=types)).register_type(int, 1)
     """,
 }
 

@@ -66,8 +66,8 @@ def load(
     For example, 100 clients with 1,000 messages each, which then stay for 30 s:
       aeron-spark bench load feeds.example:20121 --clients 100 --messages 1000 --hold 30
     """
+    from aeron_spark.client.client import Client
     from aeron_spark.client.load import LoadPlan, run_load
-    from aeron_spark.client.opening import Client
 
     plan = LoadPlan(clients, messages, size, hold, at_once)
     server, options = read_client_flags(address, flags)

@@ -21,7 +21,7 @@ from aeron_spark.errors import AeronSparkError
 from aeron_spark.log.follow import RAW
 
 if TYPE_CHECKING:
-    from aeron_spark.client.opening import Client
+    from aeron_spark.client.client import Client
     from aeron_spark.stream_client.reader import StreamReader
     from aeron_spark.stream_client.writer import StreamWriter
 

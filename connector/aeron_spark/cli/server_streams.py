@@ -14,7 +14,7 @@ from aeron_spark.cli.signals import catch_stop_signals, operation
 from aeron_spark.errors import DataLossError, OptionError
 
 if TYPE_CHECKING:
-    from aeron_spark.client.opening import Client
+    from aeron_spark.client.client import Client
     from aeron_spark.stream_client.admin import StreamInfo
 
 

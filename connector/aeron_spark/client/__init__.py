@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 
-__all__ = ["ClientProgram", "ClientSettings"]
+__all__ = ["Client", "ClientSettings"]

@@ -1,36 +1,61 @@
-"""A client of the secure endpoint: connects, comes back to its session after an outage, and talks to its server."""
+"""The client: connects to one server, sends and receives messages, calls remote objects, and uses streams."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Final, Literal
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
-from aeron_spark.client.branching import open_bulk_link
+from aeron_spark.client.bulk_link_opening import open_bulk_link
 from aeron_spark.client.runner import ClientRunner
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.connection.connection import Connection
-from aeron_spark.errors import AeronSparkError, ConnectError, EndedError
+from aeron_spark.connection.endpoint import Endpoint
+from aeron_spark.connection.runtime import Runtime
+from aeron_spark.errors import AeronSparkError, ConnectError, EndedError, OptionError, RefusedError
 from aeron_spark.protocol.access import PeerStore, ServerName
-from aeron_spark.protocol.client_events import ClientState as MachineState
+from aeron_spark.protocol.rpc_objects import Proxy
+from aeron_spark.stream_client.session import StreamSession
 from aeron_spark.transport.api import ClientTransport
 from aeron_spark.waiting import result_within
+from aeron_spark.wire.stream_rpc import DescribeStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from aeron_spark.stream_client.admin import StreamInfo
+    from aeron_spark.stream_client.buffered_writer import BufferedWriter
+    from aeron_spark.stream_client.reader import StartOrEnd, StreamReader
+    from aeron_spark.stream_client.writer import StreamWriter
 
 ClientState = Literal["connecting", "connected", "reconnecting", "stopped", "closed"]
 
-GRACE: Final = 5.0  # seconds beyond its time that a connect waits for the agent to say how it ended
-STOPPING: Final = 1.0  # seconds that an interrupted reconnect() waits for the agent to stop
-LOOK: Final = 0.002  # seconds between two looks whether a duologue has gone
+CONNECT_GRACE_S: Final = 5.0  # beyond the time of a connect, for the event loop to say how it ended
+CLOSE_POLL_S: Final = 0.002  # between two checks whether a connection has closed
+STREAM_CALL_TIMEOUT_S: Final = 20.0  # of one stream request, including an outage
+STREAM_CHECK_TIMEOUT_S: Final = 5.0  # of the check of a stream's name before a buffered writer starts
 
 
-class ClientCore(ClientRunner):
-    """The client over any transport; :func:`aeron_spark.connect` brings Aeron, keys and settings together.
+def _ignore(is_loop_ended: bool) -> None:
+    pass
 
-    One server, one connection; after a lost session the next one is another :class:`Connection`. ``dial`` opens the
-    transport, again when its media driver was lost. ``data_port`` is the server's, where its name does not say it.
+
+class Client(Endpoint):
+    """A client of one server. ``close`` or ``with`` ends it.
+
+    :func:`aeron_spark.connect` returns one that is connected. :meth:`to` makes one that is not connected, so that a
+    program can register listeners, types and objects first; then :meth:`connect` connects it.
+
+    It has one connection. After a lost session the next connection is a new :class:`Connection` object. Methods that
+    send or call raise ConnectError while the client has no session, and else what the method of that name of
+    :class:`Connection` raises. Methods for streams raise what the server responds: OptionError for a stream that does
+    not exist (with the nearest name), RefusedError for an action that the client's key is not granted.
     """
 
     def __init__(
@@ -43,164 +68,374 @@ class ClientCore(ClientRunner):
         *,
         is_ipc: bool = False,
         data_port: int = 0,
+        on_closed: Callable[[bool], None] = _ignore,
     ) -> None:
-        super().__init__(
-            dial, server, store, settings or ClientSettings(), connection_class, is_ipc=is_ipc, data_port=data_port
+        """Make a client over any transport; :meth:`to` makes one over Aeron.
+
+        ``dial`` opens the transport, and opens another one after the loss of the media driver. ``data_port`` is the
+        server's, for a server name without one. ``close`` calls ``on_closed`` last, with whether the event loop has
+        ended: if not, it may still use the transport.
+        """
+        self._settings: Final = settings or ClientSettings()
+        runtime = Runtime("aeron-spark-client", self._settings.link)
+        self._runner: Final = ClientRunner(
+            runtime, dial, server, store, self._settings, connection_class, is_ipc=is_ipc, data_port=data_port
         )
+        runtime.bind(self._runner)
+        super().__init__(runtime)
+        self._on_closed: Final = on_closed
+        self._streams_lock: Final = threading.Lock()
+        self._streams: StreamSession | None = None
+        self._buffered_writers: Final[weakref.WeakSet[BufferedWriter]] = weakref.WeakSet()
+
+    @classmethod
+    def to(
+        cls,
+        address: str = "",
+        *,
+        store: PeerStore | None = None,
+        connection_class: type[Connection] = Connection,
+        **options: Any,
+    ) -> Client:
+        """Make a client of the server at ``address`` without connecting; the arguments are those of :func:`connect`."""
+        return cls.over_aeron(address, store, connection_class, options, None)
+
+    @classmethod
+    def over_aeron(
+        cls, address: str, store: PeerStore | None, connection_class: type[Connection], options: dict[str, Any],
+        deadline: float | None,
+    ) -> Client:  # fmt: skip
+        """Make a client as :meth:`to` does; ``deadline`` (monotonic seconds) is for the start of the media driver."""
+        from aeron_spark.client.aeron_dialer import AeronDialer
+
+        dialer = AeronDialer(address, store, options, deadline)
+        try:
+            return cls(
+                dialer.dial, dialer.server_name, dialer.store, dialer.settings, connection_class,
+                is_ipc=dialer.is_ipc, on_closed=dialer.close,
+            )  # fmt: skip
+        except BaseException:
+            dialer.close(is_loop_ended=True)
+            raise
+
+    # The connection.
 
     @property
     def connection(self) -> Connection:
-        """The connection there is.
+        """The connection of the current session.
 
-        Without one it raises why the client has stopped trying, ConnectError while it tries or was never told to, and
-        EndedError once it is closed.
+        Without a session it raises the error that stopped the client, or ConnectError while the client connects or has
+        not been told to, or EndedError once it is closed.
         """
-        connection, stopped = self._connection, self._machine.stopped
+        connection, stopped = self._runner.connection, self._runner.machine.stopped
         if connection is not None:
             return connection
-        if self._closing_begun:
+        if self._runtime.is_closing:
             raise EndedError("the client is closed", remedy="Make another one")
         if stopped is not None:
             raise stopped.with_what(stopped.what)
-        raise ConnectError(f"there is no connection with {self._server}", remedy="Connect, or wait for it")
+        raise ConnectError(f"there is no connection with {self._runner.server}", remedy="Connect, or wait for it")
 
     @property
     def state(self) -> ClientState:
-        """What the client does now.
+        """The state of the client.
 
-        ``connecting``: it tries to connect. ``connected``. ``reconnecting``: the link was lost, and it tries to resume
-        the session; what is sent is kept for that. ``stopped``: it does not try, because it never did, was left, or met
-        :attr:`error`; sending raises that error, and ``connect`` tries again. ``closed``.
+        ``connecting``: it tries to connect. ``connected``. ``reconnecting``: the link was lost, and the client tries to
+        resume the session; it keeps the messages that the program sends meanwhile. ``stopped``: it does not try,
+        because it never did, the server closed the connection, or :attr:`error` occurred. Sending then raises that
+        error, and :meth:`connect` tries again. ``closed``.
         """
-        connection = self._connection
-        if self._closing_begun:
+        connection = self._runner.connection
+        if self._runtime.is_closing:
             return "closed"
         if connection is not None and connection.connected:
             return "connected"
-        idle = self._machine.state is MachineState.IDLE and not self._machine.reconnecting
-        if idle and self._connected.done():
+        if self._runner.is_stopped:
             return "stopped"
         return "connecting" if connection is None else "reconnecting"
 
     @property
     def error(self) -> AeronSparkError | None:
-        """Why the client has stopped, or why its last attempt to connect failed; None while it is connected."""
+        """The error that stopped the client, or that of its last attempt to connect; None while it is connected."""
         state = self.state
         if state == "stopped":
-            return self._machine.stopped
-        return self._machine.failure if state in ("connecting", "reconnecting") else None
+            return self._runner.machine.stopped
+        return self._runner.machine.failure if state in ("connecting", "reconnecting") else None
 
     @property
     def connected(self) -> bool:
-        """Whether a duologue is there now."""
-        connection = self._connection
+        """Whether the link is connected."""
+        connection = self._runner.connection
         return connection is not None and connection.connected
 
     @property
     def server_key(self) -> bytes:
         """The key that the server has proved; empty before."""
-        return self._machine.server_key
+        return self._runner.machine.server_key
 
     def connect(self, timeout: float | None = None) -> Connection:
-        """Connect, and return the connection, at once where there is one; ``timeout`` in seconds, 0 until closed.
+        """Connect within ``timeout`` seconds (0: until closed), and return the connection; at once if it is connected.
 
-        A call while another thread connects waits for that connection, and for that call's time. A refusal that passes
-        soon (``error.retry``) is tried again in that time. Raises RefusedError with the server's reason, IdentityError
-        for a wrong key, TamperedError for an answer that fails its authentication, EndedError once the client is
-        closed, and WaitTimeout or ConnectError when the time is over.
+        A call while another thread connects waits for that thread's attempt, and within that thread's time. The client
+        repeats an attempt after a refusal whose advice is soon (``error.retry``). Raises RefusedError with the server's
+        reason, IdentityError for a wrong key, TamperedError for a packet that fails its authentication, EndedError once
+        the client is closed, and WaitTimeout or ConnectError after ``timeout``.
         """
         return self._connect(timeout, reconnecting=False)
 
-    def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
-        seconds = self._client_settings.connect_seconds if timeout is None else timeout
-        waiting = self._connecting(time.monotonic() + seconds if seconds else None, reconnecting=reconnecting)
-        remedy = "Try again; the client's event loop, or the machine, has too much to do."
-        return result_within(
-            waiting, seconds + GRACE if seconds else None, f"a connection with {self._server}", remedy=remedy
-        )
-
     def begin_connecting(self) -> Future[Connection]:
-        """Connect when that is possible, without waiting for it.
+        """Connect as soon as that is possible, without waiting; return the future of the connection.
 
-        A wrong key ends the attempts, and so does a refusal that does not pass soon.
+        A wrong key ends the attempts, and so does a refusal whose advice is not soon.
         """
-        return self._connecting(None)
+        return self._runner.request_connect(None)
 
     def reconnect(self, timeout: float | None = None) -> Connection:
-        """Leave the link there is, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
+        """Close the link, keep the session, and resume it; ``timeout`` in seconds, as for :meth:`connect`.
 
-        Raises as ``connect`` does. The client has stopped then, also after an interrupt such as Ctrl-C: what is sent
+        Raises as ``connect`` does. After an error, or an interrupt such as Ctrl-C, the client has stopped: sending
         raises the same error, or ConnectError, and ``connect`` tries to resume the session again.
         """
-        connection = self._connection
-        self._later(self._machine.expect_reconnect)
+        connection = self._runner.connection
+        self._runner.expect_reconnect()
         try:
             if connection is not None and connection.connected:
                 connection.close(keep_session=True)
-                end = time.monotonic() + self._settings.close_seconds + 1.0
+                end = time.monotonic() + self._settings.link.close_seconds + 1.0
                 while connection.connected and time.monotonic() < end:
-                    time.sleep(LOOK)
+                    time.sleep(CLOSE_POLL_S)
             return self._connect(timeout, reconnecting=True)
         except BaseException as error:
-            self._stop_reconnecting(error)
+            self._runner.stop_reconnecting(error)
             raise
 
-    def bulk_link(self, timeout: float | None = None) -> BulkLink:
-        """Open a further duologue of the connection, for bulk, without another handshake; ``timeout`` in seconds.
-
-        Raises WaitTimeout, RefusedError where the server gives no more, ConnectError while there is no connection.
-        """
-        seconds = self._client_settings.connect_seconds if timeout is None else timeout
-        return open_bulk_link(
-            self.connection, self.bulk_links, lambda: self._dialing, self._settings, self.on_agent, seconds
+    def _connect(self, timeout: float | None, *, reconnecting: bool) -> Connection:
+        timeout_s = self._settings.connect_seconds if timeout is None else timeout
+        until = time.monotonic() + timeout_s if timeout_s else None
+        return result_within(
+            self._runner.request_connect(until, reconnecting=reconnecting),
+            timeout_s + CONNECT_GRACE_S if timeout_s else None,
+            f"a connection with {self._runner.server}",
+            remedy="Try again; the client's event loop, or the machine, has too much to do.",
         )
 
     def close(self) -> None:
-        """Send what was sent, tell the server, and end. Again, it does nothing."""
-        if not self._begin_closing():
-            return
-        connection = self._connection
-        if connection is not None and connection.connected:
-            self.leave(connection, keep_session=False)
-            end = time.monotonic() + self._settings.close_seconds
-            while self._agent.alive and self._connection is connection and time.monotonic() < end:
-                time.sleep(LOOK)
-        self._stop()
-        self._close_transport()
+        """Send the unsent messages and CLOSE, and end. Repeated calls do nothing.
 
-    def _stop_reconnecting(self, why: BaseException) -> None:
-        """Have the agent stop because of ``why``, and wait for a moment until it has.
-
-        Of an error of this package the agent knows already.
+        Buffered writers close first and send what they can in a few seconds. The media driver stops some time after
+        its last user.
         """
-        if isinstance(why, AeronSparkError) or self._closing_begun or not self._agent.alive:
+        for writer in list(self._buffered_writers):
+            writer.close()
+        if self._runtime.begin_closing():
+            self._close()
+        if self._streams is not None:
+            self._streams.close()
+        self._on_closed(not self._runtime.loop.is_running)
+
+    def _close(self) -> None:
+        connection = self._runner.connection
+        if connection is not None and connection.connected:
+            self._runtime.close_connection(connection, keep_session=False)
+            end = time.monotonic() + self._settings.link.close_seconds
+            while self._is_closing(connection) and time.monotonic() < end:
+                time.sleep(CLOSE_POLL_S)
+        self._runtime.stop()
+        self._runner.close_transport()
+
+    def _is_closing(self, connection: Connection) -> bool:
+        return self._runtime.loop.is_running and self._runner.connection is connection
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Messages and calls.
+
+    def on_message(self, kind: type, listener: Callable[..., object]) -> None:
+        """Call ``listener(message)`` for each message of this class or a subclass, in every session."""
+        self._runtime.listeners.on_message(kind, lambda _, message: listener(message))
+
+    def send(self, message: object, *, timeout: float | None = None, acknowledge: bool = False) -> None:
+        """Send a message; see :meth:`Connection.send`."""
+        self.connection.send(message, timeout=timeout, acknowledge=acknowledge)
+
+    def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
+        """Send many messages; see :meth:`Connection.send_many`."""
+        self.connection.send_many(messages, timeout=timeout)
+
+    def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
+        """Send a file; see :meth:`Connection.send_file`."""
+        self.connection.send_file(path, name=name, timeout=timeout)
+
+    def ping(self, timeout: float | None = None) -> float:
+        """Return the round-trip time in seconds."""
+        return self.connection.ping(timeout)
+
+    def remote(self, target: str | int) -> Proxy:
+        """Return a proxy of the server's object of this name or number."""
+        return self.connection.remote(target)
+
+    def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
+        """Have the server's factory of this name create an object, and return its proxy."""
+        return self.connection.create(factory, *args, timeout=timeout, **kwargs)
+
+    def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
+        """Delete an object that the server created for this client."""
+        self.connection.delete(proxy, timeout=timeout)
+
+    def offer(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
+        """Let the server call the listed methods of ``value`` in this session; return its number."""
+        return self.connection.register(value, methods, number)
+
+    def bulk_link(self, timeout: float | None = None) -> BulkLink:
+        """Open a bulk link of the connection, without another handshake; ``timeout`` in seconds.
+
+        Raises WaitTimeout, RefusedError when the server allows no more, ConnectError while there is no connection.
+        """
+        timeout_s = self._settings.connect_seconds if timeout is None else timeout
+        return open_bulk_link(self._runtime, self._runner, self.connection, timeout_s)
+
+    # Streams.
+
+    def streams(self) -> list[StreamInfo]:
+        """Return the server's streams that this client may use, sorted by name, with their positions and states."""
+        from aeron_spark.stream_client.admin import list_streams
+
+        return list_streams(self._stream_session())
+
+    def stream(self, name: str) -> StreamInfo:
+        """Return one stream; for a damaged one, with ``state`` and ``problem``."""
+        from aeron_spark.stream_client.admin import inspect_stream
+
+        return inspect_stream(self._stream_session(), name)
+
+    def create_stream(
+        self, name: str, partitions: int = 1, *, retention: str | int | timedelta | None = None, term_bytes: int = 0
+    ) -> StreamInfo:
+        """Create a stream. ``retention``: bytes of a partition (``"10GiB"``), a time (``"7d"``), or both.
+
+        Without ``retention`` the server deletes nothing. ``term_bytes``, a power of two, is eight times the longest
+        ``raw`` value; 0 is the server's choice, 16 MiB. Raises OptionError if a stream of that name exists.
+        """
+        from aeron_spark.stream_client.admin import create_stream, parse_retention
+
+        return create_stream(self._stream_session(), name, partitions, parse_retention(retention), term_bytes)
+
+    def delete_stream(self, name: str) -> None:
+        """Delete a stream with all its rows."""
+        from aeron_spark.stream_client.admin import delete_stream
+
+        delete_stream(self._stream_session(), name)
+
+    def purge_stream(self, name: str, before: int | str | datetime, *, partition: int | None = None) -> list[int]:
+        """Delete the segments before a position, or with commits before a time (``"-7d"``, ISO).
+
+        It applies to one partition or to all, and keeps segments that a reader has leased. Returns the new start
+        position of each partition.
+        """
+        from aeron_spark.stream_client.admin import purge_stream
+
+        return purge_stream(self._stream_session(), name, before, partition=partition)
+
+    @overload
+    def writer(
+        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
+        buffer: None = None, timeout: float = 60.0,
+    ) -> StreamWriter: ...  # fmt: skip
+
+    @overload
+    def writer(
+        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
+        buffer: str | Path, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0, timeout: float = 60.0,
+    ) -> BufferedWriter: ...  # fmt: skip
+
+    def writer(
+        self, stream: str, *, writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
+        buffer: str | Path | None = None, buffer_bytes: int = 1 << 30, keep_sent: float | str = 0.0,
+        timeout: float = 60.0,
+    ) -> StreamWriter | BufferedWriter:  # fmt: skip
+        """Return a writer of transactions. A ``with`` block is one transaction; each ``commit()`` in it ends one.
+
+        A transaction becomes visible completely or not at all, and exactly once. Its rows go to ``partition``. Without
+        ``partition``, all rows of a transaction go to one partition, and each transaction to the next one. With
+        ``payload`` ``auto``, record batches and tables are ``arrow`` rows; bytes are ``raw`` messages if the stream has
+        such, else ``framed`` values of any size. A ``writer_id`` continues the numbering of that writer's transactions,
+        and fences an earlier run with the same id.
+
+        With ``buffer``, a folder, ``commit`` writes the transaction to the folder and returns when it is on disk. The
+        writer sends the transactions whenever the server can be reached; the next program that opens the folder sends
+        the unsent ones. The folder takes up to ``buffer_bytes`` unsent bytes, and belongs to one stream and one writer.
+        The client need not be connected (``connect(..., wait=False)``). ``keep_sent`` (``"24h"``, or seconds) keeps
+        sent transactions for that time, and they do not count towards ``buffer_bytes``. If the server is restored from
+        an older copy, the writer sends the transactions again that the copy lacks.
+
+        ``timeout`` is how many seconds a call waits for a silent server, or with ``buffer`` for room in the folder. A
+        call waits up to ten minutes for a commit that the server reports as running.
+        """
+        if buffer is None:
+            from aeron_spark.stream_client.writer import StreamWriter
+
+            return StreamWriter(
+                self._stream_session(), stream, writer_id=writer_id, partition=partition, payload=payload,
+                timeout=timeout,
+            )  # fmt: skip
+        from aeron_spark.stream_client.buffered_writer import BufferedWriter
+
+        self._check_stream(stream)
+        writer = BufferedWriter(
+            self, self._stream_session(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
+            most_bytes=buffer_bytes, timeout=timeout, keep_seconds=_parse_seconds("keep_sent", keep_sent),
+        )  # fmt: skip
+        self._buffered_writers.add(writer)
+        return writer
+
+    def reader(
+        self, stream: str, *, start: StartOrEnd = "earliest", end: StartOrEnd | None = None, follow: bool = False,
+        partitions: Sequence[int] | None = None, schema: pa.Schema | None = None, metadata: bool = False,
+        timeout: float | None = None,
+    ) -> StreamReader:  # fmt: skip
+        """Return an iterator over the stream's record batches; see :class:`StreamReader`.
+
+        ``start`` and ``end`` are ``earliest``, ``latest``, a time (``"-10min"``, ISO, a datetime; UTC without a zone),
+        or positions by partition, such as another reader's. Without ``follow`` the iterator ends at the rows that are
+        committed now. With it, it continues through outages of the server, and ends after ``timeout`` seconds without a
+        row; None: never.
+        """
+        from aeron_spark.stream_client.reader import StreamReader
+
+        return StreamReader(
+            self._stream_session(), stream, start=start, end=end, follow=follow, partitions=partitions, schema=schema,
+            metadata=metadata, timeout=timeout,
+        )  # fmt: skip
+
+    def _stream_session(self) -> StreamSession:
+        with self._streams_lock:
+            if self._streams is None:
+                self._streams = StreamSession(self, STREAM_CALL_TIMEOUT_S)
+            return self._streams
+
+    def _check_stream(self, stream: str) -> None:
+        """Raise the server's error for a stream that cannot be written, if the client is connected."""
+        if not self.connected:
             return
-        error = ConnectError(f"reconnect() was interrupted by {type(why).__name__}")
+        try:
+            self._stream_session().call(DescribeStream(stream), timeout=STREAM_CHECK_TIMEOUT_S)
+        except (OptionError, RefusedError):
+            raise
+        except AeronSparkError:
+            return
 
-        def stop() -> None:
-            now = time.monotonic()
-            self._execute(self._machine.stop(error, now), now)
 
-        stopped = self.on_agent(stop)
-        with suppress(AeronSparkError):
-            result_within(stopped, STOPPING, "the client's event loop to stop reconnecting")
+def _parse_seconds(name: str, duration: float | str) -> float:
+    """Return a keyword's duration in seconds, 0 or more. Raises OptionError for another value."""
+    from aeron_spark.options.values import NANOS, parse_duration_or_zero_ns
 
-    def _connecting(self, by: float | None, *, reconnecting: bool = False) -> Future[Connection]:
-        """Have the agent connect; what it will say."""
-
-        def connect() -> None:
-            now = time.monotonic()
-            self._execute(self._machine.connect(by, now, reconnecting=reconnecting), now)
-
-        with self._attending:
-            if self._closing_begun:
-                raise EndedError("the client is closed", remedy="Make another one")
-            waiting = self._connected
-            begins = waiting.done()
-            if begins:
-                waiting = self._connected = Future()
-                self._jobs.append(connect)
-            if not self._agent.alive:
-                self._agent.start()
-        self._inbox().wake()
-        return waiting
+    try:
+        return parse_duration_or_zero_ns(str(duration)) / NANOS
+    except ValueError:
+        raise OptionError(
+            f"{name} must be a duration of 0 or more, not {duration!r}", remedy=f"Such as {name}='24h', or seconds."
+        ) from None

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, OptionError
 
 THREADS: Final = 32  # that send, ping and close: more would only wait for each other
@@ -86,7 +86,7 @@ class LoadReport:
 
 
 def run_load(
-    make: Callable[[int], ClientProgram], plan: LoadPlan, stopped: Stopped = lambda: False,
+    make: Callable[[int], Client], plan: LoadPlan, stopped: Stopped = lambda: False,
     advance: Advance = lambda what, done, total: None,
 ) -> LoadReport:  # fmt: skip
     """Carry out ``plan`` with the clients that ``make`` makes of their numbers; every one is closed in the end.
@@ -98,16 +98,14 @@ def run_load(
 
 
 class _Load:
-    def __init__(
-        self, make: Callable[[int], ClientProgram], plan: LoadPlan, stopped: Stopped, advance: Advance
-    ) -> None:
+    def __init__(self, make: Callable[[int], Client], plan: LoadPlan, stopped: Stopped, advance: Advance) -> None:
         self._make = make
         self._plan = plan
         self._stopped = stopped
         self._advance = advance
         self._lock = threading.Lock()
-        self._clients: list[ClientProgram] = []
-        self._connecting: set[ClientProgram] = set()
+        self._clients: list[Client] = []
+        self._connecting: set[Client] = set()
         self._took: list[float] = []
         self._trips: list[float] = []
         self._messages = 0
@@ -128,7 +126,7 @@ class _Load:
                 report.messages_per_second = self._messages / report.send_seconds
             self._stay(report)
         finally:
-            self._each("closing", self._clients, ClientProgram.close, THREADS, whatever=True)
+            self._each("closing", self._clients, Client.close, THREADS, whatever=True)
         report.failures = [Failure(kind, len(texts), texts[0]) for kind, texts in sorted(self._errors.items())]
         report.seconds = time.monotonic() - begun
         return report
@@ -158,14 +156,14 @@ class _Load:
         for client in connecting:
             client.close()
 
-    def _send(self, client: ClientProgram) -> None:
+    def _send(self, client: Client) -> None:
         message = bytes(self._plan.size)
         client.send_many([message] * (self._plan.messages - 1))
         client.send(message, acknowledge=True)
         with self._lock:
             self._messages += self._plan.messages
 
-    def _ping(self, client: ClientProgram) -> None:
+    def _ping(self, client: Client) -> None:
         trip = client.ping()
         with self._lock:
             self._trips.append(trip)

@@ -1,4 +1,4 @@
-"""Executes what a client's machine wants on the event loop, and tells the machine what came of it."""
+"""Runs a client's machine on the event loop: feeds it events, and executes the effects that it returns."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Final, NoReturn, TypeVar
 
 from aeron_spark.client.settings import ClientSettings
@@ -28,6 +29,7 @@ from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
 from aeron_spark.protocol.client_machine import ClientMachine
+from aeron_spark.protocol.rpc_messages import Target
 from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -41,12 +43,14 @@ from aeron_spark.transport.api import (
     SubscriptionFailed,
     TransportEvent,
 )
+from aeron_spark.waiting import result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
 T = TypeVar("T")
 
-WITHOUT_DRIVER: Final = 0.01  # seconds of a turn of the event loop: the inbox of a driver that has gone does not wait
+DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
+STOP_TIMEOUT_S: Final = 1.0  # for the event loop to stop the attempts of an interrupted reconnect()
 
 
 class _Publication:
@@ -57,80 +61,147 @@ class _Publication:
         self.unsent: deque[bytes] = deque()
 
     def send(self) -> None:
-        """Offer what waits, until Aeron takes no more."""
+        """Offer the unsent packets until Aeron does not take one."""
         publication = self.pair.publication
         while self.unsent and publication.connected and publication.offer(self.unsent[0]) is None:
             self.unsent.popleft()
 
     @property
     def is_about_to_send(self) -> bool:
-        """Whether it waits for room, which no event tells of."""
+        """Whether a packet waits for room in a connected publication. No event reports the room."""
         return bool(self.unsent) and self.pair.publication.connected
 
 
 class _Path:
-    """What the transport has opened for a path."""
+    """The subscription and the publications that the transport opened for a path."""
 
     def __init__(self, number: int, publication: int, pair: ChannelPair) -> None:
         self.number = number
-        self.first = publication
+        self.first_publication = publication
         self.pair = pair
         self.token = pair.token
         self.publications = {publication: _Publication(pair)}
-        self.failed: dict[int, AeronSparkError] = {}  # publications that could not even be begun
-        self.is_ready = False  # and that was said
+        self.failed: dict[int, AeronSparkError] = {}  # publications that could not be opened
+        self.is_ready = False  # the machine got PathReady
 
     def number_of(self, session_id: int) -> int | None:
-        """Return the publication with this id of Aeron's."""
+        """Return the number of the publication with this Aeron session id."""
         found = (n for n, one in self.publications.items() if one.pair.publication.session_id == session_id)
         return next(found, None)
 
 
 class _OpenLink:
-    """A link by its number; ``said_open``: our first frame was offered."""
+    """A link with its number and its connection."""
 
-    def __init__(self, number: int, ends: LinkEnds) -> None:
+    def __init__(self, number: int, ends: LinkEnds, connection: Connection) -> None:
         self.number = number
         self.ends = ends
-        self.said_open = False
+        self.connection = connection
+        self.has_offered_open = False
 
 
-class ClientRunner(Runtime):
-    """Everything here but ``__init__`` runs on the event loop, or after its end, unless it says otherwise.
+class ClientRunner:
+    """Implements ``EndpointRunner`` for a client. Methods run on the event loop, or after its end, unless noted.
 
-    ``dial`` opens the transport, again when its media driver was lost. The key store, and ``dial`` for a driver that
-    was lost, run on threads of the listeners' pool.
+    ``dial`` opens the transport, and opens another one after the loss of the media driver. The key store, and such a
+    later ``dial``, run on threads of the listener pool.
     """
 
     def __init__(
-        self, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore, settings: ClientSettings,
-        connection_class: type[Connection], *, is_ipc: bool, data_port: int,
+        self, runtime: Runtime, dial: Callable[[], ClientTransport], server: ServerName, store: PeerStore,
+        settings: ClientSettings, connection_class: type[Connection], *, is_ipc: bool, data_port: int,
     ) -> None:  # fmt: skip
-        self._client_settings = settings
-        self._dial = dial
-        self._dialing = dial()
-        super().__init__("aeron-spark-client", settings.link, connection_class)
-        self._server = server
-        self._store = store
-        self._is_ipc = is_ipc
-        self._port = 0 if is_ipc else data_port or server.port
-        self._machine = ClientMachine(server, settings.policy(is_ipc=is_ipc), store.identity(), secrets.token_bytes)
+        """Open the transport. ``data_port`` is the server's, for a server name without one."""
+        self.settings: Final = settings
+        self.server: Final = server
+        self.store: Final = store
+        self.machine: Final = ClientMachine(
+            server, settings.policy(is_ipc=is_ipc), store.identity(), secrets.token_bytes
+        )
+        """Other threads read its properties only."""
+        self.transport = dial()
+        """The transport that is open now."""
+        self._runtime: Final = runtime
+        self._dial: Final = dial
+        self._connection_class: Final = connection_class
+        self._is_ipc: Final = is_ipc
+        self._port: Final = 0 if is_ipc else data_port or server.port
         self._by_session: dict[int, Connection] = {}
         self._path: _Path | None = None
         self._link: _OpenLink | None = None
         self._driver_lost = False
         self._reopening: Future[ClientTransport] | None = None
-        self._connected: Future[Connection] = Future()
-        self._connected.cancel()  # no thread waits
+        self._waiting: Future[Connection] = Future()  # of the threads that connect
+        self._waiting.cancel()
+
+    # For the client. Thread-safe.
 
     @property
-    def _connection(self) -> Connection | None:
-        """The connection of the session there is. For any thread."""
-        session = self._machine.session
+    def connection(self) -> Connection | None:
+        """The connection of the current session."""
+        session = self.machine.session
         return None if session is None else self._by_session.get(session.session)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the client neither has a link nor tries to connect."""
+        return self.machine.state is ClientState.IDLE and not self.machine.reconnecting and self._waiting.done()
+
+    def request_connect(self, until: float | None, *, reconnecting: bool = False) -> Future[Connection]:
+        """Have the event loop connect until then; return the future of the connection.
+
+        A call while another one waits returns that call's future. Raises EndedError once the client is closing.
+        """
+
+        def connect() -> None:
+            now = time.monotonic()
+            self._execute(self.machine.connect(until, now, reconnecting=reconnecting), now)
+
+        runtime = self._runtime
+        with runtime.lock:  # close() begins before all of this, or after it
+            if runtime.is_closing:
+                raise EndedError("the client is closed", remedy="Make another one")
+            waiting = self._waiting
+            if waiting.done():
+                waiting = self._waiting = Future()
+                runtime.jobs.append(connect)
+            if not runtime.loop.is_running:
+                runtime.loop.start()
+        runtime.inbox.wake()
+        return waiting
+
+    def expect_reconnect(self) -> None:
+        """Let senders wait while the link is closed: a ``request_connect`` or ``stop_reconnecting`` follows."""
+        self._runtime.run_on_loop(self.machine.expect_reconnect)
+
+    def stop_reconnecting(self, cause: BaseException) -> None:
+        """Have the event loop stop its attempts because of ``cause``, and wait until it has, for a moment at most.
+
+        The event loop knows errors of this package already.
+        """
+        if isinstance(cause, AeronSparkError) or self._runtime.is_closing or not self._runtime.loop.is_running:
+            return
+        error = ConnectError(f"reconnect() was interrupted by {type(cause).__name__}")
+
+        def stop() -> None:
+            now = time.monotonic()
+            self._execute(self.machine.stop(error, now), now)
+
+        stopped = self._runtime.call_on_loop(stop)
+        with suppress(AeronSparkError):
+            result_within(stopped, STOP_TIMEOUT_S, "the client's event loop to stop reconnecting")
+
+    def close_transport(self) -> None:
+        """Close the transport, and one that is being opened. Call it after the end of the event loop."""
+        reopening, self._reopening = self._reopening, None
+        if reopening is not None:
+            reopening.add_done_callback(_close_opened)
+        self.transport.close()
+
+    # The machine.
+
     def _handle_event(self, event: ClientEvent, now: float) -> None:
-        self._execute(self._machine.handle(event, now), now)
+        self._execute(self.machine.handle(event, now), now)
 
     def _execute(self, effects: Effects, now: float) -> None:
         pending = deque(effects)
@@ -138,19 +209,19 @@ class ClientRunner(Runtime):
             effect, answer = pending.popleft(), None
             try:
                 answer = self._perform(effect, now)
-            except Exception as error:  # of one effect: what the others close and report must not be left undone
-                LOG.exception("client of %s: %s failed", self._server, type(effect).__name__)
-                self._agent.failed = error
+            except Exception as error:  # the other effects must still close and report their objects
+                LOG.exception("client of %s: %s failed", self.server, type(effect).__name__)
+                self._runtime.loop.failed = error
             if answer is not None:
-                pending.extend(self._machine.handle(answer, now))
+                pending.extend(self.machine.handle(answer, now))
 
     def _perform(self, effect: ClientEffect, now: float) -> ClientEvent | None:
-        """Execute one effect; return its answer if that is there at once."""
+        """Execute one effect; return its answer if that is known at once."""
         match effect:
             case e.LookUpKey():
-                self._in_pool(lambda: self._store.server_key(self._server), self._looked_up)
+                self._in_pool(lambda: self.store.server_key(self.server), self._looked_up)
             case e.RememberKey(session, key):
-                self._listening.submit(self._remember, self._by_session[session], key)
+                self._runtime.listener_pool.submit(self._remember, self._by_session[session], key)
             case e.OpenPath():
                 return self._open_path(effect)
             case e.OpenPublication() | e.ClosePublication() | e.ClosePath() | e.Transmit():
@@ -174,7 +245,7 @@ class ClientRunner(Runtime):
             case e.Notify():
                 self._notify(effect)
             case e.Report(session, error):
-                self.report(self._by_session[session], error)
+                self._runtime.report(self._by_session[session], error)
             case e.Resolve(outcome):
                 self._resolve(outcome)
             case e.ReopenTransport():
@@ -187,16 +258,16 @@ class ClientRunner(Runtime):
 
     def _open_path(self, effect: e.OpenPath) -> ClientEvent | None:
         try:
-            pair = self._dialing.open_path()
-        except Exception as error:  # the next attempt comes after a pause
-            return e.PathFailed(effect.path, _as_ours(error))
+            pair = self.transport.open_path()
+        except Exception as error:  # the machine tries again after a pause
+            return e.PathFailed(effect.path, _to_package_error(error))
         self._path = _Path(effect.path, effect.publication, pair)
         return None
 
     def _change_path(self, effect: e.OpenPublication | e.ClosePublication | e.ClosePath | e.Transmit) -> None:
         path = self._path
         if path is None or path.number != effect.path:
-            return  # it could not be opened
+            return  # the path could not be opened
         match effect:
             case e.OpenPublication(_, publication):
                 self._open_publication(path, publication)
@@ -213,13 +284,13 @@ class ClientRunner(Runtime):
                 self._path = None
                 for one in path.publications.values():
                     one.pair.publication.close()
-                self._inbox().close_subscription(path.token)
+                self.inbox.close_subscription(path.token)
 
     def _open_publication(self, path: _Path, publication: int) -> None:
         try:
-            pair = self._dialing.reopen_path(path.pair)
+            pair = self.transport.reopen_path(path.pair)
         except Exception as error:
-            path.failed[publication] = _as_ours(error)
+            path.failed[publication] = _to_package_error(error)
         else:
             path.publications[publication] = _Publication(pair)
 
@@ -234,23 +305,26 @@ class ClientRunner(Runtime):
             case ImageUnavailable():
                 self._handle_event(e.PathLost(path.number), now)
             case SubscriptionFailed():
-                self._handle_event(e.PathFailed(path.number, self._not_opened("the way to", event.reason)), now)
+                self._handle_event(e.PathFailed(path.number, self._not_opened("a path to", event.reason)), now)
             case _:
                 pass
 
-    def _look_at_path(self, path: _Path, now: float) -> bool:
-        """See what no event tells of: a publication that is connected, or failed. Whether more may come soon."""
+    def _work_path(self, path: _Path, now: float) -> bool:
+        """Send waiting packets, and feed the machine with changes of publications, which no event reports.
+
+        Returns whether a packet waits for room.
+        """
         failed = dict(path.failed)
         for number, one in path.publications.items():
             if one.pair.publication.failure:
-                failed[number] = self._not_opened("the way to", one.pair.publication.failure)
+                failed[number] = self._not_opened("a path to", one.pair.publication.failure)
         for number, error in failed.items():
             if self._path is path:
                 self._handle_event(e.PublicationFailed(path.number, number, error), now)
-        first = path.publications.get(path.first)
+        first = path.publications.get(path.first_publication)
         if self._path is path and not path.is_ready and first is not None and first.pair.publication.connected:
             path.is_ready = True
-            self._handle_event(e.PathReady(path.number, path.first), now)
+            self._handle_event(e.PathReady(path.number, path.first_publication), now)
         for one in path.publications.values():
             one.send()
         return any(one.is_about_to_send for one in path.publications.values())
@@ -258,57 +332,58 @@ class ClientRunner(Runtime):
     # Connections and links.
 
     def _make_connection(self, effect: e.MakeConnection) -> ClientEvent:
-        host = "" if self._is_ipc else self._server.host
-        tag, changed = self._client_settings.tag, effect.key_changed
-        who = PeerInfo(effect.server_key, tag, host, self._port, self._is_ipc, changed)
+        host = "" if self._is_ipc else self.server.host
+        tag, changed = self.settings.tag, effect.key_changed
+        peer = PeerInfo(effect.server_key, tag, host, self._port, self._is_ipc, changed)
         try:
-            self._by_session[effect.session] = self._connection_class(self, who, effect.number)
-        except Exception as error:  # of a connection class of the program's own
-            self.report(None, error)
+            self._by_session[effect.session] = self._connection_class(self._runtime, peer, effect.number)
+        except Exception as error:  # of the program's connection class
+            self._runtime.report(None, error)
             return e.ConnectionFailed(effect.session, UsageError(f"the connection could not be made: {error!r}"))
         return e.ConnectionMade(effect.session)
 
     def _open_link(self, effect: e.OpenLink, now: float) -> ClientEvent | None:
-        ack, channel_settings = effect.ack, self._settings.channel_settings
+        ack, channel_settings = effect.ack, self._runtime.settings.channel_settings
         ids = LinkIds(
             ack.session_in, ack.stream_in, ack.session_out, ack.stream_out,
             ack.control_port if ack.reply_channel == "mdc" else None,
         )  # fmt: skip
         try:
-            pair = self._dialing.open_link(ids, channel_settings)
+            pair = self.transport.open_link(ids, channel_settings)
         except Exception as error:
-            return e.LinkFailed(effect.link, _as_ours(error))
-        most = min(channel_settings.max_message, ack.max_message)
-        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self._settings.times, most, now)
-        self._link = _OpenLink(effect.link, ends)
-        self._join(self._by_session[effect.session], ends)
+            return e.LinkFailed(effect.link, _to_package_error(error))
+        max_message = min(channel_settings.max_message, ack.max_message)
+        ends = LinkEnds(pair, effect.encryptor, effect.decryptor, self._runtime.settings.times, max_message, now)
+        connection = self._by_session[effect.session]
+        self._link = _OpenLink(effect.link, ends, connection)
+        self._runtime.add_link(connection, ends)
         return None
 
     def _close_link(self, number: int) -> None:
         link = self._link
         if link is not None and link.number == number:
             self._link = None
-            self._drop(link.ends)
+            self._runtime.remove_link(link.ends)
 
-    def _look_at_link(self, link: _OpenLink, now: float) -> bool:
-        """Send our first frame on a link that is connected. Whether it waits for room."""
+    def _work_link(self, link: _OpenLink, now: float) -> bool:
+        """Send our first frame on a connected link; return whether it waits for room."""
         ends = link.ends
         if ends.proved:
             return False
         if ends.pair.publication.failure:
-            error = self._not_opened("the duologue with", ends.pair.publication.failure)
+            error = self._not_opened("a link with", ends.pair.publication.failure)
             self._handle_event(e.LinkFailed(link.number, error), now)
             return False
-        if link.said_open:
+        if link.has_offered_open:
             ends.retry(now)
-        elif ends.connected:  # the way in may be opened anew before: see Branch.opening
-            link.said_open = True
-            ends.say_open(self._links[ends.token][0].machine.session.received, now)
+        elif ends.connected:  # not before: see BulkLink.opening
+            link.has_offered_open = True
+            ends.say_open(link.connection.machine.session.received, now)
         return ends.blocked
 
     def _attach(self, effect: e.Attach, now: float) -> ClientEvent:
         connection, link = self._by_session[effect.session], self._link
-        assert link is not None  # its first frame has just come
+        assert link is not None  # its first frame was just verified
         try:
             connection.sender.attach(link.ends, effect.received, now)
         except AeronSparkError as error:
@@ -320,75 +395,79 @@ class ClientRunner(Runtime):
         connection = self._by_session[effect.session]
 
         def notify() -> None:
-            self.tell(effect.about, connection)
+            self._runtime.listeners.notify(effect.about, connection)
             if effect.about == "disconnect":
                 connection.say_goodbye()
 
         connection.in_order(notify)
 
     def _resolve(self, outcome: int | AeronSparkError) -> None:
-        waiting = self._connected
-        if waiting.done():  # the program has cancelled it
+        waiting = self._waiting
+        if waiting.done():  # the program has cancelled the future
             return
         if isinstance(outcome, AeronSparkError):
             waiting.set_exception(outcome)
         else:
             waiting.set_result(self._by_session[outcome])
 
-    # The key store and the transport, which take their time.
+    # The key store and the transport, whose calls may be slow.
 
     def _in_pool(self, work: Callable[[], T], then: Callable[[Future[T]], None]) -> Future[T]:
-        """Run ``work`` on a thread, and ``then`` on the event loop, with its future."""
-        future = self._listening.submit(work)
-        future.add_done_callback(lambda done: self._later(lambda: then(done)))
+        """Run ``work`` on a thread of the pool, then call ``then`` with its future on the event loop."""
+        future = self._runtime.listener_pool.submit(work)
+        future.add_done_callback(lambda done: self._runtime.run_on_loop(lambda: then(done)))
         return future
 
     def _looked_up(self, answer: Future[bytes | None]) -> None:
         event: ClientEvent
         try:
-            received = 0 if self._connection is None else self._connection.machine.session.received
-            event = e.KeyKnown(answer.result(), received, type_digests(self._types))
+            received = 0 if self.connection is None else self.connection.machine.session.received
+            event = e.KeyKnown(answer.result(), received, type_digests(self._runtime.types))
         except AeronSparkError as error:
             event = e.LookUpFailed(error)
-        except Exception as error:  # of a store of the program's own
-            event = e.LookUpFailed(UsageError(f"the store of keys failed: {error!r}"))
+        except Exception as error:  # of the program's key store
+            event = e.LookUpFailed(UsageError(f"the key store failed: {error!r}"))
         self._handle_event(event, time.monotonic())
 
     def _remember(self, connection: Connection, key: bytes) -> None:
-        """Have the store remember the server. For a thread of the pool."""
+        """Have the store remember the server. Runs on a thread of the pool."""
         try:
-            self._store.trust(self._server, key)
-        except Exception as error:  # of files, or of a store of the program's own
-            self.report(connection, error)
+            self.store.trust(self.server, key)
+        except Exception as error:  # of key files, or of the program's key store
+            self._runtime.report(connection, error)
 
     def _reopened(self, answer: Future[ClientTransport]) -> None:
         self._reopening = None
         try:
             opened = answer.result()
         except Exception as error:
-            self._handle_event(e.DriverFailed(_as_ours(error)), time.monotonic())
+            self._handle_event(e.DriverFailed(_to_package_error(error)), time.monotonic())
             return
-        before, self._dialing, self._driver_lost = self._dialing, opened, False
+        lost, self.transport, self._driver_lost = self.transport, opened, False
         self._handle_event(e.DriverBack(), time.monotonic())
-        before.close()
+        lost.close()
 
-    def _close_transport(self) -> None:
-        """Close the transport, and one that is being opened. For the thread that closes the client, after the loop."""
-        reopening, self._reopening = self._reopening, None
-        if reopening is not None:
-            reopening.add_done_callback(_close_opened)
-        self._dialing.close()
+    # EndpointRunner.
 
-    # What the event loop calls.
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox of the transport that is open now. Thread-safe."""
+        return self.transport.inbox
 
-    def _inbox(self) -> Inbox:
-        return self._dialing.inbox
-
-    def _connections_now(self) -> list[Connection]:
-        connection = self._connection
+    @property
+    def connections(self) -> list[Connection]:
+        """The connection of the current session, if there is one. Thread-safe."""
+        connection = self.connection
         return [] if connection is None else [connection]
 
-    def _other_event(self, event: TransportEvent, now: float) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Whether the machine waits for nothing, and the media driver is not lost."""
+        has_settled = self.machine.state in (ClientState.IDLE, ClientState.CONNECTED)
+        return has_settled and self.machine.deadline() is None and not self._driver_lost
+
+    def handle_event(self, event: TransportEvent, now: float) -> None:
+        """Handle the loss of the driver, and events of the path."""
         path = self._path
         if isinstance(event, DriverLost):
             self._driver_lost = True
@@ -396,67 +475,75 @@ class ClientRunner(Runtime):
         elif path is not None and getattr(event, "token", None) == path.token:
             self._path_event(path, event, now)
 
-    def _other_work(self, now: float) -> bool:
+    def work(self, now: float) -> bool:
+        """Send waiting packets, and feed the machine with changes of publications and with its deadline."""
         if self._driver_lost:
-            time.sleep(WITHOUT_DRIVER)
-        busy = self._path is not None and self._look_at_path(self._path, now)
+            time.sleep(DRIVER_LOST_WAIT_S)
+        is_busy = self._path is not None and self._work_path(self._path, now)
         if self._link is not None:
-            busy = self._look_at_link(self._link, now) or busy
-        link, connection = self._link, self._connection
-        if self._machine.state is ClientState.CLOSING:
-            busy = True
+            is_busy = self._work_link(self._link, now) or is_busy
+        link, connection = self._link, self.connection
+        if self.machine.state is ClientState.CLOSING:
+            is_busy = True
             if link is not None and connection is not None and connection.sender.is_idle:
                 self._handle_event(e.Drained(link.number), now)
-        deadline = self._machine.deadline()
+        self.run_due(now)
+        return is_busy
+
+    def run_due(self, now: float) -> None:
+        """Call the machine when its deadline has passed."""
+        deadline = self.machine.deadline()
         if deadline is not None and now >= deadline:
-            self._execute(self._machine.tick(now), now)
-        return busy
+            self._execute(self.machine.tick(now), now)
 
-    def _other_calm(self) -> bool:
-        machine, connection = self._machine, self._connection
-        waits = machine.state not in (ClientState.IDLE, ClientState.CONNECTED) or machine.deadline() is not None
-        return not (waits or self._driver_lost or (connection is not None and connection.asks))
-
-    def _opened(self, connection: Connection, link: LinkEnds, received: int, now: float) -> None:
+    def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
+        """Handle the first frame of a link: the server has its keys, and has ``received`` of our records."""
         number = self._number_of(link)
         if number is not None:
             self._handle_event(e.LinkProved(number, received), now)
 
-    def _unproved(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+    def link_failed(self, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+        """Handle the failure of an unverified link."""
         if isinstance(error, TamperedError | DataFormatError):
-            # reported already; the server alone can have sealed DONE_ACK, so that another attempt may well succeed
-            why = f"the duologue with {self._server} began with a frame that is not the server's: {error.what}"
-            error = ConnectError(why)
+            # The runtime has reported it. DONE_ACK was the server's, so another attempt may succeed.
+            error = ConnectError(f"the first frame of the link with {self.server} is not the server's: {error.what}")
         number = self._number_of(link)
         if number is not None:
             self._handle_event(e.LinkFailed(number, error), now)
 
-    def _interrupted(self, connection: Connection, why: AeronSparkError, now: float, *, silent: bool = False) -> None:
-        if self._link is not None and connection is self._connection:
-            self._handle_event(e.LinkFailed(self._link.number, why, silent), now)
+    def lost_image_error(self) -> AeronSparkError:
+        """Return the error of a link without its image: the server closed the publication, or Aeron gave it up."""
+        return TransportError(f"{self.server} has closed the link")
 
-    def _image_left(self, connection: Connection, link: LinkEnds, now: float) -> None:
-        # its publication was closed, or Aeron gave it up: nothing comes over this duologue any more
-        self._path_lost(connection, link, TransportError(f"{self._server} has left the duologue"), now)
+    def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
+        """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
+        if self._link is not None and connection is self.connection:
+            self._handle_event(e.LinkFailed(self._link.number, error, expired), now)
 
-    def _over(self, connection: Connection, error: AeronSparkError) -> None:
-        session = self._machine.session
-        if session is not None and connection is self._connection:
-            self._handle_event(e.SessionFailed(session.session, error), time.monotonic())
-
-    def _left(self, connection: Connection, keep_session: bool) -> None:
-        if connection is self._connection:
-            now = time.monotonic()
-            self._execute(self._machine.close(keep_session=keep_session, now=now), now)
-
-    def _was_left(self, connection: Connection, keep_session: bool, now: float) -> None:
-        if self._link is not None and connection is self._connection:
+    def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
+        """Handle the server's CLOSE."""
+        if self._link is not None and connection is self.connection:
             self._handle_event(e.PeerClosed(self._link.number, keep_session), now)
 
-    def _end_all(self) -> None:
-        now = time.monotonic()
-        self._execute(self._machine.shut_down(now), now)
-        # the loop may have ended before it handed a connect to the machine
+    def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
+        """End a connection whose session cannot continue."""
+        session = self.machine.session
+        if session is not None and connection is self.connection:
+            self._handle_event(e.SessionFailed(session.session, error), now)
+
+    def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
+        """Close a connection that the program closes."""
+        if connection is self.connection:
+            self._execute(self.machine.close(keep_session=keep_session, now=now), now)
+
+    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
+        """Whether the server may call this method: always."""
+        return True
+
+    def end_all(self, now: float) -> None:
+        """End the session, and the attempts to connect."""
+        self._execute(self.machine.shut_down(now), now)
+        # The loop may have ended before it passed a connect to the machine.
         self._resolve(EndedError("the client is closed", remedy="Make another one"))
 
     def _number_of(self, link: LinkEnds) -> int | None:
@@ -464,13 +551,12 @@ class ClientRunner(Runtime):
 
     def _not_opened(self, what: str, reason: str) -> ConnectError:
         return ConnectError(
-            f"{what} {self._server} could not be opened: {reason}",
-            remedy="Check the server's host and port, and the option 'bind'; "
-            "'aeron-spark doctor' looks at this machine",
+            f"{what} {self.server} could not be opened: {reason}",
+            remedy="Check the server's host and port, and the option 'bind'. 'aeron-spark doctor' checks this machine.",
         )
 
 
-def _as_ours(error: Exception) -> AeronSparkError:
+def _to_package_error(error: Exception) -> AeronSparkError:
     return error if isinstance(error, AeronSparkError) else TransportError(str(error))
 
 

@@ -48,7 +48,7 @@ class BulkLink:
     """
 
     def __init__(
-        self, home: BulkLinks, connection: Connection, link: LinkEnds, number: int, label: str, *, begins: bool
+        self, owner: BulkLinks, connection: Connection, link: LinkEnds, number: int, label: str, *, begins: bool
     ) -> None:
         self.connection = connection
         self.number = number
@@ -56,7 +56,7 @@ class BulkLink:
         self.link = link
         self.error: AeronSparkError | None = None
         self.open = False
-        self._home = home
+        self._owner = owner
         self._begins = begins
         self._sending = threading.Lock()
         self._changed = threading.Condition()
@@ -123,7 +123,7 @@ class BulkLink:
             resume = self._paused and 2 * self._bytes < WAITING_BYTES
             self._paused = self._paused and not resume
             if resume:  # under the lock: a pause that was decided before must not come after
-                self._home.resume(self.link.token)
+                self._owner.resume(self.link.token)
         return message
 
     def check(self) -> None:
@@ -133,7 +133,7 @@ class BulkLink:
 
     def close(self) -> None:
         """End it on both sides."""
-        self._home.leave(self)
+        self._owner.leave(self)
 
     # What follows is for the agent.
 
@@ -213,7 +213,7 @@ class BulkLink:
         with self._changed:
             if self.error is None:
                 self.error = error
-                self._home.ended(self)
+                self._owner.ended(self)
             self._changed.notify_all()
 
     def close_publication(self) -> None:
@@ -232,7 +232,7 @@ class BulkLink:
             full = not self._paused and self._bytes > WAITING_BYTES
             self._paused = self._paused or full
             if full:
-                self._home.pause(self.link.token)
+                self._owner.pause(self.link.token)
             self._changed.notify()
 
     def _settle(self, end: float) -> None:
@@ -256,23 +256,29 @@ METHODS: Final = ("open",)
 
 
 class BulkLinkOwner(Protocol):
-    """What branches need of their endpoint."""
+    """The runtime of an endpoint, as far as bulk links use it. Thread-safe."""
 
-    def inbox_now(self) -> Inbox:
-        """Where everything arrives."""
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox of the transport that is open now."""
 
-    def later(self, job: Callable[[], None]) -> None:
-        """Run a job on the agent."""
+    def run_on_loop(self, job: Callable[[], None]) -> None:
+        """Run ``job`` on the event loop."""
+
+
+def _ignore(bulk_link: BulkLink) -> None:
+    pass
 
 
 class BulkLinks:
-    """``gone`` is called on the agent for each that ended. Methods are the agent's, but for those named thread-safe."""
+    """The bulk links of an endpoint. ``on_removed`` is called with each one that has ended.
 
-    gone: Callable[[BulkLink], object]
+    Methods run on the event loop unless they are named thread-safe.
+    """
 
-    def __init__(self, rooms: BulkLinkOwner) -> None:
-        self.gone = id  # nothing to do
-        self._rooms = rooms
+    def __init__(self, owner: BulkLinkOwner) -> None:
+        self.on_removed: Callable[[BulkLink], object] = _ignore
+        self._owner = owner
         self._by_token: dict[int, BulkLink] = {}
         self._by_number: dict[tuple[int, int], BulkLink] = {}
         self._lock = threading.Lock()
@@ -317,7 +323,7 @@ class BulkLinks:
                 if link.image is None and same_owner(event.source, link.owner):
                     link.image = event.image
                 else:
-                    self._rooms.inbox_now().reject(event.image, "aeron-spark/1 FAILED not-permitted not yours")
+                    self._owner.inbox.reject(event.image, "aeron-spark/1 FAILED not-permitted not yours")
             case ImageUnavailable() if event.image == link.image:
                 bulk_link.end(TransportError(f"the other side has left {bulk_link.label}", remedy="Open another one"))
             case SubscriptionFailed():
@@ -346,11 +352,11 @@ class BulkLinks:
 
     def pause(self, token: int) -> None:
         """Take no more from there."""
-        self._rooms.inbox_now().pause(token)
+        self._owner.inbox.pause(token)
 
     def resume(self, token: int) -> None:
         """Take it again."""
-        self._rooms.inbox_now().resume(token)
+        self._owner.inbox.resume(token)
 
     def leave(self, bulk_link: BulkLink) -> None:
         """Close from our side."""
@@ -360,7 +366,7 @@ class BulkLinks:
 
     def ended(self, bulk_link: BulkLink) -> None:
         """Have the agent give back what it held."""
-        self._rooms.later(lambda: self._remove(bulk_link))
+        self._owner.run_on_loop(lambda: self._remove(bulk_link))
 
     def _remove(self, bulk_link: BulkLink) -> None:
         with self._lock:
@@ -369,6 +375,6 @@ class BulkLinks:
                 del self._by_token[bulk_link.link.token]
                 self._by_number.pop((id(bulk_link.connection), bulk_link.number), None)
         if known:
-            self._rooms.inbox_now().close_subscription(bulk_link.link.token)
+            self._owner.inbox.close_subscription(bulk_link.link.token)
             bulk_link.close_publication()
-            self.gone(bulk_link)
+            self.on_removed(bulk_link)

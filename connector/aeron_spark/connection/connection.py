@@ -50,7 +50,7 @@ PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RET
 class ConnectionOwner(EndpointServices, Protocol):
     """The client or the server that a connection belongs to. Any thread may call it, and nothing here blocks."""
 
-    def permitted(self, connection: Connection, target: Target, method: str) -> bool:
+    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether this peer may call this."""
 
     def deliver(self, connection: Connection, message: object) -> bool:
@@ -68,7 +68,7 @@ class ConnectionOwner(EndpointServices, Protocol):
     def resume(self, token: int) -> None:
         """Take its messages again."""
 
-    def leave(self, connection: Connection, keep_session: bool) -> None:
+    def close_connection(self, connection: Connection, keep_session: bool) -> None:
         """Close the connection, and tell the peer; return when that is done or has taken too long."""
 
 
@@ -79,29 +79,29 @@ class Connection:
     endpoint as ``connection_class``.
     """
 
-    def __init__(self, home: ConnectionOwner, who: PeerInfo, number: int) -> None:
-        settings = home.settings
+    def __init__(self, owner: ConnectionOwner, who: PeerInfo, number: int) -> None:
+        settings = owner.settings
         self.id = number
         self.who = who
         self.data: dict[str, Any] = {}
-        self.home = home
+        self.owner = owner
         self.tampered: list[float] = []  # when frames failed their authentication, of late
         self.state_lock = threading.RLock()
         self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
-        self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: home.request_flush(self))
+        self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: owner.request_flush(self))
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self._listeners: Listeners[Callable[[Any], object]] = Listeners()
         self._goodbyes: list[Callable[[Connection], object]] = []
-        self._delivering = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
-        self._assembling = SerialExecutor(home.listening, settings.queue_bytes, self._has_room)
+        self._delivering = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
+        self._assembling = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
         self._rpc = RpcRunner(
-            self.state_lock, home, lambda target, method: home.permitted(self, target, method), self._send_record,
+            self.state_lock, owner, lambda target, method: owner.is_permitted(self, target, method), self._send_record,
             self._has_room, self._report, number, lambda: self.label,
         )  # fmt: skip
         self._transfers = TransferRunner(
-            self.sender, self.machine, self.state_lock, home, self._assembling, self._transfer_came, self._report
+            self.sender, self.machine, self.state_lock, owner, self._assembling, self._transfer_came, self._report
         )
-        types, objects = home.types, self._rpc.references
+        types, objects = owner.types, self._rpc.references
         self._deliveries = Deliveries(
             self.sender, self.state_lock, self._delivering, lambda data: types.decode(data, objects),
             lambda type_id, body: types.decode_body(type_id, body, objects), self._hand, self._report,
@@ -176,7 +176,7 @@ class Connection:
         if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
             self.sender.push(RecordKind.MESSAGE, BYTES_HEAD + message, time.monotonic() + seconds)
             return
-        encoded = self.home.types.encode(message, self._rpc.references)
+        encoded = self.owner.types.encode(message, self._rpc.references)
         if encoded.size + NUMBER_BYTES <= self.machine.session.limits.max_record_bytes:
             data = b"".join(encoded.parts())
             if acknowledge:
@@ -191,7 +191,7 @@ class Connection:
         """Send many messages, many to a frame: the fast way for small ones. Raises as ``send`` does."""
         seconds = self._seconds(timeout)
         most = self.machine.session.limits.max_record_bytes
-        encode, objects = self.home.types.encode, self._rpc.references
+        encode, objects = self.owner.types.encode, self._rpc.references
         for first in range(0, len(messages), BATCH):
             some = messages[first : first + BATCH]
             payloads = [
@@ -249,7 +249,7 @@ class Connection:
 
         Raises WaitTimeout without an answer in time, ConnectError while no duologue is there.
         """
-        seconds = self.home.settings.times.ping_seconds if timeout is None else timeout
+        seconds = self.owner.settings.times.ping_seconds if timeout is None else timeout
         waiter: Future[float] = Future()
         with self.state_lock:
             self.machine.check()
@@ -268,7 +268,7 @@ class Connection:
 
         With ``keep_session`` both sides keep what was not acknowledged, and the client can come back to it.
         """
-        self.home.leave(self, keep_session)
+        self.owner.close_connection(self, keep_session)
 
     # What follows is for the endpoint it belongs to.
 
@@ -337,7 +337,7 @@ class Connection:
             try:
                 listener(self)
             except Exception as error:
-                self.home.report(self, error)
+                self.owner.report(self, error)
 
     def end(self, error: AeronSparkError) -> None:
         """It is over for good: whoever waits hears ``error``, and what had arrived in parts is removed."""
@@ -409,8 +409,8 @@ class Connection:
         for work in (self._delivering, self._assembling, self._rpc):
             if work.full:
                 self._pause_acks(True)
-                if work.beyond(self.home.settings.session.buffer_bytes):
-                    self.home.pause(link.token)
+                if work.beyond(self.owner.settings.session.buffer_bytes):
+                    self.owner.pause(link.token)
                 self._has_room()  # they may have made some in between
 
     def _has_room(self) -> None:
@@ -420,19 +420,19 @@ class Connection:
         self.sender.flush()
         link = self.sender.link
         if link is not None:
-            self.home.resume(link.token)
+            self.owner.resume(link.token)
 
     def _pause_acks(self, paused: bool) -> None:
         with self.state_lock:
             self.machine.pause_acks(paused)
 
     def _report(self, error: BaseException) -> None:
-        self.home.report(self, error)
+        self.owner.report(self, error)
 
     def _transfer_came(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
         if kind is None:
-            return self._deliveries.stream(received, self.home.settings.spill_folder)
+            return self._deliveries.stream(received, self.owner.settings.spill_folder)
         if kind is RecordKind.RETURN:
             self._rpc.take_response(content_of(received))
         else:
@@ -440,25 +440,25 @@ class Connection:
         return None
 
     def _hand(self, message: object) -> None:
-        heard = self.home.deliver(self, message)
+        heard = self.owner.deliver(self, message)
         for listener in self._listeners.matching(type(message)):
             heard = True
             try:
                 listener(message)
             except Exception as error:
-                self.home.report(self, error)
+                self.owner.report(self, error)
         if not heard:
-            self.home.report(
+            self.owner.report(
                 self, UsageError(f"nobody listens for a {type(message).__name__}", remedy="Add a listener for it")
             )
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:
         if len(payload) > self.machine.session.limits.max_record_bytes:
-            self._transfers.send_record(kind, payload, self.home.settings.send_seconds)
+            self._transfers.send_record(kind, payload, self.owner.settings.send_seconds)
         elif end is None:
             self.sender.reply(kind, payload)
         else:
             self.sender.push(kind, payload, end)
 
     def _seconds(self, timeout: float | None) -> float:
-        return self.home.settings.send_seconds if timeout is None else timeout
+        return self.owner.settings.send_seconds if timeout is None else timeout

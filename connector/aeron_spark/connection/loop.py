@@ -1,6 +1,6 @@
-"""The one thread of an endpoint that polls: it takes what arrives, sends what could not go out, and watches the time.
+"""The event loop of an endpoint: one thread that polls the inbox, sends waiting frames and calls timers.
 
-Listeners never run on it, and nothing on it waits: a peer that is slow, silent or hostile delays nobody else.
+Listeners never run on the event loop, and nothing on it waits. A slow, silent or hostile peer delays no other peer.
 """
 
 from __future__ import annotations
@@ -16,23 +16,18 @@ from aeron_spark.transport.api import Inbox, TransportEvent
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
-TICK_S: Final = 0.01  # seconds between two looks at the time of everything
-
-BUSY_WAIT_S: Final = 0.0002  # longest wait while something is about to happen that no event tells of
-
-WAIT_S: Final = 0.01  # longest wait otherwise; what arrives ends it
-
-IDLE_WAIT_S: Final = (
-    0.2  # longest wait, and time between two ticks, while nothing is under way: a keep-alive, an expiry
-)
-
-IDLE_AFTER_S: Final = 0.1  # seconds without anything until that
+TICK_S: Final = 0.01  # between two ticks
+BUSY_WAIT_S: Final = 0.0002  # longest wait while work is about to become possible without an event
+WAIT_S: Final = 0.01  # longest wait otherwise; an event ends it
+IDLE_WAIT_S: Final = 0.2  # longest wait, and time between two ticks, while the endpoint is idle
+IDLE_AFTER_S: Final = 0.1  # without work, until the endpoint counts as idle
 
 
 class EventLoop:
-    """``handle`` takes an event; ``work`` is called after each poll and says whether it is about to do more;
-    ``tick`` is called every TICK_S seconds, or every IDLE_WAIT_S while ``calm`` says that nothing is under way.
-    What they raise is logged, and the loop goes on.
+    """Calls ``handle`` with each event, ``work`` after each poll, and ``tick`` every TICK_S seconds, on one thread.
+
+    ``work`` returns whether more work is about to become possible. While ``is_idle`` is true, ticks come every
+    IDLE_WAIT_S seconds. The loop logs an exception of these functions and continues.
     """
 
     def __init__(
@@ -42,75 +37,80 @@ class EventLoop:
         handle: Callable[[TransportEvent, float], None],
         work: Callable[[float], bool],
         tick: Callable[[float], None],
-        calm: Callable[[], bool],
+        is_idle: Callable[[], bool],
     ) -> None:
+        self.name = name
+        self.failed: BaseException | None = None
+        """The last exception that the loop logged."""
         self._inbox = inbox
         self._handle = handle
         self._work = work
         self._tick = tick
-        self._calm = calm
+        self._is_idle = is_idle
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.failed: BaseException | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
-    def stop(self, seconds: float = 5.0) -> bool:
-        """End; whether the thread has ended in time. From the agent itself, end after this round."""
+    def stop(self, timeout_s: float = 5.0) -> bool:
+        """Stop the thread; return whether it has ended within ``timeout_s``.
+
+        Called on the event loop itself, it returns at once, and the thread ends after this turn.
+        """
         self._stopping.set()
         self._inbox().wake()
-        if self.here or not self.alive:
+        if self.is_current_thread or not self.is_running:
             return True
-        self._thread.join(seconds)
+        self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     @property
-    def here(self) -> bool:
-        """Whether this is the agent's thread."""
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs on the event loop."""
         return threading.current_thread() is self._thread
 
     @property
-    def alive(self) -> bool:
-        """Whether it runs."""
+    def is_running(self) -> bool:
+        """Whether the thread has started and not ended."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        next_tick, more, restless, calm = 0.0, True, time.monotonic(), False
+        next_tick, has_more, last_work, is_idle = 0.0, True, time.monotonic(), False
         while not self._stopping.is_set():
-            events = self._safely(self._poll, BUSY_WAIT_S if more else IDLE_WAIT_S if calm else WAIT_S)
+            events = self._safely(self._poll, BUSY_WAIT_S if has_more else IDLE_WAIT_S if is_idle else WAIT_S)
             now = time.monotonic()
             if not isinstance(events, list):
-                self._stopping.wait(WAIT_S)  # the inbox is broken: its driver is gone, and the next round may tell
+                self._stopping.wait(WAIT_S)  # the poll failed, as it does after the loss of the media driver
                 continue
             for event in events:
                 self._safely(self._handle, event, now)
-            more = bool(self._safely(self._work, now)) or bool(events)
+            has_more = bool(self._safely(self._work, now)) or bool(events)
             if now >= next_tick:
                 next_tick = now + TICK_S
                 self._safely(self._tick, now)
-            if more or not self._safely(self._calm):
-                restless = now
-            calm = now - restless >= IDLE_AFTER_S
+            if has_more or not self._safely(self._is_idle):
+                last_work = now
+            is_idle = now - last_work >= IDLE_AFTER_S
 
     def _poll(self, timeout: float) -> list[TransportEvent]:
         return self._inbox().poll(timeout)
 
-    def _safely(self, function: Callable[..., object], *given: object) -> object:
+    def _safely(self, function: Callable[..., object], *arguments: object) -> object:
         try:
-            return function(*given)
+            return function(*arguments)
         except Exception as error:
             self.failed = error
-            LOG.exception("the endpoint's agent met an error")
+            LOG.exception("event loop %s: %s failed", self.name, function.__name__)
             return None
 
 
-REOPEN_SECONDS: Final = 0.5  # between two looks for a media driver that has gone
+REOPEN_SECONDS: Final = 0.5  # between two attempts to open a transport after the loss of the media driver
 
 
 class Closable(Protocol):
-    """What was opened."""
+    """An opened transport."""
 
     def close(self) -> None:
         """Close it."""
@@ -120,26 +120,30 @@ T = TypeVar("T", bound=Closable)
 
 
 class TransportReopening(Generic[T]):
-    """For the agent alone, but for ``close``."""
+    """Opens a transport on a pool, again and again, until that succeeds.
 
-    def __init__(self, open_it: Callable[[], T], pool: Executor) -> None:
+    Call it on the event loop; ``close`` from the thread that closes the endpoint.
+    """
+
+    def __init__(self, open_transport: Callable[[], T], pool: Executor) -> None:
         self.wanted = False
-        self._open_it = open_it
+        """Whether the media driver was lost and the transport is not open again."""
+        self._open_transport = open_transport
         self._pool = pool
-        self._next = 0.0
+        self._next_attempt = 0.0
         self._pending: Future[T] | None = None
 
     def begin(self, now: float) -> None:
-        """The driver has gone."""
-        self.wanted, self._next = True, now
+        """Start the attempts, after the loss of the media driver."""
+        self.wanted, self._next_attempt = True, now
 
     def step(self, now: float) -> T | None:
-        """Return what was opened, once it is. Raises what opening it raised; it is tried again."""
+        """Return the transport when it is open. Raises the error of a failed attempt; the next call tries again."""
         if self._pending is None:
-            if now < self._next:
+            if now < self._next_attempt:
                 return None
-            self._next = now + REOPEN_SECONDS
-            self._pending = self._pool.submit(self._open_it)
+            self._next_attempt = now + REOPEN_SECONDS
+            self._pending = self._pool.submit(self._open_transport)
         if not self._pending.done():
             return None
         pending, self._pending = self._pending, None
@@ -148,7 +152,7 @@ class TransportReopening(Generic[T]):
         return opened
 
     def close(self) -> None:
-        """Nobody wants it any more: what is being opened is closed."""
+        """Close a transport that is being opened."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.add_done_callback(_close)

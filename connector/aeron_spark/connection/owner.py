@@ -1,4 +1,4 @@
-"""What the connections of an endpoint share, and what a connection knows of its peer."""
+"""Describes what the connections of an endpoint share, and what a connection knows about its peer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aeron_spark.protocol.rpc_objects import GlobalObjects
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """The peer, as it proved or as it was seen."""
+    """The peer of a connection. Its key is proved; address and port are those that this endpoint sees."""
 
     key: bytes
     tag: str = ""
@@ -25,28 +25,28 @@ class PeerInfo:
 
 
 class EndpointServices(Protocol):
-    """What all connections of a client or a server share. Any thread may use it, and nothing here blocks."""
+    """What all connections of a client or a server share. Thread-safe; nothing here blocks."""
 
     @property
     def settings(self) -> LinkSettings:
-        """What its connections are told."""
+        """The settings of its links and connections."""
 
     @property
     def types(self) -> Types:
-        """The message types of both sides."""
+        """The registered message types."""
 
     @property
     def objects(self) -> GlobalObjects:
-        """What every peer may call."""
+        """The objects and factories that every peer may call."""
 
     @property
-    def errors(self) -> ErrorCodes:
-        """What peers are told of exceptions."""
+    def error_codes(self) -> ErrorCodes:
+        """The codes under which peers receive the program's exceptions."""
 
     @property
-    def listening(self) -> Executor:
-        """Where listeners run."""
+    def listener_pool(self) -> Executor:
+        """The threads that call listeners."""
 
     @property
-    def working(self) -> Executor:
-        """Where remote calls run."""
+    def worker_pool(self) -> Executor:
+        """The threads that run remote calls."""

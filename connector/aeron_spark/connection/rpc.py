@@ -54,7 +54,7 @@ class RpcRunner:
     def __init__(
         self,
         state_lock: threading.RLock,
-        home: EndpointServices,
+        owner: EndpointServices,
         permit: Permit,
         send: Send,
         on_room: Callable[[], None],
@@ -62,19 +62,19 @@ class RpcRunner:
         number: int,
         label: Callable[[], str],
     ) -> None:
-        settings = home.settings
+        settings = owner.settings
         self._state_lock = state_lock
-        self._home = home
+        self._owner = owner
         self._send = send
         self._on_room = on_room
         self._report = report
         self._number = number
         self._label = label
-        self.objects = ConnectionObjects(home.objects, self._invoke, max_objects=settings.max_objects)
+        self.objects = ConnectionObjects(owner.objects, self._invoke, max_objects=settings.max_objects)
         self.references = LockedReferences(self.objects, state_lock)
-        self.calls = Calls(home.types, self.references, max_in_flight=settings.max_calls, connection=number)
+        self.calls = Calls(owner.types, self.references, max_in_flight=settings.max_calls, connection=number)
         self.dispatcher = Dispatcher(
-            home.types, self.objects, home.errors, references=self.references, permit=permit,
+            owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
             max_running=settings.max_running,
         )  # fmt: skip
         self._most = settings.max_running_bytes
@@ -112,7 +112,7 @@ class RpcRunner:
             number = self.objects.end(value)
             if number is None:
                 return False
-            record = encode_object(0, ObjectEnded(number), self._home.types, self.objects)
+            record = encode_object(0, ObjectEnded(number), self._owner.types, self.objects)
         self._send(RecordKind.OBJECT, record, None)
         return True
 
@@ -125,7 +125,7 @@ class RpcRunner:
             self._was_full = self._was_full or self.full
         if isinstance(taken, Invocation):
             try:
-                self._home.working.submit(self._run, taken)
+                self._owner.worker_pool.submit(self._run, taken)
             except RuntimeError:  # the endpoint is closing
                 return
         elif taken is not None:
@@ -186,7 +186,7 @@ class RpcRunner:
         return self.calls.result_of(response)
 
     def _until(self, timeout: float | None) -> float:
-        return time.monotonic() + (timeout or self._home.settings.send_seconds)
+        return time.monotonic() + (timeout or self._owner.settings.send_seconds)
 
     def _run(self, invocation: Invocation) -> None:
         outcome = invocation.run()

@@ -56,10 +56,10 @@ class TransferRunner:
     """
 
     def __init__(
-        self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, home: EndpointServices,
+        self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, owner: EndpointServices,
         executor: SerialExecutor, whole: Callable[[ReceivedTransfer], Then], report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
-        settings = home.settings
+        settings = owner.settings
         self._sender = sender
         self._machine = machine
         self._state_lock = state_lock

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLinks
 from aeron_spark.connection.connection import Connection
@@ -21,13 +21,6 @@ from aeron_spark.waiting import result_within
 
 RunOnLoop = Callable[[Callable[[], Any]], Future[Any]]
 READY_POLL_INTERVAL_S: Final = 0.0005  # until the driver has opened the publication and the subscription
-
-
-class ConnectionService(Protocol):
-    """A service that a server offers on each of its connections."""
-
-    def serve(self, connection: Connection) -> None:
-        """Register the service's object on a connection, so that its client can call it."""
 
 
 class BulkLinkHandler:

@@ -22,7 +22,7 @@ from aeron_spark.node.locks import is_held
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import StoreHousekeeper, StreamService
 from aeron_spark.streams.model import StreamSettings
@@ -37,7 +37,7 @@ GUARD_RISK: Final = (
 GUARD_REMEDY: Final = "Let aeron-spark start the driver, or load the guard into it: docs/driver-guard.md"
 
 
-class Server(ServerCore):
+class Server(TransportServer):
     """A server of the secure endpoint on this machine's media driver.
 
     ``address`` is ``host:port`` or ``host:port:control``; ``*:port`` is every IPv4 and IPv6 address. ``options`` are
@@ -70,13 +70,15 @@ class Server(ServerCore):
         except BaseException:
             self._locks.release()
             raise
-        self._housekeeper = StoreHousekeeper(self._open_streams, self.report)
+        self._housekeeper = StoreHousekeeper(
+            self._open_streams, lambda connection, error: self._runtime.report(connection, error)
+        )
         try:
             if self._streams_folder is not None:
                 self._locks.lock_store(self._streams_folder)  # another process may have started the node meanwhile
             super().__init__(self._listen_aeron, peers, settings, connection_class)
-            self._stream_service = StreamService(lambda: self.streams, self.bulk_links, self.grant_of)
-            self._services.append(self._stream_service)
+            self._stream_service = StreamService(lambda: self.streams, self._runtime.bulk_links, self.grant_of)
+            self._runner.services.append(self._stream_service)
         except BaseException:
             self._node.close()
             self._locks.release()
@@ -147,7 +149,7 @@ class Server(ServerCore):
         is_on_network = any(address.media == "udp" for address in self._runner.places.values())
         if is_on_network and not has_guard(self.aeron_dir):
             what = f"the media driver in {self.aeron_dir} has no guard: {GUARD_RISK}"
-            self.report(None, SetupError(what, remedy=GUARD_REMEDY))
+            self._runtime.report(None, SetupError(what, remedy=GUARD_REMEDY))
 
     @property
     def _streams_folder(self) -> Path | None:
@@ -184,7 +186,7 @@ class Server(ServerCore):
     def _max_message_bytes(self) -> int:
         """The longest message of any link or bulk link."""
         is_ipc = any(address.media == "ipc" for address in self._options.addresses)
-        return self.settings.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
+        return self._settings.link.channel_settings.for_bulk_link(is_ipc=is_ipc).max_message
 
     def _listen_aeron(self) -> AeronServerTransport:
         # A killed node leaves its directory behind. ``ensure`` checks whether the node lives, and starts another.

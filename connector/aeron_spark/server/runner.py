@@ -1,8 +1,7 @@
-"""Runs a server's machine on the loop thread: feeds it what happens, and executes the effects it returns.
+"""Runs a server's machine on the event loop: feeds it events, and executes the effects that it returns.
 
-Two tables lead from the machine's numbers to what they name: paths (handshakes) and links lie in the transport,
-sessions in connection objects. Frames of a link do not pass through the machine: the endpoint's own link table hands
-them to the connection.
+The runner has tables from the machine's numbers to objects: paths, links and connections. Frames of a link do not pass
+through the machine: the runtime gives them to the connection.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -19,15 +18,17 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.loop import TransportReopening
 from aeron_spark.connection.owner import PeerInfo
+from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
 from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, judge_client
 from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import ClientDone
-from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.pools import PooledIds
 from aeron_spark.protocol.refusals import Refusal, undecided
+from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.protocol.server_effects import (
     AuthenticatedClient,
     Ending,
@@ -45,6 +46,7 @@ from aeron_spark.transport.api import (
     DriverLost,
     ImageAvailable,
     ImageUnavailable,
+    Inbox,
     LinkIds,
     MessageArrived,
     Publication,
@@ -55,58 +57,40 @@ from aeron_spark.transport.api import (
     TransportEvent,
 )
 
-CLOSED_BY_PEER: Final = "the other side closed the connection"
-WITHOUT_DRIVER: Final = 0.01  # seconds between two looks whether there is one again
+CLOSED_BY_PEER: Final = "the peer closed the connection"
+DRIVER_LOST_WAIT_S: Final = 0.01  # in a turn of the event loop after the loss of the driver, whose inbox does not wait
 
 
-class ServerRuntime(Protocol):
-    """What the runner needs of its endpoint."""
+class ConnectionService(Protocol):
+    """A service that the server offers on each of its connections."""
 
-    def make_connection(self, who: PeerInfo, number: int) -> Connection:
-        """Make the connection object of a new session. Raises what the program's own class raises."""
-
-    def add_link(self, connection: Connection, link: LinkEnds) -> None:
-        """Hand the frames of a link to a connection."""
-
-    def remove_link(self, link: LinkEnds) -> None:
-        """Close both directions of a link."""
-
-    def request_flush(self, connection: Connection) -> None:
-        """Have the loop send what waits, soon."""
-
-    def later(self, job: Callable[[], None]) -> None:
-        """Run ``job`` on the loop thread. Thread-safe."""
-
-    def tell(self, name: str, connection: Connection) -> None:
-        """Call the listeners of an event of a connection."""
-
-    def report(self, connection: Connection | None, error: BaseException) -> None:
-        """Hand an error to the error listeners."""
+    def serve(self, connection: Connection) -> None:
+        """Offer the service to the client of a new connection."""
 
 
 @dataclass(slots=True)
 class _Path:
-    """The response publication of a handshake, and what was not sent on it so far."""
+    """The response publication of a handshake, with the packets that Aeron has not taken yet."""
 
     reply: Publication
     unsent: deque[bytes] = field(default_factory=deque)
-    is_reported: bool = False  # PathReady or PathFailed
+    is_reported: bool = False  # the machine got PathReady or PathFailed
     is_draining: bool = False
 
     def send(self) -> None:
-        """Offer what waits."""
+        """Offer the unsent packets until Aeron does not take one."""
         while self.unsent and self.reply.connected:
             try:
                 if self.reply.offer(self.unsent[0]) is not None:
                     return
-            except AeronSparkError:  # too long for this publication: the client hears nothing, and asks again
+            except AeronSparkError:  # too long for this publication: the client repeats its packet after a time
                 pass
             self.unsent.popleft()
 
 
 @dataclass(frozen=True, slots=True)
 class _OpeningLink:
-    """A link that the driver is about to open."""
+    """A link that the media driver is opening."""
 
     pair: ChannelPair
     session: int
@@ -114,7 +98,7 @@ class _OpeningLink:
 
 @dataclass(slots=True)
 class _Present:
-    """What belongs to a connection whose client has come; ``link`` is the one that carries it now."""
+    """A connection whose client was verified; ``link`` carries it now."""
 
     session: int
     grant: Grant | None
@@ -123,7 +107,7 @@ class _Present:
 
 @dataclass(frozen=True, slots=True)
 class _OpenTransport:
-    """A transport that listens, and its addresses by the token of each."""
+    """A transport that listens, with its addresses by token."""
 
     transport: ServerTransport
     places: dict[int, ServerAddress]
@@ -133,94 +117,115 @@ class _OpenTransport:
 
 
 class ServerRunner:
-    """For the loop thread, but for what is named thread-safe."""
+    """Implements ``EndpointRunner`` for a server. Methods run on the event loop unless they are named thread-safe."""
 
     def __init__(
-        self, open_transport: Callable[[], ServerTransport], store: PeerStore, settings: ServerSettings, types: Types,
-        runtime: ServerRuntime, pool: Executor,
+        self, runtime: Runtime, open_transport: Callable[[], ServerTransport], store: PeerStore,
+        settings: ServerSettings, connection_class: type[Connection],
     ) -> None:  # fmt: skip
-        """Open a transport, which listens nowhere yet. ``pool`` runs what may take long."""
-        keys = store.identity()
+        """Open a transport, without listening. A later ``open_transport`` runs on the listener pool."""
+        keys, types = store.identity(), runtime.types
         self.public_key: Final = keys.public
         self.settings: Final = settings
         self.transport = open_transport()
+        """The transport that is open now."""
         self.places: dict[int, ServerAddress] = {}
-        """Where it listens now, by the token of each address."""
+        """The addresses at which the server listens now, by token."""
+        self.services: Final[list[ConnectionService]] = []
+        """Services of each new connection. Complete before the event loop starts."""
         self._machine: Final = ServerMachine(keys, policy_of(settings), types, secrets.token_bytes, time.monotonic())
         self._store: Final = store
         self._runtime: Final = runtime
+        self._connection_class: Final = connection_class
         self._wanted: tuple[ServerAddress, ...] = ()
-        self._reopening: Final = TransportReopening(lambda: self._open(open_transport()), pool)
-        self._reopening_error = ""  # the text of the last one, which is reported once
+        self._reopening: Final = TransportReopening(lambda: self._open(open_transport()), runtime.listener_pool)
+        self._reopening_error = ""  # the text of the last error, which is reported once
         self._deciders: Final = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
-        self._turns: Final[deque[Callable[[], ServerEffects]]] = deque()  # that the machine is to take
+        self._turns: Final[deque[Callable[[], ServerEffects]]] = deque()  # calls of the machine that are to be made
         self._is_executing = False
         self._paths: Final[dict[int, _Path]] = {}
         self._opening: Final[dict[int, _OpeningLink]] = {}
         self._links: Final[dict[int, LinkEnds]] = {}
         self._numbers: Final[dict[LinkEnds, int]] = {}
         self._connections: Final[dict[int, Connection]] = {}  # by session
-        self._present: Final[dict[Connection, _Present]] = {}  # to which a client came
+        self._present: Final[dict[Connection, _Present]] = {}  # connections whose client was verified
         self._draining: Final[set[int]] = set()  # sessions
 
     def listen(self, places: Sequence[ServerAddress]) -> None:
-        """Listen at all of ``places``, or at none: the transport is closed then. Before the loop runs.
+        """Listen at all of ``places``. Call it before the event loop starts.
 
-        Raises InUseError or TransportError as ``ServerTransport.listen``.
+        Raises InUseError or TransportError as ``ServerTransport.listen``, and closes the transport then.
         """
         self._wanted = tuple(places)
         self.places = self._open(self.transport).places
 
     @property
     def is_listening(self) -> bool:
-        """Whether it was told to listen. Thread-safe."""
+        """Whether ``listen`` was called. Thread-safe."""
         return bool(self._wanted)
 
     @property
     def connections(self) -> list[Connection]:
-        """Those to which a client came, and that are not over. Thread-safe."""
+        """The connections whose client was verified and that are not closed. Thread-safe."""
         return list(self._present)
 
     @property
     def has_clients(self) -> bool:
-        """Whether a client is here, away, or in a handshake. Thread-safe."""
+        """Whether the server has a connection or a handshake. Thread-safe."""
         return bool(self._present or self._machine.handshakes)
 
     @property
+    def inbox(self) -> Inbox:
+        """The inbox of the transport that is open now. Thread-safe."""
+        return self.transport.inbox
+
+    @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way that moves on within a few seconds."""
+        """Whether no handshake runs, no link opens or drains, and the media driver is not lost."""
         return self._machine.is_idle and not self._reopening.wanted
 
     def statistics(self) -> dict[str, int]:
-        """Count what is in use, and what was refused by code. Thread-safe."""
+        """Return counts of what is in use, and of refusals by code. Thread-safe."""
         return {"dropped": self.transport.inbox.dropped, **self._machine.statistics()}
 
     def grant_of(self, connection: Connection) -> Grant | None:
-        """What a client may do; None for everything. Raises EndedError for a connection that is over. Thread-safe."""
+        """Return what a client may do; None: everything. Raises EndedError for a closed connection. Thread-safe."""
         return self._present_of(connection).grant
 
+    def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
+        """Whether the client of a connection may call this method. Thread-safe.
+
+        Grants apply to the program's objects. The server's own services check grants themselves.
+        """
+        try:
+            grant = self.grant_of(connection)
+        except EndedError:
+            return False
+        is_service = isinstance(target, int) and target >= FIRST_SERVICE
+        return is_service or grant is None or grant.may_call(f"{target}.{method}")
+
     def image_of(self, connection: Connection) -> int:
-        """How the transport numbers the client now. Raises EndedError or TransportError where it is not connected."""
+        """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
         number = self._present_of(connection).link
         image = None if number is None else self._links[number].image
         if image is None:
-            raise TransportError(f"{connection.label} is away", remedy="Try again when it is back")
+            raise TransportError(f"{connection.label} is not connected", remedy="Try again after it has resumed.")
         return image
 
     def take_bulk_ids(self, now: float) -> LinkIds | Refusal:
-        """Take the ids of a bulk link."""
+        """Allot the ids of a bulk link."""
         ids = self._machine.resources.take_bulk_ids(now)
         return ids if isinstance(ids, Refusal) else _link_ids(ids)
 
     def release_bulk_ids(self, ids: LinkIds, now: float) -> None:
-        """Give the ids of a bulk link back."""
+        """Return the ids of a bulk link to the pool."""
         pooled = PooledIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, ids.mdc_port)
         self._machine.resources.release_bulk_ids(pooled, now)
 
-    # What happens
+    # Events
 
-    def handle(self, event: TransportEvent, now: float) -> None:
-        """Take an event of the transport that is not a link's."""
+    def handle_event(self, event: TransportEvent, now: float) -> None:
+        """Handle an event that belongs to no link."""
         match event:
             case ImageAvailable(token, image, _, source, late) if token in self.places:
                 place = self.places[token]
@@ -233,12 +238,16 @@ class ServerRunner:
                 self._feed(events.DriverLost(event.reason), now)
             case SubscriptionFailed() if event.token in self.places:
                 place = self.places.pop(event.token)
-                self._runtime.report(None, TransportError(f"nobody is heard at {place} any more: {event.reason}"))
+                error = TransportError(
+                    f"listening on {place} stopped: {event.reason}",
+                    remedy="Check the network interface, then restart the server.",
+                )
+                self._runtime.report(None, error)
             case _:
                 pass
 
     def work(self, now: float) -> bool:
-        """Feed what became ready since; whether more is about to, of which no event tells."""
+        """Feed the machine with changes that no event reports; return whether another one is about to come."""
         if self._reopening.wanted:
             self._reopen(now)
             return False
@@ -251,57 +260,60 @@ class ServerRunner:
         return any(soon) or bool(self._draining)
 
     def run_due(self, now: float) -> None:
-        """End what has reached its deadline."""
+        """Call the machine when its deadline has passed."""
         deadline = self._machine.deadline()
         if deadline is not None and now >= deadline:
             self._take(lambda: self._machine.tick(now), now)
 
     def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
-        """The first frame came on a link; the client has ``received`` of our records."""
+        """Handle the first frame of a link: the client has its keys, and has ``received`` of our records."""
         self._feed(events.LinkVerified(self._numbers[link], received), now)
 
-    def link_failed(self, link: LinkEnds, error: Exception, now: float) -> None:
-        """The first frame on a link is not the client's, or the link cannot be used any more."""
+    def link_failed(self, link: LinkEnds, error: AeronSparkError, now: float) -> None:
+        """Handle the failure of an unverified link."""
         self._feed(events.LinkFailed(self._numbers[link], error), now)
 
-    def interrupted(self, connection: Connection, error: Exception, now: float, *, expired: bool) -> None:
-        """The link that carries a connection is lost; ``expired``: it was silent for longer than the expiry."""
+    def lost_image_error(self) -> None:
+        """Return None: a link without its image lasts until its expiry."""
+
+    def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
+        """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
         present = self._present.get(connection)
         if present is not None and present.link is not None:
             lost = events.LinkExpired(present.link) if expired else events.LinkFailed(present.link, error)
             self._feed(lost, now)
 
     def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
-        """The client has closed the connection."""
+        """Handle the client's CLOSE."""
         present = self._present.get(connection)
         if present is not None:
             self._feed(events.PeerClosed(present.session, keep_session), now)
 
     def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
-        """The connection cannot go on."""
+        """End a connection whose session cannot continue."""
         present = self._present.get(connection)
         if present is not None:
             self._feed(events.SessionFailed(present.session, error), now)
 
     def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
-        """Close a connection from our side, once what was sent is out."""
+        """Close a connection that the program closes, after its last frame was sent."""
         present = self._present.get(connection)
         if present is not None:
             session = present.session
             self._take(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
 
     def shut_down(self, now: float) -> None:
-        """Refuse every handshake, and end every session but those that a link carries."""
+        """Refuse every handshake, and end every session without a link."""
         self._take(lambda: self._machine.shut_down(now), now)
         self._deciders.shutdown(wait=False, cancel_futures=True)
 
     def end_all(self, now: float) -> None:
-        """End everything; the loop does not run any more."""
+        """End every handshake and session, after the end of the event loop."""
         self._take(lambda: self._machine.end_all(now), now)
         self._deciders.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """Close the transport, and one that is being opened in its place."""
+        """Close the transport, and one that is being opened to replace it."""
         self._reopening.close()
         self.transport.close()
 
@@ -311,9 +323,9 @@ class ServerRunner:
         self._take(lambda: self._machine.handle(event, now), now)
 
     def _take(self, turn: Callable[[], ServerEffects], now: float) -> None:
-        """Have the machine take a turn and execute its effects, after those of the turns before.
+        """Call the machine and execute its effects, after the effects of earlier calls.
 
-        An effect that fails does not keep the others from their execution: they give back what the machine gave up.
+        If an effect fails, the other ones are executed all the same: the machine counts on them.
         """
         self._turns.append(turn)
         if self._is_executing:
@@ -392,7 +404,7 @@ class ServerRunner:
             self._feed(events.PathDrained(number), now)
 
     def _work_path(self, number: int, path: _Path, now: float) -> bool:
-        """Report what became of a path, and send; whether a packet waits for room alone."""
+        """Feed the machine with the state of a path, and send; return whether a packet waits for room."""
         if not path.is_reported and (path.reply.closed or path.reply.connected):
             path.is_reported = True
             self._feed(events.PathFailed(number) if path.reply.closed else events.PathReady(number), now)
@@ -402,12 +414,12 @@ class ServerRunner:
         return bool(path.unsent) and path.reply.connected
 
     def _decide(self, effect: effects.Decide) -> None:
-        """Look at the client in another thread: the store is files, and filters are the user's functions."""
+        """Decide on a client in a decider thread: the store reads files, and filters are the program's functions."""
         path = effect.path
 
         def answer(decided: Future[Decision]) -> None:
             if not decided.cancelled():
-                self._runtime.later(lambda: self._feed(events.Decided(path, decided.result()), time.monotonic()))
+                self._runtime.run_on_loop(lambda: self._feed(events.Decided(path, decided.result()), time.monotonic()))
 
         decided = self._deciders.submit(self._decision, effect.source, effect.key, effect.done)
         decided.add_done_callback(answer)
@@ -424,8 +436,10 @@ class ServerRunner:
 
     def _make_connection(self, effect: effects.MakeConnection, now: float) -> None:
         try:
-            connection = self._runtime.make_connection(_who(effect.client), effect.number)
-        except Exception as error:  # of a connection class of the program's own
+            connection = self._connection_class(self._runtime, _peer_info(effect.client), effect.number)
+            for service in self.services:
+                service.serve(connection)
+        except Exception as error:  # of the program's connection class
             self._feed(events.ConnectionFailed(effect.session, error), now)
             return
         self._connections[effect.session] = connection
@@ -435,9 +449,9 @@ class ServerRunner:
         channel_settings = self.settings.link.channel_settings
         try:
             pair = self.transport.open_link(effect.image, _link_ids(effect.ids), channel_settings)
-        except SenderUnavailable:  # it gave up meanwhile: not an error of the server
+        except SenderUnavailable:  # the client gave up: not an error of the server
             self._feed(events.ImageUnavailable(effect.image), now)
-        except Exception as error:  # whatever it is, this client alone is refused
+        except Exception as error:  # refuse this client only
             self._feed(events.LinkFailed(effect.link, error), now)
         else:
             self._opening[effect.link] = _OpeningLink(pair, effect.session)
@@ -455,7 +469,7 @@ class ServerRunner:
         pair, settings = self._opening.pop(effect.link).pair, self.settings.link
         link = LinkEnds(
             pair, effect.encryptor, effect.decryptor, settings.times, settings.channel_settings.max_message, now,
-            owner=_who(effect.client).address,
+            owner=_peer_info(effect.client).address,
         )  # fmt: skip
         self._links[effect.link], self._numbers[link] = link, effect.link
         self._runtime.add_link(self._connections[effect.session], link)
@@ -472,7 +486,7 @@ class ServerRunner:
     def _attach(self, effect: effects.Attach, now: float) -> None:
         connection, link = self._connections[effect.session], self._links[effect.link]
         self._present[connection] = _Present(effect.session, effect.client.grant, effect.link)
-        connection.who = _who(effect.client)
+        connection.who = _peer_info(effect.client)
         try:
             link.say_open(connection.machine.session.received, now)
             connection.sender.attach(link, effect.received, now)
@@ -480,7 +494,7 @@ class ServerRunner:
             self._feed(events.SessionFailed(effect.session, error), now)
             return
         self._feed(events.LinkAttached(effect.link), now)
-        self._runtime.request_flush(connection)  # sends what waits, after the listeners were scheduled
+        self._runtime.request_flush(connection)  # after the listeners were scheduled
 
     def _detach(self, session: int, now: float) -> None:
         connection = self._connections[session]
@@ -491,8 +505,8 @@ class ServerRunner:
     def _notify(self, connection: Connection, notice: Notice) -> None:
         def notify() -> None:
             if notice == "connect":
-                self._runtime.tell("init", connection)
-            self._runtime.tell(notice, connection)
+                self._runtime.listeners.notify("init", connection)
+            self._runtime.listeners.notify(notice, connection)
             if notice == "disconnect":
                 connection.say_goodbye()
 
@@ -511,7 +525,7 @@ class ServerRunner:
         return opened
 
     def _reopen(self, now: float) -> None:
-        time.sleep(WITHOUT_DRIVER)
+        time.sleep(DRIVER_LOST_WAIT_S)
         try:
             opened = self._reopening.step(now)
         except Exception as error:
@@ -551,7 +565,7 @@ def policy_of(settings: ServerSettings) -> ServerPolicy:
     )
 
 
-def _who(client: AuthenticatedClient) -> PeerInfo:
+def _peer_info(client: AuthenticatedClient) -> PeerInfo:
     source = client.source
     if isinstance(source, UdpSource):
         return PeerInfo(client.key, client.tag, str(source.address), source.port)
@@ -569,6 +583,6 @@ def _error_of(cause: Ending | AeronSparkError, connection: Connection) -> AeronS
         case Ending.CLOSED_BY_PEER:
             return TransportError(CLOSED_BY_PEER)
         case Ending.NOT_RESUMED:
-            return SessionLost(f"{connection.label} did not come back in time", remedy="Connect anew")
+            return SessionLost(f"{connection.label} was not resumed in time", remedy="Connect again.")
         case _:
             return cause

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from aeron_spark import node
 from aeron_spark.aeron.client import client_of
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
@@ -29,7 +29,7 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
         aeron = client_of(aeron_dir)
         place = ServerAddress("udp", host, data, control)
         clients = [
-            ClientProgram(
+            Client(
                 lambda: AeronClientTransport(aeron, place, idle="sleeping"),
                 ServerName(host, data),
                 MemoryPeerStore(),
@@ -56,7 +56,7 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
         aeron.close()
 
 
-def _each(pool: ThreadPoolExecutor, clients: list[ClientProgram], do: Callable[[ClientProgram], object]) -> None:
+def _each(pool: ThreadPoolExecutor, clients: list[Client], do: Callable[[Client], object]) -> None:
     list(pool.map(do, clients))
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from aeron_spark import node
-from aeron_spark.aeron.client import Client
+from aeron_spark.aeron.client import Client as AeronClient
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddress
 from aeron_spark.transport.endpoint_channels import ClientPorts
@@ -46,7 +46,7 @@ NOTHING_HELD: Final = (
 class Heard:
     """What the listeners of an endpoint were told, with the times."""
 
-    def __init__(self, endpoint: Runtime) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.events: list[tuple[str, Connection, float]] = []
         self.errors: list[BaseException] = []
         for name in ("init", "connect", "resume", "disconnect"):
@@ -76,9 +76,9 @@ class CountingDialing(AeronClientTransport):
 class World:
     """Servers on one driver, clients on another; ``host`` of every place is loopback unless given."""
 
-    def __init__(self, serving: Client, dialling: Client) -> None:
+    def __init__(self, serving: AeronClient, dialling: AeronClient) -> None:
         self.serving, self.dialling = serving, dialling
-        self._opened: list[ServerCore | ClientProgram] = []
+        self._opened: list[TransportServer | Client] = []
 
     def place(self, host: str = "127.0.0.1") -> ServerAddress:
         """A place nobody listens at."""
@@ -92,7 +92,7 @@ class World:
         tap: Tap | None = None,
         echo: bool = True,
         **changes: Any,
-    ) -> ServerCore:
+    ) -> TransportServer:
         """A server that echoes what it is sent, and says what it says into ``tap``."""
         server = self.unstarted(settings, store, tap, **changes)
         if echo:
@@ -102,10 +102,10 @@ class World:
 
     def unstarted(
         self, settings: ServerSettings = OPEN, store: PeerStore | None = None, tap: Tap | None = None, **changes: Any
-    ) -> ServerCore:
+    ) -> TransportServer:
         """A server that does not listen yet."""
         listen = AeronServerTransport if tap is None else tap.listening
-        server = ServerCore(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
+        server = TransportServer(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
         self._opened.append(server)
         return server
 
@@ -113,17 +113,17 @@ class World:
         self,
         place: ServerAddress,
         *,
-        driver: Client | None = None,
+        driver: AeronClient | None = None,
         dial: Callable[[], ClientTransport] | None = None,
         store: PeerStore | None = None,
         ports: ClientPorts | None = None,
         tap: Tap | None = None,
         **changes: Any,
-    ) -> ClientProgram:
+    ) -> Client:
         """A client that is not connected yet."""
         on = driver or (self.serving if place.media == "ipc" else self.dialling)
         make = AeronClientTransport if tap is None else tap.dialing
-        client = ClientProgram(
+        client = Client(
             dial or (lambda: make(on, place, ports=ports)),
             ServerName(place.host, place.data_port),
             store or MemoryPeerStore(),
@@ -134,7 +134,7 @@ class World:
         self._opened = [*(one for one in self._opened if not one.closed), client]
         return client
 
-    def connected(self, place: ServerAddress, **changes: Any) -> ClientProgram:
+    def connected(self, place: ServerAddress, **changes: Any) -> Client:
         """A client that is connected."""
         client = self.client(place, **changes)
         client.connect(PATIENCE)
@@ -148,7 +148,7 @@ class World:
             one.close()
 
 
-def echoes(client: ClientProgram, message: object, seconds: float = PATIENCE) -> bool:
+def echoes(client: Client, message: object, seconds: float = PATIENCE) -> bool:
     """Whether the server's echo of a message comes back."""
     got: list[object] = []
     client.on_message(object, got.append)
@@ -157,7 +157,7 @@ def echoes(client: ClientProgram, message: object, seconds: float = PATIENCE) ->
     return True
 
 
-def nothing_held(server: ServerCore, seconds: float = PATIENCE) -> dict[str, int]:
+def nothing_held(server: TransportServer, seconds: float = PATIENCE) -> dict[str, int]:
     """Wait until the server holds nothing for anybody, and return its statistics."""
     wait_for(
         lambda: not any(server.statistics[name] for name in NOTHING_HELD),
@@ -168,12 +168,12 @@ def nothing_held(server: ServerCore, seconds: float = PATIENCE) -> dict[str, int
     return server.statistics
 
 
-def logs(client: Client) -> int:
+def logs(client: AeronClient) -> int:
     """How many log buffers the driver holds."""
     return len(list(Path(client.aeron_dir).glob("*/*.logbuffer")))
 
 
-def memory_of(client: Client) -> int:
+def memory_of(client: AeronClient) -> int:
     """Bytes of /dev/shm that the driver's directory really takes."""
     total = 0
     for path in Path(client.aeron_dir).rglob("*"):
@@ -185,11 +185,11 @@ def memory_of(client: Client) -> int:
 
 
 @contextmanager
-def node_of(aeron_dir: Path, **asked: Any) -> Iterator[Client]:
+def node_of(aeron_dir: Path, **asked: Any) -> Iterator[AeronClient]:
     """A node of this project, and this process's own client of its driver; stopped and removed afterwards."""
     try:
         with node.ensure(aeron_dir, **asked) as handle:
-            client = Client(handle.aeron_dir)
+            client = AeronClient(handle.aeron_dir)
             try:
                 yield client
             finally:

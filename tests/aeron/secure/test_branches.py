@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import BulkLink
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import FREE, PATIENCE, World
@@ -19,10 +19,10 @@ from tests.aeron.secure.ends import FREE, PATIENCE, World
 MIB = 1 << 20
 
 
-def opened(server: ServerCore, client: ClientProgram) -> tuple[BulkLink, BulkLink]:
+def opened(server: TransportServer, client: Client) -> tuple[BulkLink, BulkLink]:
     bulk_link = client.bulk_link(PATIENCE)
     (connection,) = server.connections
-    return bulk_link, server.bulk_links.of(connection, bulk_link.number)
+    return bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
 
 
 def carried(sender: BulkLink, receiver: BulkLink, size: int) -> float:
@@ -62,7 +62,9 @@ def test_bulk_goes_both_ways(world: World, host: str) -> None:
         seconds = carried(sender, receiver, 64 * MIB)
         print(f"{host}: {64 / seconds:.0f} MiB/s")
     mine.close()
-    wait_for(lambda: not len(server.bulk_links) and not len(client.bulk_links), PATIENCE, "both ends to go")
+    wait_for(
+        lambda: not len(server._runtime.bulk_links) and not len(client._runtime.bulk_links), PATIENCE, "both ends to go"
+    )
 
 
 def test_asking_again_for_a_set_up_that_is_on_its_way_loses_nothing(
@@ -95,7 +97,7 @@ def test_it_is_there_at_once_on_a_connection_that_is(world: World) -> None:
         taken.append(time.monotonic() - begun)
         bulk_link.close()
     print(f"a branch: {1000 * sorted(taken)[4]:.1f} ms")
-    assert server.bulk_links.opened == 8
+    assert server._runtime.bulk_links.opened == 8
 
 
 def test_by_multi_destination_each_has_a_control_port_of_its_own(world: World) -> None:
@@ -119,7 +121,9 @@ def test_many_at_once_each_get_their_own(world: World) -> None:
     (connection,) = server.connections
     bulk_links = [client.bulk_link(PATIENCE) for _ in range(16)]
     for bulk_link in bulk_links:
-        server.bulk_links.of(connection, bulk_link.number).send(str(bulk_link.number).encode(), timeout=PATIENCE)
+        server._runtime.bulk_links.of(connection, bulk_link.number).send(
+            str(bulk_link.number).encode(), timeout=PATIENCE
+        )
     for bulk_link in bulk_links:
         assert bulk_link.receive(PATIENCE) == str(bulk_link.number).encode()
 
@@ -130,7 +134,7 @@ def test_a_client_that_ends_leaves_none(world: World) -> None:
     client = world.connected(place)
     _, theirs = opened(server, client)
     client.close()
-    wait_for(lambda: not len(server.bulk_links), PATIENCE, "the branch to go")
+    wait_for(lambda: not len(server._runtime.bulk_links), PATIENCE, "the branch to go")
     with pytest.raises(AeronSparkError):
         theirs.receive(PATIENCE)
     wait_for(lambda: server.statistics["session_ids"] == 0, PATIENCE, "its ids")

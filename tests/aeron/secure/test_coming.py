@@ -224,7 +224,7 @@ def test_row_79_closing_while_it_connects_and_before_and_before_listening_ends_s
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: connecting._agent.alive, PATIENCE, "the attempt")
+    wait_for(lambda: connecting._runtime.loop.is_running, PATIENCE, "the attempt")
     connecting.close()
     waiting.join(PATIENCE)
     assert time.monotonic() - begun < 10

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from aeron_spark.aeron.guard import read_drops
-from aeron_spark.client.program import ClientProgram
-from aeron_spark.server.server import ServerCore
+from aeron_spark.client.client import Client
+from aeron_spark.server.server import TransportServer
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
 from tests.aeron.guard.frames import KIB, SEND_SETUP, setup, status_message, strangers
@@ -40,7 +40,7 @@ RESTING_POLLS: Final = 200  # a second, at the most; a thread that does not rest
 class Watch:
     """The round trips of a good client, what the server's process takes, and what its driver takes of /dev/shm."""
 
-    def __init__(self, world: World, client: ClientProgram) -> None:
+    def __init__(self, world: World, client: Client) -> None:
         self.client = client
         self.driver = world.serving
         self.quiet = self._round_trips(3.0)
@@ -178,9 +178,9 @@ def test_row_81_server_and_client_are_idle_after_traffic(world: World) -> None:
     assert client.connected
 
 
-def counted_polls(end: ServerCore | ClientProgram) -> Callable[[], int]:
+def counted_polls(end: TransportServer | Client) -> Callable[[], int]:
     """Count how often the thread of a server or client looks for something to do."""
-    agent, polls = end._agent, [0]
+    agent, polls = end._runtime.loop, [0]
     poll = agent._poll
 
     def counting(timeout: float) -> list[TransportEvent]:
@@ -191,7 +191,7 @@ def counted_polls(end: ServerCore | ClientProgram) -> Callable[[], int]:
     return lambda: polls[0]
 
 
-def _quiet_server(world: World, place: ServerAddress) -> tuple[ServerCore, ClientProgram, int]:
+def _quiet_server(world: World, place: ServerAddress) -> tuple[TransportServer, Client, int]:
     wait_for(lambda: logs(world.serving) == 0, FREED, "the server's driver to be as it was")
     before = memory_of(world.serving)
     server = world.server(place)
@@ -201,7 +201,7 @@ def _quiet_server(world: World, place: ServerAddress) -> tuple[ServerCore, Clien
     return server, client, before
 
 
-def _back_to_base(world: World, server: ServerCore, client: ClientProgram, before: int) -> None:
+def _back_to_base(world: World, server: TransportServer, client: Client, before: int) -> None:
     client.close()
     nothing_held(server)
     server.close()

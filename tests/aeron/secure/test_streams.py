@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.connection.spill import ReceivedFile
@@ -19,7 +19,7 @@ from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.message_types import BuiltIn
 from aeron_spark.protocol.transfers import MAX_TRANSFERS, MEMORY_LIMIT, Purpose, TransferStart
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure import byhand
@@ -37,7 +37,7 @@ class Kept:
     def __init__(self, world: World, folder: Path, place: ServerAddress, **link: object) -> None:
         self.folder = folder
         self.place = place
-        self.server: ServerCore = world.server(
+        self.server: TransportServer = world.server(
             place,
             echo=False,
             link=replace(LinkSettings(spill_folder=folder), **link),  # type: ignore[arg-type]
@@ -76,16 +76,14 @@ def kept(world: World, tmp_path: Path) -> Iterator[Kept]:
 
 
 @pytest.fixture
-def client(world: World, kept: Kept) -> ClientProgram:
+def client(world: World, kept: Kept) -> Client:
     return world.connected(kept.place)
 
 
 SIZES: Final = [0, 1, 5, KIB, MEMORY_LIMIT, 17 * MIB]
 
 
-def test_row_62_files_of_all_sizes_arrive_whole(
-    kept: Kept, client: ClientProgram, tmp_path: Path, rng: random.Random
-) -> None:
+def test_row_62_files_of_all_sizes_arrive_whole(kept: Kept, client: Client, tmp_path: Path, rng: random.Random) -> None:
     sent = {}
     for size in SIZES:
         path = tmp_path / f"file-{size}"
@@ -100,7 +98,7 @@ def test_row_62_files_of_all_sizes_arrive_whole(
 
 @pytest.mark.soak
 def test_row_62_a_file_of_more_than_two_gibibytes_arrives_whole(
-    kept: Kept, client: ClientProgram, tmp_path: Path, rng: random.Random
+    kept: Kept, client: Client, tmp_path: Path, rng: random.Random
 ) -> None:
     path, size = tmp_path / "large", 2**31 + 100 * MIB + 1
     with path.open("wb") as file:

@@ -12,14 +12,14 @@ from typing import Final
 
 import pytest
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import AeronSparkError, RemoteError, WaitTimeout
 from aeron_spark.protocol.frame_cipher import OVERHEAD_BYTES
 from aeron_spark.protocol.frames import FRAME_HEAD, RECORD_HEAD, RecordKind
 from aeron_spark.protocol.message_types import TYPE_ID
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.transport.api import MTU_BYTES, ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import PATIENCE, Heard, World, nothing_held
@@ -71,8 +71,8 @@ class Ends:
     """A server that listens to nothing yet, a client that is connected, and what their listeners were told."""
 
     place: ServerAddress
-    server: ServerCore
-    client: ClientProgram
+    server: TransportServer
+    client: Client
     there: Connection
     heard_there: Heard
     heard_here: Heard

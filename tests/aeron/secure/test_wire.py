@@ -11,9 +11,9 @@ import pytest
 
 from aeron_spark.aeron.counters import PUBLISHER_LIMIT, SUBSCRIBER_POSITION, read_counters
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.errors import TamperedError
 from aeron_spark.keys.stores import MemoryPeerStore
@@ -113,7 +113,7 @@ SAME = bytes(400)  # a message; whatever else is in its frame, the bytes from 15
 MIDST = slice(150, 300)
 
 
-def talk(end: ClientProgram | Connection, count: int) -> None:
+def talk(end: Client | Connection, count: int) -> None:
     """Say the same many times, each in a frame of its own."""
     for _ in range(count):
         end.send(SAME, acknowledge=True)
@@ -266,7 +266,7 @@ def test_row_40_a_frame_that_is_not_the_next_one_is_not_delivered_and_costs_a_re
     client = world.connected(place, tap=tap)
     [there] = server.connections
     sender: Connection = client.connection if to_server else there
-    receiver: Runtime = server if to_server else client
+    receiver: Endpoint = server if to_server else client
     got: list[object] = []
     server.on_message(int, lambda _, message: got.append(message))
     client.on_message(int, got.append)

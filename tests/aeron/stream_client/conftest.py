@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import aeron_spark
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.program import Server

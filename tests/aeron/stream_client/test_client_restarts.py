@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import aeron_spark
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, ConnectError, OptionError, RefusedError, UsageError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node import NodeHandle

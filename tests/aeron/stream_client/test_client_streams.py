@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.errors import (
     AeronSparkError,
     DataFormatError,

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.errors import DataLossError
 from aeron_spark.server.program import Server
 from tests.aeron.stream_client.conftest import Connect

@@ -14,7 +14,7 @@ import pytest
 
 import aeron_spark
 from aeron_spark import node as nodes
-from aeron_spark.client.opening import Client
+from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, DataLossError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.epochs import DIVERGED

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 
 SECONDS: Final = 120.0  # for all threads together
 STEP: Final = 90.0  # seconds for a step of a handshake, beside hundreds of others
@@ -99,9 +99,9 @@ def messages(count: int) -> int:
     world = World()
     data = bytes.fromhex("0040") + msgspec.msgpack.encode(Message(Inner()))
 
-    def receive(client: ClientProgram) -> None:
+    def receive(client: Client) -> None:
         client.register_type(Message, 64)
-        assert client._types.decode(data) == Message(Inner())
+        assert client._runtime.types.decode(data) == Message(Inner())
 
     done = at_once([partial(receive, world.client(connect=False)) for _ in range(count)], pauses=20, seconds=0.1)
     world.close()

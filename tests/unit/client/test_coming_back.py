@@ -36,7 +36,7 @@ def test_row_52_a_short_outage_is_no_disconnect(world: World) -> None:
 def test_row_51_a_client_that_vanishes_is_told_after_the_expiry_and_once(world: World) -> None:
     server, client = world.pair()
     begun = time.monotonic()
-    world.network.lose_driver(client._dialing.inbox)
+    world.network.lose_driver(client._runner.transport.inbox)
     world.network.refusal = "the client is dead"
     wait_for(lambda: "disconnect" in world.heard[server].names)
     assert time.monotonic() - begun >= 0.3
@@ -73,7 +73,7 @@ def test_row_54_a_restarted_server_gets_its_clients_back_in_new_sessions(world: 
     first = world.server(store=store)
     client = world.client()
     old = client.connection
-    world.network.lose_driver(first._transport.inbox)
+    world.network.lose_driver(first._runner.transport.inbox)
     world.network.refusal = "the driver is dead"
     first.close()
     world.network.refusal = ""
@@ -180,7 +180,7 @@ def test_close_and_send_within_on_disconnect_are_harmless(world: World) -> None:
 
 def test_a_driver_restart_of_the_client_is_survived_without_disconnect(world: World) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=10.0))
-    world.network.lose_driver(client._dialing.inbox)
+    world.network.lose_driver(client._runner.transport.inbox)
     got: list[object] = []
     server.on_message(int, lambda c, m: got.append(m))
     client.send(1, acknowledge=True)
@@ -191,7 +191,7 @@ def test_a_driver_restart_of_the_client_is_survived_without_disconnect(world: Wo
 def test_a_driver_restart_of_the_server_is_survived_and_it_listens_again(world: World) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=10.0))
     world.network.refusal = "no driver yet"
-    world.network.lose_driver(server._transport.inbox)
+    world.network.lose_driver(server._runner.transport.inbox)
     wait_for(lambda: len(world.heard[server].errors) >= 2)  # it is gone, and cannot be opened yet
     world.network.refusal = ""
     got: list[object] = []
@@ -212,7 +212,7 @@ def test_a_changed_nat_mapping_ends_in_a_resume_from_the_other_address(world: Wo
     )
     wait_for(lambda: server.connections)
     address[0] = "198.51.100.9:777"
-    world.network.lose_driver(client._dialing.inbox)
+    world.network.lose_driver(client._runner.transport.inbox)
     wait_for(lambda: world.heard[client].count("resume") == 1)
     (there,) = server.connections
     assert (there.remote_address, there.remote_port) == ("198.51.100.9", 777)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.client.client import ClientCore
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import (
@@ -65,7 +65,7 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: client._machine.waiting)
+    wait_for(lambda: client._runner.machine.waiting)
     client.close()
     waiting.join(PATIENCE)
     assert isinstance(raised[0], UsageError)
@@ -77,10 +77,10 @@ def test_a_connect_that_the_event_loop_does_not_reach_before_the_client_is_close
 
     def block_until_the_loop_stops() -> None:
         loop_is_blocked.set()
-        client._agent._stopping.wait(PATIENCE)
+        client._runtime.loop._stopping.wait(PATIENCE)
 
-    client._later(block_until_the_loop_stops)
-    client._agent.start()
+    client._runtime.run_on_loop(block_until_the_loop_stops)
+    client._runtime.loop.start()
     assert loop_is_blocked.wait(PATIENCE)
     connected = client.begin_connecting()
     client.close()
@@ -92,7 +92,7 @@ def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
     client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
-    wait_for(lambda: client._machine.waiting)
+    wait_for(lambda: client._runner.machine.waiting)
     world.server()
     waiting.join(20)
     assert client.connected
@@ -111,7 +111,7 @@ def test_row_36_an_answer_with_a_flipped_bit_is_an_authentication_error_and_no_t
     server = world.server()
 
     def flip(publication: object, message: bytes) -> tuple[bytes]:
-        if publication.inbox is server._transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
+        if publication.inbox is server._runner.transport.inbox and message[:2] == b"AS" and message[3] == 2:  # type: ignore[attr-defined]
             return (message[:-5] + bytes([message[-5] ^ 4]) + message[-4:],)
         return (message,)
 
@@ -148,10 +148,10 @@ def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World
     assert len(set(store.servers().values())) == 2
 
 
-def hellos_and_ways(world: World, client: ClientCore, refuse: str = "") -> list[str]:
+def hellos_and_ways(world: World, client: Client, refuse: str = "") -> list[str]:
     """Connect: in which order HELLOs were sent and further ways opened, the first of which may be refused."""
     order: list[str] = []
-    dialing = client._dialing
+    dialing = client._runner.transport
     reopen_path = dialing.reopen_path
 
     def open_subscription(pair: ChannelPair) -> ChannelPair:
@@ -189,7 +189,7 @@ def test_a_way_that_was_refused_before_the_cookie_came_is_opened_again(world: Wo
 def test_a_way_that_was_not_needed_is_closed_with_its_attempt(world: World) -> None:
     world.server()
     client = world.client(connect=False)
-    dialing, opened = client._dialing, []
+    dialing, opened = client._runner.transport, []
     reopen_path = dialing.reopen_path
 
     def open_subscription(pair: ChannelPair) -> ChannelPair:

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from aeron_spark.client.client import Client
 from aeron_spark.client.load import LoadPlan, Spread, run_load
-from aeron_spark.client.program import ClientProgram
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError
@@ -16,7 +16,7 @@ from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.ends import LINK, PATIENCE, World, wait_for
 
 
-def come(world: World, number: int) -> ClientProgram:
+def come(world: World, number: int) -> Client:
     client = world.client(ClientSettings(link=LINK, tag=f"load-{number}", reconnect=False), connect=False)
     client.connect(PATIENCE)
     return client
@@ -36,7 +36,7 @@ def test_all_clients_connect_send_stay_and_leave(world: World) -> None:
     assert report.ping is not None
     assert 0 < report.ping.median <= report.ping.p99 <= report.ping.longest
     assert report.seconds >= 0.2
-    assert all(client.closed for client in world.ends if isinstance(client, ClientProgram))
+    assert all(client.closed for client in world.ends if isinstance(client, Client))
     wait_for(lambda: not server.connections, "all to have left")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.settings import LinkSettings
@@ -17,7 +17,7 @@ from aeron_spark.errors import AeronSparkError, WaitTimeout
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.client_handshake import ClientTiming
 from aeron_spark.protocol.limits import Limits
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import HANDSHAKE_STREAM_ID, ChannelPair, ChannelSettings, LinkIds, SenderUnavailable
 from aeron_spark.transport.memory import MemoryClientTransport, MemoryPublication
@@ -75,7 +75,7 @@ def impatient(of: LinkSettings = LINK, **changes: object) -> ClientSettings:
     )  # fmt: skip
 
 
-def a_server(world: World, **changes: object) -> ServerCore:
+def a_server(world: World, **changes: object) -> TransportServer:
     """One that has room for one client and one session of a key, and greets whoever connects."""
     given: dict[str, object] = {"link": LINK, "limits": ONE, "max_sessions": 1, "max_sessions_per_key": 1, **changes}
     server = world.server(ServerSettings(**given))  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def a_server(world: World, **changes: object) -> ServerCore:
     return server
 
 
-def a_client(world: World, settings: ClientSettings | None = None, **given: Any) -> tuple[ClientProgram, list[object]]:
+def a_client(world: World, settings: ClientSettings | None = None, **given: Any) -> tuple[Client, list[object]]:
     """One that is not connected yet, and what it will have been sent."""
     client = world.client(settings or impatient(), connect=False, **given)
     got: list[object] = []
@@ -91,7 +91,7 @@ def a_client(world: World, settings: ClientSettings | None = None, **given: Any)
     return client, got
 
 
-def one_session(world: World, server: ServerCore, client: ClientProgram) -> None:
+def one_session(world: World, server: TransportServer, client: Client) -> None:
     """Nothing is left of what was begun and not ended, without any wait; and both ends speak of the same session."""
     held = server.statistics
     assert {name: held[name] for name in ("connections", "places", "session_ids", "stream_ids")} == {
@@ -111,7 +111,7 @@ def one_session(world: World, server: ServerCore, client: ClientProgram) -> None
 
 def test_a_client_that_gave_up_before_it_was_accepted_is_no_error_of_the_servers(world: World) -> None:
     server = a_server(world)
-    listening = server._transport
+    listening = server._runner.transport
     open_link, gone = listening.open_link, [SenderUnavailable("the sender of a handshake has gone")]
 
     def open_later(*given: Any) -> ChannelPair:
@@ -198,12 +198,12 @@ def test_a_duologue_that_is_killed_before_open_leaves_nothing_behind(world: Worl
     assert world.heard[server].count("resume") == 0
 
 
-def told_apart_from_resumes(world: World, server: ServerCore) -> list[str]:
+def told_apart_from_resumes(world: World, server: TransportServer) -> list[str]:
     """What a server told, but that another attempt of the same client came to its session."""
     return [name for name in world.heard[server].names if name != "resume"]
 
 
-def connect_in_vain(client: ClientProgram, until: Callable[[], bool]) -> list[str]:
+def connect_in_vain(client: Client, until: Callable[[], bool]) -> list[str]:
     """Connect, and give up, until the server was come to; return what the errors say."""
     errors = []
 
@@ -321,7 +321,7 @@ def test_a_connection_class_that_raises_the_second_time_is_an_error_and_leaks_no
     one_session_of(server, client)
 
 
-def one_session_of(server: ServerCore, client: ClientProgram) -> None:
+def one_session_of(server: TransportServer, client: Client) -> None:
     wait_for(lambda: server.statistics["session_ids"] == 2)
     (there,) = server.connections
     assert there.label == client.connection.label

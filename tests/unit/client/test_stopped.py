@@ -21,7 +21,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import Filters, Grant
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.ends import FREE, LINK, PATIENCE, World, kept_for, wait_for
 
@@ -38,7 +38,7 @@ class Gate:
         return self.closed
 
 
-def guarded(world: World) -> tuple[ServerCore, Gate, list[object]]:
+def guarded(world: World) -> tuple[TransportServer, Gate, list[object]]:
     """A server with a gate, and what its listeners got."""
     gate, got = Gate(), list[object]()
     server = world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(deny=[gate])))
@@ -235,7 +235,7 @@ class Fault:
         return Kind
 
 
-def fault_met(world: World, server: ServerCore) -> None:
+def fault_met(world: World, server: TransportServer) -> None:
     """Wait until the server has met the fault twice: after the first time a client that stops has stopped."""
     wait_for(lambda: len(world.heard[server].errors_of(OSError)) >= 2, "the client to try again")
 

@@ -40,7 +40,7 @@ def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothi
     done = threading.Event()
 
     def change(publication: object, message: bytes) -> Iterable[bytes]:
-        if done.is_set() or publication.inbox is not client._dialing.inbox:  # type: ignore[attr-defined]
+        if done.is_set() or publication.inbox is not client._runner.transport.inbox:  # type: ignore[attr-defined]
             return (message,)
         done.set()
         return _mangled(how, message, [])
@@ -61,7 +61,7 @@ def test_too_many_mangled_frames_end_the_connection_for_good(world: World) -> No
     server, client = world.pair(tampered_most=3)
 
     def change(publication: object, message: bytes) -> Iterable[bytes]:
-        to_client = publication.inbox is server._transport.inbox  # type: ignore[attr-defined]
+        to_client = publication.inbox is server._runner.transport.inbox  # type: ignore[attr-defined]
         if to_client and publication.key[0] == "out" and int.from_bytes(message[8:16], "big") > 1:  # type: ignore[attr-defined]
             return (message[:-1] + bytes([message[-1] ^ 1]),)
         return (message,)

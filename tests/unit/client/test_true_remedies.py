@@ -49,7 +49,7 @@ def test_finding_u8_a_pinned_key_that_does_not_match_names_the_option_and_not_ke
 def test_a_key_that_was_remembered_and_does_not_match_names_keys_forget(world: World) -> None:
     world.server()
     client = world.client(connect=False)
-    client._store.trust(client._server, b"1" * 32)
+    client._runner.store.trust(client._runner.server, b"1" * 32)
     with pytest.raises(ServerKeyChanged, match="keys forget"):
         client.connect(5.0)
 
@@ -62,7 +62,7 @@ def test_finding_u8_a_duologue_that_the_server_cannot_open_is_an_error_of_the_se
     def broken(*given: object) -> object:
         raise OSError("no file is left")
 
-    monkeypatch.setattr(server._transport, "open_link", broken)
+    monkeypatch.setattr(server._runner.transport, "open_link", broken)
     client = world.client(connect=False)
     client.begin_connecting()
     wait_for(lambda: client.error is not None, "the server's answer")

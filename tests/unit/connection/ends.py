@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
-from aeron_spark.connection.runtime import Runtime
+from aeron_spark.connection.endpoint import Endpoint
 from aeron_spark.connection.settings import RECORD_BYTES, LinkSettings
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.protocol.session import SessionLimits
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
@@ -44,7 +44,7 @@ def kept_for(seconds: float) -> LinkSettings:
     return link(times=times, session=replace(LINK.session, retention_seconds=seconds, buffer_seconds=seconds))
 
 
-def flood(client: ClientProgram, size: int, timeout: float) -> None:
+def flood(client: Client, size: int, timeout: float) -> None:
     """Send until the client takes no more: raises its WaitTimeout."""
     for _ in range(5000):
         client.send(bytes(size), timeout=timeout)
@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], object], what: str = "", seconds: float = P
 class Heard:
     """What the listeners of an endpoint were told, in order."""
 
-    def __init__(self, endpoint: Runtime) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.events: list[tuple[str, Connection]] = []
         self.errors: list[BaseException] = []
         self.threads: set[str] = set()
@@ -89,8 +89,8 @@ class World:
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(window=1 << 20)
-        self.ends: list[Runtime] = []
-        self.heard: dict[Runtime, Heard] = {}
+        self.ends: list[TransportServer | Client] = []
+        self.heard: dict[TransportServer | Client, Heard] = {}
         self._threads_before = frozenset(threading.enumerate())  # those of wider fixtures
 
     def threads(self) -> list[str]:
@@ -101,8 +101,8 @@ class World:
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
         places: Iterable[ServerAddress] = (PLACE,), connection_class: type[Connection] = Connection, start: bool = True,
-    ) -> ServerCore:  # fmt: skip
-        server = ServerCore(
+    ) -> TransportServer:  # fmt: skip
+        server = TransportServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
             settings or ServerSettings(link=LINK, limits=FREE), connection_class,
         )  # fmt: skip
@@ -115,9 +115,9 @@ class World:
         self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: ServerAddress = PLACE,
         source: str = "192.0.2.7:4000", connection_class: type[Connection] = Connection, connect: bool = True,
         dial: Callable[[], MemoryClientTransport] | None = None,
-    ) -> ClientProgram:  # fmt: skip
+    ) -> Client:  # fmt: skip
         is_ipc = place.media == "ipc"
-        client = ClientProgram(
+        client = Client(
             dial or (lambda: MemoryClientTransport(self.network, place, source=source)),
             ServerName("ipc:/dev/shm/aeron", 0) if is_ipc else ServerName(place.host, place.data_port),
             store or MemoryPeerStore(),
@@ -130,7 +130,7 @@ class World:
             client.connect(PATIENCE)
         return client
 
-    def pair(self, **link_changes: Any) -> tuple[ServerCore, ClientProgram]:
+    def pair(self, **link_changes: Any) -> tuple[TransportServer, Client]:
         """A server and a client that are connected, with the same settings."""
         both = link(**link_changes)
         server = self.server(ServerSettings(link=both, limits=FREE))
@@ -138,19 +138,19 @@ class World:
         wait_for(lambda: server.connections, "the server's connection")
         return server, client
 
-    def _add(self, endpoint: Runtime) -> None:
+    def _add(self, endpoint: TransportServer | Client) -> None:
         self.ends.append(endpoint)
         self.heard[endpoint] = Heard(endpoint)
 
     def close(self) -> None:
         self.network.change = None
         self.network.heal()
-        for endpoint in [one for one in self.ends if isinstance(one, ClientProgram)]:
+        for endpoint in [one for one in self.ends if isinstance(one, Client)]:
             endpoint.close()
         for endpoint in self.ends:
             endpoint.close()
-            assert endpoint._agent.failed is None, f"the agent met {endpoint._agent.failed!r}"
-            if isinstance(endpoint, ServerCore):
+            assert endpoint._runtime.loop.failed is None, f"the agent met {endpoint._runtime.loop.failed!r}"
+            if isinstance(endpoint, TransportServer):
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.connection.bulk_links import WAITING_BYTES, BulkLink, BulkLinks
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from tests.unit.connection.ends import FREE, LINK, World, wait_for
 
 
-def both_ends(world: World, **settings: Any) -> tuple[ServerCore, ClientProgram, BulkLink, BulkLink]:
+def both_ends(world: World, **settings: Any) -> tuple[TransportServer, Client, BulkLink, BulkLink]:
     server = world.server(ServerSettings(link=LINK, limits=FREE, **settings))
     client = world.client()
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
-    return server, client, bulk_link, server.bulk_links.of(connection, bulk_link.number)
+    return server, client, bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
 
 
 def test_messages_go_both_ways_in_order(world: World) -> None:
@@ -41,12 +41,12 @@ def test_it_needs_no_second_handshake_and_has_ids_of_its_own(world: World) -> No
     second = client.bulk_link(5.0)
     assert first.number != second.number
     assert world.heard[server].count("init") == 1
-    assert server.bulk_links.opened == 2
+    assert server._runtime.bulk_links.opened == 2
     assert server.statistics["session_ids"] == 2 * 3
     first.close()
     second.close()
     wait_for(lambda: server.statistics["session_ids"] == 2, "the ids of both")
-    wait_for(lambda: len(server.bulk_links) == len(client.bulk_links) == 0, "both ends of both")
+    wait_for(lambda: len(server._runtime.bulk_links) == len(client._runtime.bulk_links) == 0, "both ends of both")
 
 
 def test_what_is_not_taken_holds_the_sender_up(world: World) -> None:
@@ -79,7 +79,7 @@ def test_a_reader_that_catches_up_while_it_is_being_held_up_is_not_held_up_for_g
     """The agent finds too much waiting, and before it says so the reader has taken all of it."""
     server, _, mine, theirs = both_ends(world)
     said: list[str] = []
-    pause, resume = server.bulk_links.pause, server.bulk_links.resume
+    pause, resume = server._runtime.bulk_links.pause, server._runtime.bulk_links.resume
     readers: list[threading.Thread] = []
 
     def slow_pause(token: int) -> None:
@@ -97,8 +97,8 @@ def test_a_reader_that_catches_up_while_it_is_being_held_up_is_not_held_up_for_g
         while theirs.receive(0.0) is not None:
             pass
 
-    monkeypatch.setattr(server.bulk_links, "pause", slow_pause)
-    monkeypatch.setattr(server.bulk_links, "resume", noted_resume)
+    monkeypatch.setattr(server._runtime.bulk_links, "pause", slow_pause)
+    monkeypatch.setattr(server._runtime.bulk_links, "resume", noted_resume)
     for _ in range(WAITING_BYTES // mine.room + 2):
         mine.send(bytes(mine.room), timeout=5.0)
     wait_for(lambda: len(said) == 2, "it to be held up and let go")
@@ -137,7 +137,7 @@ def test_it_ends_with_its_connection(world: World) -> None:
     thread.join(10.0)
     assert waiting
     assert mine.closed
-    wait_for(lambda: len(server.bulk_links) == 0, "the server's end")
+    wait_for(lambda: len(server._runtime.bulk_links) == 0, "the server's end")
 
 
 def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> None:
@@ -157,13 +157,13 @@ def test_nobody_has_more_than_the_server_allows(world: World) -> None:
         client.bulk_link(5.0)
     assert (refused.value.reason, refused.value.retriable) == ("full", True)
     first.close()
-    wait_for(lambda: len(server.bulk_links) == 1, "the place of the first")
+    wait_for(lambda: len(server._runtime.bulk_links) == 1, "the place of the first")
     client.bulk_link(5.0).close()
 
 
 def test_a_lost_driver_ends_all(world: World) -> None:
     server, _, mine, theirs = both_ends(world)
-    world.network.lose_driver(server._transport.inbox)  # type: ignore[arg-type]
+    world.network.lose_driver(server._runner.transport.inbox)  # type: ignore[arg-type]
     wait_for(lambda: theirs.closed, "the server's end")
     with pytest.raises(TransportError, match="driver is gone"):
         theirs.receive(1.0)
@@ -174,7 +174,7 @@ def test_a_number_that_is_no_branch_is_said(world: World) -> None:
     server, _, _, _ = both_ends(world)
     (connection,) = server.connections
     with pytest.raises(UsageError, match="has no branch 7"):
-        server.bulk_links.of(connection, 7)
+        server._runtime.bulk_links.of(connection, 7)
 
 
 def test_a_client_sends_nothing_useful_as_its_part(world: World) -> None:
@@ -185,26 +185,27 @@ def test_a_client_sends_nothing_useful_as_its_part(world: World) -> None:
         client.remote(SERVICE).open(bytes(7))
 
 
-class Late:
-    """An endpoint whose agent does its jobs when it is told to."""
+class LateOwner:
+    """An owner of bulk links that runs its jobs when the test does."""
 
-    def __init__(self, of: ClientProgram) -> None:
-        self.inbox_now = of.inbox_now
+    def __init__(self, client: Client) -> None:
+        self.inbox = client._runtime.inbox
         self.jobs: list[Callable[[], None]] = []
-        self.later = self.jobs.append
+        self.run_on_loop = self.jobs.append
 
 
-def test_an_old_branch_does_not_take_a_new_one_with_it(world: World) -> None:
+def test_the_removal_of_an_old_bulk_link_leaves_a_new_one_with_the_same_token(world: World) -> None:
     _, client, used, _ = both_ends(world)
-    rooms = Late(client)
-    home = BulkLinks(rooms)
+    owner = LateOwner(client)
+    bulk_links = BulkLinks(owner)
     # a new inbox counts its tokens from 1 again
     old, new = (
-        BulkLink(home, used.connection, used.link, used.number, label, begins=True) for label in ("the old", "the new")
+        BulkLink(bulk_links, used.connection, used.link, used.number, label, begins=True)
+        for label in ("the old", "the new")
     )
-    home.add(old)
-    home.fail_all(TransportError("the media driver is gone"))
-    home.add(new)
-    for job in rooms.jobs:
+    bulk_links.add(old)
+    bulk_links.fail_all(TransportError("the media driver is gone"))
+    bulk_links.add(new)
+    for job in owner.jobs:
         job()
-    assert home.of(new.connection, new.number) is new
+    assert bulk_links.of(new.connection, new.number) is new

@@ -23,7 +23,7 @@ def test_finding_c10_a_call_and_a_ping_beside_an_event_loop_that_is_held_up_end_
         held.set()
         assert go_on.wait(20.0)
 
-    client._later(hold)
+    client._runtime.run_on_loop(hold)
     assert held.wait(20.0)
     try:
         with pytest.raises(WaitTimeout, match=r"waited 0.15 s for the answer to the call of list_all\(\)") as caught:

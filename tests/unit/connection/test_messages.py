@@ -54,7 +54,7 @@ def test_row_48_a_ping_without_answer_ends_at_its_time_and_holds_up_nobody(world
     wait_for(lambda: not client.connected)
     world.network.heal()
     wait_for(lambda: client.connected)
-    (publication,) = [one for one in world.network.publications if one.inbox is server._transport.inbox]
+    (publication,) = [one for one in world.network.publications if one.inbox is server._runner.transport.inbox]
     publication.held = True
     begun = time.monotonic()
     with pytest.raises(WaitTimeout, match="ping"):

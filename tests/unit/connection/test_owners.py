@@ -17,7 +17,7 @@ def test_finding_c8_a_client_at_any_spelling_of_an_address_opens_further_links(w
     client = world.client(source=source)
     mine = client.bulk_link(5.0)
     (connection,) = server.connections
-    theirs = server.bulk_links.of(connection, mine.number)
+    theirs = server._runtime.bulk_links.of(connection, mine.number)
     mine.send(b"over the further link", timeout=5.0)
     assert bytes(theirs.receive(5.0) or b"") == b"over the further link"
 
@@ -26,6 +26,6 @@ def test_a_further_link_from_another_address_is_refused(world: World) -> None:
     times = Times(expiry_seconds=5.0, setup_seconds=0.3, linger_seconds=0.1, retention_seconds=60.0)
     world.server(ServerSettings(link=link(times=times), limits=FREE))
     client = world.client(ClientSettings(link=link(times=times)), source="[fe80::1%eth0]:4000")
-    client._dialing.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
+    client._runner.transport.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
     with pytest.raises(AeronSparkError):
         client.bulk_link(1.0)

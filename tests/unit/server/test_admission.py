@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from aeron_spark.client.program import ClientProgram
+from aeron_spark.client.client import Client
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import InUseError, OptionError, RefusedError, RemoteError
@@ -18,7 +18,7 @@ from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.protocol.limits import Limits
 from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
 from aeron_spark.protocol.server_handshake import ServerTiming
-from aeron_spark.server.server import ServerCore
+from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from aeron_spark.transport.memory import MemoryClientTransport
@@ -76,12 +76,12 @@ def sending() -> type:
     return Send
 
 
-def server_of(world: World, **changes: object) -> ServerCore:
+def server_of(world: World, **changes: object) -> TransportServer:
     settings: dict[str, object] = {"link": LINK, "limits": FREE, **changes}
     return world.server(ServerSettings(**settings))  # type: ignore[arg-type]
 
 
-def client_of(world: World, number: int, **changes: object) -> ClientProgram:
+def client_of(world: World, number: int, **changes: object) -> Client:
     return world.client(
         ClientSettings(link=LINK, first_pause=0.01, **changes),  # type: ignore[arg-type]
         source=f"192.0.2.{number}:4000",
@@ -89,7 +89,7 @@ def client_of(world: World, number: int, **changes: object) -> ClientProgram:
     )
 
 
-def is_unused(server: ServerCore) -> bool:
+def is_unused(server: TransportServer) -> bool:
     counts = server.statistics
     return not any(
         counts[name] for name in ("places", "pending", "session_ids", "stream_ids", "handshakes", "sessions")
@@ -177,7 +177,7 @@ def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release
     for thread in work:
         thread.join(PATIENCE)
     wait_for(lambda: len(server.connections) == 30)
-    first, last = server._server_settings.session_ids
+    first, last = server._settings.session_ids
     ids = [connection.id for connection in server.connections]
     assert len(set(ids)) == 30
     assert all(first <= number <= last and number for number in ids)
@@ -294,7 +294,7 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     victim.connect(PATIENCE)
     wait_for(lambda: server.connections)
     (connection,) = server.connections
-    ticket = victim._machine.ticket
+    ticket = victim._runner.machine.ticket
     victim.connection.close(keep_session=True)
     wait_for(lambda: not connection.connected)
     connection.send("for the victim")
@@ -302,7 +302,7 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     stolen: list[object] = []
     thief.on_message(object, stolen.append)
     thief.connect(PATIENCE)
-    thief._machine._steps.ticket = ticket
+    thief._runner.machine._steps.ticket = ticket
     thief.reconnect(PATIENCE)
     thief.ping()
     assert not stolen
@@ -318,7 +318,7 @@ def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> 
     dead, living = client_of(world, 1), client_of(world, 2)
     dead.connect(PATIENCE)
     living.connect(PATIENCE)
-    world.network.lose_driver(dead._dialing.inbox)
+    world.network.lose_driver(dead._runner.transport.inbox)
     world.network.refusal = "dead"
     wait_for(lambda: world.heard[server].count("disconnect") == 1)
     world.network.refusal = ""
@@ -346,7 +346,7 @@ def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: Wor
     for client in clients:
         client.connect(PATIENCE)
     wait_for(lambda: len(server.connections) == len(clients))
-    for publication in [out for out in world.network.publications if out.inbox is server._transport.inbox]:
+    for publication in [out for out in world.network.publications if out.inbox is server._runner.transport.inbox]:
         publication.held = True
     for connection in server.connections:
         connection.send(1)
@@ -355,7 +355,7 @@ def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: Wor
     assert time.monotonic() - begun < 0.5 * len(clients)  # it waits one second in all, not one for each client
 
 
-def expect_server_error(client: ClientProgram) -> None:
+def expect_server_error(client: Client) -> None:
     """Connect until the server refuses because its decision raised an error."""
     client.begin_connecting()
     wait_for(lambda: client.error is not None, "the server's refusal")

@@ -267,8 +267,8 @@ def test_a_folder_of_an_earlier_release_is_taken_once(world: World, tmp_path: Pa
 
 @pytest.mark.parametrize("wrong", ["soon", "-1h", -1, "24 hours"])
 def test_a_time_to_keep_that_is_none_is_refused(wrong: str | float) -> None:
-    from aeron_spark.client.streaming import _seconds
+    from aeron_spark.client.client import _parse_seconds
 
     with pytest.raises(OptionError, match="keep_sent must be a duration of 0 or more"):
-        _seconds("keep_sent", wrong)
-    assert [_seconds("keep_sent", right) for right in ("24h", 60, "0", 0.0)] == [86400.0, 60.0, 0.0, 0.0]
+        _parse_seconds("keep_sent", wrong)
+    assert [_parse_seconds("keep_sent", right) for right in ("24h", 60, "0", 0.0)] == [86400.0, 60.0, 0.0, 0.0]

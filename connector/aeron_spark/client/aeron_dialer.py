@@ -1,0 +1,111 @@
+"""Opens a client's transport over Aeron, on this machine's media driver."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from aeron_spark import node
+from aeron_spark.aeron.client import ClientLease, lease_client
+from aeron_spark.aeron.driver_server import ports_of_server
+from aeron_spark.aeron.endpoint_transport import AeronClientTransport
+from aeron_spark.client.settings import ClientSettings
+from aeron_spark.errors import ConnectError
+from aeron_spark.keys.identity import load_identity
+from aeron_spark.keys.known_servers import ipc_server, network_server
+from aeron_spark.keys.stores import FilePeerStore, KeyPaths
+from aeron_spark.options import ClientOptions
+from aeron_spark.protocol.access import PeerStore, ServerName
+from aeron_spark.transport.api import ServerAddress
+
+
+class AeronDialer:
+    """Opens the transport of a client on this machine's media driver; keeps the node and the Aeron clients until close.
+
+    Starts the media driver if none runs, until ``deadline`` (monotonic seconds). Raises OptionError for wrong options,
+    SetupError for key files that cannot be used, and what ``node.ensure`` raises.
+    """
+
+    def __init__(self, address: str, store: PeerStore | None, options: dict[str, Any], deadline: float | None) -> None:
+        self._options = ClientOptions.parse(address, options)
+        self.settings: Final = ClientSettings.of(self._options)
+        """The settings of the client."""
+        self.store: Final = store or _peer_store(self._options)
+        """The key store of the client."""
+        self._deadline = deadline
+        self._leases: list[ClientLease] = []
+        self._node = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline))
+        try:
+            self._address: Final = _server_address(self._options, self._node.aeron_dir)
+        except BaseException:
+            self._node.close()
+            raise
+
+    @property
+    def is_ipc(self) -> bool:
+        """Whether the client connects over shared memory."""
+        return self._address.media == "ipc"
+
+    @property
+    def server_name(self) -> ServerName:
+        """The name under which key stores know the server."""
+        if self.is_ipc:
+            return ipc_server(Path(self._node.aeron_dir))
+        return network_server(self._address.host, self._address.data_port)
+
+    def dial(self) -> AeronClientTransport:
+        """Open a transport; start the media driver if it does not run."""
+        # A killed node leaves its directory. Only ``ensure`` finds out whether the node lives, and starts another one.
+        deadline, self._deadline = self._deadline, None  # a later dial replaces a lost driver: without a deadline
+        fresh = node.ensure(self._options.aeron_dir, timeout=_seconds_until(deadline))
+        self._node.close()
+        self._node = fresh
+        channel_settings = self.settings.link.channel_settings
+        lease = lease_client(self._node.aeron_dir)
+        self._leases.append(lease)
+        return AeronClientTransport(
+            lease.client,
+            self._address,
+            channel_settings=channel_settings,
+            ports=self._options.bind,
+            idle=self._options.idle,
+            max_message=channel_settings.for_bulk_link(is_ipc=self.is_ipc).max_message,
+        )
+
+    def close(self, is_loop_ended: bool) -> None:
+        """Release the node and the Aeron clients. An event loop that has not ended may use its client, which stays."""
+        if is_loop_ended:
+            for lease in self._leases:
+                lease.close()
+        self._node.close()
+
+
+def _seconds_until(deadline: float | None) -> float:
+    """Return how many seconds the media driver may take to start."""
+    return node.START_TIMEOUT if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _server_address(options: ClientOptions, aeron_dir: str) -> ServerAddress:
+    """Return the shared memory's address if the wanted server says that it listens there, else that of the options."""
+    if options.ipc == "never" or not options.may_be_ipc:
+        return options.server_address
+    ports = ports_of_server(aeron_dir)
+    if options.ipc == "only" and ports is None:
+        raise ConnectError(
+            f"no server listens over the shared memory of the media driver in {aeron_dir}, and without an address "
+            "fallback is unavailable",
+            remedy="Give host:port, or start the server on the same aeronDir with ipc=true.",
+        )
+    if options.ipc == "only" or (ports is not None and options.server_address.data_port in ports):
+        return ServerAddress(media="ipc")
+    return options.server_address
+
+
+def _peer_store(options: ClientOptions) -> PeerStore:
+    paths = KeyPaths.below(node.config_home(os.environ))
+    if options.known_servers:
+        paths = replace(paths, known_servers=Path(options.known_servers))
+    return FilePeerStore(paths, None if options.identity is None else load_identity(options.identity))
