@@ -28,7 +28,7 @@ from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, holder_name
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
-from aeron_spark.streams.journaled_ledger import Opened, begin_ledger
+from aeron_spark.streams.journal import Opened, begin_ledger
 from aeron_spark.streams.model import Shape, StreamSettings
 from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create, delete_recording
 from aeron_spark.streams.recordings import with_room

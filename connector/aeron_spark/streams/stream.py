@@ -26,7 +26,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition
-from aeron_spark.streams.journaled_ledger import JournaledLedger, Opened
+from aeron_spark.streams.journal import JournaledLedger, Opened
 from aeron_spark.streams.ledger import NO_TRANSACTION
 from aeron_spark.streams.model import CommitOutcome, Shape, StreamSettings
 from aeron_spark.streams.reads import Reading
