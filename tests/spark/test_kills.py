@@ -114,11 +114,11 @@ def test_a_copy_whose_python_worker_is_killed_in_a_batch_goes_on_and_has_each_ro
     finally:
         hold.unlink()
         query.stop()
-    assert target.last(str(query.id)) == -1, "the batch was committed before the kill"
+    assert target.last_transaction(str(query.id)) == -1, "the batch was committed before the kill"
 
     again = run(writer.start)
     assert again.id == query.id
-    assert target.last(str(query.id)) == 0
+    assert target.last_transaction(str(query.id)) == 0
     assert by_partition(served.options(target)) == by_partition(served.options(source)) == {0: list(range(60))}
 
 

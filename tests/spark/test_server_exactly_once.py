@@ -87,7 +87,7 @@ def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
     write_values(source, 200, 300)
     query = copy(frame, options, tmp_path / "c")
     assert query.id == first.id
-    assert target.last(query.id) == 1
+    assert target.last_transaction(query.id) == 1
     for partition in (0, 1):
         same, wanted = (
             [number(row["value"]) for row in table(served.options(one)).to_pylist() if row["recordingId"] == partition]
@@ -95,7 +95,7 @@ def test_a_copy_is_equal_over_a_commit_that_failed_and_a_restart(
         )
         assert same == wanted
     with pytest.raises(RefusedError, match=f"fenced: the later run '{query.runId}'"):
-        target.enter(query.id, first.runId, 2)
+        target.begin(query.id, first.runId, 2)
 
 
 @pytest.mark.full("two queries and four reads through Spark; test_server_sink drives the sink through the same by hand")
@@ -112,7 +112,9 @@ def test_a_copy_is_equal_partition_by_partition_over_restarts(
             for one in (source, target)
         )
         assert first == second
-    assert target.last(str(query.id)) == int(max(path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*")))
+    assert target.last_transaction(str(query.id)) == int(
+        max(path.name for path in (tmp_path / "c" / "commits").glob("[0-9]*"))
+    )
 
 
 @pytest.mark.full("two queries a case through Spark; test_server_sink drives the sink through the same by hand")
@@ -152,7 +154,7 @@ def test_a_batch_without_rows_is_a_transaction(
 ) -> None:
     frame = rows_of(spark, served, source).where("value is null")
     copy(frame, served.options(target), tmp_path / "c", writerId="empty")
-    assert target.last("empty") == 0
+    assert target.last_transaction("empty") == 0
     assert [state.end for state in target.states()] == [0, 0]
 
 
@@ -163,8 +165,8 @@ def test_a_later_run_fences_off_the_earlier_one(
     options, frame = served.options(target), rows_of(spark, served, source)
     older = start(frame, options, tmp_path / "c", trigger={"processingTime": "0 seconds"}, writerId="w")
     try:
-        await_that(older, "its first batch", lambda: target.last("w") == 0)
-        target.enter("w", "the later run", 1)  # as another cluster would that was given the checkpoint
+        await_that(older, "its first batch", lambda: target.last_transaction("w") == 0)
+        target.begin("w", "the later run", 1)  # as another cluster would that was given the checkpoint
         write_values(source, 200, 250)
         with pytest.raises(PySparkException, match="the later run"):
             older.awaitTermination(FINISH)
@@ -174,7 +176,7 @@ def test_a_later_run_fences_off_the_earlier_one(
     copy(frame, options, tmp_path / "c", writerId="w")
     assert sorted(values(served, target)) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
-        target.enter("w", "the later run", 2)
+        target.begin("w", "the later run", 2)
 
 
 @pytest.mark.full("four queries through Spark; test_server_sink drives the sink through the same by hand")
@@ -184,10 +186,10 @@ def test_an_equal_batch_of_another_query_is_refused_and_not_swallowed_and_a_rest
     """Both have batch 0 only: by writer and batch they cannot be told apart."""
     frame, options = rows_of(spark, served, source), served.options(target)
     first = copy(frame, options, tmp_path / "one", writerId="shared")
-    assert target.last("shared") == 0
-    with pytest.raises(PySparkException, match=rf"'shared' is committed by another author's run '{first.runId}'"):
+    assert target.last_transaction("shared") == 0
+    with pytest.raises(PySparkException, match=rf"'shared' is committed by another producer's run '{first.runId}'"):
         copy(frame.where("value like '1%'"), options, tmp_path / "two", writerId="shared")
-    with pytest.raises(PySparkException, match="another author's run"):
+    with pytest.raises(PySparkException, match="another producer's run"):
         copy(frame.where("value is null"), options, tmp_path / "three", writerId="shared")
     assert forget_last_commit(tmp_path / "one") == 0
     copy(frame, options, tmp_path / "one", writerId="shared")
@@ -218,13 +220,13 @@ def test_two_queries_of_one_name_the_one_that_is_behind_is_fenced_off(
     ahead = copy(few, served.options(served.stream()), tmp_path / "ahead", writerId="w")
     older = start(frame, options, tmp_path / "older", trigger=again, writerId="w")
     try:
-        await_that(older, "its first batch", lambda: target.last("w") == 0)
+        await_that(older, "its first batch", lambda: target.last_transaction("w") == 0)
         # its earlier micro-batches went to another stream
         newer = start(frame, options, tmp_path / "ahead", trigger=again, writerId="w", acceptGap="true")
         try:
             assert newer.id == ahead.id
             write_values(source, 200, 250)
-            await_that(newer, "its next batch", lambda: target.last("w", str(newer.id)) > 0)
+            await_that(newer, "its next batch", lambda: target.last_transaction("w", str(newer.id)) > 0)
             write_values(source, 250, 300)
             with pytest.raises(PySparkException) as fenced:
                 older.awaitTermination(FINISH)

@@ -32,7 +32,7 @@ def test_micro_batches_are_spread_over_two_servers_and_read_once(
     )
     frame = read_stream(spark, served.options(source), maxRowsPerTrigger=40).select("value")
     query = copy(frame, both, tmp_path / "c")
-    lasts = sorted(part.last(str(query.id)) for part in parts)
+    lasts = sorted(part.last_transaction(str(query.id)) for part in parts)
     assert lasts[1] - lasts[0] == 1  # each took every second batch
     assert all(any(state.end for state in part.states()) for part in parts)
     before = [part.states() for part in parts]
@@ -83,7 +83,7 @@ def test_a_server_is_added_while_the_query_runs(
     parts = [one.server.streams.create("spread-by-file", 2) for one in (served, second)]
     target = {**options, "stream": "spread-by-file"}
     copied = copy(frame, target, tmp_path / "d")
-    lasts = sorted(part.last(str(copied.id)) for part in parts)
+    lasts = sorted(part.last_transaction(str(copied.id)) for part in parts)
     assert lasts[1] - lasts[0] == 1
     assert sorted(number(row.value) for row in read(spark, target, payload="raw").collect()) == list(range(200))
 
@@ -113,12 +113,12 @@ def test_a_server_is_added_while_a_query_writes(
 
     try:
         batches(2)
-        before = parts[0].last(name)
+        before = parts[0].last_transaction(name)
         assert before >= 1  # there may be one without rows, before the first ones
-        assert parts[1].last(name) == -1
+        assert parts[1].last_transaction(name) == -1
         file.write_text(lines(served, second))
         batches(2)
-        last = sorted(part.last(name) for part in parts)
+        last = sorted(part.last_transaction(name) for part in parts)
         assert last[0] > before
         assert last[1] == last[0] + 1  # they take turns
     finally:

@@ -43,7 +43,7 @@ def test_a_batch_that_is_repeated_is_dropped(served: Served, target: Stream, tas
     assert target.states() == before
     sink.write(1, *rows(200, 250))
     assert found(served, target) == list(range(250))
-    assert target.last(sink.id) == 1
+    assert target.last_transaction(sink.id) == 1
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["before it was done", "after it was done"])
@@ -73,14 +73,14 @@ def test_staged_rows_are_not_there_before_the_commit(served: Served, target: Str
 def test_a_batch_without_rows_is_a_transaction(served: Served, target: Stream) -> None:
     sink = Sink(served.options(target), writerId="empty")
     sink.write(0, [numbered_values(0, 0)], [])
-    assert target.last("empty") == 0
+    assert target.last_transaction("empty") == 0
     assert [state.end for state in target.states()] == [0, 0]
 
 
 def test_a_later_run_fences_off_the_earlier_one(served: Served, target: Stream) -> None:
     sink = Sink(served.options(target), writerId="w")
     sink.write(0, *rows(0, 200))
-    target.enter("w", "the later run", 1)  # as another cluster would that was given the checkpoint
+    target.begin("w", "the later run", 1)  # as another cluster would that was given the checkpoint
     with pytest.raises(RefusedError, match="the later run"):
         sink.write(1, *rows(200, 250))
     assert found(served, target) == list(range(200))
@@ -88,7 +88,7 @@ def test_a_later_run_fences_off_the_earlier_one(served: Served, target: Stream) 
     sink.write(1, *rows(200, 250))
     assert found(served, target) == list(range(250))
     with pytest.raises(RefusedError, match="fenced"):
-        target.enter("w", "the later run", 2)
+        target.begin("w", "the later run", 2)
 
 
 def test_an_equal_batch_of_another_query_is_refused_and_a_restart_is_a_repeat(served: Served, target: Stream) -> None:
@@ -96,7 +96,7 @@ def test_an_equal_batch_of_another_query_is_refused_and_a_restart_is_a_repeat(se
     first, other = (Sink(served.options(target), writerId="shared") for _ in range(2))
     first.write(0, *rows(0, 200))
     for batch in (rows(100, 150), [[numbered_values(0, 0)]]):
-        with pytest.raises(RefusedError, match=rf"'shared' is committed by another author's run '{first.run}'"):
+        with pytest.raises(RefusedError, match=rf"'shared' is committed by another producer's run '{first.run}'"):
             other.write(0, *batch)
     first.restart()
     first.write(0, *rows(0, 200))
@@ -134,7 +134,7 @@ def test_micro_batches_take_turns_on_two_servers_and_are_read_once(served: Serve
     sink = Sink(both)
     for batch in range(5):
         sink.write(batch, *rows(40 * batch, 40 * batch + 40))
-    assert sorted(part.last(sink.id) for part in parts) == [3, 4]
+    assert sorted(part.last_transaction(sink.id) for part in parts) == [3, 4]
     before = [part.states() for part in parts]
     sink.restart()
     sink.write(4, *rows(160, 200))
@@ -157,12 +157,12 @@ def test_a_server_that_is_added_is_read_and_written(served: Served, second: Serv
     sink = Sink(options)
     sink.write(0, *rows(200, 210))
     sink.write(1, *rows(210, 220))
-    assert [stream.last(sink.id) for stream in streams] == [1, -1]
+    assert [stream.last_transaction(sink.id) for stream in streams] == [1, -1]
     file.write_text("# two by now\n" + lines(served, second))
     assert sorted(one for batch in query.batches() for one in batch) == [*range(100, 150), *range(200, 220)]
     sink.write(2, *rows(220, 230))
     sink.write(3, *rows(230, 240))
-    assert sorted(stream.last(sink.id) for stream in streams) == [2, 3]
+    assert sorted(stream.last_transaction(sink.id) for stream in streams) == [2, 3]
     assert sorted(one for batch in query.batches() for one in batch) == list(range(220, 240))
 
 

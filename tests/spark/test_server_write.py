@@ -67,7 +67,7 @@ def test_what_a_stream_does_not_hold_is_refused_with_both_sides(served: Served) 
     stream = served.stream()
     options = served.options(stream)
     save(options, [pa.record_batch({"id": [0, 1, 2]})])
-    with pytest.raises(DataFormatError, match="the stream holds arrow, and the rows are raw"):
+    with pytest.raises(DataFormatError, match="the stream has arrow rows, and the new rows are raw"):
         save(options, [values("0.")])
     with pytest.raises(DataFormatError, match=r"(?s)id.*string"):
         save(options, [pa.record_batch({"id": ["0"]})])
@@ -84,7 +84,7 @@ def test_what_a_stream_does_not_hold_is_refused_with_both_sides(served: Served) 
 def test_spark_shows_what_a_stream_does_not_hold_with_both_sides(spark: SparkSession, served: Served) -> None:
     stream = served.stream()
     write(spark.range(3).coalesce(1), served.options(stream))
-    with pytest.raises(PySparkException, match="the stream holds arrow, and the rows are raw"):
+    with pytest.raises(PySparkException, match="the stream has arrow rows, and the new rows are raw"):
         write(numbered_rows(spark, 1, 1), served.options(stream))
     with pytest.raises(PySparkException, match=r"(?s)id.*string"):
         write(spark.range(3).selectExpr("cast(id as string) as id"), served.options(stream))

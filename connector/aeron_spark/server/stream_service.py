@@ -220,12 +220,12 @@ class StreamRequestHandler:
 
     def _last_transaction(self, request: rpc.LastTransaction) -> rpc.LastCommitted:
         stream = self._stream(request.stream, "write")
-        return rpc.LastCommitted(*stream.last_with_token(request.writer, request.producer))
+        return rpc.LastCommitted(*stream.last_transaction_with_token(request.writer, request.producer))
 
     def _begin(self, request: rpc.BeginTransaction) -> rpc.Begun:
         stream = self._stream(request.stream, "write")
-        last, stamp = stream.enter(
-            request.writer, request.run, request.transaction, once=request.single_use, author=request.producer,
+        last, stamp = stream.begin(
+            request.writer, request.run, request.transaction, single_use=request.single_use, producer=request.producer,
             acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
         )  # fmt: skip
         return rpc.Begun(last, stamp)
@@ -258,7 +258,7 @@ class StreamRequestHandler:
         try:
             stage = stream.open_stage(
                 request.writer, request.run, request.transaction, partition, request.task, request.content,
-                request.schema or None, once=request.single_use, author=request.producer,
+                request.schema or None, single_use=request.single_use, producer=request.producer,
                 acknowledged=request.acknowledged, stamp=request.stamp, replaced=request.replaced,
             )  # fmt: skip
         except AlreadyCommitted:
@@ -303,7 +303,7 @@ class StreamRequestHandler:
 
         def commit() -> CommitOutcome:
             return stream.commit(
-                request.writer, request.run, request.transaction, refs, author=request.producer, rows=request.rows,
+                request.writer, request.run, request.transaction, refs, producer=request.producer, rows=request.rows,
                 seconds=seconds, token=request.token,
             )  # fmt: skip
 
@@ -314,7 +314,7 @@ class StreamRequestHandler:
         stream = self._stream(request.stream, "write")
         return _committed(
             stream.commit_empty(
-                request.writer, request.run, request.transaction, author=request.producer,
+                request.writer, request.run, request.transaction, producer=request.producer,
                 seconds=min(request.seconds, MAX_WAIT_S), token=request.token,
             )
         )  # fmt: skip

@@ -313,7 +313,7 @@ class JournaledLedger:
         """Make a record true: on the disk, then in the ledger. Raises TransportError where it is not on the disk."""
         self.check_writable()
         if self._opened is not None:
-            begun = self.ledger.begin_epoch(*self._opened)
+            begun = self.ledger.prepare_epoch(*self._opened)
             self._mark.begin(begun.epoch, self.ledger.epoch, self.ledger.transactions)
             self._write(begun)
             self._opened = None
@@ -332,8 +332,8 @@ class JournaledLedger:
     def compact(self, now_ns: int) -> None:
         """Rewrite the journal as one snapshot where it has grown enough; ``now_ns`` is since 1970."""
         if self._journal.worth_rewriting and not self._journal.broken:
-            self.ledger.forget(now_ns)
-            self.ledger.thin(now_ns)
+            self.ledger.forget_single_use_writers(now_ns)
+            self.ledger.thin_time_index(now_ns)
             self._journal.rewrite([encode_record(self.ledger.snapshot())])
 
     def note(self) -> None:

@@ -1,7 +1,7 @@
 """The records of a stream's journal, as MessagePack. Pure.
 
-A field or record this release does not know is an error and not skipped: to go on without it would be to go on with
-another state than the one that was written.
+Tags and keys are the format on the disk; ``name=`` gives the key where the attribute has another name. An unknown
+record or field is an error: a release that skipped it would continue with another state than the one that was written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EpochNumber = Annotated[int, msgspec.Meta(ge=0)]  # below 2**64, see log.epochs
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded", forbid_unknown_fields=True):
-    """The recording that holds a partition, for good; ``start`` is where it begins."""
+    """A recording is assigned to a partition for good; its first position is ``start``."""
 
     partition: Partition
     recording_id: int
@@ -29,21 +29,20 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded", forbid_unknown_field
     start: Position = 0
 
 
-class Entered(msgspec.Struct, frozen=True, tag="entered", forbid_unknown_fields=True):
-    """A run of a writer that was never seen became its current one and fences the one before."""
+class RunStarted(msgspec.Struct, frozen=True, tag="entered", forbid_unknown_fields=True):
+    """A new run of a writer became its current run, and fences the run before it."""
 
     writer: str
     run: str
     time_ns: Time
-    once: bool = False
+    single_use: bool = msgspec.field(default=False, name="once")
 
 
 class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fields=True, omit_defaults=True):
-    """A transaction is in: of each partition it touched the new end, and the rows it added there.
+    """A transaction is committed: the new end of each partition that it changed, and its number of rows there.
 
-    ``content`` and ``schema`` (Arrow IPC) are what the stream has from now on; empty and None where unchanged.
-    ``author`` is who wrote it under the writer's id, whatever its run; empty where it did not say. ``token`` is the
-    author's own text that comes with the transaction.
+    ``content`` and ``schema`` (Arrow IPC) are the stream's from now on; "" and None leave them unchanged. ``producer``
+    is the producer id, the same for all runs; "" if the client gave none. ``token`` is the producer's own text.
     """
 
     writer: str
@@ -54,21 +53,21 @@ class Committed(msgspec.Struct, frozen=True, tag="committed", forbid_unknown_fie
     rows: dict[Partition, Count] = {}
     content: str = ""
     schema: bytes | None = None
-    once: bool = False
-    author: str = ""
+    single_use: bool = msgspec.field(default=False, name="once")
+    producer: str = msgspec.field(default="", name="author")
     token: str = ""
 
 
-class Retained(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True):
-    """What is before these positions, one for each partition named, is gone, or is about to go."""
+class Purged(msgspec.Struct, frozen=True, tag="retained", forbid_unknown_fields=True):
+    """The named partitions begin at these positions. The segments before them are deleted after this record."""
 
     starts: dict[Partition, Position]
 
 
 class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True):
-    """An opening of the store changes the stream for the first time: what is committed from here on is its own.
+    """An epoch begins: the records after this one, up to the next epoch, belong to one opening of the store.
 
-    ``ends`` are the committed ends of all partitions, and ``transactions`` the number of committed ones, at that time.
+    ``ends`` are the committed ends of all partitions at this moment, ``transactions`` the number of committed ones.
     """
 
     epoch: EpochNumber
@@ -77,25 +76,25 @@ class Epoch(msgspec.Struct, frozen=True, tag="epoch", forbid_unknown_fields=True
 
 
 class Writer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a writer: its last transaction (-1 none), its run, the runs before it (the newest last).
+    """The state of one writer: its last transaction (-1: none), its current run, and its earlier runs, newest last.
 
-    ``authors`` are those who committed under its id, the newest last, and the last transaction of each;
-    ``committed_by`` is the run of the last transaction; ``tokens`` are the tokens of the authors' last transactions,
-    without empty ones. Journals of earlier releases do not have the three.
+    ``producers`` are the producer ids that committed under the writer id, newest last, each with its last transaction.
+    ``committed_by`` is the run of the last transaction. ``tokens`` has the token of each producer's last transaction,
+    unless it is empty. Journals of earlier releases do not have these three.
     """
 
     run: str
     last: int = -1
     earlier: tuple[str, ...] = ()
     time_ns: Time = 0  # of its last record
-    once: bool = False
-    authors: tuple[tuple[str, int], ...] | None = None
+    single_use: bool = msgspec.field(default=False, name="once")
+    producers: tuple[tuple[str, int], ...] | None = msgspec.field(default=None, name="authors")
     committed_by: str = ""
     tokens: dict[str, str] = {}
 
 
 class CommittedIn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A writer's last transaction in an epoch; ``count`` is how many the stream had then, of all writers."""
+    """A writer's last transaction in an epoch; ``count`` is the number of the stream's transactions up to it."""
 
     epoch: EpochNumber
     transaction: Transaction
@@ -103,17 +102,17 @@ class CommittedIn(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class RecordingOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which recording holds a partition."""
+    """The recording of a partition."""
 
     recording_id: int
     fingerprint: str
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_fields=True, omit_defaults=True):
-    """All of a ledger at one moment; ``times`` and ``begins`` are its time index, int64 little-endian.
+    """The whole state of a ledger; ``times`` and ``begins`` are its time index, int64 little-endian.
 
-    ``epochs`` are the epochs that are kept, the oldest first. ``committed_in`` says for each writer in which epochs it
-    committed. Snapshots of earlier releases do not have the two.
+    ``epochs`` are the remembered epochs, oldest first. ``committed_in`` has, by writer, the epochs in which the writer
+    committed. Snapshots of earlier releases do not have these two.
     """
 
     time_ns: Time
@@ -131,24 +130,24 @@ class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", forbid_unknown_field
     committed_in: dict[str, tuple[CommittedIn, ...]] = {}
 
 
-Record = Recorded | Entered | Committed | Retained | Epoch | Snapshot
+Record = Recorded | RunStarted | Committed | Purged | Epoch | Snapshot
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Record)
 
 
 def encode_record(record: Record) -> bytes:
-    """Encode a record as the payload of a journal's entry."""
+    """Encode a record as the payload of a journal entry."""
     return _ENCODER.encode(record)
 
 
 def decode_record(payload: bytes) -> Record:
-    """Decode a journal's entry. Raises DataFormatError if this release cannot know what it means."""
+    """Decode the payload of a journal entry. Raises DataFormatError for a record that this release does not know."""
     try:
         found: Record = _DECODER.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
-            f"a record of a stream's journal is not one that this release knows: {error}",
-            remedy="Start the release of aeron-spark that wrote it, or a newer one",
+            f"a record of a stream's journal is not known to this release: {error}",
+            remedy="Start the release of aeron-spark that wrote it, or a newer one.",
         ) from error
     return found

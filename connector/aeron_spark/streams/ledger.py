@@ -1,18 +1,18 @@
-"""The state of one stream, and what may be done to it. Pure: no clock, no file; a function of the journal's records.
+"""The committed state of one stream, computed from the records of its journal. Pure: no clock and no files.
 
-Deciding and doing are apart: ``enter`` and ``ready`` check a wish against the state and return the record that would
-make it true, or raise; whoever asked writes that record to the journal and only then gives it to ``apply``. So a crash
-between the two leaves what the journal says, and reading the journal gives the same state again.
+A change has two steps. A ``prepare_`` method checks a request against the state and returns the record of the change,
+or raises. The caller writes this record to the journal, and then passes it to ``apply``. After a crash between the two
+steps, replaying the journal gives the same state as ``apply``.
 
-Rules, for each writer:
-* Its transactions have rising ids (gaps are allowed). One at or below the last one that the same author committed is
-  committed already. One above that, and at or below the writer's last one, is in the place of another author's: two
-  programs write under one id, and the rows of the second one are refused, never dropped as a repeat.
-* It has one current run. A run that was never seen becomes the current one and fences the one before, for good.
+Rules for each writer:
+* The ids of its transactions rise; gaps are allowed. An id up to the producer's last one is committed already. An id
+  above it, but up to the writer's last one, belongs to another producer: two programs use one writer id. The rows of
+  the second program are refused, and never dropped as a repetition.
+* It has one current run. A new run becomes the current one and fences the run before it for good.
 
-Epochs (see log.epochs) say which opening of the store committed what: by position for each partition, and by number
-for the transactions of the whole stream. A *stamp* is the epoch and that number of a writer's last transaction: a
-stream that was restored from a copy without this transaction does not have it.
+Epochs (see log.epochs) show which opening of the store committed which bytes of a partition, and which transactions of
+the stream. A *stamp* is an epoch, and the number of the stream's transactions up to a writer's last one. A stream that
+was restored from a copy without this transaction does not have the stamp.
 """
 
 from __future__ import annotations
@@ -28,81 +28,81 @@ from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stam
 from aeron_spark.streams.journal_records import (
     Committed,
     CommittedIn,
-    Entered,
+    RunStarted,
     Epoch,
     Record,
     Recorded,
     RecordingOf,
-    Retained,
+    Purged,
     Snapshot,
     Writer,
 )
 from aeron_spark.streams.time_index import SECOND_NS, TimeIndex
 
 NO_TRANSACTION: Final = -1
-MOST_EARLIER_RUNS: Final = 128  # of a writer; a task that is still alive after so many restarts of its query is a ghost
-MOST_AUTHORS: Final = 128  # of a writer; one that is forgotten is refused where it repeats itself
-ANYBODY: Final = ""  # the author that did not say who it is: what it committed counts as everybody's
-FORGET_ONCE_NS: Final = 86_400 * SECOND_NS  # after its last record a writer of one transaction is forgotten
-MOST_EPOCHS: Final = 1_024  # state of an older one cannot be checked
-MOST_ENDS: Final = 1 << 18  # of all epochs together: a stream of many partitions keeps fewer epochs
-MOST_EPOCHS_OF_WRITER: Final = 32
-TRANSACTIONS: Final = -1  # where epochs are kept by partition: those by number of transaction
+MAX_EARLIER_RUNS: Final = 128  # of a writer: no task outlives so many restarts of its query
+MAX_PRODUCERS: Final = 128  # of a writer: repetitions of a forgotten producer are refused
+ANY_PRODUCER: Final = ""  # a client without a producer id: each producer may repeat its transactions
+SINGLE_USE_EXPIRY_NS: Final = 86_400 * SECOND_NS  # from a single-use writer's last record until the ledger forgets it
+MAX_EPOCHS: Final = 1_024  # positions and stamps of older epochs cannot be checked
+MAX_EPOCH_ENDS: Final = 1 << 18  # in all epochs together: a stream of many partitions keeps fewer epochs
+MAX_EPOCHS_OF_WRITER: Final = 32
+TRANSACTIONS: Final = -1  # the key of the epochs by number of transaction, among those by partition
 CONTENTS: Final = ("raw", "framed", "arrow")
 
 
 class AlreadyCommitted(AeronSparkError):
-    """The transaction is committed: nothing is left to do, and what was staged again is dropped."""
+    """The transaction was committed before; rows that were staged again for it are dropped."""
 
     fault = "caller"
 
 
 class Ledger:
-    """What the records said so far. Not safe for concurrent use."""
+    """The state after the records so far. Not safe for concurrent use."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
         self.content = ""  # "" before the first transaction with rows, then one of CONTENTS
         self.schema: bytes | None = None  # Arrow IPC, of content arrow
-        self.transactions = 0  # committed ones, in all
-        self.time_ns = 0  # of the last committed one
-        self.starts = [0] * partitions  # positions: the first there is
-        self.ends = [0] * partitions  # positions: behind the last committed transaction
-        self.rows = [0] * partitions  # committed ones, in all
+        self.transactions = 0  # number of committed transactions
+        self.time_ns = 0  # of the last committed transaction
+        self.starts = [0] * partitions  # position of the first byte that is not purged
+        self.ends = [0] * partitions  # position after the last committed byte
+        self.rows = [0] * partitions  # number of committed rows
         self.recordings: dict[int, RecordingOf] = {}
         self._writers: dict[str, Writer] = {}
         self._times = [TimeIndex() for _ in range(partitions)]
         self._epochs: deque[Epoch] = deque([self._no_epoch()])
-        self._epochs_of: dict[int, Epochs] = {}  # by partition, or TRANSACTIONS; made when it is wanted
-        # By writer, for each epoch: its last transaction there, and which one of the stream's that is.
+        self._epochs_of: dict[int, Epochs] = {}  # a cache, by partition or TRANSACTIONS
+        # By writer: its last transaction in each epoch, with the number of the stream's transactions up to it.
         self._committed_in: dict[str, tuple[CommittedIn, ...]] = {}
 
     @classmethod
     def replay(cls, partitions: int, records: Iterable[Record]) -> Ledger:
-        """Return the state after these records. Raises DataFormatError where they contradict each other."""
+        """Return the state after these records. Raises DataFormatError if they contradict each other."""
         ledger = cls(partitions)
         for record in records:
             ledger.apply(record)
         return ledger
 
-    # What is known
+    # Queries
 
-    def last(self, writer: str, author: str = ANYBODY) -> int:
-        """Return the writer's last committed transaction, of one author or of all; NO_TRANSACTION for none."""
+    def last_transaction(self, writer: str, producer: str = ANY_PRODUCER) -> int:
+        """Return the last committed transaction of the writer, or of one of its producers; NO_TRANSACTION for none."""
         known = self._writers.get(writer)
         if known is None:
             return NO_TRANSACTION
-        if author == ANYBODY or known.authors is None:
+        if producer == ANY_PRODUCER or known.producers is None:
             return known.last
-        return max((last for one, last in known.authors if one in (author, ANYBODY)), default=NO_TRANSACTION)
+        return max((last for one, last in known.producers if one in (producer, ANY_PRODUCER)), default=NO_TRANSACTION)
 
-    def token(self, writer: str, author: str) -> str:
-        """Return the token of the author's last transaction under the writer's id; "" where it gave none."""
+    def token(self, writer: str, producer: str) -> str:
+        """Return the token of the producer's last transaction under the writer id, or ""."""
         known = self._writers.get(writer)
-        return "" if known is None else known.tokens.get(author, "")
+        return "" if known is None else known.tokens.get(producer, "")
 
-    def run(self, writer: str) -> str | None:
-        """Return the writer's current run, None where the writer is not known."""
+    def current_run(self, writer: str) -> str | None:
+        """Return the writer's current run, or None for an unknown writer."""
         known = self._writers.get(writer)
         return None if known is None else known.run
 
@@ -112,25 +112,25 @@ class Ledger:
         return self._writers
 
     def position_at(self, time_ns: int) -> list[int]:
-        """Return for each partition where the first transaction committed at or after a time (ns since 1970) begins.
+        """Return, by partition, the begin of the first transaction committed at or after ``time_ns`` (since 1970).
 
-        The committed end where there is none. For a time of more than an hour ago it may begin earlier than that, never
-        later (times.py says by how much).
+        A partition without such a transaction has its committed end. For times of more than an hour ago the position
+        may be earlier than necessary, but never later; see ``time_index.THINNING``.
         """
         found = (index.find(time_ns) for index in self._times)
         return [end if begin is None else begin for begin, end in zip(found, self.ends, strict=True)]
 
-    def indexed(self) -> int:
-        """Return how many entries the time index has, over all partitions."""
+    def time_index_size(self) -> int:
+        """Return the number of entries of the time indexes of all partitions."""
         return sum(map(len, self._times))
 
     @property
     def epoch(self) -> int:
-        """The newest epoch; FIRST where none was ever begun."""
+        """The newest epoch, or FIRST before the first one."""
         return self._epochs[-1].epoch
 
     def epochs(self, partition: int) -> Epochs:
-        """Return the epochs of a partition that are kept."""
+        """Return the remembered epochs of a partition."""
         found = self._epochs_of.get(partition)
         if found is None:
             begins = ((one.epoch, one.ends[partition]) for one in self._epochs)
@@ -142,97 +142,103 @@ class Ledger:
         known = self._committed_in.get(writer)
         if known:
             return stamp_text(known[-1].epoch, known[-1].count)
-        # Its last one, if it has any, was committed before epochs were kept.
-        count = 0 if self.last(writer) == NO_TRANSACTION else self._of_transactions().diverged_at(FIRST, 2**63, 2**63)
+        # A release without epochs committed its last transaction, if it has any.
+        count = (
+            0
+            if self.last_transaction(writer) == NO_TRANSACTION
+            else self._of_transactions().diverged_at(FIRST, 2**63, 2**63)
+        )
         return stamp_text(self._of_transactions().at(count or 0), count or 0)
 
     def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
-        """Return the first transaction up to ``acknowledged`` of the writer that is not in the stream; None for none.
+        """Return the writer's first transaction up to ``acknowledged`` that the stream does not have, or None.
 
-        ``stamp`` is what the writer was given with that acknowledgement. Without one (an earlier release gave none)
-        only a number above the writer's last one is lost. Raises UsageError for a stamp that is none.
+        ``stamp`` came with that acknowledgement. Without a stamp (earlier releases gave none) only ids above the
+        writer's last one are lost. Raises UsageError for an invalid stamp.
         """
         if acknowledged < 0:
             return None
         if not stamp:
-            last = self.last(writer)
+            last = self.last_transaction(writer)
             return last + 1 if NO_TRANSACTION < last < acknowledged else None
         try:
             epoch, count = parse_stamp(stamp)
         except ValueError as error:
-            raise UsageError(str(error), remedy="Give the stamp that came with the acknowledgement") from None
-        parted = self._of_transactions().diverged_at(epoch, count, self.transactions)
-        if parted is None:
+            raise UsageError(str(error), remedy="Give the stamp that came with the acknowledgement.") from None
+        diverged = self._of_transactions().diverged_at(epoch, count, self.transactions)
+        if diverged is None:
             return None
-        shared = [one.transaction for one in self._committed_in.get(writer, ()) if one.count <= parted]
+        shared = [one.transaction for one in self._committed_in.get(writer, ()) if one.count <= diverged]
         return min(max(shared, default=NO_TRANSACTION) + 1, acknowledged)
 
-    # Decisions: nothing changes
+    # Checks and records of changes; these methods change nothing
 
-    def begin_epoch(self, time_ns: int, random: int) -> Epoch:
-        """Return the record that begins the epoch of an opening; see ``log.epochs.epoch_at``."""
+    def prepare_epoch(self, time_ns: int, random: int) -> Epoch:
+        """Return the record that begins the epoch of an opening of the store; see ``log.epochs.epoch_at``."""
         return Epoch(epoch_at(time_ns, random, self.epoch), tuple(self.ends), self.transactions)
 
     def check_acknowledged(self, writer: str, acknowledged: int, stamp: str) -> None:
-        """Raise RefusedError, reason "diverged", where the stream does not have what the writer saw acknowledged."""
+        """Raise RefusedError, reason "diverged", if the stream lacks a transaction acknowledged to the writer."""
         first = self.first_lost(writer, acknowledged, stamp)
         if first is None:
             return
-        one = first == acknowledged
-        lost = f"transaction {first}" if one else f"transactions {first} to {acknowledged}"
+        is_single = first == acknowledged
+        lost = f"transaction {first}" if is_single else f"transactions {first} to {acknowledged}"
         raise RefusedError(
-            f"{lost} of writer {writer!r} {'was' if one else 'were'} acknowledged and {'is' if one else 'are'} no "
-            "longer in the stream",
-            remedy="The store was restored from an older copy. Write them again, or give them up with accept_loss()",
+            f"{lost} of writer {writer!r} {'was' if is_single else 'were'} acknowledged and "
+            f"{'is' if is_single else 'are'} no longer in the stream: the store was restored from an older copy",
+            remedy="Write the rows again, or give them up with accept_loss().",
             reason=DIVERGED,
         )
 
-    def enter(
-        self, writer: str, run: str, *, now_ns: int, once: bool = False, transaction: int | None = None,
-        author: str = ANYBODY, replaced: str = "",
-    ) -> Entered | None:  # fmt: skip
-        """Return the record that makes ``run`` the writer's current one, None where it is.
+    def prepare_run(
+        self, writer: str, run: str, *, now_ns: int, single_use: bool = False, transaction: int | None = None,
+        producer: str = ANY_PRODUCER, replaced: str = "",
+    ) -> RunStarted | None:  # fmt: skip
+        """Return the record that makes ``run`` the writer's current run, or None if it is already.
 
-        ``replaced`` is the run of the same program before it, or the same run, where the program entered before. Raises
-        RefusedError where a later run has fenced one of them, where the writer was forgotten since, so that what became
-        of its transaction is not known, and where it begins a ``transaction`` in the place of another author's: that
-        one goes on.
+        ``replaced`` is the run under which the same program began before; it may be ``run`` itself. Raises RefusedError
+        if a later run has fenced one of these two, if the writer was forgotten since ``replaced`` began (the outcome of
+        its last transaction is unknown then), and if ``transaction`` belongs to another producer.
         """
         self._check_not_fenced(writer, run)
         if replaced:
-            self._check_goes_on(writer, run, replaced)
-        if transaction is not None and not self.is_committed(writer, transaction, author):
+            self._check_continues(writer, run, replaced)
+        if transaction is not None and not self.is_committed(writer, transaction, producer):
             self._check_own(writer, run, transaction)
         known = self._writers.get(writer)
-        return None if known is not None and known.run == run else Entered(writer, run, max(now_ns, 0), once)
+        return None if known is not None and known.run == run else RunStarted(writer, run, max(now_ns, 0), single_use)
 
-    def check_open(self, writer: str, run: str, transaction: int, author: str = ANYBODY) -> None:
-        """Raise unless rows may be staged for this transaction, after ``enter``: RefusedError, AlreadyCommitted."""
+    def check_open(self, writer: str, run: str, transaction: int, producer: str = ANY_PRODUCER) -> None:
+        """Raise RefusedError or AlreadyCommitted unless the run may stage rows for this transaction."""
         self._check_not_fenced(writer, run)
-        if self.is_committed(writer, transaction, author):
+        if self.is_committed(writer, transaction, producer):
             raise AlreadyCommitted(
-                f"transaction {transaction} of writer {writer!r} is committed; the last one is {self.last(writer)}",
-                remedy="Nothing is left to do; new rows need a higher transaction id",
+                f"transaction {transaction} of writer {writer!r} is committed; the last one is "
+                f"{self.last_transaction(writer)}",
+                remedy="Give new rows a higher transaction id.",
             )
         self._check_own(writer, run, transaction)
 
-    def is_committed(self, writer: str, transaction: int, author: str = ANYBODY) -> bool:
-        """Whether the author's transaction is in; UsageError for an id that is none."""
+    def is_committed(self, writer: str, transaction: int, producer: str = ANY_PRODUCER) -> bool:
+        """Whether the producer's transaction is committed. Raises UsageError for a negative id."""
         if transaction < 0:
-            raise UsageError(f"{transaction} is no transaction id", remedy="Transaction ids are 0 or more and rise")
-        return transaction <= self.last(writer, author)
+            raise UsageError(
+                f"transaction id {transaction} is negative", remedy="Give transactions rising ids, from 0 on."
+            )
+        return transaction <= self.last_transaction(writer, producer)
 
     def check_content(self, content: str) -> None:
-        """Raise DataFormatError where the stream's content is another, UsageError where ``content`` is none."""
+        """Raise UsageError for an unknown content, DataFormatError if the stream has another content."""
         if content not in CONTENTS:
-            raise UsageError(f"{content!r} is no content of a stream", remedy=f"Give one of {', '.join(CONTENTS)}")
+            raise UsageError(f"unknown content {content!r} of a stream", remedy=f"Give one of: {', '.join(CONTENTS)}.")
         if self.content and content != self.content:
             raise DataFormatError(
-                f"the stream holds {self.content}, and the rows are {content}",
-                remedy=f"Write with payload={self.content}, or to another stream",
+                f"the stream has {self.content} rows, and the new rows are {content}",
+                remedy=f"Write with payload={self.content}, or to another stream.",
             )
 
-    def ready(
+    def prepare_commit(
         self,
         writer: str,
         run: str,
@@ -243,20 +249,21 @@ class Ledger:
         rows: Mapping[int, int] | None = None,
         content: str = "",
         schema: bytes | None = None,
-        once: bool = False,
-        author: str = ANYBODY,
+        single_use: bool = False,
+        producer: str = ANY_PRODUCER,
         token: str = "",
     ) -> Committed:
         """Return the record that commits the transaction.
 
-        ``ends`` and ``rows`` are of the partitions it touched: behind its last message, and how many rows it added. A
-        ``content`` and a ``schema`` (already merged) that the stream has stay out of the record. Its time is ``now_ns``
-        or just behind the last transaction's. Raises AlreadyCommitted, RefusedError where the run is fenced or the
-        transaction is another author's, DataFormatError for another content, UsageError for ends that cannot be.
+        ``ends`` and ``rows`` have the partitions that it changes: the position after its last message, and its number
+        of rows. ``schema`` is merged already. The record leaves out a content and a schema that the stream has. Its
+        time is ``now_ns``, or 1 ns after the last transaction. Raises AlreadyCommitted; RefusedError if the run is
+        fenced or the transaction belongs to another producer; DataFormatError for another content; UsageError for
+        impossible ends.
         """
-        if self.is_committed(writer, transaction, author):
-            self.check_open(writer, self._writers[writer].run, transaction, author)
-        self.check_open(writer, run, transaction, author)
+        if self.is_committed(writer, transaction, producer):
+            self.check_open(writer, self._writers[writer].run, transaction, producer)
+        self.check_open(writer, run, transaction, producer)
         if content:
             self.check_content(content)
         record = Committed(
@@ -268,27 +275,33 @@ class Ledger:
             dict(rows or {}),
             "" if content == self.content else content,
             None if schema == self.schema else schema,
-            once,
-            author,
+            single_use,
+            producer,
             token,
         )
         if fault := self._fault_of_ends(record):
-            raise UsageError(f"a transaction cannot be committed: {fault}", remedy="This is a fault of the server")
+            raise UsageError(
+                f"transaction {transaction} of writer {writer!r} cannot be committed: {fault}",
+                remedy="Report this as a bug of the server.",
+            )
         return record
 
-    def retain(self, starts: Mapping[int, int]) -> Retained | None:
-        """Return the record that moves the starts of partitions, None where none moves. They never go back."""
+    def prepare_purge(self, starts: Mapping[int, int]) -> Purged | None:
+        """Return the record that raises the starts of partitions, or None if no start rises.
+
+        Raises UsageError for a start after the committed end.
+        """
         moved = {at: start for at, start in starts.items() if start > self.starts[at]}
         for at, start in moved.items():
             if start > self.ends[at]:
                 raise UsageError(
-                    f"partition {at} cannot begin at {start}, behind its end {self.ends[at]}",
-                    remedy="Purge at most to the committed end",
+                    f"partition {at} cannot begin at position {start}, after its committed end {self.ends[at]}",
+                    remedy="Purge at most up to the committed end.",
                 )
-        return Retained(moved) if moved else None
+        return Purged(moved) if moved else None
 
     def snapshot(self) -> Snapshot:
-        """Return all of the state as one record: alone it replaces all records so far."""
+        """Return the whole state as one record, which can replace all records so far."""
         indexes = [index.to_bytes() for index in self._times]
         return Snapshot(
             self.time_ns,
@@ -309,28 +322,32 @@ class Ledger:
     # Changes
 
     def apply(self, record: Record) -> None:
-        """Make a journalled record true. Raises DataFormatError, with nothing changed, if it contradicts the state."""
+        """Change the state by a record of the journal. Raises DataFormatError, without a change, if they contradict."""
         match record:
             case Recorded():
                 self._recorded(record)
-            case Entered(writer=writer, run=run, time_ns=time_ns, once=once):
-                self._known(writer, run, time_ns, once)
+            case RunStarted(writer=writer, run=run, time_ns=time_ns, single_use=single_use):
+                self._known(writer, run, time_ns, single_use)
             case Committed():
                 self._committed(record)
-            case Retained(starts=starts):
+            case Purged(starts=starts):
                 self._retained(starts)
             case Epoch():
-                self._begun(record)
+                self._epoch_begun(record)
             case Snapshot():
                 self._restored(record)
 
-    def thin(self, now_ns: int) -> int:
-        """Join old entries of the time index, as before a snapshot; return how many are gone. Needs no record."""
+    def thin_time_index(self, now_ns: int) -> int:
+        """Join old entries of the time indexes; return the number of removed entries. Needs no record."""
         return sum(index.thin(now_ns) for index in self._times)
 
-    def forget(self, now_ns: int) -> list[str]:
-        """Forget writers of one transaction a day after their last record; return their ids. Needs no record."""
-        old = [name for name, one in self._writers.items() if one.once and now_ns - one.time_ns > FORGET_ONCE_NS]
+    def forget_single_use_writers(self, now_ns: int) -> list[str]:
+        """Forget single-use writers a day after their last record; return their ids. Needs no record."""
+        old = [
+            name
+            for name, one in self._writers.items()
+            if one.single_use and now_ns - one.time_ns > SINGLE_USE_EXPIRY_NS
+        ]
         for name in old:
             del self._writers[name]
             self._committed_in.pop(name, None)
@@ -340,66 +357,68 @@ class Ledger:
         return Epoch(FIRST, (0,) * self.partitions, 0)
 
     def _of_transactions(self) -> Epochs:
-        """The epochs by number of transaction."""
+        """Return the epochs by number of transaction."""
         found = self._epochs_of.get(TRANSACTIONS)
         if found is None:
             found = self._epochs_of[TRANSACTIONS] = Epochs.of((one.epoch, one.transactions) for one in self._epochs)
         return found
 
-    def _begun(self, record: Epoch) -> None:
+    def _epoch_begun(self, record: Epoch) -> None:
         if list(record.ends) != self.ends or record.transactions != self.transactions or record.epoch <= self.epoch:
             raise _contradiction(
-                f"epoch {record.epoch} is said to begin at {list(record.ends)}, after epoch {self.epoch} and "
-                f"{self.ends}"
+                f"epoch {record.epoch} begins at {list(record.ends)} after {record.transactions} transactions, but the "
+                f"state has epoch {self.epoch}, {self.ends} and {self.transactions} transactions"
             )
         before = list(self._epochs)
         newest = before[-1]
         if len(before) > 1 and (newest.ends, newest.transactions) == (record.ends, record.transactions):
-            before.pop()  # nothing was committed in it, so that no state has it
+            before.pop()  # no transaction was committed in it, so no reader or writer knows it
         self._keep_epochs([*before, record])
 
     def _keep_epochs(self, epochs: Iterable[Epoch]) -> None:
-        """Keep the newest of these."""
-        self._epochs = deque(epochs, maxlen=min(MOST_EPOCHS, max(2, MOST_ENDS // self.partitions)))
+        """Set the epochs to the newest of these."""
+        self._epochs = deque(epochs, maxlen=min(MAX_EPOCHS, max(2, MAX_EPOCH_ENDS // self.partitions)))
         self._epochs_of = {}
 
     def _recorded(self, record: Recorded) -> None:
         at = record.partition
-        # A partition that still holds something cannot move to another recording: its positions would lie.
+        # A partition with rows cannot move to another recording: its positions would have other bytes.
         if at >= self.partitions or self.ends[at] > self.starts[at] or record.start < self.ends[at]:
-            raise _contradiction(f"partition {at} is said to be recorded anew, from {record.start} on")
+            raise _contradiction(f"partition {at} gets another recording, which begins at position {record.start}")
         self.recordings[at] = RecordingOf(record.recording_id, record.fingerprint)
         self.starts[at] = self.ends[at] = record.start
 
-    def _known(self, writer: str, run: str, time_ns: int, once: bool) -> Writer:
+    def _known(self, writer: str, run: str, time_ns: int, single_use: bool) -> Writer:
         before = self._writers.get(writer)
         if before is None:
-            now = Writer(run, time_ns=time_ns, once=once)
+            now = Writer(run, time_ns=time_ns, single_use=single_use)
         else:
-            earlier = before.earlier if before.run == run else (*before.earlier, before.run)[-MOST_EARLIER_RUNS:]
-            now = replace(before, run=run, earlier=earlier, time_ns=time_ns, once=before.once and once)
+            earlier = before.earlier if before.run == run else (*before.earlier, before.run)[-MAX_EARLIER_RUNS:]
+            now = replace(
+                before, run=run, earlier=earlier, time_ns=time_ns, single_use=before.single_use and single_use
+            )
         self._writers[writer] = now
         return now
 
     def _committed(self, record: Committed) -> None:
         fault = self._fault_of_ends(record)
-        if not fault and record.transaction <= self.last(record.writer):
-            fault = f"transaction {record.transaction} of writer {record.writer!r} is there twice"
+        if not fault and record.transaction <= self.last_transaction(record.writer):
+            fault = f"transaction {record.transaction} of writer {record.writer!r} is committed twice"
         if not fault and record.time_ns <= self.time_ns:
-            fault = f"its time {record.time_ns} is not after {self.time_ns}"
+            fault = f"the time {record.time_ns} of a transaction is not after {self.time_ns}"
         if fault:
             raise _contradiction(fault)
         before = self._writers.get(record.writer)
-        # A commit without stages does not say that its writer has one transaction only; its beginning did.
-        once = record.once if before is None else before.once
-        known = self._known(record.writer, record.run, record.time_ns, once)
-        authors = _with(record.author, record.transaction, known)
+        # The record of a commit without stages does not have the flag; that of the writer's run has it.
+        single_use = record.single_use if before is None else before.single_use
+        known = self._known(record.writer, record.run, record.time_ns, single_use)
+        producers = _producers_after(record.producer, record.transaction, known)
         self._writers[record.writer] = replace(
             known,
             last=record.transaction,
-            authors=authors,
+            producers=producers,
             committed_by=record.run,
-            tokens=_tokens(record, known, authors),
+            tokens=_tokens_after(record, known, producers),
         )
         for at, end in record.ends.items():
             if end > self.ends[at]:
@@ -414,25 +433,25 @@ class Ledger:
         self._note_epoch(record.writer, record.transaction)
 
     def _note_epoch(self, writer: str, transaction: int) -> None:
-        if self.epoch == FIRST:  # a journal of an earlier release, whose snapshots say nothing of this
+        if self.epoch == FIRST:  # a journal of an earlier release, whose snapshots have no epochs
             return
         before = tuple(one for one in self._committed_in.get(writer, ()) if one.epoch != self.epoch)
         now = CommittedIn(self.epoch, transaction, self.transactions)
-        self._committed_in[writer] = (*before[1 - MOST_EPOCHS_OF_WRITER :], now)
+        self._committed_in[writer] = (*before[1 - MAX_EPOCHS_OF_WRITER :], now)
 
     def _fault_of_ends(self, record: Committed) -> str:
         for at in (*record.ends, *record.rows):
             if not 0 <= at < self.partitions:
-                return f"there is no partition {at}, only {self.partitions} of them"
+                return f"the stream has no partition {at}, only {self.partitions} partitions"
         for at, end in record.ends.items():
             if end < self.ends[at]:
-                return f"partition {at} would end at {end}, before {self.ends[at]}"
+                return f"partition {at} would end at position {end}, before its end {self.ends[at]}"
         return ""
 
     def _retained(self, starts: Mapping[int, int]) -> None:
         for at, start in starts.items():
             if not 0 <= at < self.partitions or not self.starts[at] <= start <= self.ends[at]:
-                raise _contradiction(f"partition {at} is said to begin at {start}")
+                raise _contradiction(f"partition {at} begins at position {start}, outside of its committed range")
         for at, start in starts.items():
             self.starts[at] = start
             self._times[at].forget_before(start)
@@ -440,9 +459,9 @@ class Ledger:
     def _restored(self, record: Snapshot) -> None:
         lengths = {len(part) for part in (record.starts, record.ends, record.rows, record.times, record.begins)}
         if lengths != {self.partitions}:
-            raise _contradiction(f"a snapshot is of {sorted(lengths)} partitions, the stream has {self.partitions}")
+            raise _contradiction(f"a snapshot has {sorted(lengths)} partitions, the stream has {self.partitions}")
         if any(len(one.ends) != self.partitions for one in record.epochs):
-            raise _contradiction(f"an epoch of a snapshot is not of {self.partitions} partitions")
+            raise _contradiction(f"an epoch of a snapshot does not have {self.partitions} partitions")
         times = [TimeIndex.from_bytes(*both) for both in zip(record.times, record.begins, strict=True)]
         self._keep_epochs(record.epochs or [self._no_epoch()])
         self._committed_in = dict(record.committed_in)
@@ -454,52 +473,52 @@ class Ledger:
     def _check_not_fenced(self, writer: str, run: str) -> None:
         known = self._writers.get(writer)
         if known is not None and run in known.earlier:
-            raise self._fenced(writer, run, known)
+            raise self._fenced_error(writer, run, known)
 
-    def _fenced(self, writer: str, run: str, known: Writer) -> RefusedError:
+    def _fenced_error(self, writer: str, run: str, known: Writer) -> RefusedError:
         return RefusedError(
             f"run {run!r} of writer {writer!r} is fenced: the later run {known.run!r} has taken over",
-            remedy="Let one query at a time write with a writerId, or give each its own",
+            remedy="Use a writerId in one query at a time, or give each query its own.",
         )
 
-    def _check_goes_on(self, writer: str, run: str, replaced: str) -> None:
+    def _check_continues(self, writer: str, run: str, replaced: str) -> None:
         known = self._writers.get(writer)
         if known is None:
             raise RefusedError(
                 f"writer {writer!r} is not known any more: its last request was a day or more ago, or the store was "
                 "restored from an older copy",
-                remedy="Look in the stream whether the rows are there, then make another writer",
+                remedy="Check whether the stream has the rows, then create another writer.",
             )
         if known.run not in (run, replaced):
-            raise self._fenced(writer, replaced, known)
+            raise self._fenced_error(writer, replaced, known)
 
     def _check_own(self, writer: str, run: str, transaction: int) -> None:
         known = self._writers.get(writer)
         if known is not None and transaction <= known.last:
             raise RefusedError(
-                f"transaction {transaction} of run {run!r} is not written: transaction {known.last} of writer "
-                f"{writer!r} is committed by another author's run {known.committed_by or known.run!r}",
-                remedy="Give each query or program a writerId of its own, or go on from the checkpoint there was",
+                f"transaction {transaction} of run {run!r} is refused: transaction {known.last} of writer "
+                f"{writer!r} is committed by another producer's run {known.committed_by or known.run!r}",
+                remedy="Give each query or program its own writerId, or continue from the query's latest checkpoint.",
             )
 
 
-def _with(author: str, transaction: int, known: Writer) -> tuple[tuple[str, int], ...]:
-    """The authors of a writer after a commit. What was committed before anybody said who it was is everybody's."""
-    before = known.authors
+def _producers_after(producer: str, transaction: int, known: Writer) -> tuple[tuple[str, int], ...]:
+    """Return the producers of a writer after a commit. Transactions without a producer id belong to ANY_PRODUCER."""
+    before = known.producers
     if before is None:
-        before = () if known.last == NO_TRANSACTION else ((ANYBODY, known.last),)
-    others = [one for one in before if one[0] != author]
-    return (*others[1 - MOST_AUTHORS :], (author, transaction))
+        before = () if known.last == NO_TRANSACTION else ((ANY_PRODUCER, known.last),)
+    others = [one for one in before if one[0] != producer]
+    return (*others[1 - MAX_PRODUCERS :], (producer, transaction))
 
 
-def _tokens(record: Committed, known: Writer, authors: Iterable[tuple[str, int]]) -> dict[str, str]:
-    """The tokens of a writer's authors after a commit."""
-    tokens = {**known.tokens, record.author: record.token}
-    return {author: tokens[author] for author, _ in authors if tokens.get(author)}
+def _tokens_after(record: Committed, known: Writer, producers: Iterable[tuple[str, int]]) -> dict[str, str]:
+    """Return the tokens of a writer's producers after a commit."""
+    tokens = {**known.tokens, record.producer: record.token}
+    return {producer: tokens[producer] for producer, _ in producers if tokens.get(producer)}
 
 
 def _contradiction(fault: str) -> DataFormatError:
     return DataFormatError(
         f"the records of a stream's journal contradict each other: {fault}",
-        remedy="Restore the journal from a copy; nothing of the stream was changed",
+        remedy="Restore the journal from a copy; the server changed nothing in the stream.",
     )

@@ -56,7 +56,7 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: int
     content: str
     schema: bytes | None = None
-    once: bool = False
+    single_use: bool = False
 
 
 # Built while this module is imported, by one thread; see endpoint.payloads.

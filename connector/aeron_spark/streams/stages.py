@@ -227,10 +227,10 @@ class Stages:
         schema: bytes | None = None,
         *,
         now: float,
-        once: bool = False,
+        single_use: bool = False,
     ) -> Stage:
         """Open a stage under a random id. Raises RefusedError where there is no room, TransportError where no disk."""
-        described = Description(self._new_id(), writer, run, transaction, partition, task, content, schema, once)
+        described = Description(self._new_id(), writer, run, transaction, partition, task, content, schema, single_use)
         head = encode_head(described)
         self.space.take(len(head) + FILE_BYTES)
         stage = Stage(self, described, len(head), now)

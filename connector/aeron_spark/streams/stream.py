@@ -40,7 +40,7 @@ from aeron_spark.streams.time_index import SECOND_NS
 LOG: Final = logging.getLogger("aeron_spark.streams")
 STAGES: Final = "stages"
 NOTE_INTERVAL_S: Final = 10.0  # between two notes in the archive's folder, each of which syncs a file
-MOST_TOKEN_BYTES: Final = 4_096  # of UTF-8; each author of each writer has one in the journal
+MOST_TOKEN_BYTES: Final = 4_096  # of UTF-8; each producer of each writer has one in the journal
 
 
 class Stream(Reading):
@@ -122,37 +122,37 @@ class Stream(Reading):
 
     # For writers
 
-    def last(self, writer: str, author: str = "") -> int:
-        """Return the writer's last committed transaction, or -1; with ``author`` that author's."""
+    def last_transaction(self, writer: str, producer: str = "") -> int:
+        """Return the writer's last committed transaction, or -1; with ``producer`` that producer's."""
         with self._state:
             self._refuse_closed()
-            return self._ledger.last(writer, author)
+            return self._ledger.last_transaction(writer, producer)
 
-    def last_with_token(self, writer: str, author: str) -> tuple[int, str]:
-        """Return an author's last committed transaction, or -1, and the token that came with it, or ""."""
+    def last_transaction_with_token(self, writer: str, producer: str) -> tuple[int, str]:
+        """Return an producer's last committed transaction, or -1, and the token that came with it, or ""."""
         with self._state:
             self._refuse_closed()
-            return self._ledger.last(writer, author), self._ledger.token(writer, author)
+            return self._ledger.last_transaction(writer, producer), self._ledger.token(writer, producer)
 
-    def enter(
-        self, writer: str, run: str, transaction: int | None = None, *, once: bool = False, author: str = "",
+    def begin(
+        self, writer: str, run: str, transaction: int | None = None, *, single_use: bool = False, producer: str = "",
         acknowledged: int = NO_TRANSACTION, stamp: str = "", replaced: str = "",
     ) -> tuple[int, str]:  # fmt: skip
         """Begin a transaction, or whichever comes next.
 
         Returns the writer's last committed transaction, or -1, and its stamp, see ``Ledger.stamp``. A new run fences
-        the one before. ``author`` is who writes under the writer's id, the same over all runs; without it a transaction
+        the one before. ``producer`` is who writes under the writer's id, the same over all runs; without it a transaction
         that anybody committed is a repeat. ``acknowledged`` is the last transaction that the writer saw committed,
         ``stamp`` what it was given then; ``replaced`` is the run with which it entered before. Raises RefusedError
         where a later run has fenced this one or the one before, where the writer entered before and is not known any
-        more, where another author has committed in the transaction's place, and, with the reason "diverged" and nothing
+        more, where another producer has committed in the transaction's place, and, with the reason "diverged" and nothing
         changed, where this stream does not have what was acknowledged; DataLossError where nothing can be written.
         """
         with self._state:
             self._refuse_unwritable()
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
-            self._enter(writer, run, once, transaction, author, replaced)
-            return self._ledger.last(writer), self._ledger.stamp(writer)
+            self._begin_run(writer, run, single_use, transaction, producer, replaced)
+            return self._ledger.last_transaction(writer), self._ledger.stamp(writer)
 
     def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
         """Return the writer's first transaction up to ``acknowledged`` that is not in this stream; see :meth:`enter`.
@@ -173,28 +173,28 @@ class Stream(Reading):
         content: str,
         schema: bytes | None = None,
         *,
-        once: bool = False,
-        author: str = "",
+        single_use: bool = False,
+        producer: str = "",
         acknowledged: int = NO_TRANSACTION,
         stamp: str = "",
         replaced: str = "",
     ) -> Stage:
         """Open a stage for a task's rows of one partition; see :meth:`enter` for the last three.
 
-        Raises AlreadyCommitted, RefusedError (fenced; another author's; no room), DataFormatError for another content
+        Raises AlreadyCommitted, RefusedError (fenced; another producer's; no room), DataFormatError for another content
         or a schema that the stream's cannot become.
         """
         self._check_partition(partition)
         with self._state:
             self._refuse_unwritable()
             self._ledger.check_acknowledged(writer, acknowledged, stamp)
-            self._enter(writer, run, once, transaction, author, replaced)
-            self._ledger.check_open(writer, run, transaction, author)
+            self._begin_run(writer, run, single_use, transaction, producer, replaced)
+            self._ledger.check_open(writer, run, transaction, producer)
             self._ledger.check_content(content)
             if schema is not None:
                 merge(self._ledger.schema, schema)
             return self._stages.open(
-                writer, run, transaction, partition, task, content, schema, now=self._clock(), once=once
+                writer, run, transaction, partition, task, content, schema, now=self._clock(), single_use=single_use
             )
 
     def stage(self, stage_id: str) -> Stage:
@@ -203,7 +203,7 @@ class Stream(Reading):
         return self._stages.get(stage_id)
 
     def commit(
-        self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, author: str = "",
+        self, writer: str, run: str, transaction: int, stages: Iterable[StageRef], *, producer: str = "",
         rows: int | None = None, seconds: float | None = None, token: str = "",
     ) -> CommitOutcome:  # fmt: skip
         """Make the rows of these stages visible, all at once; a transaction that is committed is left as it is.
@@ -211,9 +211,9 @@ class Stream(Reading):
         Within a partition rows are in the order of tasks. Whatever else the writer staged for it is dropped. When this
         raises nothing of the transaction is visible, and the same commit may be tried again (unless it was refused).
         ``rows`` is how many rows the writer has of the transaction; ``seconds`` how long to wait for another commit.
-        ``token`` is the author's own text, kept with its last transaction; at most 4,096 bytes of UTF-8, else
+        ``token`` is the producer's own text, kept with its last transaction; at most 4,096 bytes of UTF-8, else
         UsageError. Raises RefusedError where it names no stage or the stages have another number of rows, the run is
-        fenced, the transaction another author's or a stage gone, DataFormatError for a stage or schema that is not
+        fenced, the transaction another producer's or a stage gone, DataFormatError for a stage or schema that is not
         right, TransportError and WaitTimeout where Aeron or the disk failed, StillWorking where another commit takes
         longer, DataLossError.
         """
@@ -223,28 +223,28 @@ class Stream(Reading):
             _check_named(writer, transaction, refs, rows)
             return self._chosen(writer, run, transaction, refs)
 
-        return self._commit_once(writer, run, transaction, author, token, chosen, seconds)
+        return self._commit_once(writer, run, transaction, producer, token, chosen, seconds)
 
     def commit_empty(
-        self, writer: str, run: str, transaction: int, *, author: str = "", seconds: float | None = None,
+        self, writer: str, run: str, transaction: int, *, producer: str = "", seconds: float | None = None,
         token: str = "",
     ) -> CommitOutcome:  # fmt: skip
         """Note that a transaction which has no row is done; see :meth:`commit`."""
-        return self._commit_once(writer, run, transaction, author, token, list, seconds)
+        return self._commit_once(writer, run, transaction, producer, token, list, seconds)
 
     def _commit_once(
-        self, writer: str, run: str, transaction: int, author: str, token: str, chosen: Callable[[], list[Stage]],
+        self, writer: str, run: str, transaction: int, producer: str, token: str, chosen: Callable[[], list[Stage]],
         seconds: float | None,
     ) -> CommitOutcome:  # fmt: skip
         _check_token(writer, transaction, token)
         with self._turn(seconds):
             with self._state:
                 self._refuse_unwritable()
-                already = self._ledger.is_committed(writer, transaction, author)
+                already = self._ledger.is_committed(writer, transaction, producer)
                 if not already:
-                    self._ledger.check_open(writer, run, transaction, author)
+                    self._ledger.check_open(writer, run, transaction, producer)
             if not already:
-                self._commit(writer, run, transaction, chosen(), author, token)
+                self._commit(writer, run, transaction, chosen(), producer, token)
             for stage in self._stages.of(writer):
                 if stage.description.transaction <= transaction:
                     stage.release()
@@ -371,7 +371,7 @@ class Stream(Reading):
             self._noted_at = self._clock()
             self._books.note()
 
-    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage], author: str, token: str) -> None:
+    def _commit(self, writer: str, run: str, transaction: int, chosen: list[Stage], producer: str, token: str) -> None:
         with_rows = [stage for stage in chosen if stage.rows]
         with self._state:
             content, schema = self._shared(with_rows)
@@ -387,7 +387,7 @@ class Stream(Reading):
         try:
             with self._state:
                 # The run may have been fenced while it was published.
-                record = self._ledger.ready(
+                record = self._ledger.prepare_commit(
                     writer,
                     run,
                     transaction,
@@ -396,8 +396,8 @@ class Stream(Reading):
                     rows={index: sum(stage.rows for stage in of_partition) for index, of_partition in stages.items()},
                     content=content,
                     schema=schema,
-                    once=any(stage.description.once for stage in chosen),
-                    author=author,
+                    single_use=any(stage.description.single_use for stage in chosen),
+                    producer=producer,
                     token=token,
                 )
                 self._books.write(record)
@@ -443,11 +443,17 @@ class Stream(Reading):
                 schema = merge(schema, described.schema)
         return content, schema
 
-    def _enter(
-        self, writer: str, run: str, once: bool, transaction: int | None, author: str, replaced: str = ""
+    def _begin_run(
+        self, writer: str, run: str, single_use: bool, transaction: int | None, producer: str, replaced: str = ""
     ) -> None:  # fmt: skip
-        entered = self._ledger.enter(
-            writer, run, now_ns=self._wall(), once=once, transaction=transaction, author=author, replaced=replaced
+        entered = self._ledger.prepare_run(
+            writer,
+            run,
+            now_ns=self._wall(),
+            single_use=single_use,
+            transaction=transaction,
+            producer=producer,
+            replaced=replaced,
         )
         if entered is not None:
             self._books.write(entered)
@@ -480,7 +486,7 @@ class Stream(Reading):
                 end=ledger.ends[index],
                 held=self._leases.floor(index, now),
             )
-        record = ledger.retain(starts)
+        record = ledger.prepare_purge(starts)
         if record is None:
             return {}
         self._books.write(record)

@@ -168,7 +168,7 @@ def test_bytes_are_values(client: Client, name: str, payload: str) -> None:
     with client.writer(name, partition=0) as out:
         out.write(b"more")
     assert read_values(client.reader(name))[-1] == b"more"
-    with pytest.raises(DataFormatError, match="the stream holds"), client.writer(name) as out:
+    with pytest.raises(DataFormatError, match="the stream has"), client.writer(name) as out:
         out.write(numbers(0, 1))
 
 

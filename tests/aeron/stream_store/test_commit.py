@@ -40,8 +40,8 @@ def test_values_come_back_byte_for_byte_in_the_order_of_tasks(streams: Streams, 
     assert values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
     assert values(stream, 2) == []
     assert stream.content() == ("raw", None)
-    assert stream.last("w") == 5
-    assert stream.last("x") == -1
+    assert stream.last_transaction("w") == 5
+    assert stream.last_transaction("x") == -1
     assert spare(streams) == 0
 
 
@@ -103,7 +103,7 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
     assert (again.already, again.ends) == (True, first.ends)
     with pytest.raises(AlreadyCommitted):
         stream.open_stage("w", "r", 0, 0, 0, "raw")
-    assert stream.enter("w", "r2", 0)[0] == 0
+    assert stream.begin("w", "r2", 0)[0] == 0
     assert stream.commit("w", "r2", 0, []).already
     assert values(stream, 0) == [b"one"]
     assert spare(streams) == 0
@@ -112,11 +112,11 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
 def test_a_newer_run_fences_the_older(streams: Streams) -> None:
     stream = streams.create("a", 1)
     old = staged(stream, 0, [(0, 0, [b"old"])], run="first")
-    assert stream.enter("w", "second", 0)[0] == -1
+    assert stream.begin("w", "second", 0)[0] == -1
     for attempt in (
         lambda: stream.commit("w", "first", 0, old),
         lambda: stream.open_stage("w", "first", 0, 0, 0, "raw"),
-        lambda: stream.enter("w", "first", 0),
+        lambda: stream.begin("w", "first", 0),
     ):
         with pytest.raises(RefusedError, match=r"'first'.*fenced.*'second'"):
             attempt()
@@ -125,28 +125,32 @@ def test_a_newer_run_fences_the_older(streams: Streams) -> None:
     assert spare(streams) == 0
 
 
-def test_another_authors_rows_are_refused_not_dropped_and_its_run_fences_nobody(streams: Streams) -> None:
+def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobody(streams: Streams) -> None:
     stream = streams.create("a", 1)
     first = staged(stream, 0, [(0, 0, [b"A0"])], run="a1")
-    stream.commit("w", "a1", 0, first, author="A")
+    stream.commit("w", "a1", 0, first, producer="A")
     for refused in (
-        lambda: stream.open_stage("w", "b1", 0, 0, 0, "raw", author="B"),
-        lambda: stream.enter("w", "b1", 0, author="B"),
-        lambda: stream.commit("w", "b1", 0, [], author="B"),
+        lambda: stream.open_stage("w", "b1", 0, 0, 0, "raw", producer="B"),
+        lambda: stream.begin("w", "b1", 0, producer="B"),
+        lambda: stream.commit("w", "b1", 0, [], producer="B"),
     ):
         with pytest.raises(RefusedError, match=r"'b1'.*'a1'"):
             refused()
-    assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), author="A").already
+    assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").already
     # a restart from A's checkpoint repeats the last batch under another run
-    assert stream.enter("w", "a2", 1, author="A")[0] == 1
-    assert stream.commit("w", "a2", 1, [], author="A").already
-    assert (stream.last("w"), stream.last("w", "A"), stream.last("w", "B")) == (1, 1, -1)
+    assert stream.begin("w", "a2", 1, producer="A")[0] == 1
+    assert stream.commit("w", "a2", 1, [], producer="A").already
+    assert (stream.last_transaction("w"), stream.last_transaction("w", "A"), stream.last_transaction("w", "B")) == (
+        1,
+        1,
+        -1,
+    )
     # one that is further ahead takes over, and then the first one's equal batch is refused
-    assert not stream.commit_empty("w", "b1", 2, author="B").already
+    assert not stream.commit_empty("w", "b1", 2, producer="B").already
     with pytest.raises(RefusedError, match="fenced"):
-        stream.commit("w", "a2", 2, [], author="A")
+        stream.commit("w", "a2", 2, [], producer="A")
     with pytest.raises(RefusedError, match=r"'a3'.*'b1'"):
-        stream.commit("w", "a3", 2, [], author="A")
+        stream.commit("w", "a3", 2, [], producer="A")
     assert values(stream, 0) == [b"A0", b"A1"]
     assert spare(streams) == 0
 
@@ -161,7 +165,7 @@ def test_what_is_aborted_is_not_there_and_what_is_committed_stays(streams: Strea
     write(stream, 0, {0: [b"kept"]})
     stream.abort("w", "r", 0)
     assert values(stream, 0) == [b"kept"]
-    assert stream.last("w") == 0
+    assert stream.last_transaction("w") == 0
 
 
 def test_stages_a_commit_does_not_name_are_dropped(streams: Streams) -> None:
@@ -183,7 +187,7 @@ def test_a_transaction_without_rows_counts(streams: Streams) -> None:
     stream = streams.create("a", 2)
     assert not stream.commit_empty("w", "r", 3).already
     assert stream.commit_empty("w", "r", 3).already
-    assert stream.last("w") == 3
+    assert stream.last_transaction("w") == 3
     empty = stream.open_stage("w", "r", 4, 0, 0, "raw").finish()
     assert stream.commit("w", "r", 4, [empty]).ends == [0, 0]
     assert stream.content() == ("", None)
@@ -230,7 +234,7 @@ def test_schemas_of_two_tasks_become_one(streams: Streams) -> None:
     other = serialize(pa.schema([pa.field("a", pa.string())]))
     with pytest.raises(DataFormatError, match=r"string[\s\S]*int64"):
         stream.open_stage("w", "r", 1, 0, 0, "arrow", other)
-    with pytest.raises(DataFormatError, match="holds arrow"):
+    with pytest.raises(DataFormatError, match="has arrow rows"):
         stream.open_stage("w", "r", 1, 0, 0, "raw")
 
 
@@ -256,7 +260,7 @@ def test_a_commit_that_fails_before_the_journal_leaves_nothing_and_can_be_repeat
                 stream.commit("w", "r", 1, refs)
         assert ends(stream) == before
         assert values(stream, 0) == values(stream, 1) == [b"first"]
-        assert stream.last("w") == 0
+        assert stream.last_transaction("w") == 0
     stream.commit("w", "r", 1, refs)
     assert values(stream, 0) == [b"first", *[b"second"] * 100]
     assert values(stream, 1) == [b"first", b"second"]
@@ -270,7 +274,7 @@ def test_a_run_fenced_while_it_is_published_is_not_committed(streams: Streams, m
 
     def fenced_meanwhile(stages: object, at: object) -> object:
         found = publish(stages, at)  # type: ignore[arg-type]
-        stream.enter("w", "second", 0)
+        stream.begin("w", "second", 0)
         return found
 
     monkeypatch.setattr(stream._recordings, "publish", fenced_meanwhile)
@@ -368,5 +372,5 @@ def test_a_stream_deleted_under_its_writers_and_readers_tells_them(streams: Stre
     assert all(isinstance(error, UsageError) for error in told), told
     assert any("deleted" in str(error) for error in told)
     with pytest.raises(UsageError, match="deleted"):
-        stream.enter("w", "r", 10_000)
+        stream.begin("w", "r", 10_000)
     assert spare(streams) == 0

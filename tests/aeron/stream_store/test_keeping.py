@@ -66,7 +66,7 @@ def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]
 def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
     """Commit a segment's worth each second; return where each transaction begins."""
     begins = []
-    first = stream.last("w") + 1
+    first = stream.last_transaction("w") + 1
     for transaction in range(first, first + transactions):
         clock.now += 1
         begins.append(ends(stream)[0])
@@ -302,12 +302,12 @@ def test_a_deleted_stream_leaves_nothing(streams: Streams, node: NodeHandle) -> 
     assert [path.name for path in streams.folder.iterdir()] == ["lock"]
     with pytest.raises(OptionError):
         streams.get("a")
-    for attempt in (stream.states, lambda: stream.last("w"), lambda: stream.commit("w", "r", 1, [])):
+    for attempt in (stream.states, lambda: stream.last_transaction("w"), lambda: stream.commit("w", "r", 1, [])):
         with pytest.raises(UsageError, match="deleted"):
             attempt()
     again = streams.create("a", 1, term_bytes=TERM)
     assert ends(again) == [0]
-    assert again.last("w") == -1
+    assert again.last_transaction("w") == -1
 
 
 def files_of(node: NodeHandle, recordings: list[int]) -> list[Path]:

@@ -63,7 +63,7 @@ journal.Journal.append = dying_append
 with node.ensure(aeron_dir) as handle, Streams(Path(folder), embedded(handle), SETTINGS) as streams:
     stream = streams.get("a")
     print("ready", flush=True)
-    transaction = stream.last("w")
+    transaction = stream.last_transaction("w")
     while True:
         transaction += 1
         armed = transaction % 4 == 3 and point != "anywhere"
@@ -96,7 +96,7 @@ def test_a_store_restarted_while_it_is_written_to_never_moves_anything(
             stream = store.get("a")
             assert ids(stream) == identity
             assert ends(stream) == before
-            assert stream.last("w") == transaction - 1
+            assert stream.last_transaction("w") == transaction - 1
             for _ in range(rng.randrange(3)):
                 write(stream, transaction, both(transaction))
                 transaction += 1
@@ -136,8 +136,8 @@ def test_a_writer_killed_in_a_commit_has_done_all_of_it_or_nothing(
             stream, killed = store.get("a"), 4 * round_ + 3
             assert acknowledged == [*range(4 * round_, killed)]
             assert ids(stream) == identity
-            assert stream.last("w") == (killed if counts else killed - 1)
-            check(stream, stream.last("w"))
+            assert stream.last_transaction("w") == (killed if counts else killed - 1)
+            check(stream, stream.last_transaction("w"))
             if counts:
                 assert stream.commit("w", "r", killed, []).already
             else:
@@ -162,8 +162,8 @@ def test_a_writer_killed_at_any_moment(streams: Streams, node: NodeHandle, rng: 
             stream = store.get("a")
             assert ids(stream) == identity
             acknowledged = [int(word) for word in said.split()]
-            assert stream.last("w") >= max(acknowledged, default=-1)
-            check(stream, stream.last("w"))
+            assert stream.last_transaction("w") >= max(acknowledged, default=-1)
+            check(stream, stream.last_transaction("w"))
 
 
 @pytest.fixture
@@ -197,8 +197,8 @@ def test_a_node_killed_between_commits_and_in_them(own: Path, tmp_path: Path, rn
                 handle.close()
                 handle = nodes.ensure(own)
                 failed()
-                in_commit += stream.last("w") < transaction
-                assert (ends(stream) == before) == (stream.last("w") < transaction)
+                in_commit += stream.last_transaction("w") < transaction
+                assert (ends(stream) == before) == (stream.last_transaction("w") < transaction)
             else:
                 kill(own, handle.pid)
                 handle.close()
@@ -246,7 +246,7 @@ def until_committed(stream: Stream, transaction: int) -> None:
 
     def attempt() -> bool:
         try:
-            if stream.last("w") < transaction:
+            if stream.last_transaction("w") < transaction:
                 write(stream, transaction, both(transaction))
         except AeronSparkError as error:
             if not error.retriable:
@@ -282,7 +282,7 @@ def test_a_recording_that_lost_what_was_committed_is_read_and_not_written(stream
         ):
             stream = store.get(name)
             for attempt in (
-                lambda s=stream: s.enter("w", "r", 2),
+                lambda s=stream: s.begin("w", "r", 2),
                 lambda s=stream: s.open_stage("w", "r", 2, 0, 0, "raw"),
                 lambda s=stream: s.commit("w", "r", 2, []),
             ):

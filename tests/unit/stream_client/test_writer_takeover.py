@@ -8,7 +8,7 @@ import pytest
 from aeron_spark.cli.server_rows import CommittedRows, _RowSender
 from aeron_spark.errors import RefusedError, UsageError, WaitTimeout
 from aeron_spark.stream_client.writer import StreamWriter
-from aeron_spark.streams.ledger import FORGET_ONCE_NS
+from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS
 from aeron_spark.wire.stream_rpc import BeginTransaction, CommitTransaction
 from tests.unit.stream_client.joined import Done, Outage, World
 
@@ -63,10 +63,10 @@ def test_a_writer_that_was_forgotten_does_not_commit_a_second_time(world: World,
     out = writer(world, None)
     in_doubt(world, out, done)
     before = world.committed()
-    world.sleep(FORGET_ONCE_NS / 1e9 + HOURS)
+    world.sleep(SINGLE_USE_EXPIRY_NS / 1e9 + HOURS)
     assert world.server is not None
     for stream in world.server.store.all():
-        stream._ledger.forget(world.time.wall())
+        stream._ledger.forget_single_use_writers(world.time.wall())
     world.server.store.tick()
     for _ in range(2):
         with pytest.raises(RefusedError, match="is not known any more"):

@@ -18,8 +18,8 @@ from aeron_spark.log.epochs import (
     stamp_text,
 )
 from aeron_spark.streams import ledger as ledger_module
-from aeron_spark.streams.journal_records import Committed, Entered, Epoch, Snapshot, decode_record, encode_record
-from aeron_spark.streams.ledger import FORGET_ONCE_NS, Ledger
+from aeron_spark.streams.journal_records import Committed, RunStarted, Epoch, Snapshot, decode_record, encode_record
+from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, Ledger
 
 MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS
@@ -27,15 +27,15 @@ NOW = 1_700_000_000_000 * MS
 
 def began(ledger: Ledger, time_ns: int, random: int = 7) -> int:
     """Begin an epoch, and return it."""
-    record = ledger.begin_epoch(time_ns, random)
+    record = ledger.prepare_epoch(time_ns, random)
     ledger.apply(decode_record(encode_record(record)))
     return record.epoch
 
 
-def commit(ledger: Ledger, ends: dict[int, int], *, writer: str = "w", once: bool = False) -> int:
+def commit(ledger: Ledger, ends: dict[int, int], *, writer: str = "w", single_use: bool = False) -> int:
     """Commit the writer's next transaction, and return its number."""
-    number = ledger.last(writer) + 1
-    ledger.apply(ledger.ready(writer, "run", number, now_ns=NOW, ends=ends, once=once))
+    number = ledger.last_transaction(writer) + 1
+    ledger.apply(ledger.prepare_commit(writer, "run", number, now_ns=NOW, ends=ends, single_use=single_use))
     return number
 
 
@@ -108,7 +108,7 @@ def test_a_snapshot_carries_epochs() -> None:
 
 def test_records_of_earlier_releases_keep_their_bytes() -> None:
     """A journal that an earlier release wrote is read, and a record without epochs is written as that release did."""
-    assert encode_record(Entered("w", "r", 5)).hex() == (
+    assert encode_record(RunStarted("w", "r", 5)).hex() == (
         "85a474797065a7656e7465726564a6777269746572a177a372756ea172a774696d655f6e7305a46f6e6365c2"
     )
     assert encode_record(Committed("w", "r", 0, 1)).hex() == (
@@ -122,7 +122,7 @@ def test_records_of_earlier_releases_keep_their_bytes() -> None:
 
 
 def test_so_many_epochs_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "MOST_EPOCHS", 3)
+    monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 3)
     ledger = Ledger(1)
     epochs = []
     for opening in range(5):
@@ -139,7 +139,7 @@ def test_so_many_epochs_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_stream_of_many_partitions_keeps_fewer_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "MOST_ENDS", 8)
+    monkeypatch.setattr(ledger_module, "MAX_EPOCH_ENDS", 8)
     ledger = Ledger(4)
     for opening in range(5):
         began(ledger, NOW + opening * MS)
@@ -148,7 +148,7 @@ def test_a_stream_of_many_partitions_keeps_fewer_epochs(monkeypatch: pytest.Monk
 
 
 def test_an_opening_that_commits_nothing_takes_no_place_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "MOST_EPOCHS", 4)
+    monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 4)
     ledger = Ledger(1)
     first = began(ledger, NOW)
     commit(ledger, {0: 32})
@@ -163,7 +163,7 @@ def test_an_idle_writer_and_an_idle_reader_go_on_after_their_epoch_was_forgotten
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Finding C3: they were refused as if the store had been restored, and accept_loss() did not help."""
-    monkeypatch.setattr(ledger_module, "MOST_EPOCHS", 3)
+    monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 3)
     ledger = Ledger(2)
     began(ledger, NOW)
     unused = ledger.stamp("unused")
@@ -204,7 +204,7 @@ def restored() -> tuple[Ledger, str]:
     copy = ledger.snapshot()
     for number in range(42, 58):
         commit(ledger, {0: 32 * (number + 1)}, writer="desk-7")
-    assert ledger.last("desk-7") == 57
+    assert ledger.last_transaction("desk-7") == 57
     return Ledger.replay(1, [copy]), ledger.stamp("desk-7")
 
 
@@ -228,7 +228,7 @@ def test_a_writer_hears_it_after_another_run_has_used_the_numbers_again() -> Non
     began(ledger, NOW + 5 * MS)
     for _ in range(60):
         commit(ledger, {0: ledger.ends[0] + 32}, writer="desk-7")
-    assert ledger.last("desk-7") == 101
+    assert ledger.last_transaction("desk-7") == 101
     again = Ledger.replay(1, [decode_record(encode_record(ledger.snapshot()))])
     for one in (ledger, again):
         with pytest.raises(RefusedError, match=TEXT):
@@ -245,10 +245,10 @@ def test_a_writer_that_the_copy_does_not_know_lost_everything() -> None:
 def test_a_writer_that_was_forgotten_is_still_judged_by_its_stamp() -> None:
     ledger = Ledger(1)
     began(ledger, NOW)
-    ledger.apply(Entered("once-1", "run", NOW, True))
-    commit(ledger, {0: 32}, writer="once-1", once=True)
+    ledger.apply(RunStarted("once-1", "run", NOW, True))
+    commit(ledger, {0: 32}, writer="once-1", single_use=True)
     stamp = ledger.stamp("once-1")
-    assert ledger.forget(NOW + 2 * FORGET_ONCE_NS) == ["once-1"]
+    assert ledger.forget_single_use_writers(NOW + 2 * SINGLE_USE_EXPIRY_NS) == ["once-1"]
     assert ledger.snapshot().committed_in == {}
     ledger.check_acknowledged("once-1", 0, stamp)
 

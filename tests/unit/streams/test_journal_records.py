@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.journal_records import (
     Committed,
-    Entered,
+    RunStarted,
     Record,
     Recorded,
-    Retained,
+    Purged,
     decode_record,
     encode_record,
 )
@@ -21,11 +21,11 @@ from aeron_spark.streams.ledger import Ledger
 
 RECORDS: list[Record] = [
     Recorded(3, 77, "00ff00ff", 1 << 40),
-    Entered("writer", "run", 1_700_000_000_000_000_000, True),
+    RunStarted("writer", "run", 1_700_000_000_000_000_000, True),
     Committed("writer", "run", 2**63 - 1, 5, {0: 96, 9_999: 2**62}, {0: 3}, "arrow", b"\xff\0schema", True),
     Committed("w", "r", 0, 1),
-    Committed("w", "r", 0, 1, author="query"),
-    Retained({0: 4096}),
+    Committed("w", "r", 0, 1, producer="query"),
+    Purged({0: 4096}),
     Ledger(2).snapshot(),
 ]
 
@@ -53,7 +53,7 @@ def test_a_commit_of_one_partition_is_small_however_many_there_are() -> None:
 def test_what_is_not_known_is_refused(change: dict[str, object]) -> None:
     text = {"type": "committed", "writer": "w", "run": "r", "transaction": 7, "time_ns": 9}
     decode_record(msgspec.msgpack.encode(text))
-    with pytest.raises(DataFormatError, match="not one that this release knows"):
+    with pytest.raises(DataFormatError, match="not known to this release"):
         decode_record(msgspec.msgpack.encode({**text, **change}))
 
 

@@ -13,22 +13,22 @@ from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import (
     Committed,
-    Entered,
+    RunStarted,
     Record,
     Recorded,
     RecordingOf,
-    Retained,
+    Purged,
     decode_record,
     encode_record,
 )
-from aeron_spark.streams.ledger import FORGET_ONCE_NS, NO_TRANSACTION, AlreadyCommitted, Ledger
+from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, NO_TRANSACTION, AlreadyCommitted, Ledger
 from aeron_spark.streams.time_index import SECOND_NS
 
 NOW = 1_700_000_000 * SECOND_NS
 
 
 def commit(ledger: Ledger, transaction: int, *, run: str = "run", writer: str = "writer", **given: Any) -> Committed:
-    record = ledger.ready(writer, run, transaction, **{"now_ns": NOW, **given})
+    record = ledger.prepare_commit(writer, run, transaction, **{"now_ns": NOW, **given})
     ledger.apply(record)
     return record
 
@@ -36,19 +36,29 @@ def commit(ledger: Ledger, transaction: int, *, run: str = "run", writer: str = 
 def test_a_new_stream_has_nothing() -> None:
     ledger = Ledger(2)
     assert (ledger.starts, ledger.ends, ledger.rows, ledger.position_at(0)) == ([0, 0],) * 4
-    assert (ledger.last("w"), ledger.run("w"), ledger.content, ledger.schema) == (NO_TRANSACTION, None, "", None)
+    assert (ledger.last_transaction("w"), ledger.current_run("w"), ledger.content, ledger.schema) == (
+        NO_TRANSACTION,
+        None,
+        "",
+        None,
+    )
 
 
 def test_a_transaction_is_in_once() -> None:
     ledger = Ledger(2)
     record = commit(ledger, 5, ends={0: 96, 1: 64}, rows={0: 3, 1: 2}, content="raw")
     assert record == Committed("writer", "run", 5, NOW, {0: 96, 1: 64}, {0: 3, 1: 2}, "raw")
-    assert (ledger.ends, ledger.rows, ledger.last("writer"), ledger.transactions) == ([96, 64], [3, 2], 5, 1)
+    assert (ledger.ends, ledger.rows, ledger.last_transaction("writer"), ledger.transactions) == (
+        [96, 64],
+        [3, 2],
+        5,
+        1,
+    )
     before = ledger.snapshot()
     for repeated in (5, 4, 0):
         assert ledger.is_committed("writer", repeated)
         with pytest.raises(AlreadyCommitted, match=f"transaction {repeated} of writer 'writer' is committed"):
-            ledger.ready("writer", "run", repeated, now_ns=NOW, ends={0: 128})
+            ledger.prepare_commit("writer", "run", repeated, now_ns=NOW, ends={0: 128})
         with pytest.raises(AlreadyCommitted, match="the last one is 5"):
             ledger.check_open("writer", "run", repeated)
     assert ledger.snapshot() == before
@@ -59,25 +69,25 @@ def test_a_transaction_is_in_once() -> None:
 def test_a_transaction_without_rows_is_one_too() -> None:
     ledger = Ledger(1)
     commit(ledger, 0)
-    assert (ledger.ends, ledger.last("writer"), ledger.indexed()) == ([0], 0, 0)
+    assert (ledger.ends, ledger.last_transaction("writer"), ledger.time_index_size()) == ([0], 0, 0)
 
 
 def test_a_later_run_fences_the_earlier_ones() -> None:
     ledger = Ledger(1)
     for run in ("one", "two", "three"):
-        record = ledger.enter("writer", run, now_ns=NOW)
-        assert record == Entered("writer", run, NOW)
+        record = ledger.prepare_run("writer", run, now_ns=NOW)
+        assert record == RunStarted("writer", run, NOW)
         ledger.apply(record)
-        assert ledger.enter("writer", run, now_ns=NOW) is None
+        assert ledger.prepare_run("writer", run, now_ns=NOW) is None
     for run in ("one", "two"):
         for refused in (
-            lambda run=run: ledger.enter("writer", run, now_ns=NOW),
+            lambda run=run: ledger.prepare_run("writer", run, now_ns=NOW),
             lambda run=run: ledger.check_open("writer", run, 0),
-            lambda run=run: ledger.ready("writer", run, 0, now_ns=NOW),
+            lambda run=run: ledger.prepare_commit("writer", run, 0, now_ns=NOW),
         ):
             with pytest.raises(RefusedError, match=f"run '{run}' of writer 'writer' is fenced: the later run 'three'"):
                 refused()
-    assert ledger.enter("another", "one", now_ns=NOW) is not None
+    assert ledger.prepare_run("another", "one", now_ns=NOW) is not None
 
 
 def test_what_a_fenced_run_committed_is_committed() -> None:
@@ -85,18 +95,18 @@ def test_what_a_fenced_run_committed_is_committed() -> None:
     ledger = Ledger(1)
     commit(ledger, 3, run="one")
     commit(ledger, 4, run="two")
-    assert ledger.run("writer") == "two"
+    assert ledger.current_run("writer") == "two"
     with pytest.raises(AlreadyCommitted):
-        ledger.ready("writer", "one", 3, now_ns=NOW)
+        ledger.prepare_commit("writer", "one", 3, now_ns=NOW)
     with pytest.raises(RefusedError, match="fenced"):
-        ledger.ready("writer", "one", 5, now_ns=NOW)
+        ledger.prepare_commit("writer", "one", 5, now_ns=NOW)
 
 
 def test_earlier_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "MOST_EARLIER_RUNS", 2)
+    monkeypatch.setattr(ledger_module, "MAX_EARLIER_RUNS", 2)
     ledger = Ledger(1)
     for run in "abcd":
-        ledger.apply(Entered("writer", run, NOW))
+        ledger.apply(RunStarted("writer", run, NOW))
     assert ledger.writers["writer"].earlier == ("b", "c")
 
 
@@ -120,9 +130,9 @@ def test_a_time_is_found_in_each_partition() -> None:
         300: [64, 32],
         301: [64, 96],
     }
-    ledger.apply(Retained({0: 32, 1: 32}))
+    ledger.apply(Purged({0: 32, 1: 32}))
     assert ledger.position_at(0) == [32, 32]
-    ledger.apply(Retained({0: 64}))
+    ledger.apply(Purged({0: 64}))
     assert (ledger.position_at(0), ledger.position_at(200)) == ([64, 32], [64, 32])
 
 
@@ -132,24 +142,24 @@ def test_one_content_a_stream() -> None:
     assert commit(ledger, 1, content="arrow", schema=b"s1").schema is None
     assert commit(ledger, 2, content="arrow", schema=b"s2").schema == b"s2"
     assert (ledger.content, ledger.schema) == ("arrow", b"s2")
-    with pytest.raises(DataFormatError, match="the stream holds arrow, and the rows are raw"):
-        ledger.ready("writer", "run", 3, now_ns=NOW, content="raw")
-    with pytest.raises(UsageError, match="no content"):
+    with pytest.raises(DataFormatError, match="the stream has arrow rows, and the new rows are raw"):
+        ledger.prepare_commit("writer", "run", 3, now_ns=NOW, content="raw")
+    with pytest.raises(UsageError, match="unknown content"):
         ledger.check_content("csv")
 
 
 def test_starts_only_rise() -> None:
     ledger = Ledger(2)
     commit(ledger, 0, ends={0: 1000, 1: 1000})
-    record = ledger.retain({0: 500, 1: 0})
-    assert record == Retained({0: 500})
+    record = ledger.prepare_purge({0: 500, 1: 0})
+    assert record == Purged({0: 500})
     ledger.apply(record)
-    assert ledger.retain({0: 400}) is None
-    with pytest.raises(UsageError, match="behind its end"):
-        ledger.retain({1: 1001})
+    assert ledger.prepare_purge({0: 400}) is None
+    with pytest.raises(UsageError, match="after its committed end"):
+        ledger.prepare_purge({1: 1001})
     for wrong in ({0: 400}, {1: 1001}, {7: 1}):
         with pytest.raises(DataFormatError, match="contradict"):
-            ledger.apply(Retained(wrong))
+            ledger.apply(Purged(wrong))
     assert ledger.starts == [500, 0]
 
 
@@ -159,9 +169,9 @@ def test_a_recording_is_known_for_good() -> None:
     assert (ledger.recordings, ledger.starts, ledger.ends) == ({1: RecordingOf(77, "f00")}, [0, 4096], [0, 4096])
     commit(ledger, 0, ends={1: 8192})
     for wrong in (Recorded(1, 78, "f01", 0), Recorded(1, 78, "f01", 8192), Recorded(2, 1, "", 0)):
-        with pytest.raises(DataFormatError, match="recorded anew"):
+        with pytest.raises(DataFormatError, match="gets another recording"):
             ledger.apply(wrong)
-    ledger.apply(Retained({1: 8192}))
+    ledger.apply(Purged({1: 8192}))
     ledger.apply(Recorded(1, 78, "f01", 8192))
     assert ledger.recordings[1].recording_id == 78
 
@@ -171,10 +181,10 @@ def test_a_recording_is_known_for_good() -> None:
     [
         (Committed("writer", "run", 5, NOW + 9), "twice"),
         (Committed("writer", "run", 6, NOW), "is not after"),
-        (Committed("writer", "run", 6, NOW + 9, {0: 31}), "would end at 31, before 32"),
+        (Committed("writer", "run", 6, NOW + 9, {0: 31}), "would end at position 31, before its end 32"),
         (Committed("writer", "run", 6, NOW + 9, {1: 31}), "no partition 1"),
         (Committed("writer", "run", 6, NOW + 9, {}, {1: 31}), "no partition 1"),
-        (Ledger(2).snapshot(), r"a snapshot is of \[2\] partitions"),
+        (Ledger(2).snapshot(), r"a snapshot has \[2\] partitions"),
     ],
 )
 def test_records_that_contradict_the_state_change_nothing(record: Record, why: str) -> None:
@@ -188,30 +198,33 @@ def test_records_that_contradict_the_state_change_nothing(record: Record, why: s
 
 def test_ends_that_cannot_be_are_the_servers_fault() -> None:
     with pytest.raises(UsageError, match="no partition 3"):
-        Ledger(1).ready("writer", "run", 0, now_ns=NOW, ends={3: 32})
-    for call in (Ledger(1).is_committed, lambda writer, number: Ledger(1).ready(writer, "r", number, now_ns=NOW)):
-        with pytest.raises(UsageError, match="-1 is no transaction id"):
+        Ledger(1).prepare_commit("writer", "run", 0, now_ns=NOW, ends={3: 32})
+    for call in (
+        Ledger(1).is_committed,
+        lambda writer, number: Ledger(1).prepare_commit(writer, "r", number, now_ns=NOW),
+    ):
+        with pytest.raises(UsageError, match="transaction id -1 is negative"):
             call("writer", -1)
 
 
 def test_writers_of_one_transaction_are_forgotten_after_a_day() -> None:
     ledger = Ledger(1)
-    commit(ledger, 0, writer="once", once=True)
+    commit(ledger, 0, writer="once", single_use=True)
     commit(ledger, 0, writer="named")
-    late = NOW + FORGET_ONCE_NS + 2
-    assert ledger.forget(late - 2) == []
-    assert ledger.forget(late) == ["once"]
+    late = NOW + SINGLE_USE_EXPIRY_NS + 2
+    assert ledger.forget_single_use_writers(late - 2) == []
+    assert ledger.forget_single_use_writers(late) == ["once"]
     assert set(ledger.writers) == {"named"}
 
 
 def test_a_writer_of_one_transaction_is_one_without_rows_too() -> None:
     ledger = Ledger(1)
-    ledger.apply(Entered("once", "run", NOW, True))
+    ledger.apply(RunStarted("once", "run", NOW, True))
     commit(ledger, 0, writer="once")
-    assert ledger.forget(NOW + FORGET_ONCE_NS + 9) == ["once"]
-    ledger.apply(Entered("named", "run", NOW))
-    commit(ledger, 0, writer="named", once=True)
-    assert ledger.forget(NOW + FORGET_ONCE_NS + 9) == []
+    assert ledger.forget_single_use_writers(NOW + SINGLE_USE_EXPIRY_NS + 9) == ["once"]
+    ledger.apply(RunStarted("named", "run", NOW))
+    commit(ledger, 0, writer="named", single_use=True)
+    assert ledger.forget_single_use_writers(NOW + SINGLE_USE_EXPIRY_NS + 9) == []
 
 
 def test_thinning_never_loses_what_is_asked_for() -> None:
@@ -219,13 +232,13 @@ def test_thinning_never_loses_what_is_asked_for() -> None:
     for number in range(count):
         commit(ledger, number, now_ns=NOW + number * step, ends={0: 32 * (number + 1)})
     later = NOW + 2 * 3600 * SECOND_NS
-    assert ledger.thin(later) == count - count // 4
+    assert ledger.thin_time_index(later) == count - count // 4
     for number in range(count):
         (found,) = ledger.position_at(NOW + number * step)
         assert 32 * (number - 3) <= found <= 32 * number
     assert ledger.position_at(NOW + count * step) == [32 * count]
     assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
-    assert ledger.thin(later) == 0
+    assert ledger.thin_time_index(later) == 0
 
 
 class AgainstModel(RuleBasedStateMachine):
@@ -242,7 +255,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.now = NOW
         self.current: dict[str, str] = {}
         self.fenced: set[tuple[str, str]] = set()
-        self.lasts: dict[tuple[str, str], int] = {}  # by writer and author
+        self.lasts: dict[tuple[str, str], int] = {}  # by writer and producer
         self.log: list[tuple[str, int, int, dict[int, int]]] = []  # writer, transaction, time, bytes by partition
         self.starts = [0] * self.partitions
 
@@ -265,9 +278,9 @@ class AgainstModel(RuleBasedStateMachine):
     def enter(self, writer: str, run: str) -> None:
         if (writer, run) in self.fenced:
             with pytest.raises(RefusedError, match="fenced"):
-                self.ledger.enter(writer, run, now_ns=self.now)
+                self.ledger.prepare_run(writer, run, now_ns=self.now)
             return
-        record = self.ledger.enter(writer, run, now_ns=self.now)
+        record = self.ledger.prepare_run(writer, run, now_ns=self.now)
         assert (record is None) == (self.current.get(writer) == run)
         if record is not None:
             self.keep(record)
@@ -280,36 +293,41 @@ class AgainstModel(RuleBasedStateMachine):
         added=st.dictionaries(st.integers(0, 2), st.integers(0, 4).map(lambda frames: 32 * frames)),
         passed=st.integers(-5, 5 * SECOND_NS),
         journalled=st.booleans(),
-        author=st.sampled_from(["A", "B"]),
+        producer=st.sampled_from(["A", "B"]),
     )
     def commit(
         self, writer: str, run: str, transaction: int, added: dict[int, int], passed: int, journalled: bool,
-        author: str,
+        producer: str,
     ) -> None:  # fmt: skip
         self.now += passed
         ends = {at: self.ends()[at] + more for at, more in added.items()}
-        given: dict[str, Any] = {"now_ns": self.now, "ends": ends, "rows": dict.fromkeys(added, 1), "author": author}
-        if transaction <= self.lasts.get((writer, author), -1):
+        given: dict[str, Any] = {
+            "now_ns": self.now,
+            "ends": ends,
+            "rows": dict.fromkeys(added, 1),
+            "producer": producer,
+        }
+        if transaction <= self.lasts.get((writer, producer), -1):
             with pytest.raises(AlreadyCommitted):
-                self.ledger.ready(writer, run, transaction, **given)
+                self.ledger.prepare_commit(writer, run, transaction, **given)
         elif (writer, run) in self.fenced:
             with pytest.raises(RefusedError, match="fenced"):
-                self.ledger.ready(writer, run, transaction, **given)
+                self.ledger.prepare_commit(writer, run, transaction, **given)
         elif transaction <= self.last(writer):
-            with pytest.raises(RefusedError, match="another author"):
-                self.ledger.ready(writer, run, transaction, **given)
+            with pytest.raises(RefusedError, match="another producer"):
+                self.ledger.prepare_commit(writer, run, transaction, **given)
         else:
-            record = self.ledger.ready(writer, run, transaction, **given)
+            record = self.ledger.prepare_commit(writer, run, transaction, **given)
             if journalled:  # else the server was killed before, or the transaction aborted: nothing has changed
                 self.keep(record)
                 self.take_over(writer, run)
-                self.lasts[writer, author] = transaction
+                self.lasts[writer, producer] = transaction
                 self.log.append((writer, transaction, record.time_ns, added))
 
     @rule(at=st.integers(0, 2), share=st.integers(0, 10))
     def retain(self, at: int, share: int) -> None:
         start = self.ends()[at] * share // 10
-        record = self.ledger.retain({at: start})
+        record = self.ledger.prepare_purge({at: start})
         assert (record is None) == (start <= self.starts[at])
         if record is not None:
             self.keep(record)
@@ -330,8 +348,8 @@ class AgainstModel(RuleBasedStateMachine):
         assert ledger.rows == [sum(at in added for *_, added in self.log) for at in range(self.partitions)]
         assert ledger.transactions == len(self.log)
         for writer in ("a", "b", "c"):
-            assert ledger.last(writer) == self.last(writer)
-            assert ledger.run(writer) == self.current.get(writer)
+            assert ledger.last_transaction(writer) == self.last(writer)
+            assert ledger.current_run(writer) == self.current.get(writer)
         again = Ledger.replay(self.partitions, map(decode_record, self.journal))
         assert again.snapshot() == ledger.snapshot()
         assert Ledger.replay(self.partitions, [ledger.snapshot()]).snapshot() == ledger.snapshot()

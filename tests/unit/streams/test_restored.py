@@ -103,7 +103,7 @@ class Restores(RuleBasedStateMachine):
 
     def change(self) -> None:
         if self.pending is not None:
-            self.keep(self.ledger.begin_epoch(*self.pending))
+            self.keep(self.ledger.prepare_epoch(*self.pending))
             self.pending = None
 
     def states(self) -> dict[int, RecordingState]:
@@ -126,8 +126,8 @@ class Restores(RuleBasedStateMachine):
         """Commit, and let the writer keep its acknowledgement, and readers their positions: at the end, and before."""
         self.change()
         ends = {at: self.ledger.ends[at] + FRAME * more for at, more in enumerate(added) if more}
-        number = self.ledger.last(writer) + 1
-        record = self.ledger.ready(writer, "run", number, now_ns=self.now, ends=ends)
+        number = self.ledger.last_transaction(writer) + 1
+        record = self.ledger.prepare_commit(writer, "run", number, now_ns=self.now, ends=ends)
         for at, more in enumerate(added):
             self.store.frames[at] += itertools.islice(self.ids, more)
         self.store.committed.append((writer, number, next(self.ids)))

@@ -1,4 +1,4 @@
-"""Who wrote a writer's transactions: a repeat by the same author is none, another author's equal id is refused."""
+"""Who wrote a writer's transactions: a repeat by the same producer is none, another producer's equal id is refused."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from aeron_spark.streams.ledger import NO_TRANSACTION, AlreadyCommitted, Ledger
 from tests.unit.streams.test_ledger import NOW, commit
 
 
-def test_an_equal_id_of_another_author_is_refused_and_a_repeat_of_the_same_author_is_none() -> None:
+def test_an_equal_id_of_another_producer_is_refused_and_a_repeat_of_the_same_producer_is_none() -> None:
     ledger = Ledger(1)
-    commit(ledger, 0, run="a1", author="query A")
-    commit(ledger, 1, run="a1", author="query A")
+    commit(ledger, 0, run="a1", producer="query A")
+    commit(ledger, 1, run="a1", producer="query A")
     before = ledger.snapshot()
     # a restart of query A has another run and repeats its last batch
-    assert ledger.enter("writer", "a2", now_ns=NOW, transaction=1, author="query A") is not None
+    assert ledger.prepare_run("writer", "a2", now_ns=NOW, transaction=1, producer="query A") is not None
     with pytest.raises(AlreadyCommitted):
         ledger.check_open("writer", "a2", 1, "query A")
     for transaction in (0, 1):
         for refused in (
-            lambda t=transaction: ledger.enter("writer", "b1", now_ns=NOW, transaction=t, author="query B"),
+            lambda t=transaction: ledger.prepare_run("writer", "b1", now_ns=NOW, transaction=t, producer="query B"),
             lambda t=transaction: ledger.check_open("writer", "b1", t, "query B"),
-            lambda t=transaction: ledger.ready("writer", "b1", t, now_ns=NOW, author="query B"),
+            lambda t=transaction: ledger.prepare_commit("writer", "b1", t, now_ns=NOW, producer="query B"),
         ):
-            with pytest.raises(RefusedError, match=r"run 'b1' is not written: transaction 1 .* run 'a1'"):
+            with pytest.raises(RefusedError, match=r"run 'b1' is refused: transaction 1 .* run 'a1'"):
                 refused()
     assert ledger.snapshot() == before
-    assert (ledger.last("writer", "query A"), ledger.last("writer", "query B")) == (1, NO_TRANSACTION)
+    assert (ledger.last_transaction("writer", "query A"), ledger.last_transaction("writer", "query B")) == (
+        1,
+        NO_TRANSACTION,
+    )
 
 
-def test_of_two_diverged_authors_each_repeats_its_own_only() -> None:
+def test_of_two_diverged_producers_each_repeats_its_own_only() -> None:
     ledger = Ledger(1)
-    for transaction, run, author in ((0, "a1", "A"), (5, "b1", "B"), (7, "a2", "A")):
-        commit(ledger, transaction, run=run, author=author)
+    for transaction, run, producer in ((0, "a1", "A"), (5, "b1", "B"), (7, "a2", "A")):
+        commit(ledger, transaction, run=run, producer=producer)
     assert [ledger.is_committed("writer", number, "A") for number in (0, 6, 7, 8)] == [True, True, True, False]
     assert [ledger.is_committed("writer", number, "B") for number in (5, 6)] == [True, False]
-    with pytest.raises(RefusedError, match="run 'b2' is not written: transaction 7"):
+    with pytest.raises(RefusedError, match="run 'b2' is refused: transaction 7"):
         ledger.check_open("writer", "b2", 6, "B")
-    assert ledger.ready("writer", "b2", 8, now_ns=NOW, author="B").author == "B"
+    assert ledger.prepare_commit("writer", "b2", 8, now_ns=NOW, producer="B").producer == "B"
 
 
 def test_what_was_committed_before_anybody_said_who_it_was_is_everybodys() -> None:
@@ -55,17 +58,17 @@ def test_what_was_committed_before_anybody_said_who_it_was_is_everybodys() -> No
     ):
         ledger = Ledger.replay(1, begun)
         assert ledger.is_committed("writer", 4, "A")
-        commit(ledger, 5, run="r2", author="A")
+        commit(ledger, 5, run="r2", producer="A")
         assert [ledger.is_committed("writer", number, "B") for number in (4, 5)] == [True, False]
         with pytest.raises(RefusedError, match="'r2'"):
             ledger.check_open("writer", "r3", 5, "B")
 
 
-def test_authors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_module, "MOST_AUTHORS", 2)
+def test_producers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MAX_PRODUCERS", 2)
     ledger = Ledger(1)
-    for transaction, author in enumerate("abcb"):
-        commit(ledger, transaction, author=author)
-    assert ledger.writers["writer"].authors == (("c", 2), ("b", 3))
+    for transaction, producer in enumerate("abcb"):
+        commit(ledger, transaction, producer=producer)
+    assert ledger.writers["writer"].producers == (("c", 2), ("b", 3))
     with pytest.raises(RefusedError):
         ledger.check_open("writer", "run", 0, "a")
