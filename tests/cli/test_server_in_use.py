@@ -29,7 +29,7 @@ def test_finding_c4_a_second_server_exits_with_3_and_the_first_serves_on(
         assert (same_store.code, same_store.out) == (3, "")
         assert same_store.err == (
             f"aeron-spark: the store {store} is in use by server process {first.process.pid}. "
-            "Stop it, or give --streams-dir another folder\n"
+            "Stop that server, or give --streams-dir another folder.\n"
         )
         same_port = run("server", address, "--streams-dir", str(tmp_path / "other"), **client)
         assert (same_port.code, same_port.out) == (3, "")

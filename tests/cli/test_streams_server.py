@@ -185,7 +185,7 @@ def test_wrong_command_lines_are_refused_before_anything_is_done(on_server: OnSe
         (["receive", "--stream", "wrong", "--timeout", "3"], "--follow"),
         (["receive", "--stream", "wrong", "--channel", "aeron:ipc"], "exclude each other"),
         (["streams", "create", "x", "--retention", "64m"], "may be a size or a time"),
-        (["streams", "create", "no/name"], "cannot be called"),
+        (["streams", "create", "no/name"], "invalid stream name"),
         (["streams", "describe"], "name of the server's stream is missing"),
         (["streams", "purge", "wrong", "--keep", "x", "--yes"], "--keep"),
         (["streams", "creat", "x"], "Did you mean 'create'?"),
@@ -194,7 +194,7 @@ def test_wrong_command_lines_are_refused_before_anything_is_done(on_server: OnSe
         assert refused.code == 2, (wrong, refused.out, refused.err)
         assert said in refused.err
     missing = on_server("send", str(given), "--stream", "nowhere")
-    assert (missing.code, "there is no stream 'nowhere'" in missing.err) == (1, True)
+    assert (missing.code, "unknown stream 'nowhere'" in missing.err) == (1, True)
     alone = run("send", str(given), "--stream", "wrong", **on_server.environ)
     assert alone.code == 2
     assert "--server" in alone.err

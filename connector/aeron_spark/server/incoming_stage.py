@@ -62,7 +62,7 @@ class IncomingStage:
     def fail(self, error: AeronSparkError) -> None:
         """Discard the stage, so that :meth:`finish` raises ``error``. A finished stage stays: its commit needs it."""
         with self._changed:
-            if not self.stage.whole:
+            if not self.stage.is_finished:
                 self._error = self._error or error
                 self.stage.discard()
             self._changed.notify_all()

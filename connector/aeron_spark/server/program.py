@@ -26,7 +26,7 @@ from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.server.stream_service import StoreHousekeeper, StreamService
 from aeron_spark.streams.model import StreamSettings
-from aeron_spark.streams.store import Streams, holds_streams
+from aeron_spark.streams.store import Streams, has_streams
 from aeron_spark.transport.addresses import HostPort
 from aeron_spark.transport.api import ServerAddress
 
@@ -112,7 +112,7 @@ class Server(TransportServer):
         self._locks.lock_addresses(self.aeron_dir, addresses)
         super().start(addresses)
         self._check_guard()
-        if self._streams_folder is not None and holds_streams(self._streams_folder):
+        if self._streams_folder is not None and has_streams(self._streams_folder):
             self._housekeeper.open_soon()  # recovery and retention of stored streams do not wait for a client
 
     def run(self) -> None:
@@ -179,8 +179,8 @@ class Server(TransportServer):
                 remedy="Start the server with a separate aeronDir.",
             )
         lock = self._locks.lock_store(folder)
-        settings = StreamSettings(stage_limit=self._options.stage_bytes)
-        return Streams(folder, embedded(self._node), settings, lock=lock, ending=is_ending)
+        settings = StreamSettings(max_stage_bytes=self._options.stage_bytes)
+        return Streams(folder, embedded(self._node), settings, lock=lock, is_closing=is_ending)
 
     @property
     def _max_message_bytes(self) -> int:

@@ -440,7 +440,7 @@ class StreamRequestHandler:
 def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
     """Return a stage that was finished before, over this connection or another one."""
     stage = stream.stage(stage_id)
-    if not stage.whole:
+    if not stage.is_finished:
         raise RefusedError(
             f"stage {stage_id} is not finished, and this connection does not fill it", remedy="Stage the rows again."
         )
@@ -448,7 +448,7 @@ def _finished_stage(stream: Stream, stage_id: str) -> StageRef:
 
 
 def _committed(outcome: CommitOutcome) -> rpc.Committed:
-    return rpc.Committed(outcome.already, tuple(outcome.ends), outcome.stamp)
+    return rpc.Committed(outcome.is_repeated, tuple(outcome.ends), outcome.stamp)
 
 
 def _wait_for(running: Future[CommitOutcome], timeout_s: float) -> None:

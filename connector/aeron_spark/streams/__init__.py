@@ -1,1 +1,4 @@
-"""Named streams on the server: durable, partitioned, written in transactions. A journal is the truth of each."""
+"""The durable store of a server: named, partitioned streams that are written in transactions.
+
+Rows are in Aeron recordings. A stream's journal decides which of them are committed.
+"""

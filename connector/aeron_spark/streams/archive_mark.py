@@ -1,10 +1,10 @@
-"""A mark of each stream's journal in the archive's folder: it tells a store and an archive of different times apart.
+"""A mark of each stream's journal in the archive's folder, which detects a store and an archive of different times.
 
     <archive folder>/aeron-spark-streams/<stream>-<created, hex>.json
 
-An opening of the store begins an epoch in the journal. The mark is written before that, with the new epoch and the one
-before it, and again once the journal has the new one. A start with a journal of another time would cut off what this
-journal does not know: such a journal is refused before anything is changed.
+An opening of the store begins an epoch in the journal. The mark is written before that, with the new epoch and the
+epoch before it, and again after the journal has the new epoch. A start with a journal of another time would truncate
+the rows that this journal does not have. So the server refuses such a journal before it changes anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``transactions`` is how many the journal had, at least, in ``epoch``, or in ``before`` until that has begun."""
+    """The content of the file. The journal had at least ``transactions`` transactions in the newest begun epoch.
+
+    The newest begun epoch is ``epoch`` if ``begun``, else ``epoch`` or ``before``.
+    """
 
     v: int
     epoch: _Number
@@ -37,27 +40,27 @@ class _Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transactions: _Number
 
 
-# Built while this module is imported, by one thread; see endpoint.payloads.
+# Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
 _DECODER: Final = msgspec.json.Decoder(_Mark)
 
 
 class ArchiveMark:
     """The mark of one stream. Not safe for concurrent use.
 
-    Without a folder of the archive on this machine there is none, and every journal is accepted.
+    Without the archive's folder on this machine, no mark is written and every journal is accepted.
     """
 
     def __init__(self, archive_dir: str, definition: Definition) -> None:
         self._name = definition.name
         folder = Path(archive_dir)
         self.path = folder / FOLDER / f"{definition.name}-{definition.created_ns:x}.json"
-        self._is_kept = folder.is_dir()
+        self._has_folder = folder.is_dir()
         self._mark: _Mark | None = None
 
     def check(self, epoch: int, transactions: int) -> None:
-        """Compare with the journal: its newest epoch, and how many transactions it has.
+        """Compare the mark with the journal's newest epoch and number of transactions.
 
-        Raises DataLossError where one of them is of an older copy. A mark that cannot be read is logged and ignored.
+        Raises DataLossError if the journal or the archive is an older copy. An unreadable mark is logged and ignored.
         """
         found = self._mark = self._read()
         if found is None:
@@ -66,37 +69,38 @@ class ArchiveMark:
             is_older = transactions < found.transactions
         elif epoch > found.epoch:
             raise DataLossError(
-                f"the archive of stream {self._name!r} is older than its journal: the archive's folder is of epoch "
-                f"{epoch_text(found.epoch)}, the journal of {epoch_text(epoch)}",
-                remedy="Restore the store and the archive's folder from copies of one time",
+                f"the archive of stream {self._name!r} is older than its journal: the archive's folder has epoch "
+                f"{epoch_text(found.epoch)}, the journal has epoch {epoch_text(epoch)}",
+                remedy="Restore the store and the archive's folder from copies of one time.",
             )
         else:
             is_older = True
         if is_older:
             raise DataLossError(
                 f"the journal of stream {self._name!r} is older than its archive: the journal has {transactions} "
-                f"transactions, the last in epoch {epoch_text(epoch)}, and the archive's folder was left with at least "
-                f"{found.transactions} in epoch {epoch_text(found.epoch)}",
-                remedy="Restore the store and the archive's folder from copies of one time. To give up what the "
-                f"journal does not know, remove {self.path} and restart the server, which cuts it off the recordings",
+                f"transactions and epoch {epoch_text(epoch)}, the archive has at least {found.transactions} "
+                f"transactions and epoch {epoch_text(found.epoch)}",
+                remedy="Restore the store and the archive's folder from copies of one time. To give up the "
+                f"transactions that the journal lacks, remove {self.path} and restart the server, which truncates the "
+                "recordings.",
             )
 
-    def begin(self, epoch: int, before: int, transactions: int) -> None:
-        """Note that ``epoch`` is about to begin in the journal. Raises TransportError where that cannot be written."""
+    def announce(self, epoch: int, before: int, transactions: int) -> None:
+        """Write that ``epoch`` is about to begin in the journal, after epoch ``before``. Raises TransportError."""
         self._write(_Mark(VERSION, epoch, before, begun=False, transactions=transactions))
 
-    def begun(self, epoch: int, transactions: int) -> None:
-        """Note that the journal has the epoch. Raises TransportError."""
+    def confirm(self, epoch: int, transactions: int) -> None:
+        """Write that the journal has the epoch. Raises TransportError."""
         self._write(_Mark(VERSION, epoch, epoch, begun=True, transactions=transactions))
 
-    def note(self, transactions: int) -> None:
-        """Note how many transactions the journal has now, from time to time. Raises TransportError."""
+    def update(self, transactions: int) -> None:
+        """Write the journal's number of transactions, if it changed. Raises TransportError."""
         mark = self._mark
         if mark is not None and mark.begun and mark.transactions != transactions:
             self._write(msgspec.structs.replace(mark, transactions=transactions))
 
     def remove(self) -> None:
-        """Remove it with its stream."""
+        """Remove the file, after its stream was deleted."""
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> _Mark | None:
@@ -105,13 +109,13 @@ class ArchiveMark:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, ValueError) as error:
-            LOG.warning("stream %r: the mark %s cannot be read and is ignored: %s", self._name, self.path, error)
+            LOG.warning("stream %r: the mark %s cannot be read, and is ignored: %s", self._name, self.path, error)
             return None
         return found if found.v == VERSION else None
 
     def _write(self, mark: _Mark) -> None:
         self._mark = mark
-        if not self._is_kept:
+        if not self._has_folder:
             return
         try:
             if not self.path.parent.is_dir():

@@ -1,6 +1,6 @@
-"""A stream's journal: records appended one after the other, each on the disk before ``append`` returns.
+"""A stream's ledger, persisted in its journal: each change is written and fsynced before it takes effect.
 
-All numbers are little-endian.
+The journal is a file of records. All numbers are little-endian.
 
     file    offset width name      meaning
             0      4     magic     b"AsFJ"
@@ -13,11 +13,11 @@ All numbers are little-endian.
             12           payload
             …      4     end       a5 5a a5 5a
 
-A record is one write and one sync, and the next begins only after that; so only the last one can be torn. It is torn,
-and cut off on opening, where what was written ends before it does. Zeros at the end of the file were not written: a
-file system may make a file longer before it writes what is in it, and no record ends in zeros, for its end marker. That
-the length has a checksum of its own makes it certain where a record should end: anything else that is not right is
-damage to what was acknowledged. That is never cut off, it raises DataLossError.
+A record is one write and one fsync, and the next record begins after that. So after a crash only the last record can be
+incomplete: the written bytes end before the record does. ``Journal.open`` removes such a record. Zeros at the end of
+the file count as not written, because a file system may extend a file before it writes the bytes; a complete record
+ends with the end marker, never with zeros. The checksum of the length makes the end of each record certain. Any other
+error is damage to acknowledged records: it raises DataLossError, and changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from aeron_spark.streams.journal_records import Record, Recorded, decode_record,
 from aeron_spark.streams.ledger import Ledger
 from aeron_spark.streams.model import Shape
 
-JOURNAL: Final = "journal"
+FILE_NAME: Final = "journal"
 FILE_HEAD: Final = b"AsFJ" + (1).to_bytes(4, "little")
 RECORD_HEAD: Final = struct.Struct(
     "<"
@@ -46,14 +46,17 @@ RECORD_HEAD: Final = struct.Struct(
     "I"  # crc
 )
 RECORD_END: Final = b"\xa5\x5a\xa5\x5a"
-MOST_PAYLOAD: Final = (1 << 30) - 1  # bytes; a snapshot of ten thousand partitions and their times is far below
-REWRITE_AT_LEAST: Final = 1 << 20  # bytes; a shorter journal is read in milliseconds, so rewriting it gains nothing
+MAX_PAYLOAD_BYTES: Final = (1 << 30) - 1  # a snapshot of 10,000 partitions with their time indexes is much smaller
+MIN_REWRITE_BYTES: Final = 1 << 20  # a shorter journal is read in milliseconds
 
 
 def encode_entry(payload: bytes) -> bytes:
-    """Return the bytes of one record. Raises UsageError for more than ``MOST_PAYLOAD`` bytes."""
-    if len(payload) > MOST_PAYLOAD:
-        raise UsageError(f"a record of {len(payload)} bytes is too long for a journal", remedy="Use fewer partitions")
+    """Return the bytes of one record. Raises UsageError for more than ``MAX_PAYLOAD_BYTES`` bytes."""
+    if len(payload) > MAX_PAYLOAD_BYTES:
+        raise UsageError(
+            f"a record of {len(payload)} bytes is too long for a journal, limit {MAX_PAYLOAD_BYTES} bytes",
+            remedy="Create the stream with fewer partitions.",
+        )
     length = len(payload).to_bytes(4, "little")
     return b"".join(
         (
@@ -67,19 +70,19 @@ def encode_entry(payload: bytes) -> bytes:
 
 
 def read_entries(data: bytes, path: Path) -> tuple[list[bytes], int]:
-    """Take a journal's bytes apart: the payloads, and where the last whole record ends.
+    """Return the payloads of all complete records, and the offset of the end of the last one.
 
-    Raises DataFormatError where ``data`` is no journal, DataLossError where a record was damaged.
+    Raises DataFormatError for bytes that are not a journal, DataLossError for a damaged record.
     """
     if data[: len(FILE_HEAD)] != FILE_HEAD:
         raise DataFormatError(
             f"{path} is not a journal of version {FILE_HEAD[4]}: it begins with {data[: len(FILE_HEAD)]!r}",
-            remedy="Restore the file from a copy, or start the release of aeron-spark that wrote it",
+            remedy="Restore the file from a copy, or start the release of aeron-spark that wrote it.",
         )
     payloads = []
     at, written = len(FILE_HEAD), len(data.rstrip(b"\0"))
     while at < written:
-        payload = _entry(data, at, written, path)
+        payload = _read_entry(data, at, written, path)
         if payload is None:
             break
         payloads.append(payload)
@@ -87,54 +90,54 @@ def read_entries(data: bytes, path: Path) -> tuple[list[bytes], int]:
     return payloads, at
 
 
-def _entry(data: bytes, at: int, written: int, path: Path) -> bytes | None:
-    """The payload of the record at ``at``, or None where it is torn: ``written`` ends before it does."""
+def _read_entry(data: bytes, at: int, written: int, path: Path) -> bytes | None:
+    """Return the payload of the record at ``at``, or None if the record ends after ``written``."""
     begin = at + RECORD_HEAD.size
     if begin > written:
         return None
     length, check, crc = RECORD_HEAD.unpack_from(data, at)
     if zlib.crc32(data[at : at + 4]) != check:
-        raise _damaged(path, at, "the checksum of its length does not hold")
+        raise _damage_error(path, at, "the checksum of its length is wrong")
     end = begin + length + len(RECORD_END)
     if end > written:
         return None
     payload = data[begin : begin + length]
     if zlib.crc32(payload) != crc:
-        raise _damaged(path, at, "its checksum does not hold")
+        raise _damage_error(path, at, "its checksum is wrong")
     if data[begin + length : end] != RECORD_END:
-        raise _damaged(path, at, "it does not end as it should")
+        raise _damage_error(path, at, "its end marker is missing")
     return payload
 
 
-def _damaged(path: Path, at: int, why: str) -> DataLossError:
+def _damage_error(path: Path, at: int, why: str) -> DataLossError:
     return DataLossError(
         f"the record at byte {at} of {path} was damaged after it was written: {why}",
-        remedy="See to the disk, and restore the store and the archive's folder from copies of one time; nothing of "
-        "the stream was changed",
+        remedy="Check the disk, and restore the store and the archive's folder from copies of one time. The server "
+        "changed nothing in the stream.",
     )
 
 
 class Journal:
-    """One open journal. Not safe for concurrent use; whoever opens it sees to it that no other process does.
+    """An open journal file. Not safe for concurrent use. The caller ensures that no other process opens the file.
 
-    After a failure that leaves unknown what is on the disk it is ``broken``, takes no more records, and has to be
-    opened anew, which finds out.
+    After a failure that leaves the bytes on the disk unknown, the journal is ``broken`` and accepts no more records.
+    Opening it again reads the bytes that the disk has.
     """
 
-    def __init__(self, path: Path, descriptor: int, size: int, torn: int = 0) -> None:
+    def __init__(self, path: Path, descriptor: int, size: int, torn_bytes: int = 0) -> None:
         """Use ``create`` or ``open``."""
         self.path = path
-        self.torn = torn  # bytes of an unfinished record that opening cut off
-        self.broken = ""  # why no more records are taken
+        self.torn_bytes = torn_bytes  # size of the incomplete record that ``open`` removed
+        self.broken = ""  # the failure after which no more records are accepted
         self._descriptor = descriptor
         self._size = size
-        self._base = size
+        self._rewritten_size = size
 
     @classmethod
     def create(cls, path: Path, payloads: Sequence[bytes] = ()) -> Journal:
-        """Create the file with these records, at once. Raises UsageError where it exists, TransportError on failure."""
+        """Create the file with these records, atomically. Raises UsageError if it exists, TransportError on failure."""
         if path.exists():
-            raise UsageError(f"{path} exists", remedy="Open it instead")
+            raise UsageError(f"{path} exists", remedy="Open it instead.")
         try:
             replace_file(path, b"".join((FILE_HEAD, *map(encode_entry, payloads))))
             return cls(path, _open(path), path.stat().st_size)
@@ -143,29 +146,31 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> tuple[Journal, list[bytes]]:
-        """Open what is there, cutting off a torn record; return the payloads of all whole ones.
+        """Open the file and remove an incomplete last record; return the journal and the payloads of its records.
 
-        Raises DataLossError where the file is missing or damaged, DataFormatError where it is no journal,
-        TransportError where the disk does not work.
+        Raises DataLossError for a missing or damaged file, DataFormatError for a file that is not a journal,
+        TransportError if the disk fails.
         """
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
             raise DataLossError(
-                f"{path} is missing", remedy="Restore the file from a copy; without it nothing says what was committed"
+                f"{path} is missing",
+                remedy="Restore the file from a copy: only this file records the committed transactions.",
             ) from error
         except OSError as error:
             raise TransportError(
-                f"{path} cannot be read: {error.strerror or error}", remedy="See to the disk and the file's permissions"
+                f"{path} cannot be read: {error.strerror or error}",
+                remedy="Check the disk and the permissions of the file.",
             ) from error
         payloads, end = read_entries(data, path)
         try:
             with suppress(FileNotFoundError):
-                path.with_name(path.name + ".new").unlink()  # of a rewrite that did not finish
+                path.with_name(path.name + ".new").unlink()  # the draft of a rewrite that a crash interrupted
             descriptor = _open(path)
             try:
                 os.ftruncate(descriptor, end)
-                # What was read may never have reached the disk: a record whose sync failed, and then the process ended.
+                # The last record may be in the kernel's memory only, if its fsync failed before the process ended.
                 os.fsync(descriptor)
                 sync_folder(path.parent)
             except OSError:
@@ -177,19 +182,20 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self._size
 
     @property
-    def worth_rewriting(self) -> bool:
-        """Whether it has grown enough since it was opened or rewritten that a snapshot is worth its writing."""
-        return self._size - self._base > max(REWRITE_AT_LEAST, self._base)
+    def is_worth_rewriting(self) -> bool:
+        """Whether the file has at least doubled, and grown by 1 MiB, since it was opened or rewritten."""
+        return self._size - self._rewritten_size > max(MIN_REWRITE_BYTES, self._rewritten_size)
 
     def append(self, payload: bytes) -> None:
-        """Append a record; when this returns it is on the disk.
+        """Append a record and call fsync.
 
-        Raises TransportError where it is not: then nothing of it is there, or the journal is ``broken`` from now on and
-        only opening it again shows which. Raises UsageError if the journal is broken, EndedError if it is closed.
+        Raises TransportError on failure: the record was removed again, or the journal is ``broken`` from now on, and
+        only opening it again shows whether it has the record. Raises UsageError if the journal is broken, EndedError if
+        it is closed.
         """
         self._check_usable()
         entry, begin = encode_entry(payload), self._size
@@ -198,16 +204,16 @@ class Journal:
             os.fsync(self._descriptor)
             self._size = begin + len(entry)
         except OSError as error:
-            self._take_back(begin, error)
+            self._undo_append(begin, error)
             if error.errno not in NO_SPACE_ERRNOS and not self.broken:
-                # After a failed sync the kernel may take its own copy for what is on the disk: nothing it says counts.
+                # After a failed fsync the kernel may report bytes as written that the disk does not have.
                 self.broken = str(error)
             raise write_failed(self.path, error) from error
-        except BaseException as error:  # an interrupt between the two: the record must not come back to life later
-            self._take_back(begin, error)
+        except BaseException as error:  # after an interrupt before the fsync, the next opening must not find the record
+            self._undo_append(begin, error)
             raise
 
-    def _take_back(self, begin: int, error: BaseException) -> None:
+    def _undo_append(self, begin: int, error: BaseException) -> None:
         self._size = begin
         try:
             os.ftruncate(self._descriptor, begin)
@@ -216,9 +222,9 @@ class Journal:
             self.broken = f"{error}, and then {second}"
 
     def rewrite(self, payloads: Sequence[bytes]) -> None:
-        """Replace all records by these, at once: after a crash all of the old or all of the new are there.
+        """Replace all records by these, atomically: after a crash, the file has all old or all new records.
 
-        Raises TransportError on failure: then the old ones are there, or the journal is ``broken`` from now on.
+        Raises TransportError on failure: the file has the old records, or the journal is ``broken`` from now on.
         """
         self._check_usable()
         data = b"".join((FILE_HEAD, *map(encode_entry, payloads)))
@@ -227,33 +233,33 @@ class Journal:
             replace_file(self.path, data)
             descriptor = _open(self.path)
         except OSError as error:
-            # Where the new file took the old one's name but may lose it again, no record is safe in either.
-            if not self._is_still(before):
+            # The new file may have the name now, and lose it in a crash: no further record is safe in either file.
+            if not self._has_inode(before):
                 self.broken = str(error)
             raise write_failed(self.path, error) from error
         os.close(self._descriptor)
         self._descriptor = descriptor
-        self._size = self._base = len(data)
+        self._size = self._rewritten_size = len(data)
 
-    def _is_still(self, inode: int) -> bool:
+    def _has_inode(self, inode: int) -> bool:
         try:
             return self.path.stat().st_ino == inode
         except OSError:
             return False
 
     def close(self) -> None:
-        """Let go of the file; every record in it is on the disk already."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _check_usable(self) -> None:
         if self._descriptor < 0:
-            raise EndedError(f"the journal {self.path} is closed", remedy="Open it again")
+            raise EndedError(f"the journal {self.path} is closed", remedy="Open it again.")
         if self.broken:
             raise UsageError(
-                f"the journal {self.path} failed before, and what is on the disk is not known: {self.broken}",
-                remedy="See to the disk, then open the stream anew (restart the server)",
+                f"the journal {self.path} failed before, and its bytes on the disk are unknown: {self.broken}",
+                remedy="Check the disk, then restart the server.",
             )
 
 
@@ -261,63 +267,63 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
-class Opened(NamedTuple):
-    """When a store was opened (ns since 1970), and 20 random bits."""
+class StoreOpening(NamedTuple):
+    """The time at which a store was opened (ns since 1970), and 20 random bits: the parts of an epoch."""
 
     time_ns: int
     random: int
 
 
 class JournaledLedger:
-    """The journal in ``folder`` and what it says. Not safe for concurrent use.
+    """The ledger of a stream, with its journal in ``folder``. Not safe for concurrent use.
 
-    The first change begins the epoch of ``opened``, which ``mark`` in the archive's folder knows. Raises DataLossError
-    or DataFormatError where the journal is missing, not right, or of another time than the archive.
+    The first change begins the epoch of ``opening``; ``mark`` in the archive's folder has it, too. Raises DataLossError
+    or DataFormatError if the journal is missing, damaged, or of another time than the archive.
     """
 
-    def __init__(self, folder: Path, partitions: int, opened: Opened, mark: ArchiveMark) -> None:
+    def __init__(self, folder: Path, partitions: int, opening: StoreOpening, mark: ArchiveMark) -> None:
         self._mark = mark
-        self._opened: Opened | None = opened  # None once its epoch is in the journal
-        self._journal, payloads = Journal.open(folder / JOURNAL)
+        self._opening: StoreOpening | None = opening  # None after its epoch is in the journal
+        self._journal, payloads = Journal.open(folder / FILE_NAME)
         try:
             self.ledger = Ledger.replay(partitions, map(decode_record, payloads))
             mark.check(self.ledger.epoch, self.ledger.transactions)
         except BaseException:
             self._journal.close()
             raise
-        self._unknown = ""
+        self._apply_error = ""
 
     @property
-    def torn(self) -> int:
-        """Bytes of an unfinished record that opening cut off the journal."""
-        return self._journal.torn
+    def torn_bytes(self) -> int:
+        """The size of the incomplete record that was removed from the journal, in bytes."""
+        return self._journal.torn_bytes
 
     @property
-    def fault(self) -> TransportError | None:
-        """Why no record can be written any more: it is not known what is on the disk. None where all is well."""
-        broken = self._journal.broken or self._unknown
+    def failure(self) -> TransportError | None:
+        """The failure after which no more records can be written, or None."""
+        broken = self._journal.broken or self._apply_error
         if not broken:
             return None
         return TransportError(
-            f"the journal {self._journal.path} failed before, and what it holds is not known: {broken}",
-            remedy="See to the disk, then restart the server, which looks.",
+            f"the journal {self._journal.path} failed before, and its bytes on the disk are unknown: {broken}",
+            remedy="Check the disk, then restart the server, which reads the journal again.",
         )
 
     def check_writable(self) -> None:
-        """Raise TransportError where no record can be written any more."""
-        fault = self.fault
-        if fault is not None:
-            raise fault
+        """Raise TransportError if no more records can be written."""
+        failure = self.failure
+        if failure is not None:
+            raise failure
 
     def write(self, record: Record) -> None:
-        """Make a record true: on the disk, then in the ledger. Raises TransportError where it is not on the disk."""
+        """Append the record to the journal, then apply it to the ledger. Raises TransportError if the disk fails."""
         self.check_writable()
-        if self._opened is not None:
-            begun = self.ledger.prepare_epoch(*self._opened)
-            self._mark.begin(begun.epoch, self.ledger.epoch, self.ledger.transactions)
+        if self._opening is not None:
+            begun = self.ledger.prepare_epoch(*self._opening)
+            self._mark.announce(begun.epoch, self.ledger.epoch, self.ledger.transactions)
             self._write(begun)
-            self._opened = None
-            self._mark.begun(begun.epoch, self.ledger.transactions)
+            self._opening = None
+            self._mark.confirm(begun.epoch, self.ledger.transactions)
         self._write(record)
 
     def _write(self, record: Record) -> None:
@@ -325,29 +331,29 @@ class JournaledLedger:
         try:
             self.ledger.apply(record)
         except BaseException as error:
-            # It is true for whoever reads the journal: going on without it would cut off what it committed.
-            self._unknown = repr(error)
+            # The journal has the record and the ledger has not: the next commit would overwrite its rows.
+            self._apply_error = repr(error)
             raise
 
     def compact(self, now_ns: int) -> None:
-        """Rewrite the journal as one snapshot where it has grown enough; ``now_ns`` is since 1970."""
-        if self._journal.worth_rewriting and not self._journal.broken:
+        """Rewrite the journal as one snapshot if it has grown enough; ``now_ns`` is since 1970."""
+        if self._journal.is_worth_rewriting and not self._journal.broken:
             self.ledger.forget_single_use_writers(now_ns)
             self.ledger.thin_time_index(now_ns)
             self._journal.rewrite([encode_record(self.ledger.snapshot())])
 
-    def note(self) -> None:
-        """Have the archive's folder know how many transactions there are. Raises TransportError."""
-        self._mark.note(self.ledger.transactions)
+    def update_mark(self) -> None:
+        """Write the number of transactions to the mark in the archive's folder. Raises TransportError."""
+        self._mark.update(self.ledger.transactions)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Update the mark, and close the journal."""
         with suppress(TransportError):
-            self.note()
+            self.update_mark()
         self._journal.close()
 
 
-def begin_ledger(folder: Path, shapes: Sequence[Shape]) -> None:
-    """Write the journal of a new stream, whose partitions are these recordings, from position 0 on."""
+def create_ledger(folder: Path, shapes: Sequence[Shape]) -> None:
+    """Create the journal of a new stream, whose partitions are recordings of these shapes from position 0 on."""
     records = [Recorded(index, shape.recording_id, shape.fingerprint) for index, shape in enumerate(shapes)]
-    Journal.create(folder / JOURNAL, [encode_record(record) for record in records]).close()
+    Journal.create(folder / FILE_NAME, [encode_record(record) for record in records]).close()

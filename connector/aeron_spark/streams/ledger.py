@@ -28,12 +28,12 @@ from aeron_spark.log.epochs import DIVERGED, FIRST, Epochs, epoch_at, parse_stam
 from aeron_spark.streams.journal_records import (
     Committed,
     CommittedIn,
-    RunStarted,
     Epoch,
+    Purged,
     Record,
     Recorded,
     RecordingOf,
-    Purged,
+    RunStarted,
     Snapshot,
     Writer,
 )
@@ -72,7 +72,7 @@ class Ledger:
         self.recordings: dict[int, RecordingOf] = {}
         self._writers: dict[str, Writer] = {}
         self._times = [TimeIndex() for _ in range(partitions)]
-        self._epochs: deque[Epoch] = deque([self._no_epoch()])
+        self._epochs: deque[Epoch] = deque([self._first_epoch()])
         self._epochs_of: dict[int, Epochs] = {}  # a cache, by partition or TRANSACTIONS
         # By writer: its last transaction in each epoch, with the number of the stream's transactions up to it.
         self._committed_in: dict[str, tuple[CommittedIn, ...]] = {}
@@ -146,9 +146,9 @@ class Ledger:
         count = (
             0
             if self.last_transaction(writer) == NO_TRANSACTION
-            else self._of_transactions().diverged_at(FIRST, 2**63, 2**63)
+            else self._transaction_epochs().diverged_at(FIRST, 2**63, 2**63)
         )
-        return stamp_text(self._of_transactions().at(count or 0), count or 0)
+        return stamp_text(self._transaction_epochs().at(count or 0), count or 0)
 
     def first_lost(self, writer: str, acknowledged: int, stamp: str) -> int | None:
         """Return the writer's first transaction up to ``acknowledged`` that the stream does not have, or None.
@@ -165,7 +165,7 @@ class Ledger:
             epoch, count = parse_stamp(stamp)
         except ValueError as error:
             raise UsageError(str(error), remedy="Give the stamp that came with the acknowledgement.") from None
-        diverged = self._of_transactions().diverged_at(epoch, count, self.transactions)
+        diverged = self._transaction_epochs().diverged_at(epoch, count, self.transactions)
         if diverged is None:
             return None
         shared = [one.transaction for one in self._committed_in.get(writer, ()) if one.count <= diverged]
@@ -205,7 +205,7 @@ class Ledger:
         if replaced:
             self._check_continues(writer, run, replaced)
         if transaction is not None and not self.is_committed(writer, transaction, producer):
-            self._check_own(writer, run, transaction)
+            self._check_producer(writer, run, transaction)
         known = self._writers.get(writer)
         return None if known is not None and known.run == run else RunStarted(writer, run, max(now_ns, 0), single_use)
 
@@ -218,7 +218,7 @@ class Ledger:
                 f"{self.last_transaction(writer)}",
                 remedy="Give new rows a higher transaction id.",
             )
-        self._check_own(writer, run, transaction)
+        self._check_producer(writer, run, transaction)
 
     def is_committed(self, writer: str, transaction: int, producer: str = ANY_PRODUCER) -> bool:
         """Whether the producer's transaction is committed. Raises UsageError for a negative id."""
@@ -279,7 +279,7 @@ class Ledger:
             producer,
             token,
         )
-        if fault := self._fault_of_ends(record):
+        if fault := self._find_fault_of_ends(record):
             raise UsageError(
                 f"transaction {transaction} of writer {writer!r} cannot be committed: {fault}",
                 remedy="Report this as a bug of the server.",
@@ -325,17 +325,17 @@ class Ledger:
         """Change the state by a record of the journal. Raises DataFormatError, without a change, if they contradict."""
         match record:
             case Recorded():
-                self._recorded(record)
+                self._apply_recorded(record)
             case RunStarted(writer=writer, run=run, time_ns=time_ns, single_use=single_use):
-                self._known(writer, run, time_ns, single_use)
+                self._update_writer(writer, run, time_ns, single_use)
             case Committed():
-                self._committed(record)
+                self._apply_committed(record)
             case Purged(starts=starts):
-                self._retained(starts)
+                self._apply_purged(starts)
             case Epoch():
-                self._epoch_begun(record)
+                self._apply_epoch(record)
             case Snapshot():
-                self._restored(record)
+                self._apply_snapshot(record)
 
     def thin_time_index(self, now_ns: int) -> int:
         """Join old entries of the time indexes; return the number of removed entries. Needs no record."""
@@ -353,17 +353,17 @@ class Ledger:
             self._committed_in.pop(name, None)
         return old
 
-    def _no_epoch(self) -> Epoch:
+    def _first_epoch(self) -> Epoch:
         return Epoch(FIRST, (0,) * self.partitions, 0)
 
-    def _of_transactions(self) -> Epochs:
+    def _transaction_epochs(self) -> Epochs:
         """Return the epochs by number of transaction."""
         found = self._epochs_of.get(TRANSACTIONS)
         if found is None:
             found = self._epochs_of[TRANSACTIONS] = Epochs.of((one.epoch, one.transactions) for one in self._epochs)
         return found
 
-    def _epoch_begun(self, record: Epoch) -> None:
+    def _apply_epoch(self, record: Epoch) -> None:
         if list(record.ends) != self.ends or record.transactions != self.transactions or record.epoch <= self.epoch:
             raise _contradiction(
                 f"epoch {record.epoch} begins at {list(record.ends)} after {record.transactions} transactions, but the "
@@ -380,7 +380,7 @@ class Ledger:
         self._epochs = deque(epochs, maxlen=min(MAX_EPOCHS, max(2, MAX_EPOCH_ENDS // self.partitions)))
         self._epochs_of = {}
 
-    def _recorded(self, record: Recorded) -> None:
+    def _apply_recorded(self, record: Recorded) -> None:
         at = record.partition
         # A partition with rows cannot move to another recording: its positions would have other bytes.
         if at >= self.partitions or self.ends[at] > self.starts[at] or record.start < self.ends[at]:
@@ -388,7 +388,7 @@ class Ledger:
         self.recordings[at] = RecordingOf(record.recording_id, record.fingerprint)
         self.starts[at] = self.ends[at] = record.start
 
-    def _known(self, writer: str, run: str, time_ns: int, single_use: bool) -> Writer:
+    def _update_writer(self, writer: str, run: str, time_ns: int, single_use: bool) -> Writer:
         before = self._writers.get(writer)
         if before is None:
             now = Writer(run, time_ns=time_ns, single_use=single_use)
@@ -400,8 +400,8 @@ class Ledger:
         self._writers[writer] = now
         return now
 
-    def _committed(self, record: Committed) -> None:
-        fault = self._fault_of_ends(record)
+    def _apply_committed(self, record: Committed) -> None:
+        fault = self._find_fault_of_ends(record)
         if not fault and record.transaction <= self.last_transaction(record.writer):
             fault = f"transaction {record.transaction} of writer {record.writer!r} is committed twice"
         if not fault and record.time_ns <= self.time_ns:
@@ -411,7 +411,7 @@ class Ledger:
         before = self._writers.get(record.writer)
         # The record of a commit without stages does not have the flag; that of the writer's run has it.
         single_use = record.single_use if before is None else before.single_use
-        known = self._known(record.writer, record.run, record.time_ns, single_use)
+        known = self._update_writer(record.writer, record.run, record.time_ns, single_use)
         producers = _producers_after(record.producer, record.transaction, known)
         self._writers[record.writer] = replace(
             known,
@@ -430,16 +430,16 @@ class Ledger:
         self.schema = self.schema if record.schema is None else record.schema
         self.time_ns = record.time_ns
         self.transactions += 1
-        self._note_epoch(record.writer, record.transaction)
+        self._update_committed_in(record.writer, record.transaction)
 
-    def _note_epoch(self, writer: str, transaction: int) -> None:
+    def _update_committed_in(self, writer: str, transaction: int) -> None:
         if self.epoch == FIRST:  # a journal of an earlier release, whose snapshots have no epochs
             return
         before = tuple(one for one in self._committed_in.get(writer, ()) if one.epoch != self.epoch)
         now = CommittedIn(self.epoch, transaction, self.transactions)
         self._committed_in[writer] = (*before[1 - MAX_EPOCHS_OF_WRITER :], now)
 
-    def _fault_of_ends(self, record: Committed) -> str:
+    def _find_fault_of_ends(self, record: Committed) -> str:
         for at in (*record.ends, *record.rows):
             if not 0 <= at < self.partitions:
                 return f"the stream has no partition {at}, only {self.partitions} partitions"
@@ -448,7 +448,7 @@ class Ledger:
                 return f"partition {at} would end at position {end}, before its end {self.ends[at]}"
         return ""
 
-    def _retained(self, starts: Mapping[int, int]) -> None:
+    def _apply_purged(self, starts: Mapping[int, int]) -> None:
         for at, start in starts.items():
             if not 0 <= at < self.partitions or not self.starts[at] <= start <= self.ends[at]:
                 raise _contradiction(f"partition {at} begins at position {start}, outside of its committed range")
@@ -456,14 +456,14 @@ class Ledger:
             self.starts[at] = start
             self._times[at].forget_before(start)
 
-    def _restored(self, record: Snapshot) -> None:
+    def _apply_snapshot(self, record: Snapshot) -> None:
         lengths = {len(part) for part in (record.starts, record.ends, record.rows, record.times, record.begins)}
         if lengths != {self.partitions}:
             raise _contradiction(f"a snapshot has {sorted(lengths)} partitions, the stream has {self.partitions}")
         if any(len(one.ends) != self.partitions for one in record.epochs):
             raise _contradiction(f"an epoch of a snapshot does not have {self.partitions} partitions")
         times = [TimeIndex.from_bytes(*both) for both in zip(record.times, record.begins, strict=True)]
-        self._keep_epochs(record.epochs or [self._no_epoch()])
+        self._keep_epochs(record.epochs or [self._first_epoch()])
         self._committed_in = dict(record.committed_in)
         self.content, self.schema = record.content, record.schema
         self.time_ns, self.transactions = record.time_ns, record.transactions
@@ -492,7 +492,7 @@ class Ledger:
         if known.run not in (run, replaced):
             raise self._fenced_error(writer, replaced, known)
 
-    def _check_own(self, writer: str, run: str, transaction: int) -> None:
+    def _check_producer(self, writer: str, run: str, transaction: int) -> None:
         known = self._writers.get(writer)
         if known is not None and transaction <= known.last:
             raise RefusedError(

@@ -1,4 +1,7 @@
-"""What readers see of a stream: one value, replaced as a whole by each commit, so that nobody sees half of one."""
+"""Values of a stream: its view for readers, its settings, the outcome of a commit, the shape of a recording. Pure.
+
+A commit replaces the view as a whole, so a reader sees all of a transaction or nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,62 +14,62 @@ from aeron_spark.log.epochs import Epochs
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition and how far it is committed. Positions and lengths are bytes."""
+    """A partition with its committed range. Positions and lengths are in bytes."""
 
     partition: int
     recording_id: int
     fingerprint: str
-    start: int  # the first position there is
-    end: int  # behind the last committed transaction
+    start: int  # the first position that is not purged
+    end: int  # the position after the last committed transaction
     term_length: int
     initial_term_id: int
     mtu: int
     stream_id: int
-    session_id: int  # of the publication that is open, 0 where none is; it changes with every extension
+    session_id: int  # the Aeron session id of the open publication, or 0; each extension has another one
     segment_length: int
-    start_position: int  # where the recording began: its segments are counted from there
+    start_position: int  # the position at which the recording began; its segments are counted from there
     epochs: Epochs
 
 
 @dataclass(frozen=True, slots=True)
 class StreamView:
-    """All partitions at one moment, and what they hold: see ``Ledger.content`` and ``Ledger.schema``."""
+    """All partitions at one moment; ``content`` and ``schema`` are as in ``Ledger``."""
 
     states: tuple[PartitionState, ...]
     content: str
     schema: bytes | None
 
-    def beyond(self, ends: list[int]) -> bool:
-        """Whether any partition is committed further than ``ends`` says."""
+    def is_beyond(self, ends: list[int]) -> bool:
+        """Whether the committed end of any partition is after its position in ``ends``."""
         return any(state.end > end for state, end in zip(self.states, ends, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What became of a commit: whether it had been done before, and where each partition is committed to now."""
+    """The outcome of a commit: whether the transaction was committed before, and the ends of all partitions now."""
 
-    already: bool
+    is_repeated: bool
     ends: list[int]
-    stamp: str  # of the writer's last transaction, see Ledger.stamp
+    stamp: str  # of the writer's last transaction; see Ledger.stamp
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """How streams are kept. Times are seconds, sizes bytes."""
+    """The settings of a store."""
 
-    # Frames of 8 KiB are recorded three times as fast as those of a network's MTU, which nobody sends these over.
+    # No network carries these frames. The archive records them three times as fast as frames of a network's MTU.
     mtu: int = 8192
-    patience: float = 30.0  # for Aeron to show a sign of life
-    turn: float = 600.0  # for another commit of the same stream to end
-    rest_after: float = 30.0  # without a commit a partition's publication is closed, which takes 48 MiB of memory
-    stage_limit: int = 64 << 30  # for all stages of all streams together; 0 is none
-    stage_expiry: float = 3600.0
+    timeout_s: float = 30.0  # longest wait for progress of Aeron
+    writing_timeout_s: float = 600.0  # longest wait for another commit of the same stream
+    publication_idle_s: float = 30.0  # after this time without a commit, a publication (48 MiB of memory) is closed
+    max_stage_bytes: int = 64 << 30  # of the stages of all streams together; 0: no limit
+    stage_expiry_s: float = 3600.0  # after this time without a write, a stage is removed
     sync_stages: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a partition's recording is, from its first byte to its deletion. Lengths are bytes."""
+    """The properties of a recording that never change. Lengths are in bytes."""
 
     recording_id: int
     fingerprint: str

@@ -1,8 +1,8 @@
-"""One partition: a recording that holds committed transactions and nothing else, extended whenever somebody writes.
+"""Writes the recording of one partition, which has committed transactions only; each new publication extends it.
 
-What a commit publishes lies behind the committed end until the journal says that it counts. Whatever a commit left
-there that did not finish is cut off before the recording goes on, so that positions of what was committed never move.
-A partition is used by one thread at a time: the stream's lock for writing sees to that.
+A commit publishes rows after the committed end; they count once the journal has the commit. The rows of a failed commit
+are truncated before the recording is extended, so positions of committed rows never change. One thread at a time uses
+a partition: the one that has the stream's ``_writing`` lock.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from aeron_spark.wire.chunk import NOT_CONTINUED
 from aeron_spark.wire.groups import split
 from aeron_spark.wire.staged_items import Item, StagedGroup, StagedValues
 
-# Aeron gives the ids of its own sessions from -1 to 1000 to nobody; what is above is free to choose.
+# Aeron reserves the session ids from -1 to 1000; a program may choose any id above.
 FIRST_SESSION: Final = 1_001
 LAST_SESSION: Final = 2**31 - 1
-RECORDING_TIMEOUT_S: Final = 30.0  # seconds without a sign of life
-POLL_INTERVAL_S: Final = 0.2  # seconds between two looks, while waiting, at whether the recording still grows
+RECORDING_TIMEOUT_S: Final = 30.0  # longest wait for progress of a recording
+POLL_INTERVAL_S: Final = 0.2  # between two checks of a waiting thread whether the archive still records
 
 
 class NoRoomToRecord(TransportError):
-    """The archive records as many publications at once as it may."""
+    """The archive has no free recording slot: it records its maximum number of publications."""
 
 
-def create(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
-    """Begin the recording of a new partition, at position 0, and return what it is. Raises TransportError."""
+def create_recording(address: ArchiveAddress, alias: str, stream_id: int, term_length: int, mtu: int) -> Shape:
+    """Create the recording of a new partition, at position 0; return its shape. Raises TransportError."""
     archive = archive_of(address)
     channel = ChannelUri("ipc").with_params(alias=alias, term_length=term_length, mtu=mtu, sparse=True)
-    offering, recording_id = _open(archive, channel, stream_id, None)
+    publication, recording_id = _open_recorded(archive, channel, stream_id, None)
     with java_errors(f"closing the first publication of {alias}"):
-        offering.close()
+        publication.close()
     found = archive.recording(recording_id)
     if found is None:
-        raise TransportError(f"recording {recording_id} of {alias} is gone as soon as it began")
+        raise TransportError(f"the archive does not list the new recording {recording_id} of {alias}")
     return Shape.of(found)
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedAhead:
-    """What lies behind the committed ``end``: the first ``bytes`` of a stage that is not committed, to ``position``."""
+    """The first ``bytes`` of a stage, published from the committed ``end`` to ``position`` before their commit."""
 
     stage_id: str
     end: int
@@ -65,7 +65,7 @@ class PublishedAhead:
 
 
 class Partition:
-    """The recording of partition ``index`` of a stream, for writing. ``patience`` is in seconds."""
+    """The recording of partition ``index`` of a stream, for writing. ``timeout_s`` limits each wait for progress."""
 
     def __init__(
         self,
@@ -74,99 +74,99 @@ class Partition:
         shape: Shape,
         address: ArchiveAddress,
         *,
-        patience: float = RECORDING_TIMEOUT_S,
+        timeout_s: float = RECORDING_TIMEOUT_S,
     ) -> None:
         self.shape = shape
-        self.used_at = 0.0  # by the clock of whoever rests partitions
+        self.used_at = 0.0  # seconds by the clock of ``Recordings``
         self.name = f"partition {index} of stream {stream.name!r}"
         self._alias = alias_of(stream, index)
         self._address = address
-        self._patience = patience
-        self._offering: BatchPublication | None = None
-        self._dirty = False
+        self._timeout_s = timeout_s
+        self._publication: BatchPublication | None = None
+        self._has_uncommitted = False
         self._ahead: PublishedAhead | None = None
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether its publication is open."""
-        return self._offering is not None
+        return self._publication is not None
 
     @property
     def session_id(self) -> int:
-        """The session that is published now, or 0."""
-        return 0 if self._offering is None else self._offering.session_id
+        """The Aeron session id of the open publication, or 0."""
+        return 0 if self._publication is None else self._publication.session_id
 
-    def meet(self, found: Recording | None, end: int) -> None:
-        """Learn from the archive what the recording is. Raises DataLossError where it is none, or another one."""
-        self._refuse_another(found, end)
+    def attach(self, found: Recording | None, end: int) -> None:
+        """Take over the shape that the archive reports. Raises DataLossError for a missing or another recording."""
+        self._check_identity(found, end)
         if found is not None:
             self.shape = Shape.of(found)
 
-    def begin(self, end: int, stage_id: str) -> int:
-        """Make ready to publish behind the committed ``end``, and what was published ahead of the stage ``stage_id``.
+    def prepare(self, end: int, stage_id: str) -> int:
+        """Open a publication at the committed ``end``, or after the bytes of stage ``stage_id`` published ahead.
 
-        Return how many bytes of that stage are there already: whatever else lies behind the end is cut off. Raises
-        DataLossError where the recording does not reach it, TransportError (retriable) where Aeron failed.
+        Returns the number of bytes of that stage that are published already. Other bytes after ``end`` are truncated.
+        Raises DataLossError if the recording ends before ``end``, TransportError (retriable) if Aeron failed.
         """
-        offering, ahead = self._offering, self._ahead
+        publication, ahead = self._publication, self._ahead
         if (
-            offering is not None
-            and not self._dirty
-            and not offering.client.closed
-            and not offering.closed
-            and offering.connected
+            publication is not None
+            and not self._has_uncommitted
+            and not publication.client.closed
+            and not publication.closed
+            and publication.connected
         ):
-            position = offering.position
+            position = publication.position
             if ahead is not None and (ahead.stage_id, ahead.end, ahead.position) == (stage_id, end, position):
                 return ahead.bytes
             if position == end:
                 return 0
-        self.cut_back(end)
+        self.truncate_to(end)
         self._extend(end)
         return 0
 
-    def spoil(self) -> None:
-        """Note that what lies behind the committed end does not count; the next :meth:`begin` cuts it off."""
-        self._dirty = True
+    def mark_uncommitted(self) -> None:
+        """Mark the bytes after the committed end as uncommitted; the next :meth:`prepare` truncates them."""
+        self._has_uncommitted = True
 
-    def keep_ahead(self, stage_id: str, end: int, published: int) -> None:
-        """Note that what lies behind the committed ``end`` is so many bytes of a stage, for the next :meth:`begin`."""
+    def note_published_ahead(self, stage_id: str, end: int, published: int) -> None:
+        """Remember for the next :meth:`prepare` that ``published`` bytes of a stage are after the committed ``end``."""
         self._ahead = PublishedAhead(stage_id, end, published, self.position)
 
-    def drop_ahead(self, live: Container[str], end: int) -> None:
-        """Cut off what was published ahead of a stage that is gone and behind the committed ``end``."""
+    def truncate_abandoned(self, live: Container[str], end: int) -> None:
+        """Truncate bytes that were published ahead at ``end``, if their stage is not in ``live`` any more."""
         ahead = self._ahead
         if ahead is not None and ahead.stage_id not in live:
             self._ahead = None
-            if ahead.end == end:  # else it was committed
-                self.cut_back(end)
+            if ahead.end == end:  # otherwise a commit has moved the end after them
+                self.truncate_to(end)
 
-    def cut_back(self, end: int, known: Recording | None = None) -> int:
-        """Stop the recording where it grows, cut off what lies behind ``end``, and return where it ended before.
+    def truncate_to(self, end: int, known: Recording | None = None) -> int:
+        """Close the publication, stop the recording and truncate it at ``end``; return the position of its former end.
 
-        ``known`` is what the archive said of it a moment ago, where it was asked. Raises DataLossError where the
-        recording is gone, is another one or ends before ``end``.
+        ``known`` is the recording as the archive has just listed it, if the caller has it. Raises DataLossError if the
+        recording is missing, is another one, or ends before ``end``.
         """
-        self.rest()
+        self.close_publication()
         archive = archive_of(self._address)
         found = archive.recording(self.shape.recording_id) if known is None else known
-        self._refuse_another(found, end)
-        # A publication of a server that was killed lives on in the driver for some seconds, and so does its recording.
+        self._check_identity(found, end)
+        # The media driver keeps the publication of a killed server for some seconds, and the archive records it.
         stop = None if found is None else found.stop_position
         if stop is None:
-            stop = archive.stop_recording_by_id(self.shape.recording_id, self._patience)
+            stop = archive.stop_recording_by_id(self.shape.recording_id, self._timeout_s)
         if stop is None or stop < end:
-            raise self._loss(f"recording {self.shape.recording_id} ends at position {stop}", end)
+            raise self._data_loss(f"recording {self.shape.recording_id} ends at position {stop}", end)
         if stop > end:
             archive.truncate(self.shape.recording_id, end)
-        self._dirty = False
+        self._has_uncommitted = False
         return stop
 
     def publish(self, item: Item, between: Callable[[], None]) -> None:
-        """Publish a staged item: each value as one message, a group as as many chunks as it needs.
+        """Publish a staged item: each value as one message, a group as its chunks.
 
-        ``between`` is called again and again while a large one is published. Raises DataFormatError for a value longer
-        than a message may be, TransportError, WaitTimeout.
+        Calls ``between`` after each part of a large item. Raises DataFormatError for a value that is longer than a
+        message may be, TransportError, WaitTimeout.
         """
         if isinstance(item, StagedGroup):
             self._publish_group(item, between)
@@ -174,93 +174,93 @@ class Partition:
             self._publish_values(item, between)
 
     def _publish_values(self, item: StagedValues, between: Callable[[], None]) -> None:
-        offering = self._publication()
-        if item.longest > offering.max_message_bytes:
+        publication = self._require_publication()
+        if item.longest > publication.max_message_bytes:
             raise DataFormatError(
-                f"a value of {item.longest} bytes is to become one message of {self.name}, whose messages have at "
-                f"most {offering.max_message_bytes}",
-                remedy="Write it with payload=framed or payload=arrow, which divide it, or create the stream with "
-                "longer terms: a message is at most an eighth of one.",
+                f"a value of {item.longest} bytes is too long for a message of {self.name}, limit "
+                f"{publication.max_message_bytes} bytes",
+                remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create the "
+                "stream with longer terms: a message has at most an eighth of a term.",
             )
         first = 0
 
         def attempt() -> tuple[int, OfferResult | None]:
             nonlocal first
-            taken, result = offering.offer_values(item.values, item.reserved, first)
+            taken, result = publication.offer_values(item.values, item.reserved, first)
             first += taken
             between()
             return taken, result
 
-        self._until_taken(attempt)
+        self._repeat_until_accepted(attempt)
 
     def _publish_group(self, item: StagedGroup, between: Callable[[], None]) -> None:
-        offering = self._publication()
-        begun = NOT_CONTINUED
-        for chunk in split(item.payload, item.header, max_message_bytes=offering.max_message_bytes):
-            at = offering.position
-            head = pa.py_buffer(chunk.encode_header(begun, crc32))
+        publication = self._require_publication()
+        group_position = NOT_CONTINUED
+        for chunk in split(item.payload, item.header, max_message_bytes=publication.max_message_bytes):
+            at = publication.position
+            head = pa.py_buffer(chunk.encode_header(group_position, crc32))
             data = chunk.payload
 
             def attempt(head: pa.Buffer = head, data: pa.Buffer = data) -> tuple[int, OfferResult | None]:
-                return 0, offering.offer_gathered(head, data)
+                return 0, publication.offer_gathered(head, data)
 
-            self._until_taken(attempt)
-            begun = at if chunk.header.first else begun
+            self._repeat_until_accepted(attempt)
+            group_position = at if chunk.header.first else group_position
             between()
 
     @property
     def position(self) -> int:
-        """Where what was published ends."""
-        return self._publication().position
+        """The position after the last published byte."""
+        return self._require_publication().position
 
     def await_recorded(self) -> int:
-        """Return the position behind what was published once all of it is recorded.
+        """Wait until the archive has recorded all published bytes; return their end position.
 
-        Raises WaitTimeout where the recording does not come on, TransportError where it ended.
+        Raises WaitTimeout if the recording makes no progress, TransportError if it stopped.
         """
         target = self.position
         archive, recording_id = archive_of(self._address), self.shape.recording_id
-        deadline = Deadline(self._patience, f"recording {recording_id} of {self.name} to reach position {target}")
-        reached, looked = archive.position(recording_id), deadline.remaining()
+        deadline = Deadline(self._timeout_s, f"recording {recording_id} of {self.name} to reach position {target}")
+        reached, checked_at = archive.position(recording_id), deadline.remaining()
         while reached < target:
-            if looked - deadline.remaining() > POLL_INTERVAL_S:
-                looked = deadline.remaining()
-                self._refuse_stopped(archive)
-            deadline.idle(f"it is at {reached}")
+            if checked_at - deadline.remaining() > POLL_INTERVAL_S:
+                checked_at = deadline.remaining()
+                self._check_recording(archive)
+            deadline.idle(f"it is at position {reached}")
             archive.keep_alive()
             now = archive.position(recording_id)
             if now > reached:
                 reached = now
                 deadline.progress()
-                looked = deadline.remaining()
+                checked_at = deadline.remaining()
         return target
 
     def purge(self, position: int) -> None:
-        """Delete the segments before ``position``, the base of a segment, where there are any."""
+        """Delete the segments before ``position``, which is the begin of a segment."""
         archive = archive_of(self._address)
         found = archive.recording(self.shape.recording_id)
         if found is not None and found.start_position < position:
             archive.purge_segments(self.shape.recording_id, position)
 
-    def rest(self) -> None:
-        """Close the publication; its recording ends with it, and goes on in the next :meth:`begin`."""
-        offering, self._offering = self._offering, None
-        self._ahead = None  # the next one cuts it off
-        if offering is not None:
+    def close_publication(self) -> None:
+        """Close the publication, which stops its recording; the next :meth:`prepare` extends the recording."""
+        publication, self._publication = self._publication, None
+        self._ahead = None  # the next extension truncates these bytes
+        if publication is not None:
             with suppress(TransportError), java_errors(f"closing the publication of {self.name}"):
-                offering.close()
+                publication.close()
 
-    def await_ended(self) -> None:
-        """Wait until the recording of a closed publication has ended, which frees its place in the archive.
+    def await_recording_ended(self) -> None:
+        """Wait until the recording of a closed publication has stopped, which frees its slot in the archive.
 
         Raises TransportError, WaitTimeout.
         """
-        archive_of(self._address).stop_recording_by_id(self.shape.recording_id, self._patience)
+        archive_of(self._address).stop_recording_by_id(self.shape.recording_id, self._timeout_s)
 
     def delete(self) -> None:
-        """Delete the recording and its files; nothing happens where it is gone."""
-        self.rest()
-        delete_recording(archive_of(self._address), self.shape.recording_id, self._patience)
+        """Delete the recording and its files, if it exists."""
+        self.close_publication()
+        delete_recording(archive_of(self._address), self.shape.recording_id, self._timeout_s)
 
     def _extend(self, end: int) -> None:
         shape = self.shape
@@ -275,18 +275,20 @@ class Partition:
             term_offset=offset,
         )
         archive = archive_of(self._address)
-        self._offering, _ = _open(archive, channel, shape.stream_id, shape.recording_id)
-        if self._offering.position != end:
-            raise TransportError(f"the publication of {self.name} began at {self._offering.position}, not at {end}")
+        self._publication, _ = _open_recorded(archive, channel, shape.stream_id, shape.recording_id)
+        if self._publication.position != end:
+            raise TransportError(
+                f"the publication of {self.name} began at position {self._publication.position}, expected {end}"
+            )
 
-    def _publication(self) -> BatchPublication:
-        if self._offering is None:
-            raise TransportError(f"{self.name} has no publication", remedy="Commit again.")
-        return self._offering
+    def _require_publication(self) -> BatchPublication:
+        if self._publication is None:
+            raise TransportError(f"{self.name} has no open publication", remedy="Commit again.")
+        return self._publication
 
-    def _until_taken(self, attempt: Callable[[], tuple[int, OfferResult | None]]) -> None:
-        deadline = Deadline(self._patience, f"room to publish to {self.name}")
-        looked = deadline.remaining()
+    def _repeat_until_accepted(self, attempt: Callable[[], tuple[int, OfferResult | None]]) -> None:
+        deadline = Deadline(self._timeout_s, f"room to publish to {self.name}")
+        checked_at = deadline.remaining()
         while True:
             with java_errors(f"publishing to {self.name}"):
                 taken, result = attempt()
@@ -294,59 +296,59 @@ class Partition:
                 return
             if result in (OfferResult.NOT_CONNECTED, OfferResult.MAX_POSITION_EXCEEDED):
                 raise TransportError(
-                    f"{self.name} cannot be published to: {result.sentence}{self._complaint()}", remedy="Commit again."
+                    f"publishing to {self.name} failed: {result.sentence}{self._archive_error()}",
+                    remedy="Commit again.",
                 )
             if taken:
                 deadline.progress()
-                looked = deadline.remaining()
-            elif looked - deadline.remaining() > POLL_INTERVAL_S:
-                looked = deadline.remaining()
-                self._refuse_stopped(archive_of(self._address))
-            deadline.idle(f"Aeron answered {result.name}: {result.sentence}")
+                checked_at = deadline.remaining()
+            elif checked_at - deadline.remaining() > POLL_INTERVAL_S:
+                checked_at = deadline.remaining()
+                self._check_recording(archive_of(self._address))
+            deadline.idle(f"Aeron returned {result.name}: {result.sentence}")
 
-    def _refuse_stopped(self, archive: Archive) -> None:
+    def _check_recording(self, archive: Archive) -> None:
         stop = archive.stopped_at(self.shape.recording_id)
         if stop is not None:
             raise TransportError(
                 f"recording {self.shape.recording_id} of {self.name} stopped at position {stop} while a transaction "
-                f"was written to it{self._complaint()}",
-                remedy="Nothing of the transaction counts. Put the archive right (its disk may be full), then commit "
-                "again.",
+                f"was written to it{self._archive_error()}",
+                remedy="The transaction is not committed. Check the archive (its disk may be full), then commit again.",
             )
 
-    def _refuse_another(self, found: Recording | None, end: int) -> None:
+    def _check_identity(self, found: Recording | None, end: int) -> None:
         if found is None:
-            raise self._loss(f"recording {self.shape.recording_id} is gone", end)
+            raise self._data_loss(f"recording {self.shape.recording_id} is missing", end)
         if Shape.of(found).fingerprint != self.shape.fingerprint:
-            raise self._loss(f"recording {self.shape.recording_id} is another one than was created for it", end)
+            raise self._data_loss(f"recording {self.shape.recording_id} is not the one that was created for it", end)
 
-    def _loss(self, what: str, end: int) -> DataLossError:
+    def _data_loss(self, what: str, end: int) -> DataLossError:
         return DataLossError(
             f"{self.name}: {what}, but transactions were committed up to position {end}",
-            remedy="The archive's folder was exchanged, or lost what was not yet on its disk. Restore it from a copy; "
-            "until then nothing is written to the stream.",
+            remedy="The archive's folder was exchanged, or its disk lost bytes. Restore the folder from a copy; until "
+            "then the stream is read-only.",
         )
 
-    def _complaint(self) -> str:
-        said = recent_archive_error(self._address.aeron_dir)
-        return f"; the archive says: {said}" if said else ""
+    def _archive_error(self) -> str:
+        error = recent_archive_error(self._address.aeron_dir)
+        return f"; the archive reports: {error}" if error else ""
 
 
 def alias_of(stream: Definition, index: int) -> str:
-    """Name a partition's channel as listings of the archive show it; no other stream's has this name."""
+    """Return the alias of a partition's channel, which the archive lists; no other stream has it."""
     return f"aeron-spark:{stream.name}:{index}:{stream.created_ns:x}"
 
 
-def delete_recording(archive: Archive, recording_id: int, patience: float = RECORDING_TIMEOUT_S) -> None:
-    """Stop a recording and delete it with its files; nothing happens where it is gone."""
-    if archive.stop_recording_by_id(recording_id, patience) is not None:
+def delete_recording(archive: Archive, recording_id: int, timeout_s: float = RECORDING_TIMEOUT_S) -> None:
+    """Stop a recording and delete it with its files, if it exists."""
+    if archive.stop_recording_by_id(recording_id, timeout_s) is not None:
         archive.delete(recording_id)
 
 
-def _open(
+def _open_recorded(
     archive: Archive, channel: ChannelUri, stream_id: int, recording_id: int | None
 ) -> tuple[BatchPublication, int]:
-    """Open a publication on a session of its own and have it recorded; return both once the recording is there."""
+    """Open a publication with a new session id and record it, or extend ``recording_id``; return it and the id."""
     session_id = FIRST_SESSION + secrets.randbelow(LAST_SESSION - FIRST_SESSION)
     recorded = str(ChannelUri("ipc").with_params(alias=channel.get("alias") or "", session_id=session_id))
     try:
@@ -354,27 +356,27 @@ def _open(
     except TransportError as error:
         if archive_error_code(error.__cause__) == MAX_RECORDINGS:
             raise NoRoomToRecord(
-                error.what, remedy="Let the node record more at once (setting 'max_recordings'), then try again."
+                error.what, remedy="Raise the setting 'max_recordings' of the node, then try again."
             ) from error
         raise
-    offering = None
+    publication = None
     try:
-        offering = BatchPublication(archive.client, str(channel.with_params(session_id=session_id)), stream_id)
+        publication = BatchPublication(archive.client, str(channel.with_params(session_id=session_id)), stream_id)
         found = wait_for(
             lambda: archive.recording_of_session(session_id, stream_id),
             archive.address.timeout,
             f"the archive to record {channel}",
         )
-        wait_for(lambda: offering.connected, archive.address.timeout, f"the archive to listen to {channel}")
+        wait_for(lambda: publication.connected, archive.address.timeout, f"the archive to listen to {channel}")
     except AeronSparkError:
         with suppress(AeronSparkError):
-            if offering is not None:
-                offering.close()
+            if publication is not None:
+                publication.close()
             archive.stop_recording(recorded, stream_id)
         raise
-    return offering, found
+    return publication, found
 
 
 def _int32(number: int) -> int:
-    # Term ids wrap around, as Java's ints do.
+    # Term ids wrap around like ints of Java.
     return (number + 2**31) % 2**32 - 2**31

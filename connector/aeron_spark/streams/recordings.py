@@ -1,4 +1,4 @@
-"""The partitions of one stream on Aeron's side: published to, recovered, purged and rested together."""
+"""The recordings of one stream: publishes to them, recovers them, purges them, and closes idle publications."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from aeron_spark.waiting import Deadline
 
 T = TypeVar("T")
 
-AHEAD_AT_ONCE: Final = 8 << 20  # bytes of a stage that is not committed yet, before a commit may have its turn
-FORGET: Final = 32 << 20  # bytes published of a mapped stage after which the kernel may have its memory back
-ROOM_TIMEOUT: Final = 5.0  # seconds for somebody else to end a commit that holds all places
+MAX_AHEAD_BYTES: Final = 8 << 20  # published ahead of a commit at a time; other commits run in between
+RELEASE_INTERVAL_BYTES: Final = 32 << 20  # after publishing so much of a mapped stage, its memory is released
+SLOT_TIMEOUT_S: Final = 5.0  # longest wait for a recording slot that commits of other streams use
 
 
-def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
-    """Return ``attempt()``, once there is a place among the archive's recordings.
+def retry_for_slot(attempt: Callable[[], T], free_slots: Callable[[], bool]) -> T:
+    """Call ``attempt`` until the archive has a recording slot for it; return its result.
 
-    ``make_room`` frees some, where it can, and takes its time. Raises NoRoomToRecord where there is none for too long.
+    ``free_slots`` frees slots if possible, which may take time; it returns whether it freed one. Raises NoRoomToRecord
+    if no slot becomes free within ``SLOT_TIMEOUT_S``.
     """
-    deadline = Deadline(ROOM_TIMEOUT, "a place among the archive's recordings")
+    deadline = Deadline(SLOT_TIMEOUT_S, "a recording slot of the archive")
     while True:
         try:
             return attempt()
         except NoRoomToRecord:
-            if make_room():
+            if free_slots():
                 deadline.progress()
             elif not deadline.remaining():
                 raise
@@ -41,17 +42,17 @@ def with_room(attempt: Callable[[], T], make_room: Callable[[], bool]) -> T:
 
 
 class Recovered(NamedTuple):
-    """What became of the recordings of a stream when it was opened."""
+    """The result of recovering the recordings of a stream."""
 
-    lost: DataLossError | None  # the first thing that is gone, if anything
-    cut: dict[int, tuple[int, int]]  # by partition: where its recording ended, and where it ends now
+    loss: DataLossError | None  # the first missing or short recording, if any
+    truncated: dict[int, tuple[int, int]]  # by partition: the end of its recording before and now
 
 
 class Recordings:
-    """The recordings of a stream; for one thread at a time.
+    """The recordings of a stream, for one thread at a time.
 
-    ``make_room`` frees places of another stream among the archive's recordings and says whether there were any.
-    ``held`` is what the journal says which recording holds a partition.
+    ``free_slots`` closes publications of another stream, which frees recording slots; it returns whether one was open.
+    ``assigned`` has the recording of each partition, from the journal.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Recordings:
         definition: Definition,
         address: ArchiveAddress,
         settings: StreamSettings,
-        held: Mapping[int, RecordingOf],
+        assigned: Mapping[int, RecordingOf],
         *,
         clock: Callable[[], float],
-        make_room: Callable[[], bool],
+        free_slots: Callable[[], bool],
     ) -> None:
-        missing = [index for index in range(definition.partitions) if index not in held]
+        missing = [index for index in range(definition.partitions) if index not in assigned]
         if missing:
             raise DataLossError(
                 f"the journal of stream {definition.name!r} names no recording of its partitions {missing}",
@@ -72,16 +73,16 @@ class Recordings:
             )
         self._address = address
         self._clock = clock
-        self._make_room = make_room
+        self._free_slots = free_slots
         self._to_purge: dict[int, int] = {}  # partitions with segments before their start, which is a segment's base
         self.partitions: Sequence[Partition] = [
             Partition(
                 definition,
                 index,
-                # What the archive says of it takes the place of what is only supposed here: meet().
+                # Assumptions, which attach() replaces by the values of the archive.
                 Shape(
-                    recording_id=held[index].recording_id,
-                    fingerprint=held[index].fingerprint,
+                    recording_id=assigned[index].recording_id,
+                    fingerprint=assigned[index].fingerprint,
                     stream_id=stream_id,
                     initial_term_id=0,
                     term_length=definition.term_bytes,
@@ -89,59 +90,59 @@ class Recordings:
                     segment_length=definition.term_bytes,
                 ),
                 address,
-                patience=settings.patience,
+                timeout_s=settings.timeout_s,
             )
             for index, stream_id in enumerate(definition.stream_ids)
         ]
 
     def recover(self, known: Mapping[int, Recording] | None, starts: Sequence[int], ends: Sequence[int]) -> Recovered:
-        """Cut each recording back to its committed end; return what was cut, and what is lost.
+        """Truncate each recording at its committed end; return the truncated ones, and the first loss.
 
-        ``known`` are the archive's recordings by id, where somebody has listed them.
+        ``known`` are the archive's recordings by id, if the caller has listed them.
         """
         archive = archive_of(self._address)
-        lost: DataLossError | None = None
-        cut: dict[int, tuple[int, int]] = {}
+        loss: DataLossError | None = None
+        truncated: dict[int, tuple[int, int]] = {}
         for index, partition in enumerate(self.partitions):
             recording_id = partition.shape.recording_id
             found = archive.recording(recording_id) if known is None else known.get(recording_id)
             try:
-                partition.meet(found, ends[index])
-                was = partition.cut_back(ends[index], found)
+                partition.attach(found, ends[index])
+                was = partition.truncate_to(ends[index], found)
             except DataLossError as error:
-                lost = lost or error
+                loss = loss or error
             except (TransportError, ConnectError, WaitTimeout):
-                continue  # somebody replays it, say: before anything is published it is cut back in any case
+                continue  # for example during a replay; the next publication truncates it in any case
             else:
                 if was > ends[index]:
-                    cut[index] = was, ends[index]
+                    truncated[index] = was, ends[index]
                 if found is not None and found.start_position < starts[index]:
                     self._to_purge[index] = starts[index]
-        return Recovered(lost, cut)
+        return Recovered(loss, truncated)
 
     def publish(self, stages: Mapping[int, Sequence[Stage]], ends: Sequence[int]) -> dict[int, int]:
-        """Publish these stages behind the committed ends; return where each partition ends once all is recorded.
+        """Publish these stages after the committed ends, and wait for the archive; return the new ends by partition.
 
-        Where they touch more partitions than the archive records at once, those that are recorded make room for the
-        next ones. Raises what :class:`Partition` raises; what was published is then cut off before the next time.
+        If they have more partitions than the archive records at once, recorded ones give their slots to the next ones.
+        Raises the errors of :class:`Partition`; the next publication then truncates the published bytes.
         """
         reached: dict[int, int] = {}
-        published: list[int] = []  # and open still
+        published: list[int] = []  # partitions whose publications are open, and not awaited yet
 
-        def end_wave() -> bool:
+        def finish_published() -> bool:
             reached.update((done, self.partitions[done].await_recorded()) for done in published)
             to_come = stages.keys() - published
             published.clear()
-            # Of partitions that come later in this transaction some may be open from the one before.
-            return self.give_room(to_come) or self.give_room()
+            # Publications of partitions that are still to come may be open from an earlier transaction.
+            return self.release_slots(to_come) or self.release_slots()
 
-        def make_room() -> bool:
-            return self.give_room(stages.keys()) or self._make_room() or end_wave()
+        def free_slots() -> bool:
+            return self.release_slots(stages.keys()) or self._free_slots() or finish_published()
 
         try:
             for index, of_partition in stages.items():
-                partition = self._about_to_use(index)
-                ahead = with_room(partial(partition.begin, ends[index], of_partition[0].id), make_room)
+                partition = self._use(index)
+                ahead = retry_for_slot(partial(partition.prepare, ends[index], of_partition[0].id), free_slots)
                 for stage in of_partition:
                     self._publish_stage(partition, stage, ahead)
                     ahead = 0
@@ -149,98 +150,98 @@ class Recordings:
             reached.update((index, self.partitions[index].await_recorded()) for index in published)
             return {index: reached[index] for index in stages}
         except BaseException:
-            self.spoil(stages)
+            self.mark_uncommitted(stages)
             raise
 
     def publish_ahead(self, stage: Stage, published: int, end: int) -> int:
-        """Publish more of a stage that may still grow behind the committed ``end`` of its partition, but no commit.
+        """Publish more of a growing stage after the committed ``end`` of its partition; return the published bytes.
 
-        ``published`` bytes of it are. Return how many are then: fewer where they were cut off, and none is tried again,
-        for whatever came in between may come again. Raises what :meth:`publish` raises, and nothing is there then;
-        NoRoomToRecord at once, for nobody is to make room for it.
+        ``published`` is the number of its bytes published before. If another commit has truncated them, the result is
+        lower, and nothing is published. Raises the errors of :meth:`publish`, after which nothing of the stage counts
+        as published. Raises NoRoomToRecord without waiting: other streams do not give up slots for it.
         """
         index = stage.description.partition
-        partition = self._about_to_use(index)
+        partition = self._use(index)
         try:
-            begun = done = partition.begin(end, stage.id)
-            if begun < published:
-                return begun
-            with stage.grown() as items:
-                forget = _forgetting(partition, items)
-                for reached, item in items.so_far(done):
-                    partition.publish(item, forget)
+            before = done = partition.prepare(end, stage.id)
+            if before < published:
+                return before
+            with stage.current_items() as items:
+                release_memory = _memory_releaser(partition, items)
+                for reached, item in items.complete(done):
+                    partition.publish(item, release_memory)
                     done = reached
-                    partition.keep_ahead(stage.id, end, done)
-                    if done - begun >= AHEAD_AT_ONCE:
+                    partition.note_published_ahead(stage.id, end, done)
+                    if done - before >= MAX_AHEAD_BYTES:
                         break
             return done
         except BaseException:
-            self.spoil([index])
+            self.mark_uncommitted([index])
             raise
 
-    def drop_ahead(self, live: Container[str], ends: Sequence[int]) -> None:
-        """Cut off what was published ahead of stages that are gone: it takes room, and nobody will commit it."""
+    def truncate_abandoned(self, live: Container[str], ends: Sequence[int]) -> None:
+        """Truncate bytes that were published ahead for stages that are not in ``live``."""
         for partition, end in zip(self.partitions, ends, strict=True):
-            partition.drop_ahead(live, end)
+            partition.truncate_abandoned(live, end)
 
-    def spoil(self, indexes: Iterable[int]) -> None:
-        """Note that what was published to these partitions does not count."""
+    def mark_uncommitted(self, indexes: Iterable[int]) -> None:
+        """Mark the bytes after the committed ends of these partitions as uncommitted."""
         for index in indexes:
-            self.partitions[index].spoil()
+            self.partitions[index].mark_uncommitted()
 
     def _publish_stage(self, partition: Partition, stage: Stage, done: int) -> None:
-        """Publish a stage from its byte ``done`` on."""
+        """Publish the items of a stage from its byte ``done`` on."""
         with stage.items() as items:
-            forget = _forgetting(partition, items)
-            for item in items.behind(done):
-                partition.publish(item, forget)
+            release_memory = _memory_releaser(partition, items)
+            for item in items.from_byte(done):
+                partition.publish(item, release_memory)
 
-    def _about_to_use(self, index: int) -> Partition:
+    def _use(self, index: int) -> Partition:
         partition = self.partitions[index]
         partition.used_at = self._clock()
         return partition
 
-    def rest(self, unused_for: float, needed: Collection[int] = ()) -> list[Partition]:
-        """Close the publications nobody published to for so many seconds, but those needed; return whose they were."""
+    def close_idle(self, unused_for: float, needed: Collection[int] = ()) -> list[Partition]:
+        """Close publications that are unused for ``unused_for`` seconds, except ``needed``; return their partitions."""
         now = self._clock()
         idle = [
             partition
             for index, partition in enumerate(self.partitions)
-            if partition.open and index not in needed and now - partition.used_at >= unused_for
+            if partition.is_open and index not in needed and now - partition.used_at >= unused_for
         ]
         for partition in idle:
-            partition.rest()
+            partition.close_publication()
         return idle
 
-    def give_room(self, needed: Collection[int] = ()) -> bool:
-        """Close all publications but those needed, and return once their places are free; whether there were any.
+    def release_slots(self, needed: Collection[int] = ()) -> bool:
+        """Close all publications except ``needed``, and wait until their slots are free; return whether one was open.
 
-        Who asks for a place again at once would else take one that is about to be free for one that somebody holds.
+        Without the wait, a caller that retries at once would find all slots in use, and free further ones needlessly.
         """
-        closed = self.rest(0.0, needed)
+        closed = self.close_idle(0.0, needed)
         for partition in closed:
-            partition.await_ended()
+            partition.await_recording_ended()
         return bool(closed)
 
     def purge(self, starts: Mapping[int, int]) -> None:
-        """Delete the segments before these positions, and those that could not be deleted before.
+        """Delete the segments before these positions, and those of earlier calls that failed.
 
-        Raises TransportError where the archive does not; what is left is tried again the next time.
+        Raises TransportError if the archive fails; the next call retries.
         """
         self._to_purge.update(starts)
-        wrong: AeronSparkError | None = None
+        last_error: AeronSparkError | None = None
         for index, start in list(self._to_purge.items()):
             try:
                 self.partitions[index].purge(start)
             except AeronSparkError as error:
-                wrong = error
+                last_error = error
             else:
                 del self._to_purge[index]
-        if wrong is not None:
-            raise wrong
+        if last_error is not None:
+            raise last_error
 
     def view(self, ledger: Ledger) -> StreamView:
-        """Return what readers see of these recordings as the ledger is now."""
+        """Return the view of these recordings for readers, by the current ledger."""
         states = []
         for index, partition in enumerate(self.partitions):
             shape = partition.shape
@@ -264,14 +265,14 @@ class Recordings:
         return StreamView(tuple(states), ledger.content, ledger.schema)
 
 
-def _forgetting(partition: Partition, items: StageItems) -> Callable[[], None]:
-    """Return what lets the kernel take back the memory of ``items`` as they are published."""
-    forgotten = partition.position
+def _memory_releaser(partition: Partition, items: StageItems) -> Callable[[], None]:
+    """Return a function that releases the memory of ``items`` from time to time while they are published."""
+    released = partition.position
 
-    def forget() -> None:
-        nonlocal forgotten
-        if partition.position - forgotten > FORGET:
-            forgotten = partition.position
-            items.forget()
+    def release() -> None:
+        nonlocal released
+        if partition.position - released > RELEASE_INTERVAL_BYTES:
+            released = partition.position
+            items.release_memory()
 
-    return forget
+    return release

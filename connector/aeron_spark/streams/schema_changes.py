@@ -1,8 +1,8 @@
-"""How the schema of a stream may change: columns that may be null come, and may be left out. Pure.
+"""Merges the schema of new data into the schema of a stream. Pure.
 
-Columns are matched by name. A new one has to be nullable, as the rows before do not have it; so has one that the new
-data leaves out, as the new rows do not have it. Types stay, but for what makes no difference to a row (as when reading:
-``wire.conform``). A column that could not be null stays so.
+Columns are matched by name. A new column must be nullable, because earlier rows do not have it. A column that the new
+data leaves out must be nullable, because the new rows do not have it. A type may change only if ``wire.arrow.conform``
+accepts it. A column that is not nullable stays so.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from aeron_spark.wire.arrow import conform
 
 
 def merge(known: bytes | None, new: bytes) -> bytes:
-    """Return the stream's schema after data with the schema ``new``; all three are Arrow IPC schemas.
+    """Return the schema of a stream with schema ``known`` after data with schema ``new``; all are Arrow IPC schemas.
 
-    That is ``known`` itself where nothing changes. Columns that are new come last. Raises DataFormatError, showing both
-    schemas, where the change is not allowed; where ``new`` is no schema.
+    Returns ``known`` itself if nothing changes. New columns are last. Raises DataFormatError for a change that is not
+    allowed, with both schemas in its text, and for bytes that are not a schema.
     """
-    given = read_schema(new).remove_metadata()
-    _check_names(given)
+    new_schema = read_schema(new).remove_metadata()
+    _check_names(new_schema)
     if known is None:
-        return serialize(given)
-    held = read_schema(known)
-    for field in held:
-        if field.name in given.names:
-            _check_column(field, given.field(field.name), held, given)
+        return serialize(new_schema)
+    known_schema = read_schema(known)
+    for field in known_schema:
+        if field.name in new_schema.names:
+            _check_column(field, new_schema.field(field.name), known_schema, new_schema)
         elif not field.nullable:
-            raise _refused(held, given, f"the column {field.name!r} is missing in the data and not nullable")
-    added = [field for field in given if field.name not in held.names]
+            raise _change_error(
+                known_schema, new_schema, f"the column {field.name!r} is missing in the data and not nullable"
+            )
+    added = [field for field in new_schema if field.name not in known_schema.names]
     for field in added:
         if not field.nullable:
-            raise _refused(held, given, f"the new column {field.name!r} is not nullable")
-    return serialize(pa.schema([*held, *added])) if added else known
+            raise _change_error(known_schema, new_schema, f"the new column {field.name!r} is not nullable")
+    return serialize(pa.schema([*known_schema, *added])) if added else known
 
 
 def serialize(schema: pa.Schema) -> bytes:
@@ -44,42 +46,43 @@ def serialize(schema: pa.Schema) -> bytes:
 
 
 def read_schema(data: bytes) -> pa.Schema:
-    """Return the schema of an Arrow IPC message. Raises DataFormatError where it is none."""
+    """Return the schema of an Arrow IPC message. Raises DataFormatError for other bytes."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(data))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DataFormatError(
             f"{len(data)} bytes are not an Arrow IPC schema: {error}",
-            remedy="Use the same release of aeron-spark on both sides",
+            remedy="Use the same release of aeron-spark in client and server.",
         ) from error
 
 
 def _check_names(schema: pa.Schema) -> None:
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
+    repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if repeated:
         raise DataFormatError(
-            f"the data names the column {twice[0]!r} more than once:\n{_indented(schema)}\n",
-            remedy="Give each column a name of its own",
+            f"the data has more than one column {repeated[0]!r}:\n{_indented(schema)}\n",
+            remedy="Give each column its own name.",
         )
 
 
-def _check_column(held: pa.Field[Any], given: pa.Field[Any], known: pa.Schema, new: pa.Schema) -> None:
-    if given.nullable and not held.nullable:
-        raise _refused(
-            known, new, f"the column {held.name!r} was never null in the stream, and is nullable in the data"
-        )
+def _check_column(known_field: pa.Field[Any], new_field: pa.Field[Any], known: pa.Schema, new: pa.Schema) -> None:
+    name = known_field.name
+    if new_field.nullable and not known_field.nullable:
+        raise _change_error(known, new, f"the column {name!r} is nullable in the data, but not in the stream")
     try:
-        # What reads the stream conforms each batch to its schema: a type it would refuse is refused here.
-        conform(pa.RecordBatch.from_arrays([pa.nulls(0, given.type)], names=[held.name]), pa.schema([held]))
+        # A reader conforms each record batch to the stream's schema: a type that conform() refuses is refused here.
+        conform(pa.RecordBatch.from_arrays([pa.nulls(0, new_field.type)], names=[name]), pa.schema([known_field]))
     except DataFormatError:
-        raise _refused(known, new, f"the column {held.name!r} is {given.type} and not {held.type}") from None
+        raise _change_error(
+            known, new, f"the column {name!r} is {new_field.type}, expected {known_field.type}"
+        ) from None
 
 
-def _refused(known: pa.Schema, new: pa.Schema, why: str) -> DataFormatError:
+def _change_error(known: pa.Schema, new: pa.Schema, why: str) -> DataFormatError:
     return DataFormatError(
-        f"the data's schema does not go with the stream's: {why}\nthe data has:\n{_indented(new)}\nthe stream has:\n"
+        f"the data's schema does not fit the stream's: {why}\nthe data has:\n{_indented(new)}\nthe stream has:\n"
         f"{_indented(known)}\n",
-        remedy="Only nullable columns can be added or left out; cast the data, or write to another stream",
+        remedy="Add or leave out only nullable columns: cast the data, or write to another stream.",
     )
 
 

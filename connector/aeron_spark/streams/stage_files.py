@@ -1,4 +1,6 @@
-"""A stage's file: a head that says whose it is, and then the items of wire/staged_items.py as they came.
+"""The files of stages: their format, their total size, and their reuse.
+
+A file has a head with the description of the stage, then the items of ``wire.staged_items`` as the client sent them.
 
 offset width name      meaning
 0      4     magic     b"AsFS"
@@ -42,11 +44,11 @@ MAGIC: Final = b"AsFS"
 
 VERSION: Final = 1
 
-CHECK_BYTES: Final = 4 << 20  # read at a time to check a file
+CHECK_BYTES: Final = 4 << 20  # read at a time for the checksum
 
 
 class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose rows a stage holds, and what they are; ``schema`` is Arrow IPC, of content arrow."""
+    """The writer, transaction, partition and task of a stage; ``schema`` is Arrow IPC, for content "arrow" only."""
 
     id: str
     writer: str
@@ -56,16 +58,16 @@ class Description(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task: int
     content: str
     schema: bytes | None = None
-    single_use: bool = False
+    single_use: bool = msgspec.field(default=False, name="once")  # the name is the key in the file
 
 
-# Built while this module is imported, by one thread; see endpoint.payloads.
+# Built at import, by one thread: decoders of msgspec that threads build concurrently can crash the process.
 _DESCRIPTIONS: Final = msgspec.msgpack.Decoder(Description)
 
 
 @dataclass(frozen=True, slots=True)
 class StageRef:
-    """A stage as a commit names it: its id, and the rows, bytes and CRC-32 of the items its writer sent."""
+    """A stage as a commit names it: its id, and the rows, bytes and CRC-32 of the items that its writer sent."""
 
     id: str
     rows: int
@@ -74,10 +76,10 @@ class StageRef:
 
 
 class StageItems:
-    """The items of a stage's file in their order. Views of them live as long as anybody needs them."""
+    """The items of a stage's file, in order, mapped into memory. Views of items stay valid after ``close``."""
 
     def __init__(self, path: Path, begin: int, size: int | None = None) -> None:
-        """Map ``path``, or the first ``size`` bytes of its items; TransportError where it cannot be."""
+        """Map ``path``, or the first ``size`` bytes of its items. Raises TransportError if that fails."""
         self._begin = begin
         self._map: mmap.mmap | None = None
         try:
@@ -87,33 +89,33 @@ class StageItems:
                     self._map = mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ)
         except OSError as error:
             raise TransportError(
-                f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows anew"
+                f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows again."
             ) from error
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the items. Raises DataFormatError at one that is not right."""
-        return self.behind(0)
+        """Yield the items. Raises DataFormatError for an invalid one."""
+        return self.from_byte(0)
 
-    def behind(self, begin: int) -> Iterator[Item]:
-        """Yield those from the byte ``begin`` of the items on; see :meth:`__iter__`."""
+    def from_byte(self, begin: int) -> Iterator[Item]:
+        """Yield the items from their byte ``begin`` on; see :meth:`__iter__`."""
         if self._map is not None:
             yield from read_items(self._items(self._map), begin)
 
-    def so_far(self, begin: int) -> Iterator[tuple[int, Item]]:
-        """Yield those that are all there, from the byte ``begin`` of the items on, each with the byte where it ends."""
+    def complete(self, begin: int) -> Iterator[tuple[int, Item]]:
+        """Yield the complete items from their byte ``begin`` on, each with the offset of its end."""
         if self._map is not None:
             yield from items_so_far(self._items(self._map), begin)
 
     def _items(self, mapped: mmap.mmap) -> pa.Buffer:
         return pa.py_buffer(memoryview(mapped)).slice(self._begin)
 
-    def forget(self) -> None:
-        """Let the kernel take the pages back that were read; they come again when they are touched.
+    def release_memory(self) -> None:
+        """Release the memory of the pages that were read; the kernel reads them again if they are used again.
 
-        Without it a process that publishes a large stage seems to need all of it as memory.
+        Without this, the whole of a large stage counts as memory of the process while it is published.
         """
         if self._map is not None:
-            with suppress(OSError):  # it is a hint
+            with suppress(OSError):  # only an optimisation
                 self._map.madvise(mmap.MADV_DONTNEED)
 
     def __enter__(self) -> StageItems:
@@ -123,19 +125,19 @@ class StageItems:
         self.close()
 
     def close(self) -> None:
-        """Let go of the map; it goes when the last view of it does."""
+        """Drop the map; it ends with the last view of its items."""
         self._map = None
 
 
-def encode_head(described: Description) -> bytes:
+def encode_head(description: Description) -> bytes:
     """Return the bytes before the items."""
-    data = msgspec.msgpack.encode(described)
+    data = msgspec.msgpack.encode(description)
     head = HEAD.pack(MAGIC, VERSION, len(data), zlib.crc32(data)) + data
     return head + bytes(-len(head) % ALIGNMENT)
 
 
 def read_head(path: Path) -> tuple[Description, int] | None:
-    """Return the description, and where the items begin; None where the file is no stage. Raises OSError."""
+    """Return the description and the offset of the items, or None if the file is not a stage. Raises OSError."""
     with path.open("rb") as file:
         fixed = file.read(HEAD.size)
         if len(fixed) < HEAD.size:
@@ -145,31 +147,33 @@ def read_head(path: Path) -> tuple[Description, int] | None:
     if magic != MAGIC or version != VERSION or len(data) < length or zlib.crc32(data) != crc:
         return None
     try:
-        described = _DESCRIPTIONS.decode(data)
+        description = _DESCRIPTIONS.decode(data)
     except (msgspec.MsgspecError, ValueError):
         return None
-    return described, HEAD.size + length + -(HEAD.size + length) % ALIGNMENT
+    return description, HEAD.size + length + -(HEAD.size + length) % ALIGNMENT
 
 
-def check_items(path: Path, begin: int, most_value_bytes: int | None) -> int:
-    """Return the rows of a stage's items. Raises DataFormatError where one is not right.
+def check_items(path: Path, begin: int, max_value_bytes: int | None) -> int:
+    """Check the items of a stage; return their number of rows.
 
-    ``most_value_bytes`` is what a message can hold.
+    Raises DataFormatError for an invalid item, or a value of more than ``max_value_bytes``.
     """
     rows = 0
     with StageItems(path, begin) as items:
         for item in items:
-            if most_value_bytes is not None and isinstance(item, StagedValues) and item.longest > most_value_bytes:
+            if max_value_bytes is not None and isinstance(item, StagedValues) and item.longest > max_value_bytes:
                 raise DataFormatError(
-                    f"a value has {item.longest} bytes, and a message of this stream at most {most_value_bytes}",
-                    remedy="Write with payload=bytes or payload=arrow, which are cut into chunks, or enlarge the terms",
+                    f"a value of {item.longest} bytes is too long for a message of this stream, limit "
+                    f"{max_value_bytes} bytes",
+                    remedy="Write it with payload=framed or payload=arrow, which divide values into chunks, or create "
+                    "the stream with longer terms.",
                 )
             rows += item.rows
     return rows
 
 
 def crc_of(path: Path, begin: int) -> int:
-    """Return the CRC-32 of a stage's items, read from the file. Raises TransportError where that fails."""
+    """Return the CRC-32 of a stage's items, read from the file. Raises TransportError."""
     crc = 0
     try:
         with path.open("rb") as file:
@@ -178,93 +182,106 @@ def crc_of(path: Path, begin: int) -> int:
                 crc = zlib.crc32(data, crc)
     except OSError as error:
         raise TransportError(
-            f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows anew"
+            f"the stage {path} cannot be read: {error.strerror or error}", remedy="Stage the rows again."
         ) from error
     return crc
 
 
 class StageSpace:
-    """A number of bytes to share; 0 is without limit. Thread-safe."""
+    """The bytes that the stages of all streams reserve, up to ``limit``; 0 is no limit. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._taken = 0
+        self._reserved = 0
         self._lock = threading.Lock()
 
     @property
-    def taken(self) -> int:
-        """Bytes that are not given back yet."""
-        return self._taken
+    def reserved(self) -> int:
+        """The number of reserved bytes."""
+        return self._reserved
 
-    def take(self, count: int, *, force: bool = False) -> None:
-        """Take ``count`` bytes; ``force`` counts what is there already. RefusedError, and none taken, if it is full."""
+    def reserve(self, count: int, *, force: bool = False) -> None:
+        """Reserve ``count`` bytes. Raises RefusedError, and reserves none, above the limit, unless ``force`` is set."""
         with self._lock:
-            if self.limit and not force and self._taken + count > self.limit:
+            if self.limit and not force and self._reserved + count > self.limit:
                 raise RefusedError(
-                    f"the server's room for rows that are not committed is full: {self._taken} of {self.limit} bytes"
-                    f" are taken, and {count} more were asked for",
-                    remedy="Commit smaller transactions, or fewer at once, or raise the server's stage limit; abandoned"
-                    " ones make room when they expire",
+                    f"the server's space for rows that are not committed is full: {self._reserved} of {self.limit} "
+                    f"bytes are in use, {count} more are needed",
+                    remedy="Commit smaller transactions, or fewer at once, or raise the server's stage limit. "
+                    "Abandoned transactions release their space when they expire.",
                 )
-            self._taken += count
+            self._reserved += count
 
-    def give(self, count: int) -> None:
-        """Give ``count`` bytes back."""
+    def release(self, count: int) -> None:
+        """Release ``count`` reserved bytes."""
         with self._lock:
-            if count > self._taken:
-                raise UsageError(f"{count} bytes are given back, but only {self._taken} are taken")
-            self._taken -= count
+            if count > self._reserved:
+                raise UsageError(
+                    f"{count} bytes are released, but only {self._reserved} are reserved",
+                    remedy="Report this as a bug of the server.",
+                )
+            self._reserved -= count
 
 
-LEAST_BYTES: Final = 4 << 20  # of a file that is worth it
+MIN_FILE_BYTES: Final = 4 << 20  # overwriting a smaller file saves nothing
 
-MOST_BYTES: Final = 1 << 30  # of all of them
+MAX_TOTAL_BYTES: Final = 1 << 30  # of all reusable files of a folder
 
-SECONDS: Final = 30.0  # unused; the next micro-batch comes sooner, or need not hurry
+EXPIRY_S: Final = 30.0  # longer than the usual time between two micro-batches
 
-FREE: Final = 4  # times as much as they take must be free on the disk
+MIN_FREE_FACTOR: Final = 4  # the disk must have this multiple of the reusable bytes free
 
 SUFFIX: Final = ".spare"
 
 
 class ReusableStageFiles:
-    """The spare files of a folder of stages. ``clock`` is in seconds and monotonic. Thread-safe."""
+    """The reusable stage files of a folder: overwriting a large file is faster than writing a new one. Thread-safe.
+
+    ``clock`` is in seconds, monotonic.
+    """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
         self._clock = clock
         self._lock = threading.Lock()
-        self._files: list[tuple[Path, int, float]] = []  # with its bytes, and since when; the newest last
+        self._files: list[tuple[Path, int, float]] = []  # path, bytes, since when; newest last
 
     def open(self, path: Path) -> int:
-        """Open a new file at ``path``, of a spare one where there is one; return its descriptor. Raises OSError."""
+        """Open a file at ``path``, by renaming a reusable one if possible; return its descriptor. Raises OSError."""
         with self._lock:
             if self._files:
-                spare, _, _ = self._files.pop()
+                reusable, _, _ = self._files.pop()
                 with suppress(OSError):
-                    spare.rename(path)
+                    reusable.rename(path)
                     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
                 path.unlink(missing_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def keep(self, path: Path) -> None:
-        """Keep a file, or remove it: it is small, there are enough, or the disk is filling up. Raises OSError."""
+        """Make a file reusable, or remove it: if it is small, the total is too large, or the disk is nearly full.
+
+        Raises OSError.
+        """
         with self._lock:
             size = path.stat().st_size
-            kept = size + sum(size for _, size, _ in self._files)
-            if size < LEAST_BYTES or kept > MOST_BYTES or shutil.disk_usage(self._folder).free < FREE * kept:
+            total = size + sum(size for _, size, _ in self._files)
+            if (
+                size < MIN_FILE_BYTES
+                or total > MAX_TOTAL_BYTES
+                or shutil.disk_usage(self._folder).free < MIN_FREE_FACTOR * total
+            ):
                 path.unlink()
                 return
-            spare = path.with_suffix(SUFFIX)
-            path.rename(spare)
-            self._files.append((spare, size, self._clock()))
+            reusable = path.with_suffix(SUFFIX)
+            path.rename(reusable)
+            self._files.append((reusable, size, self._clock()))
 
     def expire(self, now: float) -> None:
-        """Remove those that nobody has used for a while."""
-        self._remove(lambda since: since <= now - SECONDS)
+        """Remove the files that were not reused within ``EXPIRY_S``."""
+        self._remove(lambda since: since <= now - EXPIRY_S)
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all files."""
         self._remove(lambda since: True)
 
     def _remove(self, chosen: Callable[[float], bool]) -> None:

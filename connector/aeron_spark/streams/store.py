@@ -1,11 +1,11 @@
-"""All named streams of a server: one folder each, made and deleted at once, whatever happens in between.
+"""All streams of a server: one folder for each. Creation and deletion are atomic.
 
-    <folder>/lock                        held by the one server that uses the folder, with its process id
+    <folder>/lock                        lock of the one server that uses the folder, with its process id
     <folder>/<stream>/                   definition, journal, stages
-    <folder>/.creating-<random>-<stream> a stream that is being made: until its folder is renamed there is none
-    <folder>/.deleted-<random>-<stream>  a stream that is gone, whose recordings and files are still going
+    <folder>/.creating-<random>-<stream> a stream that is being created; the rename of this folder creates it
+    <folder>/.deleted-<random>-<stream>  a deleted stream, whose recordings and files are not all deleted yet
 
-What a crash leaves of the last two is swept by the next start.
+The next start removes folders of the last two kinds, with their recordings.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from aeron_spark.log.epochs import RANDOM_BITS
 from aeron_spark.node.locks import FileLock, holder_name
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
-from aeron_spark.streams.journal import Opened, begin_ledger
+from aeron_spark.streams.journal import StoreOpening, create_ledger
 from aeron_spark.streams.model import Shape, StreamSettings
-from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create, delete_recording
-from aeron_spark.streams.recordings import with_room
+from aeron_spark.streams.partition import RECORDING_TIMEOUT_S, alias_of, create_recording, delete_recording
+from aeron_spark.streams.recordings import retry_for_slot
 from aeron_spark.streams.stage_files import StageSpace
 from aeron_spark.streams.stream import Stream
 from aeron_spark.transport.channel import ChannelUri
@@ -39,62 +39,67 @@ from aeron_spark.transport.channel import ChannelUri
 LOCK: Final = "lock"
 CREATING: Final = ".creating-"
 DELETED: Final = ".deleted-"
-# Far from what people choose, and from the 10, 20 and 100 that Aeron's own archives and clusters use.
+# Far from ids that programs choose, and from 10, 20 and 100, which Aeron's archives and clusters use.
 FIRST_STREAM_ID: Final = 1_100_000_000
 TERM_BYTES: Final = 16 << 20  # a message has at most an eighth of a term: 2 MiB
 
-
 # The states of a stream.
 OK: Final = "ok"
-READ_ONLY: Final = "read-only"  # what is committed can be read, nothing can be written
-DAMAGED: Final = "damaged"  # its files are not right: nothing can be done with it before they are
-RECOVERING: Final = "recovering"  # it could not be opened yet, and is tried again
+READ_ONLY: Final = "read-only"  # committed rows can be read
+DAMAGED: Final = "damaged"  # its files are damaged: every request fails
+RECOVERING: Final = "recovering"  # opening it failed; the server retries
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
 
+def never_closing() -> bool:
+    """Return False: the default for a store that no server closes while it recovers."""
+    return False
+
+
 class Condition(NamedTuple):
-    """The state of a stream, and what is wrong with it, "" where nothing is."""
+    """The state of a stream, and the problem behind it, or ""."""
 
     state: str
     problem: str = ""
 
 
 def lock_store(folder: Path) -> FileLock:
-    """Take the store in ``folder`` for this process, and make the folder where it is missing.
+    """Lock the store in ``folder`` for this process; create the folder if it is missing.
 
-    Raises InUseError with the process id of the server that uses it, SetupError where the folder cannot be made.
+    Raises InUseError, with the process id of the server that uses the store. Raises SetupError if mkdir fails.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"the folder {folder} of the streams cannot be made: {error.strerror}",
+            f"the folder {folder} of the streams cannot be created: {error.strerror}",
             remedy="Give --streams-dir a folder that this user can write.",
         ) from error
     lock = FileLock(folder / LOCK)
     if not lock.try_own():
         raise InUseError(
             f"the store {folder} is in use by server process {holder_name(lock.path)}",
-            remedy="Stop it, or give --streams-dir another folder",
+            remedy="Stop that server, or give --streams-dir another folder.",
         )
     return lock
 
 
-def holds_streams(folder: Path) -> bool:
-    """Whether there is anything in the store that a start has to recover."""
+def has_streams(folder: Path) -> bool:
+    """Whether the store has streams that a start of the server has to recover."""
     return folder.is_dir() and any(entry.name != LOCK for entry in folder.iterdir())
 
 
 class Streams:
-    """The named streams below ``folder``, recorded by the archive at ``address``. Safe for use by many threads.
+    """The streams in the subfolders of ``folder``, recorded by the archive at ``address``. Thread-safe.
 
-    ``clock`` is monotonic and in seconds, ``wall`` gives ns since 1970, ``random`` so many random bits. ``lock`` is
-    what :func:`lock_store` gave, where the caller holds the folder already; it stays the caller's. Each opening is an
-    epoch of what it commits, another one for each stream, see log.epochs. Opening undoes what was not committed.
-    ``ending`` is asked before each stream is recovered whether the server is being closed. Raises InUseError where
-    another server uses the folder, SetupError where the archive's files are not here to be read, ConnectError or
-    TransportError where it does not answer, UsageError where the server is being closed.
+    Opening the store truncates uncommitted rows. Each stream begins a new epoch with its first change; see log.epochs.
+    ``clock`` returns seconds, monotonic; ``wall`` ns since 1970; ``random(n)`` n random bits. ``lock`` is the result of
+    :func:`lock_store`, if the caller has it; the caller releases it. ``is_closing`` is called before the recovery of
+    each stream, and returns whether the server is being closed.
+
+    Raises InUseError if another server uses the folder; SetupError if this machine does not have the archive's files;
+    ConnectError or TransportError if the archive does not respond; EndedError if the server is being closed.
     """
 
     def __init__(
@@ -107,29 +112,29 @@ class Streams:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
         random: Callable[[int], int] = secrets.randbits,
-        ending: Callable[[], bool] = bool,
+        is_closing: Callable[[], bool] = never_closing,
     ) -> None:
         if not address.archive_dir:
             raise SetupError(
-                f"the archive of the driver in {address.aeron_dir} belongs to another program, and where its files are "
-                "is not known",
-                remedy="Let the server use a node of its own for named streams.",
+                f"the archive of the media driver in {address.aeron_dir} belongs to another program, and the folder of "
+                "its files is unknown",
+                remedy="Let the server use its own node for streams.",
             )
         self.folder = folder
-        self.failed: dict[str, AeronSparkError] = {}  # streams whose files are not right: what is wrong with each
+        self.failed: dict[str, AeronSparkError] = {}  # by name of a stream that could not be opened
         self._address = address
         self._settings = settings or StreamSettings()
-        self._space = StageSpace(self._settings.stage_limit)
+        self._space = StageSpace(self._settings.max_stage_bytes)
         self._clock = clock
         self._wall = wall
         self._random = random
         self._opened_ns = wall()
         self._streams: dict[str, Stream] = {}
-        self._changing = threading.Lock()  # one stream is made or deleted at a time
+        self._changing = threading.Lock()  # creation, deletion, housekeeping: one at a time
         self._closed = False
         self._own_lock = lock_store(folder) if lock is None else None
         try:
-            self._recover(ending)
+            self._recover(is_closing)
         except BaseException:
             self.close()
             raise
@@ -143,17 +148,17 @@ class Streams:
         retention_bytes: int = 0,
         retention_seconds: float = 0.0,
     ) -> Stream:
-        """Make a stream; a crash leaves all of it or nothing.
+        """Create a stream, atomically: after a crash it exists completely or not at all.
 
-        Retention is of each partition, 0 keeps everything. Raises OptionError for a name that is taken or a value that
-        cannot be, TransportError where the archive or the disk fails.
+        The retention applies to each partition; 0 is no limit. Raises OptionError for the name of an existing stream or
+        an invalid value, TransportError if the archive or the disk fails.
         """
         check_name(name)
         with self._changing:
             self._refuse_closed()
             if name in self._streams or name in self.failed:
                 raise OptionError(
-                    f"there is a stream {name!r} already", remedy="Choose another name, or delete that one first."
+                    f"stream {name!r} exists already", remedy="Choose another name, or delete that stream first."
                 )
             definition = Definition(
                 name=name,
@@ -166,39 +171,39 @@ class Streams:
             )
             draft = self.folder / f"{CREATING}{secrets.token_hex(4)}-{name}"
             try:
-                self._build(draft, definition)
+                self._create_files(draft, definition)
             except BaseException:
-                self._sweep(draft)
+                self._remove_folder(draft)
                 raise
-            return self._admit(name)
+            return self._open_stream(name)
 
     def get(self, name: str) -> Stream:
-        """Return a stream. Raises OptionError with the nearest name where there is none, or what is wrong with it."""
+        """Return a stream. Raises OptionError for an unknown name, or the error that prevents opening the stream."""
         self._refuse_closed()
         stream = self._streams.get(name)
         if stream is None:
-            wrong = self.failed.get(name)
-            if wrong is not None:
-                raise wrong
+            error = self.failed.get(name)
+            if error is not None:
+                raise error
             raise unknown_stream(name, [*self._streams, *self.failed])
         return stream
 
     def all(self) -> list[Stream]:
-        """Return the streams that can be read, by name."""
+        """Return the open streams, in the order of their names."""
         self._refuse_closed()
         return [self._streams[name] for name in sorted(self._streams)]
 
     def condition(self, name: str) -> Condition:
-        """Return the state of a stream, and what is wrong. Raises OptionError where there is none."""
+        """Return the state and the problem of a stream. Raises OptionError for an unknown name."""
         self._refuse_closed()
-        wrong = self.failed.get(name)
-        if wrong is not None:
-            return Condition(RECOVERING if wrong.retriable else DAMAGED, str(wrong))
+        error = self.failed.get(name)
+        if error is not None:
+            return Condition(RECOVERING if error.retriable else DAMAGED, str(error))
         problem = self.get(name).problem
         return Condition(OK) if problem is None else Condition(READ_ONLY, str(problem))
 
     def definition(self, name: str) -> Definition | None:
-        """Return what a stream was created as, also of one that is damaged; None where its file is not right."""
+        """Return the definition of a stream, also of a damaged one; None if its file is damaged."""
         stream = self._streams.get(name)
         if stream is not None:
             return stream.definition
@@ -208,40 +213,40 @@ class Streams:
             return None
 
     def delete(self, name: str) -> None:
-        """Delete a stream with everything in it: at once for whoever asks, its recordings and files then.
+        """Delete a stream with all its rows. Calls fail at once; then its recordings and files are deleted.
 
-        What cannot be deleted now goes with a later :meth:`tick` or start. Raises OptionError where there is none.
+        A later :meth:`tick` or start deletes the rest if that fails now. Raises OptionError for an unknown name.
         """
         with self._changing:
             self._refuse_closed()
             if name not in self.failed:
                 self.get(name).close(deleted=True)
-            gone = self.folder / f"{DELETED}{secrets.token_hex(4)}-{name}"
+            deleted = self.folder / f"{DELETED}{secrets.token_hex(4)}-{name}"
             try:
-                (self.folder / name).rename(gone)
+                (self.folder / name).rename(deleted)
                 sync_folder(self.folder)
             except OSError as error:
                 raise write_failed(self.folder / name, error) from error
             self._streams = {key: stream for key, stream in self._streams.items() if key != name}
             self.failed.pop(name, None)
-            self._sweep(gone)
+            self._remove_folder(deleted)
 
     def tick(self) -> list[AeronSparkError]:
-        """Do what time brings: rest, retention, expiry. To be called every second or so; returns what went wrong."""
+        """Do the housekeeping of all streams; return the errors. The server calls it about every second."""
         self._refuse_closed()
-        wrong: list[AeronSparkError] = []
+        errors: list[AeronSparkError] = []
         for stream in self.all():
-            wrong += stream.tick()
+            errors += stream.tick()
         with self._changing:
-            for left in self._leftovers():
-                wrong += self._sweep(left)
+            for leftover in self._leftovers():
+                errors += self._remove_folder(leftover)
             for name in [name for name, error in self.failed.items() if error.retriable]:
                 with suppress(AeronSparkError):
-                    self._admit(name)
-        return wrong
+                    self._open_stream(name)
+        return errors
 
     def close(self) -> None:
-        """Close every stream and let the folder go. What is recorded stays."""
+        """Close every stream, and unlock the folder. All rows stay."""
         with self._changing:
             if self._closed:
                 return
@@ -256,25 +261,25 @@ class Streams:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _recover(self, ending: Callable[[], bool]) -> None:
+    def _recover(self, is_closing: Callable[[], bool]) -> None:
         recordings = {recording.id: recording for recording in archive_of(self._address).recordings()}
-        for left in self._leftovers():
-            _refuse_ending(ending)
-            self._sweep(left)
+        for leftover in self._leftovers():
+            _check_not_closing(is_closing)
+            self._remove_folder(leftover)
         for folder in sorted(self.folder.iterdir()):
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
-            _refuse_ending(ending)
+            _check_not_closing(is_closing)
             with suppress(AeronSparkError):
-                self._admit(folder.name, recordings)
+                self._open_stream(folder.name, recordings)
 
-    def _admit(self, name: str, recordings: dict[int, Recording] | None = None) -> Stream:
-        """Open the stream in the folder of its name; what is wrong with it is kept, and raised."""
+    def _open_stream(self, name: str, recordings: dict[int, Recording] | None = None) -> Stream:
+        """Open the stream in the folder ``name``. An error is logged, remembered in ``failed``, and raised."""
         try:
             stream = self._load(self.folder / name, recordings)
         except AeronSparkError as error:
             before = self.failed.get(name)
-            if before is None or str(before) != str(error):  # it is tried again each second
+            if before is None or str(before) != str(error):  # the same error of each retry is logged once
                 LOG.error("stream %r is %s: %s", name, RECOVERING if error.retriable else DAMAGED, error)
             self.failed[name] = error
             raise
@@ -286,12 +291,13 @@ class Streams:
         definition = read_definition(folder)
         if definition.name != folder.name:
             raise DataLossError(
-                f"{folder} holds the stream {definition.name!r}", remedy="Give the folder its stream's name."
+                f"the folder {folder} has the stream {definition.name!r}",
+                remedy="Rename the folder to its stream's name.",
             )
-        opened = Opened(self._opened_ns, self._random(RANDOM_BITS))
+        opening = StoreOpening(self._opened_ns, self._random(RANDOM_BITS))
         stream = Stream(
-            folder, definition, self._address, self._settings, self._space, opened,
-            clock=self._clock, wall=self._wall, make_room=self._make_room,
+            folder, definition, self._address, self._settings, self._space, opening,
+            clock=self._clock, wall=self._wall, free_slots=self._free_slots,
         )  # fmt: skip
         try:
             stream.recover(recordings)
@@ -300,12 +306,12 @@ class Streams:
             raise
         return stream
 
-    def _make_room(self) -> bool:
-        """Free the places of a stream that does not commit now; whether one had any."""
-        return any(stream.give_room() for stream in self._streams.values())
+    def _free_slots(self) -> bool:
+        """Free the recording slots of streams that do not commit now, until one had some; return whether one had."""
+        return any(stream.release_slots() for stream in self._streams.values())
 
-    def _build(self, draft: Path, definition: Definition) -> None:
-        """Make a stream's folder and recordings under a name that is none, then give it its own."""
+    def _create_files(self, draft: Path, definition: Definition) -> None:
+        """Create a stream's files in the folder ``draft``, and its recordings; then rename the folder to the name."""
         shapes: list[Shape] = []
         try:
             draft.mkdir(mode=0o700)
@@ -313,11 +319,11 @@ class Streams:
             sync_folder(self.folder)
             for index, stream_id in enumerate(definition.stream_ids):
                 begin = partial(
-                    create, self._address, alias_of(definition, index), stream_id, definition.term_bytes,
+                    create_recording, self._address, alias_of(definition, index), stream_id, definition.term_bytes,
                     self._settings.mtu,
                 )  # fmt: skip
-                shapes.append(with_room(begin, self._make_room))
-            begin_ledger(draft, shapes)
+                shapes.append(retry_for_slot(begin, self._free_slots))
+            create_ledger(draft, shapes)
             draft.rename(self.folder / definition.name)
             sync_folder(self.folder)
         except OSError as error:
@@ -333,13 +339,13 @@ class Streams:
     def _leftovers(self) -> list[Path]:
         return [path for path in self.folder.iterdir() if path.name.startswith((CREATING, DELETED))]
 
-    def _sweep(self, folder: Path) -> list[AeronSparkError]:
-        """Delete a folder and the recordings it speaks of; what is in the way is returned, for another time."""
+    def _remove_folder(self, folder: Path) -> list[AeronSparkError]:
+        """Delete a folder and the recordings of its stream; return an error that prevents it now."""
         if not folder.exists():
             return []
         try:
             definition = read_definition(folder)
-        except AeronSparkError:  # written before anything is recorded, and after nothing is
+        except AeronSparkError:  # without a definition it has no recordings
             shutil.rmtree(folder, ignore_errors=True)
             return []
         try:
@@ -361,9 +367,9 @@ class Streams:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise EndedError("the store of streams is closed", remedy="Open it again.")
+            raise EndedError(f"the store {self.folder} is closed", remedy="Open it again.")
 
 
-def _refuse_ending(ending: Callable[[], bool]) -> None:
-    if ending():
+def _check_not_closing(is_closing: Callable[[], bool]) -> None:
+    if is_closing():
         raise EndedError("the server was closed while it recovered its streams", remedy="Start it again.")

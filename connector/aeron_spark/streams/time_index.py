@@ -1,8 +1,8 @@
-"""When was what committed: a partition's time index, searched and not scanned. Pure.
+"""The time index of a partition: finds the position of a commit time by binary search. Pure.
 
-An entry stands for one transaction, or after thinning for several that follow each other: when the *last* of them was
-committed, and where the *first* begins. So a search never begins behind the data it is for; thinned, it may begin
-earlier, by less than the step of the thinning.
+An entry is one transaction, or after thinning several consecutive ones: the commit time of the *last* one, and the
+begin of the *first* one. So a search never returns a position after the wanted transaction. After thinning the position
+may be earlier than that, by less than the step of the thinning.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from aeron_spark.errors import DataFormatError
 
 SECOND_NS: Final = 1_000_000_000
-# (age, step) in ns: entries older than the age are at most one a step. An hour of commits stays as it was; a year of
-# one commit a second is about 10,000 entries.
+# (age, step) in ns: of the entries older than the age, one remains in each step. The last hour stays unchanged; a year
+# with one commit per second has about 10,000 entries.
 THINNING: Final = (
     (3_600 * SECOND_NS, SECOND_NS),
     (86_400 * SECOND_NS, 60 * SECOND_NS),
@@ -28,33 +28,33 @@ class TimeIndex:
     """The commits of one partition, by time. Not safe for concurrent use."""
 
     def __init__(self) -> None:
-        self._times = array("q")  # ns since 1970, UTC; they rise
-        self._begins = array("q")  # positions; they rise
+        self._times = array("q")  # rising; ns since 1970, UTC
+        self._begins = array("q")  # rising positions
 
     def __len__(self) -> int:
         return len(self._times)
 
     def add(self, time_ns: int, begin: int) -> None:
-        """Add a transaction; it is later than all before, and begins where the one before ended."""
+        """Add a transaction that is later than all others, and begins at the end of the one before."""
         self._times.append(time_ns)
         self._begins.append(begin)
 
     def find(self, time_ns: int) -> int | None:
-        """Return where the first transaction committed at or after ``time_ns`` begins; None where there is none."""
+        """Return the begin of the first transaction committed at or after ``time_ns``, or None."""
         index = bisect_left(self._times, time_ns)
         return self._begins[index] if index < len(self._times) else None
 
     def forget_before(self, start: int) -> None:
-        """Forget what ended at or before the position ``start``; what goes on behind it begins there now."""
-        gone = bisect_right(self._begins, start) - 1
-        if gone > 0:
-            del self._times[:gone]
-            del self._begins[:gone]
+        """Remove transactions that end at or before ``start``; one that continues after it begins at ``start``."""
+        count = bisect_right(self._begins, start) - 1
+        if count > 0:
+            del self._times[:count]
+            del self._begins[:count]
         if self._begins and self._begins[0] < start:
             self._begins[0] = start
 
     def thin(self, now_ns: int) -> int:
-        """Join old entries as ``THINNING`` says; return how many are gone."""
+        """Join old entries by ``THINNING``; return the number of removed entries."""
         times, begins = array("q"), array("q")
         last = None
         for time_ns, begin in zip(self._times, self._begins, strict=True):
@@ -66,9 +66,9 @@ class TimeIndex:
                 times.append(time_ns)
                 begins.append(begin)
             last = bucket
-        gone = len(self._times) - len(times)
+        removed = len(self._times) - len(times)
         self._times, self._begins = times, begins
-        return gone
+        return removed
 
     def to_bytes(self) -> tuple[bytes, bytes]:
         """Return times and positions, int64 little-endian."""
@@ -76,12 +76,13 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, times: bytes, begins: bytes) -> TimeIndex:
-        """Make an index of what ``to_bytes`` gave. Raises DataFormatError where it cannot have."""
+        """Return the index that ``to_bytes`` encoded. Raises DataFormatError for other bytes."""
         index = cls()
         if len(times) != len(begins) or len(times) % 8:
             raise DataFormatError(
-                f"a time index has {len(times)} bytes of times and {len(begins)} of positions",
-                remedy="Restore the stream's journal from a copy",
+                f"a time index has {len(times)} bytes of times and {len(begins)} bytes of positions, expected equal "
+                "multiples of 8",
+                remedy="Restore the stream's journal from a copy.",
             )
         index._times.frombytes(times)
         index._begins.frombytes(begins)
@@ -93,9 +94,9 @@ class TimeIndex:
 
 def _step(age: int) -> int:
     step = 0
-    for least, wanted in THINNING:
-        if age > least:
-            step = wanted
+    for min_age, step_of_age in THINNING:
+        if age > min_age:
+            step = step_of_age
     return step
 
 

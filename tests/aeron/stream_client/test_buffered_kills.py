@@ -107,7 +107,11 @@ def test_a_buffered_producer_killed_after_its_commits_and_before_the_servers_has
     assert files(folder) == ["0.sending", "1.unsent", "2.unsent"]
     assert stream.last_transaction(WRITER) == -1, "the server has a transaction already"
     held.go.set()
-    wait_for(lambda: stream.last_transaction(WRITER) == 0, PATIENCE, "the server to commit what it has of the killed producer")
+    wait_for(
+        lambda: stream.last_transaction(WRITER) == 0,
+        PATIENCE,
+        "the server to commit what it has of the killed producer",
+    )
 
     client = connect()
     out = client.writer(name, buffer=folder)

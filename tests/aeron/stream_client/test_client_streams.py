@@ -74,7 +74,7 @@ def test_streams_are_made_listed_and_deleted(client: Client) -> None:
     assert found.content == "arrow"
     assert found.schema == numbers(0, 1).schema
     assert [one.end > one.start for one in found.partitions] == [False, True, False]
-    with pytest.raises(OptionError, match=f"(?s)there is no stream.*Did you mean '{name}'"):
+    with pytest.raises(OptionError, match=f"(?s)unknown stream.*Did you mean '{name}'"):
         client.reader(name + "x")
     with pytest.raises(OptionError, match="already"):
         client.create_stream(name)

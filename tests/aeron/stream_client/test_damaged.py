@@ -24,16 +24,16 @@ def test_a_damaged_stream_is_listed_with_its_state_and_problem(server: Server, c
     client.create_stream(well, 2)
     store = server.streams
     shutil.copytree(store.folder / well, store.folder / hurt)  # its definition names the other stream
-    with pytest.raises(DataLossError, match="holds the stream"):
-        store._admit(hurt)
+    with pytest.raises(DataLossError, match="has the stream"):
+        store._open_stream(hurt)
     found = {one.name: one for one in client.streams()}
     assert (found[well].state, found[well].problem) == ("ok", "")
     for one in (found[hurt], client.stream(hurt)):
         assert (one.name, one.state, one.partitions, one.content) == (hurt, "damaged", (), "")
-        assert f"holds the stream {well!r}" in one.problem
-        assert "Give the folder its stream's name" in one.problem
+        assert f"has the stream {well!r}" in one.problem
+        assert "Rename the folder to its stream's name" in one.problem
     for use in (lambda: client.reader(hurt), lambda: client.writer(hurt)):
-        with pytest.raises(DataLossError, match="holds the stream"):
+        with pytest.raises(DataLossError, match="has the stream"):
             use()
     del store.failed[hurt]
     shutil.rmtree(store.folder / hurt)

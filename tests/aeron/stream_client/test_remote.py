@@ -129,7 +129,7 @@ def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server,
     stream = name_of(server)
     with pytest.raises(DataFormatError, match="the longest message of stream"):
         staged(session, stream, Transaction("w", "r", 0), [bytes(3 << 20)])
-    with pytest.raises(OptionError, match="there is no stream"):
+    with pytest.raises(OptionError, match="unknown stream"):
         session.call(DescribeStream(stream + "x"))
 
 

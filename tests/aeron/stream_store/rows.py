@@ -22,7 +22,7 @@ from aeron_spark.wire.groups import Group, Reassembler
 from aeron_spark.wire.staged_items import encode_group_item, encode_values_item
 from tests.aeron.streams import PATIENCE
 
-SETTINGS: Final = StreamSettings(patience=PATIENCE)
+SETTINGS: Final = StreamSettings(timeout_s=PATIENCE)
 # length, version, flags, type, term offset, session (the checksum, in the file), stream, term, reserved value
 FRAME: Final = struct.Struct("<ibBHiiiiq")
 PADDING: Final = 0
@@ -55,7 +55,7 @@ def staged(
 def fill(stage: Stage, values: Sequence[bytes]) -> None:
     """Append the values as one item."""
     for buffer in encode_values_item(pa.array(values, pa.binary())):
-        stage.append(buffer, stage.grown_at)  # no older than it is: a server that ticks would expire it
+        stage.append(buffer, stage.used_at)  # no older than it is: a server that ticks would expire it
 
 
 def write(
@@ -79,18 +79,18 @@ def write_group(stream: Stream, transaction: int, partition: int, payload: bytes
     header = Header(Content.BYTES, total=len(payload), published_ns=7, batch=transaction, partition=partition)
     for buffer in encode_group_item(header, payload):
         for at in range(0, buffer.size, 1 << 20):
-            stage.append(buffer.slice(at, min(1 << 20, buffer.size - at)), stage.grown_at)
+            stage.append(buffer.slice(at, min(1 << 20, buffer.size - at)), stage.used_at)
     return stream.commit("w", "r", transaction, [stage.finish()])
 
 
-def log_of(stream: Stream, partition: int, start: int | None = None, most: int = 1 << 20) -> tuple[int, bytes]:
+def log_of(stream: Stream, partition: int, start: int | None = None, max_bytes: int = 1 << 20) -> tuple[int, bytes]:
     """Return the position of the first byte and all log bytes of a partition, having checked that no block is amiss."""
     state = stream.states()[partition]
     begin = at = state.start if start is None else start
     parts = []
-    for position, data in stream.blocks(partition, begin, state.end, most):
+    for position, data in stream.blocks(partition, begin, state.end, max_bytes):
         assert position == at
-        assert 0 < len(data) <= most
+        assert 0 < len(data) <= max_bytes
         parts.append(data)
         at += len(data)
     assert at == state.end
@@ -145,9 +145,9 @@ def ends(stream: Stream) -> list[int]:
     return [state.end for state in stream.states()]
 
 
-def spare(streams: Streams) -> int:
+def reserved_bytes(streams: Streams) -> int:
     """Return the bytes that stages take."""
-    return streams._space.taken
+    return streams._space.reserved
 
 
 def forget_marks(archive_dir: str) -> None:

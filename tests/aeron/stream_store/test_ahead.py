@@ -17,7 +17,7 @@ from aeron_spark.streams.stages import Stage, StageRef
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.wire.staged_items import ITEM
-from tests.aeron.stream_store.rows import SETTINGS, ends, fill, ids, spare, staged, values, write
+from tests.aeron.stream_store.rows import SETTINGS, ends, fill, ids, reserved_bytes, staged, values, write
 
 FIRST = [bytes([n]) * 9_000 for n in range(100)]
 SECOND = [bytes([n]) * 1_000 for n in range(100, 200)]
@@ -36,7 +36,7 @@ def growing(
 
 def commit(stream: Stream, *refs: StageRef, writer: str = "w", transaction: int = 1) -> None:
     """Commit a transaction of these stages."""
-    assert not stream.commit(writer, "r", transaction, refs).already
+    assert not stream.commit(writer, "r", transaction, refs).is_repeated
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ends to which partitions are cut back from now on."""
     found: list[int] = []
-    cut_back = Partition.cut_back
+    truncate_to = Partition.truncate_to
 
     def noted(self: Partition, end: int, *known: object) -> int:
         found.append(end)
-        return cut_back(self, end, *known)  # type: ignore[arg-type]
+        return truncate_to(self, end, *known)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Partition, "cut_back", noted)
+    monkeypatch.setattr(Partition, "truncate_to", noted)
     return found
 
 
@@ -89,7 +89,7 @@ def test_a_commit_publishes_only_what_was_not(streams: Streams, node: NodeHandle
     write(stream, 2, {0: OTHER, 1: SECOND})
     assert values(stream, 0) == [*FIRST, *SECOND, *OTHER, *OTHER]
     assert values(stream, 1) == SECOND
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0
 
 
 def test_only_whole_items_are_published_ahead(streams: Streams, published: list[int]) -> None:
@@ -100,7 +100,7 @@ def test_only_whole_items_are_published_ahead(streams: Streams, published: list[
     stage = stream.open_stage("w", "r", 1, 0, 0, "raw")
     reached = set()
     for at in range(0, len(data), 50_001):
-        stage.append(data[at : at + 50_001], stage.grown_at)
+        stage.append(data[at : at + 50_001], stage.used_at)
         reached.add(stream.publish_ahead(stage))
     assert published == [100, 100]
     assert len(reached) == 3  # nothing, the first item, both
@@ -160,13 +160,13 @@ def test_a_stage_that_is_gone_leaves_no_room_taken(streams: Streams, node: NodeH
     elif way == "discard":
         stage.discard()
     else:
-        stage.grown_at -= SETTINGS.stage_expiry + 1
+        stage.used_at -= SETTINGS.stage_expiry_s + 1
         assert stream.tick() == []
     assert stream.tick() == []
     found = archive_of(embedded(node)).recording(ids(stream)[0][0])
     assert found is not None
     assert found.stop_position == end
-    assert (ends(stream), values(stream, 0), spare(streams)) == ([end], OTHER, 0)
+    assert (ends(stream), values(stream, 0), reserved_bytes(streams)) == ([end], OTHER, 0)
     write(stream, 2, {0: SECOND})
     assert values(stream, 0) == [*OTHER, *SECOND]
 
@@ -200,7 +200,7 @@ def test_after_a_restart_nothing_is_left_of_it(streams: Streams, node: NodeHandl
 def test_what_is_wrong_in_a_stage_is_told_when_it_is_finished(streams: Streams) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
-    stage.append(ITEM.pack(9, 1, 8) + bytes(8), stage.grown_at)
+    stage.append(ITEM.pack(9, 1, 8) + bytes(8), stage.used_at)
     with pytest.raises(DataFormatError, match="its kind is 9"):
         stream.publish_ahead(stage)
     with pytest.raises(DataFormatError, match="its kind is 9"):
@@ -219,7 +219,7 @@ def test_a_commit_that_fails_behind_what_was_published_begins_anew(
     with monkeypatch.context() as broken:
 
         def fails(self: Recordings, *given: object) -> None:
-            self.spoil([0])
+            self.mark_uncommitted([0])
             raise RefusedError("once")
 
         broken.setattr(Recordings, "publish", fails)
@@ -233,7 +233,7 @@ def test_nobody_waits_for_what_is_published_ahead(streams: Streams) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
     found: list[int] = []
-    with stream._turn():  # a commit is under way
+    with stream._lock_writing():  # a commit is under way
         other = threading.Thread(target=lambda: found.append(stream.publish_ahead(stage)))
         other.start()
         other.join(20.0)

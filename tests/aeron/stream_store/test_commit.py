@@ -21,7 +21,18 @@ from aeron_spark.streams.schema_changes import serialize
 from aeron_spark.streams.store import Streams
 from aeron_spark.wire.chunk import Content, Header
 from aeron_spark.wire.staged_items import encode_group_item
-from tests.aeron.stream_store.rows import ends, groups, ids, log_of, messages, spare, staged, values, write, write_group
+from tests.aeron.stream_store.rows import (
+    ends,
+    groups,
+    ids,
+    log_of,
+    messages,
+    reserved_bytes,
+    staged,
+    values,
+    write,
+    write_group,
+)
 
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)
 
@@ -34,7 +45,7 @@ def test_values_come_back_byte_for_byte_in_the_order_of_tasks(streams: Streams, 
     before = stream.states()
     assert [state.end for state in before] == [0, 0, 0]
     outcome = stream.commit("w", "r", 5, refs)
-    assert not outcome.already
+    assert not outcome.is_repeated
     assert outcome.ends == ends(stream)
     assert values(stream, 0) == rows[0]
     assert values(stream, 1) == [*rows[1], *rows[2], *rows[3]]
@@ -42,14 +53,14 @@ def test_values_come_back_byte_for_byte_in_the_order_of_tasks(streams: Streams, 
     assert stream.content() == ("raw", None)
     assert stream.last_transaction("w") == 5
     assert stream.last_transaction("x") == -1
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0
 
 
-@pytest.mark.parametrize("most", [1, 31, 4_096, 1 << 20])
-def test_blocks_of_any_size_are_the_same_log(streams: Streams, most: int) -> None:
+@pytest.mark.parametrize("max_bytes", [1, 31, 4_096, 1 << 20])
+def test_blocks_of_any_size_are_the_same_log(streams: Streams, max_bytes: int) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [b"x" * 3_000]})
-    assert log_of(stream, 0, most=most) == log_of(stream, 0)
+    assert log_of(stream, 0, max_bytes=max_bytes) == log_of(stream, 0)
     assert next(stream.blocks(0, 32, 96, 1 << 20))[1] == log_of(stream, 0)[1][32:96]
     assert b"".join(data for _, data in stream.blocks(0, 0, 2**40, 1 << 20)) == log_of(stream, 0)[1]
 
@@ -100,13 +111,13 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
     refs = staged(stream, 0, [(0, 0, [b"one"]), (1, 1, [b"two"])])
     first = stream.commit("w", "r", 0, refs)
     again = stream.commit("w", "r", 0, refs)
-    assert (again.already, again.ends) == (True, first.ends)
+    assert (again.is_repeated, again.ends) == (True, first.ends)
     with pytest.raises(AlreadyCommitted):
         stream.open_stage("w", "r", 0, 0, 0, "raw")
     assert stream.begin("w", "r2", 0)[0] == 0
-    assert stream.commit("w", "r2", 0, []).already
+    assert stream.commit("w", "r2", 0, []).is_repeated
     assert values(stream, 0) == [b"one"]
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0
 
 
 def test_a_newer_run_fences_the_older(streams: Streams) -> None:
@@ -122,7 +133,7 @@ def test_a_newer_run_fences_the_older(streams: Streams) -> None:
             attempt()
     write(stream, 0, {0: [b"new"]}, run="second")
     assert values(stream, 0) == [b"new"]
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0
 
 
 def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobody(streams: Streams) -> None:
@@ -136,31 +147,31 @@ def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobod
     ):
         with pytest.raises(RefusedError, match=r"'b1'.*'a1'"):
             refused()
-    assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").already
+    assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").is_repeated
     # a restart from A's checkpoint repeats the last batch under another run
     assert stream.begin("w", "a2", 1, producer="A")[0] == 1
-    assert stream.commit("w", "a2", 1, [], producer="A").already
+    assert stream.commit("w", "a2", 1, [], producer="A").is_repeated
     assert (stream.last_transaction("w"), stream.last_transaction("w", "A"), stream.last_transaction("w", "B")) == (
         1,
         1,
         -1,
     )
     # one that is further ahead takes over, and then the first one's equal batch is refused
-    assert not stream.commit_empty("w", "b1", 2, producer="B").already
+    assert not stream.commit_empty("w", "b1", 2, producer="B").is_repeated
     with pytest.raises(RefusedError, match="fenced"):
         stream.commit("w", "a2", 2, [], producer="A")
     with pytest.raises(RefusedError, match=r"'a3'.*'b1'"):
         stream.commit("w", "a3", 2, [], producer="A")
     assert values(stream, 0) == [b"A0", b"A1"]
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0
 
 
 def test_what_is_aborted_is_not_there_and_what_is_committed_stays(streams: Streams) -> None:
     stream = streams.create("a", 1)
     refs = staged(stream, 0, [(0, 0, [b"gone"])])
     stream.abort("w", "r", 0)
-    assert spare(streams) == 0
-    with pytest.raises(RefusedError, match="is not there"):
+    assert reserved_bytes(streams) == 0
+    with pytest.raises(RefusedError, match="unknown stage"):
         stream.commit("w", "r", 0, refs)
     write(stream, 0, {0: [b"kept"]})
     stream.abort("w", "r", 0)
@@ -180,13 +191,13 @@ def test_stages_a_commit_does_not_name_are_dropped(streams: Streams) -> None:
             stream.stage(stage_id)
     assert stream.stage(other.id) is other
     other.discard()
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0
 
 
 def test_a_transaction_without_rows_counts(streams: Streams) -> None:
     stream = streams.create("a", 2)
-    assert not stream.commit_empty("w", "r", 3).already
-    assert stream.commit_empty("w", "r", 3).already
+    assert not stream.commit_empty("w", "r", 3).is_repeated
+    assert stream.commit_empty("w", "r", 3).is_repeated
     assert stream.last_transaction("w") == 3
     empty = stream.open_stage("w", "r", 4, 0, 0, "raw").finish()
     assert stream.commit("w", "r", 4, [empty]).ends == [0, 0]
@@ -205,12 +216,12 @@ def test_what_a_commit_names_must_be_what_was_staged(streams: Streams) -> None:
     with pytest.raises(OptionError, match="no partition 7"):
         stream.open_stage("w", "r", 0, 7, 0, "raw")
     assert values(stream, 0) == []
-    assert not stream.commit("w", "r", 0, [ref]).already
+    assert not stream.commit("w", "r", 0, [ref]).is_repeated
 
 
 def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: Streams) -> None:
     stream = streams.create("a", 1, term_bytes=64 << 10)
-    with pytest.raises(DataFormatError, match="at most 8192"):
+    with pytest.raises(DataFormatError, match="at max_bytes 8192"):
         write(stream, 0, {0: [b"x" * 8_193]})
     write(stream, 0, {0: [b"x" * 8_192]})
     assert [len(value) for value in values(stream, 0)] == [8_192]
@@ -224,7 +235,7 @@ def test_schemas_of_two_tasks_become_one(streams: Streams) -> None:
     for task, schema in enumerate((narrow, wide)):
         stage = stream.open_stage("w", "r", 0, 0, task, "arrow", schema)
         for buffer in _group(b"not looked at"):
-            stage.append(buffer, stage.grown_at)
+            stage.append(buffer, stage.used_at)
         refs.append(stage.finish())
     stream.commit("w", "r", 0, refs)
     content, schema = stream.content()
@@ -255,7 +266,7 @@ def test_a_commit_that_fails_before_the_journal_leaves_nothing_and_can_be_repeat
 
     for _ in range(3):
         with monkeypatch.context() as patched:
-            patched.setattr(stream._books, "write", full)
+            patched.setattr(stream._journal, "write", full)
             with pytest.raises(TransportError, match="disk is full"):
                 stream.commit("w", "r", 1, refs)
         assert ends(stream) == before
@@ -373,4 +384,4 @@ def test_a_stream_deleted_under_its_writers_and_readers_tells_them(streams: Stre
     assert any("deleted" in str(error) for error in told)
     with pytest.raises(UsageError, match="deleted"):
         stream.begin("w", "r", 10_000)
-    assert spare(streams) == 0
+    assert reserved_bytes(streams) == 0

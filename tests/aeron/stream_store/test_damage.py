@@ -79,7 +79,7 @@ def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
         state, problem = store.condition("x")
         assert state == DAMAGED
         assert "the journal has 1 transactions, " in problem
-        assert "left with at least 3 in epoch" in problem
+        assert "the archive has at least 3 transactions and epoch" in problem
     forget_marks(node.archive_dir)
     caplog.clear()
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
@@ -88,8 +88,8 @@ def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
         stream = store.get("x")
         assert ends(stream) == kept
         assert caplog.messages == [
-            f"recovered stream 'x': partition 0 was cut from position {lost.end} to {kept[0]}: the journal does not "
-            f"say that the {lost.end - kept[0]} bytes between were committed"
+            f"recovered stream 'x': partition 0 was truncated from position {lost.end} to {kept[0]}: its journal has "
+            f"no commit of these {lost.end - kept[0]} bytes"
         ]
         for transaction in (1, 2, 3):  # it grows past what was lost
             write(stream, transaction, {0: [b"new"]})
@@ -133,7 +133,7 @@ def test_damage_that_a_commit_meets_is_shown_and_logged_once(
     """Finding C12: each commit failed, and the state of the stream was still "ok"."""
     stream = streams.create("x", 1)
     write(stream, 0, {0: [b"a"]})
-    stream.give_room()  # closes the publication, so that the next commit looks at the recording
+    stream.release_slots()  # closes the publication, so that the next commit looks at the recording
     (recording,) = (state.recording_id for state in stream.states())
     archive_of(embedded(node)).truncate(recording, 0)
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
@@ -146,7 +146,7 @@ def test_damage_that_a_commit_meets_is_shown_and_logged_once(
     assert [one for one in caplog.messages if "read-only" in one] == [f"stream 'x' is read-only: {problem}"]
 
 
-def test_a_torn_record_is_cut_off_and_logged(
+def test_a_torn_record_is_removed_and_logged(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Finding C12: a cut tail left no line in the log."""
@@ -159,7 +159,9 @@ def test_a_torn_record_is_cut_off_and_logged(
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
     with store:
         assert values(store.get("x"), 0) == [b"a"]
-    assert caplog.messages == ["recovered stream 'x': an unfinished record of 1 bytes was cut off its journal"]
+    assert caplog.messages == [
+        "recovered stream 'x': an incomplete record of 1 bytes was removed from the end of its journal"
+    ]
     sweep(store, node)
 
 

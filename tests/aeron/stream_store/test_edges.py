@@ -33,12 +33,12 @@ def node(run_name: str) -> Iterator[NodeHandle]:
         yield handle
 
 
-def spoil(stream: Stream, rows: list[bytes]) -> None:
+def mark_uncommitted(stream: Stream, rows: list[bytes]) -> None:
     """Publish and record what is never committed."""
     refs = staged(stream, 1_000_000, [(0, 0, rows)])
     stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
     stream._recordings.publish(stages, stream._ledger.ends)
-    stream._recordings.spoil([0])
+    stream._recordings.mark_uncommitted([0])
     stream.abort("w", "r", 1_000_000)
 
 
@@ -53,9 +53,9 @@ def test_what_was_not_committed_is_cut_off_wherever_it_begins(
         write(stream, 0, {0: before})
     end, identity = ends(stream), ids(stream)
     if garbage:
-        spoil(stream, garbage)
+        mark_uncommitted(stream, garbage)
     else:
-        stream.give_room()
+        stream.release_slots()
     if restart:
         streams.close()
         streams = Streams(streams.folder, embedded(node), SETTINGS)
@@ -75,10 +75,10 @@ def test_everything_can_be_purged_where_the_end_is_an_edge(streams: Streams, nod
     write(stream, 0, {0: EDGE * 2})
     assert ends(stream) == [2 * SEGMENT]
     if extended:
-        stream.give_room()
+        stream.release_slots()
     assert stream.purge(before_position=2**60) == [2 * SEGMENT]
     assert list(stream.blocks(0, 2 * SEGMENT, 2**60, 100)) == []
-    stream.give_room()
+    stream.release_slots()
     write(stream, 1, {0: [b"after"]})
     assert values(stream, 0) == [b"after"]
     streams.close()
@@ -99,7 +99,7 @@ def test_what_a_crash_left_half_made_or_half_deleted_is_swept_by_the_next_start(
 
     with monkeypatch.context() as patched:
         patched.setattr(stores, "delete_recording", fail)
-        patched.setattr(stores, "begin_ledger", fail)
+        patched.setattr(stores, "create_ledger", fail)
         with pytest.raises(TransportError):
             streams.create("made", 2, term_bytes=TERM)
         streams.delete("deleted")
@@ -134,7 +134,7 @@ def test_a_stream_that_could_not_be_opened_for_a_moment_is_opened_later(
 def test_a_recording_that_is_replayed_is_cut_back_when_the_replay_has_ended(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: EDGE * 2})
-    spoil(stream, EDGE)
+    mark_uncommitted(stream, EDGE)
     archive = archive_of(embedded(node))
     recording = archive.recording(stream.states()[0].recording_id)
     assert recording is not None
@@ -146,7 +146,7 @@ def test_a_recording_that_is_replayed_is_cut_back_when_the_replay_has_ended(stre
 
 
 def test_an_archive_whose_files_are_elsewhere_is_refused(streams: Streams, node: NodeHandle, tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="node of its own"):
+    with pytest.raises(SetupError, match="its own node"):
         Streams(tmp_path / "other", replace(embedded(node), archive_dir=""), SETTINGS)
 
 
@@ -162,16 +162,16 @@ def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, no
     assert found[1] == 3 * SEGMENT
 
 
-@pytest.mark.parametrize("most", [128 << 10, 512 << 10, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [128 << 10, 512 << 10, 1 << 20])
 def test_padding_longer_than_a_frame_is_passed_over_by_who_is_sent_it(
-    streams: Streams, node: NodeHandle, most: int
+    streams: Streams, node: NodeHandle, max_bytes: int
 ) -> None:
     stream = streams.create("a", 1, term_bytes=4 << 20)
     rows = [bytes([n]) * (350 << 10) for n in range(25)]  # eleven in a term, and a quarter of a MiB of padding
     write(stream, 0, {0: rows})
     recording = archive_of(embedded(node)).recording(ids(stream)[0][0])
     assert recording is not None
-    pieces = (memoryview(data) for _, data in stream.blocks(0, 0, ends(stream)[0], most))
+    pieces = (memoryview(data) for _, data in stream.blocks(0, 0, ends(stream)[0], max_bytes))
     source = ReceivedRange("a", 0, ends(stream)[0], lambda: next(pieces))
     assert [value for found in drain(source, recording) for value in found.values.to_pylist()] == rows
 

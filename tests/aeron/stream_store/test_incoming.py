@@ -61,7 +61,7 @@ def append(incoming: IncomingStage, data: bytes, at: int = 0, size: int = MIB //
 
 
 def commit(stream: Stream, incoming: IncomingStage, size: int) -> None:
-    assert not stream.commit("w", "r", 0, [incoming.finish(size, 5.0)]).already
+    assert not stream.commit("w", "r", 0, [incoming.finish(size, 5.0)]).is_repeated
 
 
 def test_a_small_stage_is_published_only_by_its_commit(stream: Stream, published: list[int]) -> None:

@@ -16,7 +16,7 @@ from aeron_spark.errors import DataLossError, InUseError, OptionError, Transport
 from aeron_spark.node import NodeHandle
 from aeron_spark.streams import store as stores
 from aeron_spark.streams.partition import NoRoomToRecord
-from aeron_spark.streams.recordings import ROOM_TIMEOUT
+from aeron_spark.streams.recordings import SLOT_TIMEOUT_S
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
@@ -57,7 +57,7 @@ def clock() -> Clock:
 @pytest.fixture
 def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]:
     """A store whose time is the test's."""
-    settings = replace(SETTINGS, rest_after=10.0, stage_expiry=60.0)
+    settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0)
     with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall) as store:
         yield store
     sweep(store, node)
@@ -130,7 +130,7 @@ def test_what_is_purged_while_it_is_read_is_a_loss(streams: Streams, clock: Cloc
     next(reading)
     stream.purge(before_position=begins[8])
     await_purged(node, stream)
-    with pytest.raises(DataLossError, match=r"recording \d+ at position \d+ is gone"):
+    with pytest.raises(DataLossError, match=r"recording \d+ has no bytes at position \d+ any more"):
         list(reading)
 
 
@@ -197,10 +197,10 @@ def test_an_idle_partition_rests_and_goes_on_where_it_was(streams: Streams, cloc
     before, identity = ends(stream), ids(stream)
     clock.now += 9
     streams.tick()
-    assert [partition.open for partition in stream._recordings.partitions] == [True, True]
+    assert [partition.is_open for partition in stream._recordings.partitions] == [True, True]
     clock.now += 2
     streams.tick()
-    assert [partition.open for partition in stream._recordings.partitions] == [False, False]
+    assert [partition.is_open for partition in stream._recordings.partitions] == [False, False]
     write(stream, 1, {0: [b"y"]})
     assert values(stream, 0) == [b"x", b"y"]
     assert ends(stream)[1] == before[1]
@@ -217,8 +217,8 @@ def test_more_partitions_than_can_be_recorded_at_once_take_turns(streams: Stream
     whole = streams.create("whole", 3)
     write(whole, 0, {partition: [b"x"] for partition in range(3)})
     # Places that were about to be free counted as held once, and a commit gave up its own for them.
-    assert [partition.open for partition in whole._recordings.partitions] == [True] * 3
-    with whole._turn(), pytest.raises(NoRoomToRecord, match="max_recordings"):
+    assert [partition.is_open for partition in whole._recordings.partitions] == [True] * 3
+    with whole._lock_writing(), pytest.raises(NoRoomToRecord, match="max_recordings"):
         write(several[0], 3, {0: [b"3"], 1: [b"3"]})  # what the other holds it needs: it is committing
     write(several[0], 4, {0: [b"3"], 1: [b"3"]})
 
@@ -228,10 +228,10 @@ def test_places_are_given_up_once_they_are_free(streams: Streams, node: NodeHand
     archive = archive_of(embedded(node))
     for transaction in range(5):
         write(stream, transaction, {partition: [b"x"] for partition in range(3)})
-        assert stream.give_room()
+        assert stream.release_slots()
         found = [archive.recording(partition.shape.recording_id) for partition in stream._recordings.partitions]
         assert [one is not None and one.stop_position is not None for one in found] == [True] * 3
-    assert not stream.give_room()
+    assert not stream.release_slots()
 
 
 def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
@@ -251,7 +251,7 @@ def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
         raise TransportError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(wide._books, "write", full)
+        patched.setattr(wide._journal, "write", full)
         with pytest.raises(TransportError, match="disk is full"):
             write(wide, 2, rows(2))
     assert ends(wide) == before
@@ -268,10 +268,10 @@ def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
 def test_abandoned_stages_expire_and_give_their_room_back(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     staged(stream, 0, [(0, 0, [b"x" * 1_000])])
-    assert streams._space.taken > 1_000
+    assert streams._space.reserved > 1_000
     clock.now += 61
     streams.tick()
-    assert streams._space.taken == 0
+    assert streams._space.reserved == 0
 
 
 def test_a_stream_is_made_once_and_found_by_name(streams: Streams) -> None:
@@ -279,7 +279,7 @@ def test_a_stream_is_made_once_and_found_by_name(streams: Streams) -> None:
     assert streams.get("flights") is stream
     assert [state.end for state in stream.states()] == [0, 0, 0]
     assert len({state.stream_id for state in stream.states()}) == 3
-    with pytest.raises(OptionError, match="there is a stream 'flights' already"):
+    with pytest.raises(OptionError, match="stream 'flights' exists already"):
         streams.create("flights", 1)
     with pytest.raises(OptionError, match="Did you mean 'flights'"):
         streams.get("flight")
@@ -324,7 +324,7 @@ def test_what_a_failed_creation_began_is_undone(
         raise TransportError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stores, "begin_ledger", fail)
+        patched.setattr(stores, "create_ledger", fail)
         if archive_fails:
             patched.setattr(stores, "delete_recording", fail)
         with pytest.raises(TransportError, match="no"):
@@ -358,7 +358,7 @@ def test_nobody_makes_room_for_what_is_only_published_ahead(streams: Streams) ->
     begun = time.monotonic()
     with pytest.raises(NoRoomToRecord):
         stream.publish_ahead(stage)
-    assert time.monotonic() - begun < ROOM_TIMEOUT  # a commit that waits has its turn
+    assert time.monotonic() - begun < SLOT_TIMEOUT_S  # a commit that waits has its turn
     assert [other.states()[0].session_id != 0 for other in others] == [True] * 3
     stream.commit("w", "r", 0, [stage.finish()])
     assert values(stream, 0) == [b"y"] * 100

@@ -139,7 +139,7 @@ def test_a_writer_killed_in_a_commit_has_done_all_of_it_or_nothing(
             assert stream.last_transaction("w") == (killed if counts else killed - 1)
             check(stream, stream.last_transaction("w"))
             if counts:
-                assert stream.commit("w", "r", killed, []).already
+                assert stream.commit("w", "r", killed, []).is_repeated
             else:
                 write(stream, killed, both(killed))
             check(stream, killed)
@@ -278,7 +278,7 @@ def test_a_recording_that_lost_what_was_committed_is_read_and_not_written(stream
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
         for name, wrong in (
             ("short", r"partition 1 of stream 'short'.*ends at position 1280.*up to position"),
-            ("gone", r"partition 0 of stream 'gone'.*is gone.*up to position"),
+            ("gone", r"partition 0 of stream 'gone'.*is missing.*up to position"),
         ):
             stream = store.get(name)
             for attempt in (
@@ -289,7 +289,7 @@ def test_a_recording_that_lost_what_was_committed_is_read_and_not_written(stream
                 with pytest.raises(DataLossError, match=wrong):
                     attempt()
         assert values(store.get("short"), 0) == values(store.get("fine"), 0)
-        with pytest.raises(DataLossError, match="is gone"):
+        with pytest.raises(DataLossError, match="has no bytes at position"):
             values(store.get("gone"), 0)
         write(store.get("fine"), 2, both(2))
         check(store.get("fine"), 2)

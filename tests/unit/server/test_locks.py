@@ -21,7 +21,7 @@ from aeron_spark.errors import InUseError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.node.locks import MachineLock
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
-from aeron_spark.streams.store import holds_streams, lock_store
+from aeron_spark.streams.store import has_streams, lock_store
 from aeron_spark.transport.api import ServerAddress
 
 TIMEOUT_S = 30.0  # for the work of a child, which an idle machine does at once
@@ -92,7 +92,7 @@ def test_finding_c4_a_second_server_of_a_store_gets_the_process_id_of_the_first(
         ServerLocks().lock_store(tmp_path / "store")
     assert str(refused.value) == (
         f"the store {tmp_path / 'store'} is in use by server process {os.getpid()}. "
-        "Stop it, or give --streams-dir another folder"
+        "Stop that server, or give --streams-dir another folder."
     )
     locks.release()
     lock_store(tmp_path / "store").release()
@@ -195,7 +195,7 @@ def test_finding_c4_a_second_server_is_refused_before_a_node_or_jvm_starts(
     assert main(arguments) == 3
     assert capsys.readouterr().err == (
         f"aeron-spark: the store {store} is in use by server process {os.getpid()}. "
-        "Stop it, or give --streams-dir another folder\n"
+        "Stop that server, or give --streams-dir another folder.\n"
     )
     locks.release()
     locks.lock_addresses(str(aeron_dir), [ServerAddress("udp", "127.0.0.1", int(address.split(":")[1]), 1)])
@@ -295,11 +295,11 @@ def test_finding_c4_a_server_on_a_port_of_another_program_is_refused_before_a_no
 
 
 def test_a_folder_with_only_a_lock_has_no_streams(tmp_path: Path) -> None:
-    assert not holds_streams(tmp_path / "store")
+    assert not has_streams(tmp_path / "store")
     lock_store(tmp_path / "store").release()
-    assert not holds_streams(tmp_path / "store")
+    assert not has_streams(tmp_path / "store")
     (tmp_path / "store" / "flights").mkdir()
-    assert holds_streams(tmp_path / "store")
+    assert has_streams(tmp_path / "store")
 
 
 def free_port() -> int:

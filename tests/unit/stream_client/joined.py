@@ -237,7 +237,7 @@ class World:
         self.folder = folder
         self.time = Time()
         self.archive = MemoryArchive()
-        self.settings = StreamSettings(patience=1.0, turn=1.0)
+        self.settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0)
         self.faults: deque[Fault] = deque()
         self.away = 3.0  # seconds that a killed or stopped server stays away
         self.requests = 0

@@ -92,7 +92,7 @@ class MemoryArchive:
         self.end_publications()
 
     def opened(self, channel: ChannelUri, stream_id: int, recording_id: int | None) -> tuple[Offers, int]:
-        """Stand in for ``partition._open``."""
+        """Stand in for ``partition._open_recorded``."""
         if recording_id is None:
             recording_id = len(self.kept)
             self.kept[recording_id] = Kept(
@@ -163,7 +163,7 @@ def stand_in(archive: MemoryArchive, patched: pytest.MonkeyPatch) -> None:
 
     for module in (partition, recordings, store, reads):
         patched.setattr(module, "archive_of", lambda address: archive)
-    patched.setattr(partition, "_open", opened)
+    patched.setattr(partition, "_open_recorded", opened)
     patched.setattr(partition, "recent_archive_error", lambda folder: "")
 
 

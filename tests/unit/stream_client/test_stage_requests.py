@@ -165,7 +165,7 @@ def test_the_server_answers_finish_stage_with_the_same_error_again(world: World)
             service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
         said.add(str(caught.value))
     assert len(said) == 1
-    with pytest.raises(RefusedError, match="is not there"):
+    with pytest.raises(RefusedError, match="unknown stage"):
         service(world).execute(FinishStage("s", "another", 100, 1.0))
 
 
@@ -174,7 +174,7 @@ def test_a_commit_that_names_no_part_is_refused(world: World) -> None:
     session = world.stream_session()
     enter(session, "s", ONE)
     for rows in (0, 3):
-        with pytest.raises(RefusedError, match=f"names 0 stages with 0 rows, and its writer has {rows}"):
+        with pytest.raises(RefusedError, match=f"names 0 stages with 0 rows, but its writer wrote {rows} rows"):
             commit(session, "s", ONE, [], rows)
     assert enter(session, "s", ONE)[0] == -1
 
@@ -183,7 +183,7 @@ def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: 
     """Finding C1."""
     parts = appender(world, [b"a", b"b"]).finish()
     for rows in (1, 3):
-        with pytest.raises(RefusedError, match=f"names 1 stages with 2 rows, and its writer has {rows}"):
+        with pytest.raises(RefusedError, match=f"names 1 stages with 2 rows, but its writer wrote {rows} rows"):
             commit(world.stream_session(), "s", ONE, parts, rows)
     assert world.committed() == [[], []]
     assert commit(world.stream_session(), "s", ONE, parts, 2)[0] is False
@@ -337,10 +337,10 @@ def test_a_repeated_commit_waits_for_the_one_at_work() -> None:
     with pytest.raises(StillWorking):
         one.commits.run("a", one._again, 0.0)
     one._waits.clear()
-    assert one.commits.run("b", lambda: CommitOutcome(True, [], ""), 0.0).already
+    assert one.commits.run("b", lambda: CommitOutcome(True, [], ""), 0.0).is_repeated
     one.repeat_and_end()
     assert one.results == [CommitOutcome(False, [7], "")] * 2
-    assert one.commits.run("a", lambda: CommitOutcome(True, [], ""), 0.0).already
+    assert one.commits.run("a", lambda: CommitOutcome(True, [], ""), 0.0).is_repeated
 
 
 @pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive says nothing")])

@@ -30,37 +30,37 @@ def test_a_journal_of_the_same_time_is_accepted_at_each_step_of_an_opening(tmp_p
     """A kill may come between the mark and the journal."""
     mark(tmp_path).check(0, 0)  # there is none yet
     for before, epoch, transactions in ((0, 7, 0), (7, 9, 5)):
-        mark(tmp_path).begin(epoch, before, transactions)
+        mark(tmp_path).announce(epoch, before, transactions)
         for newest in (before, epoch):
             mark(tmp_path).check(newest, transactions)
-        mark(tmp_path).begun(epoch, transactions)
+        mark(tmp_path).confirm(epoch, transactions)
         mark(tmp_path).check(epoch, transactions)
         mark(tmp_path).check(epoch, transactions + 3)
 
 
 def test_an_older_journal_is_refused(tmp_path: Path) -> None:
     """Also one whose last epoch is the one before, as a copy that was made before the last opening has it."""
-    mark(tmp_path).begun(7, 0)
+    mark(tmp_path).confirm(7, 0)
     one = mark(tmp_path)
     one.check(7, 4)
-    one.note(4)
-    one.begin(9, 7, 4)
-    assert "has 3 transactions, the last in epoch 0000000000000007" in older(tmp_path, 7, 3)
-    one.begun(9, 4)
-    one.note(6)
+    one.update(4)
+    one.announce(9, 7, 4)
+    assert "has 3 transactions and epoch 0000000000000007" in older(tmp_path, 7, 3)
+    one.confirm(9, 4)
+    one.update(6)
     for epoch, transactions in ((0, 0), (7, 4), (9, 5)):
         what = older(tmp_path, epoch, transactions)
         assert "the journal of stream 'flights' is older than its archive" in what
-        assert "at least 6 in epoch 0000000000000009" in what
+        assert "at least 6 transactions and epoch 0000000000000009" in what
 
 
 def test_an_older_archive_is_refused(tmp_path: Path) -> None:
-    mark(tmp_path).begun(7, 4)
+    mark(tmp_path).confirm(7, 4)
     assert "the archive of stream 'flights' is older than its journal" in older(tmp_path, 9, 6)
 
 
 def test_the_remedy_names_the_file_whose_removal_gives_up_the_rest(tmp_path: Path) -> None:
-    mark(tmp_path).begun(7, 4)
+    mark(tmp_path).confirm(7, 4)
     with pytest.raises(DataLossError) as caught:
         mark(tmp_path).check(0, 0)
     path = tmp_path / FOLDER / "flights-ff.json"
@@ -71,13 +71,13 @@ def test_the_remedy_names_the_file_whose_removal_gives_up_the_rest(tmp_path: Pat
 
 def test_a_note_is_written_where_there_is_something_new(tmp_path: Path) -> None:
     one = mark(tmp_path)
-    one.note(5)  # of an opening that has changed nothing
+    one.update(5)  # of an opening that has changed nothing
     assert not one.path.exists()
-    one.begun(7, 5)
+    one.confirm(7, 5)
     written = one.path.stat().st_ino
-    one.note(5)
+    one.update(5)
     assert one.path.stat().st_ino == written
-    one.note(6)
+    one.update(6)
     assert one.path.stat().st_ino != written
     one.remove()
     one.remove()
@@ -88,17 +88,17 @@ def test_a_note_is_written_where_there_is_something_new(tmp_path: Path) -> None:
 def test_a_mark_that_cannot_be_read_is_logged_and_ignored(
     tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mark(tmp_path).begun(7, 4)
+    mark(tmp_path).confirm(7, 4)
     mark(tmp_path).path.write_bytes(text)
     with caplog.at_level(logging.WARNING, "aeron_spark.streams"):
         mark(tmp_path).check(0, 0)
-    assert "cannot be read and is ignored" in caplog.text
+    assert "cannot be read, and is ignored" in caplog.text
 
 
 def test_without_the_archives_folder_on_this_machine_there_is_no_mark(tmp_path: Path) -> None:
     one = mark(tmp_path / "elsewhere")
-    one.begin(7, 0, 0)
-    one.begun(7, 0)
+    one.announce(7, 0, 0)
+    one.confirm(7, 0)
     one.check(0, 0)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -106,4 +106,4 @@ def test_without_the_archives_folder_on_this_machine_there_is_no_mark(tmp_path: 
 def test_a_mark_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_bytes(b"")
     with pytest.raises(TransportError, match=r"flights-ff\.json cannot be written"):
-        mark(tmp_path).begin(7, 0, 0)
+        mark(tmp_path).announce(7, 0, 0)

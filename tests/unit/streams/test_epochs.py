@@ -18,7 +18,7 @@ from aeron_spark.log.epochs import (
     stamp_text,
 )
 from aeron_spark.streams import ledger as ledger_module
-from aeron_spark.streams.journal_records import Committed, RunStarted, Epoch, Snapshot, decode_record, encode_record
+from aeron_spark.streams.journal_records import Committed, Epoch, RunStarted, Snapshot, decode_record, encode_record
 from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, Ledger
 
 MS = 1_000_000  # ns

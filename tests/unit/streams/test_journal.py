@@ -64,7 +64,7 @@ def test_records_appended_are_there_when_it_is_opened_again(path: Path) -> None:
         made.append(payload)
     made.close()
     again, payloads = Journal.open(path)
-    assert (payloads, again.torn, again.broken) == (PAYLOADS[:4], 0, "")
+    assert (payloads, again.torn_bytes, again.broken) == (PAYLOADS[:4], 0, "")
     for payload in PAYLOADS[4:]:
         again.append(payload)
     again.close()
@@ -121,7 +121,7 @@ def test_every_length_the_file_can_be_cut_to(path: Path) -> None:
         kept = [end for end in ends() if end <= length]
         made, payloads = Journal.open(path)
         assert payloads == PAYLOADS[: len(kept) - 1]
-        assert (made.size, made.torn) == (kept[-1], length - kept[-1])
+        assert (made.size, made.torn_bytes) == (kept[-1], length - kept[-1])
         made.append(b"after")
         made.close()
         assert opened(path) == [*payloads, b"after"]
@@ -213,20 +213,20 @@ def test_a_rewrite_replaces_all_at_once(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_rewrite_is_worth_it_once_as_much_was_appended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "REWRITE_AT_LEAST", 100)
+    monkeypatch.setattr(journal, "MIN_REWRITE_BYTES", 100)
     made = Journal.create(path, [b"x" * 200])
     grown = 0
-    while not made.worth_rewriting:
+    while not made.is_worth_rewriting:
         made.append(b"y" * 30)
         grown += 1
     assert grown == 5
     made.rewrite([b"z"])
-    assert not made.worth_rewriting
+    assert not made.is_worth_rewriting
     made.close()
 
 
 def test_too_long_a_record_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MOST_PAYLOAD", 10)
+    monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", 10)
     made = Journal.create(path)
     with pytest.raises(UsageError, match="11 bytes is too long"):
         made.append(bytes(11))

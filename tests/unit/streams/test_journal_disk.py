@@ -81,7 +81,7 @@ def test_a_failed_sync_ends_the_journal_until_it_is_opened_anew(
             made.append(b"x")
     assert "Input/output error" in made.broken
     for again in (lambda: made.append(b"y"), lambda: made.rewrite([])):
-        with pytest.raises(UsageError, match="what is on the disk is not known"):
+        with pytest.raises(UsageError, match="its bytes on the disk are unknown"):
             again()
     made.close()
     assert opened(path) == [b"before"]
@@ -168,7 +168,7 @@ def test_a_file_that_may_not_grow_ends_with_a_whole_record(path: Path, limit: in
     *numbers, last = done.stdout.split()
     assert last == "full"
     made, payloads = Journal.open(path)
-    assert (len(payloads), made.torn) == (int(numbers[-1]), 0)
+    assert (len(payloads), made.torn_bytes) == (int(numbers[-1]), 0)
     made.append(b"room again")
     made.close()
 
@@ -196,7 +196,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     number, last = done.stdout.split()
     assert last == "full"
     made, payloads = Journal.open(kept)
-    assert (len(payloads), made.torn) == (int(number), 0)
+    assert (len(payloads), made.torn_bytes) == (int(number), 0)
     made.close()
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from aeron_spark.errors import DataFormatError
 from aeron_spark.streams.journal_records import (
     Committed,
-    RunStarted,
+    Purged,
     Record,
     Recorded,
-    Purged,
+    RunStarted,
     decode_record,
     encode_record,
 )

@@ -12,34 +12,34 @@ from aeron_spark.streams.retention import ReaderLeases
 
 def test_the_lowest_live_position_counts() -> None:
     leases = ReaderLeases()
-    leases.hold("one", {0: 100, 1: 5}, 10, now=0)
-    leases.hold("two", {0: 50}, 5, now=0)
-    assert [leases.floor(0, now) for now in (0, 4.9, 5, 9.9, 10)] == [50, 50, 100, 100, None]
-    assert (leases.floor(1, 0), leases.floor(2, 0)) == (5, None)
+    leases.renew("one", {0: 100, 1: 5}, 10, now=0)
+    leases.renew("two", {0: 50}, 5, now=0)
+    assert [leases.lowest_position(0, now) for now in (0, 4.9, 5, 9.9, 10)] == [50, 50, 100, 100, None]
+    assert (leases.lowest_position(1, 0), leases.lowest_position(2, 0)) == (5, None)
 
 
 def test_a_lease_is_replaced_and_ended() -> None:
     leases = ReaderLeases()
-    leases.hold("one", {0: 100}, 10, now=0)
-    leases.hold("one", {0: 200}, 10, now=8)
-    assert (leases.floor(0, 12), set(leases.live(12))) == (200, {"one"})
-    leases.hold("one", {}, 10, now=8)
-    leases.hold("two", {0: 1}, 10, now=0)
-    leases.hold("two", {0: 1}, 0, now=0)
-    leases.hold("three", {0: 1}, 10, now=0)
+    leases.renew("one", {0: 100}, 10, now=0)
+    leases.renew("one", {0: 200}, 10, now=8)
+    assert (leases.lowest_position(0, 12), set(leases.live(12))) == (200, {"one"})
+    leases.renew("one", {}, 10, now=8)
+    leases.renew("two", {0: 1}, 10, now=0)
+    leases.renew("two", {0: 1}, 0, now=0)
+    leases.renew("three", {0: 1}, 10, now=0)
     leases.release("three")
     leases.release("three")
     assert len(leases) == 0
 
 
 def test_the_dead_are_forgotten_first_where_there_are_too_many() -> None:
-    leases = ReaderLeases(most=2)
-    leases.hold("one", {0: 1}, 1, now=0)
-    leases.hold("two", {0: 2}, 9, now=0)
-    leases.hold("two", {0: 3}, 9, now=0)
-    with pytest.raises(RefusedError, match="2 readers hold leases"):
-        leases.hold("three", {0: 3}, 9, now=0)
-    leases.hold("three", {0: 4}, 9, now=1)
+    leases = ReaderLeases(max_leases=2)
+    leases.renew("one", {0: 1}, 1, now=0)
+    leases.renew("two", {0: 2}, 9, now=0)
+    leases.renew("two", {0: 3}, 9, now=0)
+    with pytest.raises(RefusedError, match="2 readers have leases"):
+        leases.renew("three", {0: 3}, 9, now=0)
+    leases.renew("three", {0: 4}, 9, now=1)
     assert leases.expire(20) == ["two", "three"]
 
 
@@ -54,10 +54,10 @@ def test_against_a_list_of_all_that_was_held(steps: list[tuple[str, dict[int, in
     model: dict[str, tuple[dict[int, int], int]] = {}
     for reader, positions, seconds, passed in steps:
         now += passed
-        leases.hold(reader, positions, seconds, now)
+        leases.renew(reader, positions, seconds, now)
         model[reader] = (positions, now + seconds)
         for at in (0, 1):
             held = [given[at] for given, until in model.values() if until > now and at in given]
-            assert leases.floor(at, now) == (min(held) if held else None)
+            assert leases.lowest_position(at, now) == (min(held) if held else None)
     leases.expire(now)
     assert len(leases) == sum(until > now and bool(given) for given, until in model.values())

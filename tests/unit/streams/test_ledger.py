@@ -13,15 +13,15 @@ from aeron_spark.errors import DataFormatError, RefusedError, UsageError
 from aeron_spark.streams import ledger as ledger_module
 from aeron_spark.streams.journal_records import (
     Committed,
-    RunStarted,
+    Purged,
     Record,
     Recorded,
     RecordingOf,
-    Purged,
+    RunStarted,
     decode_record,
     encode_record,
 )
-from aeron_spark.streams.ledger import SINGLE_USE_EXPIRY_NS, NO_TRANSACTION, AlreadyCommitted, Ledger
+from aeron_spark.streams.ledger import NO_TRANSACTION, SINGLE_USE_EXPIRY_NS, AlreadyCommitted, Ledger
 from aeron_spark.streams.time_index import SECOND_NS
 
 NOW = 1_700_000_000 * SECOND_NS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.streams.retention import Layout, purge_to, wanted_start
+from aeron_spark.streams.retention import Layout, purge_to, retention_start
 
 LAYOUT = Layout(start=0, term_length=1024, segment_length=4096)
 
@@ -19,28 +19,28 @@ def test_segments_begin_at_the_term_in_which_the_recording_began() -> None:
 
 
 def test_either_limit_lets_go() -> None:
-    assert wanted_start(10_000, retention_bytes=0, by_time=None) == 0
-    assert wanted_start(10_000, retention_bytes=4000, by_time=None) == 6000
-    assert wanted_start(10_000, retention_bytes=4000, by_time=7000) == 7000
-    assert wanted_start(10_000, retention_bytes=40_000, by_time=None) == 0
+    assert retention_start(10_000, retention_bytes=0, by_time=None) == 0
+    assert retention_start(10_000, retention_bytes=4000, by_time=None) == 6000
+    assert retention_start(10_000, retention_bytes=4000, by_time=7000) == 7000
+    assert retention_start(10_000, retention_bytes=40_000, by_time=None) == 0
 
 
 def test_whole_segments_behind_nobody() -> None:
-    def purged(wanted: int, held: int | None = None, start: int = 0, end: int = 20_000) -> int:
-        return purge_to(wanted, LAYOUT, start=start, end=end, held=held)
+    def purged(wanted: int, leased: int | None = None, start: int = 0, end: int = 20_000) -> int:
+        return purge_to(wanted, LAYOUT, start=start, end=end, leased=leased)
 
     assert [purged(at) for at in (0, 4095, 4096, 9000, 99_999)] == [0, 0, 4096, 8192, 16_384]
-    assert [purged(99_999, held) for held in (0, 4095, 4096, 9000)] == [0, 0, 4096, 8192]
+    assert [purged(99_999, leased) for leased in (0, 4095, 4096, 9000)] == [0, 0, 4096, 8192]
     assert purged(5000, start=8192) == 8192
-    assert purged(99_999, held=100, start=8192) == 8192
+    assert purged(99_999, leased=100, start=8192) == 8192
 
 
 @given(*(st.integers(0, 1 << 40) for _ in range(4)), st.one_of(st.none(), st.integers(0, 1 << 40)))
-def test_never_too_much(origin: int, purged: int, length: int, wanted: int, held: int | None) -> None:
+def test_never_too_much(origin: int, purged: int, length: int, wanted: int, leased: int | None) -> None:
     layout = Layout(origin, 1024, 4096)
     start = layout.segment_base(origin + purged)
     end = start + length
-    found = purge_to(wanted, layout, start=start, end=end, held=held)
+    found = purge_to(wanted, layout, start=start, end=end, leased=leased)
     assert start <= found <= max(start, end)
     assert found == layout.segment_base(found)
-    assert found in (start, layout.segment_base(min(wanted, end, end if held is None else held)))
+    assert found in (start, layout.segment_base(min(wanted, end, end if leased is None else leased)))

@@ -8,7 +8,7 @@ import pytest
 
 from aeron_spark.streams import recordings
 from aeron_spark.streams.partition import NoRoomToRecord
-from aeron_spark.streams.recordings import with_room
+from aeron_spark.streams.recordings import retry_for_slot
 
 
 class Places:
@@ -25,7 +25,7 @@ class Places:
             raise NoRoomToRecord("max_recordings")
         return "recorded"
 
-    def make_room(self) -> bool:
+    def free_slots(self) -> bool:
         self.asked += 1
         if self.gives:
             self.tries = 0
@@ -35,23 +35,23 @@ class Places:
 @pytest.mark.parametrize(("gives", "asked"), [(True, 1), (False, 20)], ids=["that is made", "that others free"])
 def test_a_place_is_asked_for_until_there_is_one(gives: bool, asked: int) -> None:
     places = Places(tries=20, gives=gives)
-    assert with_room(places.attempt, places.make_room) == "recorded"
+    assert retry_for_slot(places.attempt, places.free_slots) == "recorded"
     assert places.asked == asked
 
 
 def test_room_that_took_long_to_make_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "ROOM_TIMEOUT", 0.05)
+    monkeypatch.setattr(recordings, "SLOT_TIMEOUT_S", 0.05)
     places = Places(tries=20, gives=True)
 
     def slowly() -> bool:
         time.sleep(0.1)
-        return places.make_room()
+        return places.free_slots()
 
-    assert with_room(places.attempt, slowly) == "recorded"
+    assert retry_for_slot(places.attempt, slowly) == "recorded"
 
 
 def test_nobody_waits_for_a_place_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "ROOM_TIMEOUT", 0.05)
+    monkeypatch.setattr(recordings, "SLOT_TIMEOUT_S", 0.05)
     places = Places(tries=1 << 40, gives=False)
     with pytest.raises(NoRoomToRecord, match="max_recordings"):
-        with_room(places.attempt, places.make_room)
+        retry_for_slot(places.attempt, places.free_slots)

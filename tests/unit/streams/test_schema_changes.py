@@ -59,8 +59,8 @@ def test_types_of_timestamps() -> None:
     [
         ([NAME], "the column 'id' is missing in the data and not nullable"),
         ([ID, NAME, pa.field("n", pa.int8(), nullable=False)], "the new column 'n' is not nullable"),
-        ([pa.field("id", pa.int32(), nullable=False), NAME], "the column 'id' is int32 and not int64"),
-        ([pa.field("id", pa.int64()), NAME], "the column 'id' was never null in the stream"),
+        ([pa.field("id", pa.int32(), nullable=False), NAME], "the column 'id' is int32, expected int64"),
+        ([pa.field("id", pa.int64()), NAME], "the column 'id' is nullable in the data, but not"),
         ([pa.field("ID", pa.int64()), NAME], "the column 'id' is missing"),
     ],
 )
@@ -72,13 +72,13 @@ def test_anything_else_is_refused_with_both_schemas(fields: list[pa.Field], why:
     for field in (*fields, ID, NAME):
         assert f"    {field}" in text
     assert text.index("the data has:") < text.index("the stream has:")
-    assert "Only nullable columns" in raised.value.remedy
+    assert "only nullable columns" in raised.value.remedy
 
 
 def test_a_name_twice_is_refused() -> None:
     twice = serialize(pa.schema([NAME, NAME]))
     for known in (None, KNOWN):
-        with pytest.raises(DataFormatError, match="names the column 'name' more than once"):
+        with pytest.raises(DataFormatError, match="more than one column 'name'"):
             merge(known, twice)
 
 

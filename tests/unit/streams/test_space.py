@@ -12,21 +12,21 @@ from aeron_spark.streams.stage_files import StageSpace
 
 def test_the_last_byte_fits_and_no_more() -> None:
     space = StageSpace(10)
-    space.take(10)
-    with pytest.raises(RefusedError, match="10 of 10 bytes are taken, and 1 more"):
-        space.take(1)
-    space.give(4)
-    space.take(4)
-    space.take(5, force=True)
-    assert space.taken == 15
-    with pytest.raises(UsageError, match="16 bytes are given back"):
-        space.give(16)
+    space.reserve(10)
+    with pytest.raises(RefusedError, match="10 of 10 bytes are in use, 1 more"):
+        space.reserve(1)
+    space.release(4)
+    space.reserve(4)
+    space.reserve(5, force=True)
+    assert space.reserved == 15
+    with pytest.raises(UsageError, match="16 bytes are released"):
+        space.release(16)
 
 
 def test_no_limit_is_no_limit() -> None:
     space = StageSpace(0)
-    space.take(1 << 60)
-    assert space.taken == 1 << 60
+    space.reserve(1 << 60)
+    assert space.reserved == 1 << 60
 
 
 def test_threads_share_it() -> None:
@@ -34,12 +34,12 @@ def test_threads_share_it() -> None:
 
     def take_and_give() -> None:
         for _ in range(2000):
-            space.take(100)
-            space.give(100)
+            space.reserve(100)
+            space.release(100)
 
     threads = [Thread(target=take_and_give) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert space.taken == 0
+    assert space.reserved == 0
