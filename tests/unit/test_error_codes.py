@@ -67,7 +67,7 @@ def test_the_table_has_every_code_of_the_protocol_and_no_other() -> None:
 @pytest.mark.parametrize("code", CODES)
 def test_a_refusal_has_the_same_advice_in_all_its_forms(code: str) -> None:
     refusal = Refusal(code, "the server's words")
-    error = refused(refusal, "host:1", proved=True)
+    error = refused(refusal, "host:1", is_authenticated=True)
     assert (error.reason, error.retry, refusal.advice.retry) == (code, ADVICE[code], ADVICE[code])
     assert error.retriable is (ADVICE[code] is not Retry.NEVER)
     assert error.remedy == refusal.advice.remedy != ""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from aeron_spark.client.settings import ClientSettings
 from aeron_spark.connection.connection import Connection
@@ -30,6 +30,7 @@ from aeron_spark.protocol.access import PeerStore, ServerName
 from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, ClientState, Effects
 from aeron_spark.protocol.client_machine import ClientMachine
 from aeron_spark.protocol.rpc_messages import Target
+from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import type_digests
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -145,7 +146,7 @@ class ClientRunner:
     @property
     def is_stopped(self) -> bool:
         """Whether the client neither has a link nor tries to connect."""
-        return self.machine.state is ClientState.IDLE and not self.machine.reconnecting and self._waiting.done()
+        return self.machine.state is ClientState.IDLE and not self.machine.is_reconnecting and self._waiting.done()
 
     def request_connect(self, until: float | None, *, reconnecting: bool = False) -> Future[Connection]:
         """Have the event loop connect until then; return the future of the connection.
@@ -251,7 +252,7 @@ class ClientRunner:
             case e.ReopenTransport():
                 self._reopening = self._in_pool(self._dial, self._reopened)
             case _:
-                _assert_never(effect)
+                assert_never(effect)
         return None
 
     # Paths.
@@ -441,10 +442,10 @@ class ClientRunner:
         try:
             opened = answer.result()
         except Exception as error:
-            self._handle_event(e.DriverFailed(_to_package_error(error)), time.monotonic())
+            self._handle_event(e.ReopenFailed(_to_package_error(error)), time.monotonic())
             return
         lost, self.transport, self._driver_lost = self.transport, opened, False
-        self._handle_event(e.DriverBack(), time.monotonic())
+        self._handle_event(e.TransportReopened(), time.monotonic())
         lost.close()
 
     # EndpointRunner.
@@ -500,7 +501,7 @@ class ClientRunner:
         """Handle the first frame of a link: the server has its keys, and has ``received`` of our records."""
         number = self._number_of(link)
         if number is not None:
-            self._handle_event(e.LinkProved(number, received), now)
+            self._handle_event(e.LinkVerified(number, received), now)
 
     def link_failed(self, link: LinkEnds, error: AeronSparkError, now: float) -> None:
         """Handle the failure of an unverified link."""
@@ -563,8 +564,3 @@ def _to_package_error(error: Exception) -> AeronSparkError:
 def _close_opened(opened: Future[ClientTransport]) -> None:
     if not opened.cancelled() and opened.exception() is None:
         opened.result().close()
-
-
-def _assert_never(value: NoReturn) -> NoReturn:
-    """Stand in for ``typing.assert_never``, which came with Python 3.11."""
-    raise AssertionError(f"unexpected effect {value!r}")

@@ -75,7 +75,7 @@ class ClientSettings:
         secret = options.shared_secret_file
         return cls(
             link=LinkSettings.of(options),
-            timing=ClientTiming(hello_ack=options.step_timeout, done_ack=options.step_timeout),
+            timing=ClientTiming(hello_ack_s=options.step_timeout, done_ack_s=options.step_timeout),
             tag=options.tag or "",
             connect_seconds=options.connect_timeout,
             first_pause=options.first_pause,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
 from aeron_spark.errors import AeronSparkError, DataFormatError, EndedError, TamperedError, TransportError, WaitTimeout
-from aeron_spark.protocol.access import same_owner
+from aeron_spark.protocol.access import is_from_address
 from aeron_spark.protocol.bulk import BulkFrameKind
 from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.liveness import Liveness
@@ -320,7 +320,7 @@ class BulkLinks:
                 except (TamperedError, DataFormatError) as error:
                     bulk_link.end(error)
             case ImageAvailable():
-                if link.image is None and same_owner(event.source, link.owner):
+                if link.image is None and is_from_address(event.source, link.owner):
                     link.image = event.image
                 else:
                     self._owner.inbox.reject(event.image, "aeron-spark/1 FAILED not-permitted not yours")

@@ -23,7 +23,7 @@ from aeron_spark.errors import (
     TransportError,
     UsageError,
 )
-from aeron_spark.protocol.access import same_owner
+from aeron_spark.protocol.access import is_from_address
 from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION, closed_error
 from aeron_spark.protocol.frames import RecordKind
 from aeron_spark.protocol.message_types import Types
@@ -269,7 +269,7 @@ class Runtime:
                     self._receive_frame(connection, link, event.payload, now)
             case ImageAvailable():
                 # The ids of a link are for one peer: a second image, or one from another address, is not that peer's.
-                if link.image is None and same_owner(event.source, link.owner):
+                if link.image is None and is_from_address(event.source, link.owner):
                     link.image = event.image
                 else:
                     self.inbox.reject(event.image, FOREIGN_IMAGE)

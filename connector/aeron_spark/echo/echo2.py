@@ -19,7 +19,7 @@ from aeron_spark.echo.outbox import Outbox, SharedOutbox
 from aeron_spark.echo.reports import ClientJoined, LimitedReport, Refusal, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RefusedError, TransportError
 from aeron_spark.protocol import refusals
-from aeron_spark.protocol.access import UdpSource, parse_source, same_owner
+from aeron_spark.protocol.access import UdpSource, is_from_address, parse_source
 from aeron_spark.protocol.ids import Entropy, IdAllocator, PortAllocator
 from aeron_spark.protocol.limits import Admission, Limits, Permit
 from aeron_spark.transport.addresses import HostPort
@@ -235,7 +235,7 @@ class EchoDuologue:
         self._opened.close()
 
     def _is_owner(self, image: PolledImage) -> bool:
-        if same_owner(image.source, str(self.owner.address)):
+        if is_from_address(image.source, str(self.owner.address)):
             return True
         if image.id not in self._refused:
             self._refused.add(image.id)

@@ -25,7 +25,15 @@ from typing import Final
 
 from aeron_spark.errors import DataFormatError, SetupError, UsageError
 from aeron_spark.keys import key_files
-from aeron_spark.protocol.keypair import KEY_BYTES, KeyPair, keypair_from, new_keypair, public_text, seal, unseal
+from aeron_spark.protocol.keypair import (
+    KEY_BYTES,
+    KeyPair,
+    decrypt_secret,
+    encrypt_secret,
+    keypair_from,
+    new_keypair,
+    public_text,
+)
 
 HEADER: Final = "aeron-spark identity 1"
 ENVIRONMENT: Final = "env:"
@@ -108,7 +116,7 @@ def ensure_identity(path: Path, *, entropy: Callable[[int], bytes] = secrets.tok
 def _encode(pair: KeyPair, passphrase: str, entropy: Callable[[int], bytes]) -> bytes:
     public = public_text(pair.public)
     if passphrase:
-        line = f"sealed: {seal(pair.private, passphrase, public.encode(), entropy)}"
+        line = f"sealed: {encrypt_secret(pair.private, passphrase, public.encode(), entropy)}"
     else:
         line = f"private: {base64.b64encode(pair.private).decode()}"
     return f"{HEADER}\n{line}\npublic: {public}\n".encode()
@@ -148,7 +156,7 @@ def _unsealed(text: str, public: str, path: Path) -> bytes:
             remedy=f"Set {PASSPHRASE} for this process, or start it from a terminal.",
         )
     try:
-        private = unseal(text, passphrase, public.encode())
+        private = decrypt_secret(text, passphrase, public.encode())
     except ValueError as error:
         raise DataFormatError(
             f"the sealed key in {path} cannot be read: {error}",

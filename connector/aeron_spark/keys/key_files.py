@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark.errors import OptionError, SetupError, WaitTimeout
-from aeron_spark.protocol.noise import psk_of
+from aeron_spark.protocol.noise import derive_psk
 
 LARGEST: Final = 4 << 20  # bytes: tens of thousands of keys
 LOCK_TIMEOUT: Final = 10.0  # seconds; a writer holds the lock for milliseconds
@@ -49,7 +49,7 @@ def read_shared_secret(path: Path) -> bytes:
     if secret is None:
         raise SetupError(f"there is no shared secret in {path}", remedy="For example: openssl rand -base64 32 > FILE")
     try:
-        return psk_of(secret.removesuffix(b"\n").removesuffix(b"\r"))
+        return derive_psk(secret.removesuffix(b"\n").removesuffix(b"\r"))
     except OptionError as error:
         raise OptionError(f"option 'sharedSecretFile': {error.what}", remedy=error.remedy) from None
 

@@ -98,7 +98,7 @@ def canonical_address(text: str) -> IpAddress:
     return _plain(ipaddress.ip_address(text))
 
 
-def same_owner(source: str, owner: str) -> bool:
+def is_from_address(source: str, owner: str) -> bool:
     """Whether an image from ``source`` (see ``parse_source``) comes from the IP address ``owner``, whatever its port.
 
     The zone of a link-local address does not count, and IPv4 mapped into IPv6 is IPv4. Without an owner ("") every
@@ -173,7 +173,7 @@ class Grant:
         """Whether the client may call ``object.method``."""
         return _matches(method, self.calls)
 
-    def may_be_tagged(self, tag: str) -> bool:
+    def may_have_tag(self, tag: str) -> bool:
         """Whether the client may come with this tag."""
         return _matches(tag, self.tags)
 
@@ -208,7 +208,7 @@ class ServerTrust:
     remote_key_changed: bool = False
 
 
-def judge_server(
+def verify_server_key(
     server: ServerName, known: bytes | None, shown: bytes, *, first_use: bool = True, validate: bool = True
 ) -> ServerTrust:
     """Decide on the key a server has shown; ``known`` is the stored one.
@@ -251,11 +251,11 @@ def pinned_key_differs(server: ServerName, wanted: bytes, shown: bytes) -> Serve
     )
 
 
-def judge_client(grant: Grant | None, tag: str, *, required: bool) -> Refusal | None:
+def check_client(grant: Grant | None, tag: str, *, required: bool) -> Refusal | None:
     """Say why a client that proved its key may not come in; ``required``: only authorised ones may."""
     if grant is None:
         return UNKNOWN_KEY if required else None
-    return None if grant.may_be_tagged(tag) else TAG_NOT_ALLOWED
+    return None if grant.may_have_tag(tag) else TAG_NOT_ALLOWED
 
 
 def _matches(name: str, patterns: tuple[str, ...] | None) -> bool:

@@ -150,12 +150,12 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverBack:
+class TransportReopened:
     """The transport was opened again."""
 
 
 @dataclass(frozen=True, slots=True)
-class DriverFailed:
+class ReopenFailed:
     """The transport could not be opened again."""
 
     error: AeronSparkError
@@ -214,7 +214,7 @@ class Packet:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkProved:
+class LinkVerified:
     """The server's first frame was decrypted; the server has ``received`` records of the session."""
 
     link: int
@@ -248,9 +248,9 @@ class DriverLost:
 ClientEvent = (
     Connect | Close | Stop | ShutDown | StepDue | ConnectDue
     | KeyKnown | LookUpFailed | ConnectionMade | ConnectionFailed | Attached | SessionFailed | Drained
-    | DriverBack | DriverFailed
+    | TransportReopened | ReopenFailed
     | PathReady | PathFailed | PathLost | PublicationFailed | PublicationRejected | Packet
-    | LinkProved | LinkFailed | PeerClosed | DriverLost
+    | LinkVerified | LinkFailed | PeerClosed | DriverLost
 )  # fmt: skip
 
 
@@ -329,7 +329,7 @@ class ForgetConnection:
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
-    """Open a link for the session with the ids in ``ack``, and send OPEN on it. LinkProved follows, or LinkFailed."""
+    """Open a link for the session with the ids in ``ack``, and send OPEN on it. LinkVerified follows, or LinkFailed."""
 
     link: int
     session: int
@@ -402,7 +402,7 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class ReopenTransport:
-    """Open the transport on a new media driver. Answer: DriverBack or DriverFailed, at any later time."""
+    """Open the transport on a new media driver. Answer: TransportReopened or ReopenFailed, at any later time."""
 
 
 ClientEffect = (

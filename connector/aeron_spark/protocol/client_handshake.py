@@ -43,7 +43,7 @@ from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy, HandshakeState
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RefusalHint, RetryHint, decode_hint
-from aeron_spark.protocol.transitions import Row, out_of_turn, step
+from aeron_spark.protocol.transitions import Row, step, unexpected_event
 
 
 class State(Enum):
@@ -70,7 +70,7 @@ class Event(Enum):
     CLOSE = "the program closes the client"
 
 
-OURS: Final = frozenset({Event.START})
+PROGRAM_EVENTS: Final = frozenset({Event.START})
 """What only our own program does; everything else may come at any time."""
 
 
@@ -100,14 +100,15 @@ class HandshakeAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The attempt has failed; the error says why, and whether another one can help.
+    """The attempt has failed with ``error``.
 
-    ``put_off``: the server seems to refuse for a while only. ``proved``: the refusal is authenticated as the server's.
+    ``may_pass``: the refusal says that the client may try again soon. ``is_authenticated``: the server has proved that
+    it sent the refusal.
     """
 
     error: AeronSparkError
-    put_off: bool = False
-    proved: bool = False
+    may_pass: bool = False
+    is_authenticated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +136,11 @@ _Step = tuple[State, Actions]
 class ClientTiming:
     """How long each step may take, in seconds."""
 
-    hello_ack: float = 10.0
+    hello_ack_s: float = 10.0
     """From HELLO to HELLO_ACK, with all RETRYs between: a round trip, or two, and the server's publication."""
-    done_ack: float = 10.0
+    done_ack_s: float = 10.0
     """From DONE to DONE_ACK: a round trip, and functions of the server's that look at the client."""
-    put_off: float = 1.0
+    hint_s: float = 1.0
     """From the hint that the server refuses for a while, or the loss of the way, to the end of the attempt: a round
     trip, and what the server needs to answer, for the hint may be forged and the answer on its way."""
 
@@ -240,7 +241,7 @@ class ClientHandshake:
         """What a hint said that the server objects to; None without one, or once the server has accepted."""
         if self._refusal is None or self.state is State.CONNECTED:
             return None
-        return refused(self._refusal, self._server, proved=False)
+        return refused(self._refusal, self._server, is_authenticated=False)
 
     def close(self, now: float) -> Actions:
         """Give up the attempt, whatever its state; what was connected stays connected."""
@@ -249,8 +250,8 @@ class ClientHandshake:
     def _take(self, event: Event, given: object, now: float) -> Actions:
         taken = step(TRANSITIONS, self, self.state, event, given, now)
         if taken is None:
-            if event in OURS:
-                raise out_of_turn("client", self.state, event)
+            if event in PROGRAM_EVENTS:
+                raise unexpected_event("client", self.state, event)
             return (Ignored(f"{event.name} in {self.state.name}"),)
         before, (self.state, actions) = self.state, taken
         if self.state is not before:
@@ -260,9 +261,9 @@ class ClientHandshake:
     def _deadline(self, now: float) -> float | None:
         match self.state:
             case State.AWAIT_HELLO_ACK:
-                return now + self._timing.hello_ack
+                return now + self._timing.hello_ack_s
             case State.AWAIT_DONE_ACK:
-                return now + self._timing.done_ack
+                return now + self._timing.done_ack_s
             case _:
                 return None
 
@@ -292,7 +293,7 @@ class ClientHandshake:
             self._verify(self._noise.remote_static)
             body = self._noise.write(self._done)
         except TamperedError as error:
-            return self._fail(_unproved("HELLO_ACK", self._server, error))
+            return self._fail(_not_authentic("HELLO_ACK", self._server, error))
         except AeronSparkError as error:
             return self._fail(error)
         self._refusal = None  # who said it was not this server, or it has passed
@@ -304,7 +305,7 @@ class ClientHandshake:
         try:
             ack = decode_payload(bytes(decryptor.decrypt(frame)), DoneAck)
         except TamperedError as error:
-            return self._fail(_unproved("DONE_ACK", self._server, error))
+            return self._fail(_not_authentic("DONE_ACK", self._server, error))
         except DataFormatError as error:
             return self._fail(error)
         assert self._hello is not None  # the table leads here by HELLO_ACK alone
@@ -324,19 +325,21 @@ class ClientHandshake:
         try:
             failed = decode_payload(bytes(decryptor.decrypt(frame)), FailedPayload)
         except TamperedError as error:
-            return self._fail(_unproved("FAILED", self._server, error))
+            return self._fail(_not_authentic("FAILED", self._server, error))
         except DataFormatError as error:
             return self._fail(error)
-        return self._fail(refused(Refusal(failed.code, failed.text), self._server, proved=True), proved=True)
+        return self._fail(
+            refused(Refusal(failed.code, failed.text), self._server, is_authenticated=True), is_authenticated=True
+        )
 
     def _on_deadline(self, _given: None, _now: float) -> _Step:
         packet, seconds = (
-            ("HELLO_ACK", self._timing.hello_ack)
+            ("HELLO_ACK", self._timing.hello_ack_s)
             if self.state is State.AWAIT_HELLO_ACK
-            else ("DONE_ACK", self._timing.done_ack)
+            else ("DONE_ACK", self._timing.done_ack_s)
         )
         if self._refusal is not None:
-            return self._fail(refused(self._refusal, self._server, proved=False))
+            return self._fail(refused(self._refusal, self._server, is_authenticated=False))
         waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
         if self._path_lost:
             return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
@@ -350,7 +353,7 @@ class ClientHandshake:
     def _end_soon(self, now: float) -> None:
         """The time that is left is better spent on another attempt."""
         assert self.deadline is not None  # the table leads here from steps alone, which have one
-        self.deadline = min(self.deadline, now + self._timing.put_off)
+        self.deadline = min(self.deadline, now + self._timing.hint_s)
 
     def _on_close(self, _given: None, _now: float) -> _Step:
         return State.ENDED, ()
@@ -358,9 +361,9 @@ class ClientHandshake:
     def _hello_packet(self) -> bytes:
         return encode(HelloPacket(self._connect_key, self._message, self._cookie))
 
-    def _fail(self, error: AeronSparkError, *, proved: bool = False) -> _Step:
-        put_off = isinstance(error, RefusedError) and error.retry is Retry.SOON
-        return State.ENDED, (Abandoned(error, put_off, proved),)
+    def _fail(self, error: AeronSparkError, *, is_authenticated: bool = False) -> _Step:
+        may_pass = isinstance(error, RefusedError) and error.retry is Retry.SOON
+        return State.ENDED, (Abandoned(error, may_pass, is_authenticated),)
 
 
 _REACH: Final = (
@@ -369,9 +372,9 @@ _REACH: Final = (
 )
 
 
-def refused(refusal: Refusal, server: str, *, proved: bool) -> RefusedError:
-    """The error that a refusal is for the user; its text carries the server's own, ``proved`` to be that or not."""
-    how = "" if proved else " by an answer that is not authenticated"
+def refused(refusal: Refusal, server: str, *, is_authenticated: bool) -> RefusedError:
+    """Return the error for a refusal; its text says if the server has not proved that it sent the refusal."""
+    how = "" if is_authenticated else " by a response that is not authenticated"
     return RefusedError(
         f"the server {server} refused the connection{how}: {refusal.text} ({refusal.code})",
         remedy=refusal.advice.remedy,
@@ -379,7 +382,7 @@ def refused(refusal: Refusal, server: str, *, proved: bool) -> RefusedError:
     )
 
 
-def _unproved(packet: str, server: str, error: TamperedError) -> TamperedError:
+def _not_authentic(packet: str, server: str, error: TamperedError) -> TamperedError:
     return TamperedError(
         f"the {packet} of the server {server} failed its authentication: {error.what}",
         remedy="It was changed on its way, or only one side has a shared secret, or they have different ones",

@@ -265,8 +265,10 @@ class ClientSteps:
         match end:
             case HandshakeAccepted():
                 return self._accepted(attempt, end, now)
-            case Abandoned(error, _, proved):
-                return self._attempt_failed(error, now, final=not self._may_retry(error, proved=proved))
+            case Abandoned(error, _, is_authenticated):
+                return self._attempt_failed(
+                    error, now, final=not self._may_retry(error, is_authenticated=is_authenticated)
+                )
             case _:
                 return S.HANDSHAKING, effects
 
@@ -301,7 +303,7 @@ class ClientSteps:
         attempt.owner, attempt.link = owner, next(self._numbers)
         return (e.OpenLink(attempt.link, owner.session, connected.ack, connected.encryptor, connected.decryptor),)
 
-    def on_link_proved(self, event: e.LinkProved, _now: float) -> _Step:
+    def on_link_verified(self, event: e.LinkVerified, _now: float) -> _Step:
         attempt, self._attempt = self._under_way, None
         owner = attempt.owner
         assert owner is not None  # the link is for it
@@ -418,11 +420,11 @@ class ClientSteps:
     def _lose_driver(self, event: e.DriverLost, now: float) -> None:
         self._has_driver, self._reopen_at, self.failure = False, now, event.error
 
-    def on_driver_back(self, _event: e.DriverBack, now: float) -> _Step:
+    def on_transport_reopened(self, _event: e.TransportReopened, now: float) -> _Step:
         self._has_driver, self._reopening = True, False
         return self._begin(now) if self.state is S.WITHOUT_DRIVER else (self.state, ())
 
-    def on_driver_failed(self, event: e.DriverFailed, now: float) -> _Step:
+    def on_reopen_failed(self, event: e.ReopenFailed, now: float) -> _Step:
         self._reopening, self.failure = False, event.error
         if self.state is not S.WITHOUT_DRIVER:
             return self.state, ()
@@ -449,8 +451,8 @@ class ClientSteps:
         self._looking_up = True
         return S.LOOKING_UP, (e.LookUpKey(),)
 
-    def _may_retry(self, error: AeronSparkError, *, proved: bool = False) -> bool:
-        return may_retry(error, awaited=self.waiting, proved=proved)
+    def _may_retry(self, error: AeronSparkError, *, is_authenticated: bool = False) -> bool:
+        return may_retry(error, is_awaited=self.waiting, is_authenticated=is_authenticated)
 
     def _attempt_failed(self, error: AeronSparkError, now: float, *, final: bool = False) -> _Step:
         effects = self._give_up_attempt()

@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from aeron_spark.errors import TamperedError, TransportError
-from aeron_spark.protocol.noise import MAX_NONCE, TAG_BYTES, rekeyed
+from aeron_spark.protocol.noise import MAX_NONCE, TAG_BYTES, derive_next_key
 
 Buffer = bytes | bytearray | memoryview
 
@@ -83,7 +83,7 @@ class _Direction:
         )
 
     def rekey(self) -> None:
-        self._set_key(rekeyed(self.key))
+        self._set_key(derive_next_key(self.key))
         self.epoch += 1
 
     def count(self, length: int) -> None:
@@ -195,7 +195,7 @@ class FrameDecryptor:
         if epoch != expected_epoch:
             raise self._reject(f"it is encrypted with the key of epoch {epoch}, expected {expected_epoch}")
         # a forged frame must not replace the key: the new key is stored only after it has decrypted a frame
-        cipher = AESGCM(rekeyed(state.key)) if exhausted else state.cipher
+        cipher = AESGCM(derive_next_key(state.key)) if exhausted else state.cipher
         plaintext = bytearray(length)
         try:
             cipher.decrypt_into(_NONCE_PREFIX + header[8:], view[HEADER_BYTES:], header, plaintext)

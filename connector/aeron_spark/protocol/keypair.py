@@ -117,17 +117,17 @@ AES_KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
 
 
-def seal(secret: bytes, passphrase: str, bound: bytes, entropy: Callable[[int], bytes]) -> str:
+def encrypt_secret(secret: bytes, passphrase: str, bound: bytes, entropy: Callable[[int], bytes]) -> str:
     """Return the text of ``secret`` under ``passphrase``; ``bound`` is authenticated with it and stands elsewhere."""
     salt, nonce = entropy(SALT_BYTES), entropy(NONCE_BYTES)
     sealed = nonce + AESGCM(_key(passphrase, salt, COST)).encrypt(nonce, secret, bound)
     return " ".join([KDF, *map(str, COST), base64.b64encode(salt).decode(), base64.b64encode(sealed).decode()])
 
 
-def unseal(text: str, passphrase: str, bound: bytes) -> bytes | None:
+def decrypt_secret(text: str, passphrase: str, bound: bytes) -> bytes | None:
     """Return what was sealed; None where the passphrase is another, or the text or ``bound`` was changed.
 
-    Raises ValueError where ``text`` is not one that :func:`seal` makes.
+    Raises ValueError where ``text`` is not one that :func:`encrypt_secret` makes.
     """
     words = text.split(" ")
     if len(words) != 6 or words[0] != KDF:

@@ -73,7 +73,7 @@ class Permit:
         self._give_back: Callable[[], None] | None = give_back
 
     @property
-    def held(self) -> bool:
+    def is_taken(self) -> bool:
         """Whether the place is still taken."""
         return self._give_back is not None
 

@@ -63,7 +63,7 @@ def check_public(public: bytes) -> None:
         )
 
 
-def psk_of(secret: bytes) -> bytes:
+def derive_psk(secret: bytes) -> bytes:
     """The pre-shared key that a configured shared secret stands for. Raises OptionError if it is short enough to guess.
 
     Whoever plays the server can try secrets against what a client sent, at leisure: so it must not be a password.
@@ -76,14 +76,14 @@ def psk_of(secret: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_SECRET_LABEL).derive(secret)
 
 
-def nonce_of(counter: int) -> bytes:
+def encode_nonce(counter: int) -> bytes:
     """The AESGCM nonce: 32 zero bits, then the counter, big-endian (section 12.4)."""
     return counter.to_bytes(12, "big")
 
 
-def rekeyed(key: bytes) -> bytes:
+def derive_next_key(key: bytes) -> bytes:
     """REKEY(k) of section 4.2: the key that comes after ``key``."""
-    return AESGCM(key).encrypt(nonce_of(MAX_NONCE), bytes(KEY_BYTES), b"")[:KEY_BYTES]
+    return AESGCM(key).encrypt(encode_nonce(MAX_NONCE), bytes(KEY_BYTES), b"")[:KEY_BYTES]
 
 
 class CipherState:
@@ -121,7 +121,7 @@ class CipherState:
     def _next_nonce(self) -> bytes:
         if self._nonce >= MAX_NONCE:
             raise TransportError("all nonces of a key are used", remedy="Connect again: that makes new keys")
-        return nonce_of(self._nonce)
+        return encode_nonce(self._nonce)
 
 
 @dataclass(frozen=True, slots=True)

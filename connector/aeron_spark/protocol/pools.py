@@ -80,7 +80,7 @@ class Pools:
             "ports": 0 if self._ports is None else self._ports.in_use,
         }
 
-    def held(self) -> dict[str, tuple[int, ...]]:
+    def taken(self) -> dict[str, tuple[int, ...]]:
         """Return what is taken, in order, to look for a leak."""
         return {
             "session_ids": self._sessions.allocated(),

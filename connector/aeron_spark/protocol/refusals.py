@@ -1,4 +1,4 @@
-"""A refusal as a value: what a server answers somebody it does not let in."""
+"""A server's negative response to a handshake, as a value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _UNKNOWN: Final = Advice(Retry.NEVER, "Ask the server's operator.")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """``code`` and ``text`` go to the peer. ``cause``, where a function of the user's failed, is for our log alone."""
+    """A negative response: ``code`` and ``text`` are sent to the client.
+
+    ``cause`` is the error that a function of the program raised. It is reported on the server, and not sent.
+    """
 
     code: str
     text: str
@@ -32,24 +35,25 @@ class Refusal:
         return REFUSALS.get(self.code, _UNKNOWN)
 
 
-def undecided(cause: Exception, text: str = "An error of the server's own came before its decision") -> Refusal:
-    """Return the answer of a server that met ``cause`` before it could decide; the client tries again."""
+def undecided(cause: Exception, text: str = "The server failed before its decision") -> Refusal:
+    """Return the refusal of a server that failed with ``cause`` before its decision. The client tries again."""
     return Refusal("server-error", text, cause)
 
 
-def may_retry(error: AeronSparkError, *, awaited: bool, proved: bool) -> bool:
-    """Return whether a client makes another attempt after one that ended with ``error``.
+def may_retry(error: AeronSparkError, *, is_awaited: bool, is_authenticated: bool) -> bool:
+    """Return whether the client makes another attempt after one that ended with ``error``.
 
-    ``awaited``: a thread waits for the connection, and hears at once of what only another person or program can change.
-    ``proved``: the refusal is authenticated as the server's. Without that a client that nobody waits for goes on, for
-    anybody can send a refusal or a packet that fails its authentication.
+    ``is_awaited``: a thread waits for the connection. It gets an error at once if only another person or program can
+    remove the cause. ``is_authenticated``: the server has proved that it sent the refusal. Any host can forge a hint or
+    a packet that fails its authentication, so these do not stop the attempts of a client whose connection no thread
+    awaits.
     """
     match error:
         case IdentityError():
             return False
         case RefusedError():
-            return error.retry is Retry.SOON or not (awaited or (proved and error.retry is Retry.NEVER))
+            return error.retry is Retry.SOON or not (is_awaited or (is_authenticated and error.retry is Retry.NEVER))
         case TamperedError():
-            return not awaited
+            return not is_awaited
         case _:
             return True

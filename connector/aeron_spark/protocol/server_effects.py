@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, NoReturn
+from typing import Literal
 
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.access import Grant, Source
@@ -29,8 +29,8 @@ class AuthenticatedClient:
 class Ending(Enum):
     """Why a session is over, where no error says it."""
 
-    CLOSED_HERE = "the server closed the connection"
-    CLOSED_BY_PEER = "the client closed the connection"
+    CLOSED_BY_SERVER = "the server closed the connection"
+    CLOSED_BY_CLIENT = "the client closed the connection"
     NOT_RESUMED = "the client did not resume the session in time"
     NEVER_CONNECTED = "the client did not send the first frame of its first link"
 
@@ -206,8 +206,3 @@ ServerEffect = (
     | ReopenTransport
 )
 ServerEffects = tuple[ServerEffect, ...]
-
-
-def assert_never(value: NoReturn) -> NoReturn:
-    """Close a ``match`` that names every class: a type checker refuses a match that leaves one out."""
-    raise TypeError(f"{value!r} is not expected here")

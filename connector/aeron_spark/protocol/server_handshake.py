@@ -38,7 +38,7 @@ from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy, HandshakeState
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import Cookies, RefusalHint, RetryHint, encode_hint
-from aeron_spark.protocol.transitions import Row, out_of_turn, step
+from aeron_spark.protocol.transitions import Row, step, unexpected_event
 
 
 class State(Enum):
@@ -46,7 +46,7 @@ class State(Enum):
 
     AWAIT_HELLO = "an image appeared"
     ADMITTING = "HELLO arrived with a valid cookie; limits are checked"
-    OPENING = "counted as pending; the path to the client is being opened"
+    OPENING_PATH = "counted as pending; the path to the client is being opened"
     AWAIT_DONE = "HELLO_ACK was sent"
     AUTHENTICATING = "the client has proved its key; limits, filters and ids are checked"
     CONNECTED = "DONE_ACK was sent"
@@ -56,13 +56,13 @@ class State(Enum):
 class Event(Enum):
     """What can happen to the handshake of an image."""
 
-    MISSED = "the image begins after the first bytes of its sender"
+    HELLO_MISSED = "the image begins after the first bytes of its sender"
     HELLO = "a HELLO arrives"
     DONE = "a DONE for our connect key arrives"
-    STRANGE = "a message that is not a packet of a client"
+    UNEXPECTED = "a message that is not a packet of a client"
     OTHER_VERSION = "a packet of another version"
     ADMITTED = "the server counts it as pending"
-    REPLY_OPENED = "the path to the client is connected"
+    PATH_READY = "the path to the client is connected"
     ACCEPTED = "the server has made a link"
     REFUSED = "the server refuses"
     DEADLINE = "the step took too long"
@@ -70,7 +70,7 @@ class Event(Enum):
     CLOSE = "the server shuts down"
 
 
-OURS: Final = frozenset({Event.ADMITTED, Event.REPLY_OPENED, Event.ACCEPTED, Event.REFUSED})
+PROGRAM_EVENTS: Final = frozenset({Event.ADMITTED, Event.PATH_READY, Event.ACCEPTED, Event.REFUSED})
 """What only our own program does; everything else may come at any time."""
 
 
@@ -90,7 +90,7 @@ class Admit:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenReply:
+class OpenPath:
     """Open a small response publication to the sender."""
 
 
@@ -135,7 +135,7 @@ class Ignored:
     why: str
 
 
-Action = Reject | Admit | OpenReply | Send | Authenticate | ClientAccepted | Release | Ignored
+Action = Reject | Admit | OpenPath | Send | Authenticate | ClientAccepted | Release | Ignored
 
 Actions = tuple[Action, ...]
 
@@ -163,14 +163,14 @@ _Step = tuple[State, Actions]
 class ServerTiming:
     """How long each step may take, in seconds."""
 
-    hello: float = 5.0
+    hello_s: float = 5.0
     """From the image to HELLO, which clients send as soon as they are connected."""
-    admitting: float = 5.0
-    opening: float = 10.0
+    admitting_s: float = 5.0
+    path_s: float = 10.0
     """For the way back: a client that listens nowhere costs this much time of a small publication."""
-    done: float = 10.0
+    done_s: float = 10.0
     """From HELLO_ACK to DONE: a round trip."""
-    authenticating: float = 10.0
+    authenticating_s: float = 10.0
     """For the runtime, and functions of the user's that look at the client."""
 
 
@@ -198,19 +198,19 @@ class ServerHandshake:
         self._noise: HandshakeState | None = None
         self._done: ClientDone | None = None
         self.state = State.AWAIT_HELLO
-        self.deadline: float | None = now + server.timing.hello
+        self.deadline: float | None = now + server.timing.hello_s
         """When ``tick`` has something to say; None for never."""
 
-    def missed(self, now: float) -> Actions:
+    def hello_missed(self, now: float) -> Actions:
         """The image begins behind what its sender has said: its HELLO, at least. Call it before anything else."""
-        return self._take(Event.MISSED, None, now)
+        return self._take(Event.HELLO_MISSED, None, now)
 
     def packet(self, data: bytes | memoryview, now: float) -> Actions:
         """Take one message of the image. Never raises for what it holds."""
         try:
             packet = decode(data)
         except DataFormatError as error:
-            return self._take(Event.STRANGE, error.what, now)
+            return self._take(Event.UNEXPECTED, error.what, now)
         match packet:
             case OtherVersion(version):
                 return self._take(Event.OTHER_VERSION, version, now)
@@ -221,15 +221,15 @@ class ServerHandshake:
             case DonePacket(message=body):
                 return self._take(Event.DONE, body, now)
             case _:
-                return self._take(Event.STRANGE, "a packet that only servers send", now)
+                return self._take(Event.UNEXPECTED, "a packet that only servers send", now)
 
     def admitted(self, now: float) -> Actions:
         """Answer ``Admit``: it is counted. Raises UsageError if nobody asked."""
         return self._take(Event.ADMITTED, None, now)
 
-    def reply_opened(self, now: float) -> Actions:
-        """Answer ``OpenReply``: the publication is connected. Raises UsageError if nobody asked."""
-        return self._take(Event.REPLY_OPENED, None, now)
+    def path_ready(self, now: float) -> Actions:
+        """Answer ``OpenPath``: the publication is connected. Raises UsageError if nobody asked."""
+        return self._take(Event.PATH_READY, None, now)
 
     def accept(self, ack: DoneAck, now: float) -> Actions:
         """Answer ``Authenticate``: the duologue is there.
@@ -259,8 +259,8 @@ class ServerHandshake:
     def _take(self, event: Event, given: object, now: float) -> Actions:
         taken = step(TRANSITIONS, self, self.state, event, given, now)
         if taken is None:
-            if event in OURS:
-                raise out_of_turn("server", self.state, event)
+            if event in PROGRAM_EVENTS:
+                raise unexpected_event("server", self.state, event)
             return (Ignored(f"{event.name} in {self.state.name}"),)
         before, (self.state, actions) = self.state, taken
         if self.state is not before:
@@ -275,15 +275,15 @@ class ServerHandshake:
         timing = self._server.timing
         match self.state:
             case State.AWAIT_HELLO:
-                return timing.hello
+                return timing.hello_s
             case State.ADMITTING:
-                return timing.admitting
-            case State.OPENING:
-                return timing.opening
+                return timing.admitting_s
+            case State.OPENING_PATH:
+                return timing.path_s
             case State.AWAIT_DONE:
-                return timing.done
+                return timing.done_s
             case State.AUTHENTICATING:
-                return timing.authenticating
+                return timing.authenticating_s
             case State.CONNECTED | State.ENDED:
                 return None
 
@@ -320,16 +320,16 @@ class ServerHandshake:
     def _on_unknown(self, _given: object, _now: float) -> _Step:
         return self._reject(NO_PENDING)
 
-    def _on_strange(self, why: str, _now: float) -> _Step:
+    def _on_unexpected(self, why: str, _now: float) -> _Step:
         return self._reject(BAD_MESSAGE, why)
 
     def _on_other_version(self, version: int, _now: float) -> _Step:
         return self._reject(OTHER_VERSION, f"a packet of version {version}")
 
     def _on_admitted(self, _given: None, _now: float) -> _Step:
-        return State.OPENING, (OpenReply(),)
+        return State.OPENING_PATH, (OpenPath(),)
 
-    def _on_reply_opened(self, _given: None, _now: float) -> _Step:
+    def _on_path_ready(self, _given: None, _now: float) -> _Step:
         try:
             message = self._begun.write(encode_payload(self._server.hello))
         except TamperedError as error:
@@ -391,7 +391,7 @@ class ServerHandshake:
         awaited = {
             State.AWAIT_HELLO: "the client's HELLO",
             State.ADMITTING: "its own limits",
-            State.OPENING: "the path to the client",
+            State.OPENING_PATH: "the path to the client",
             State.AWAIT_DONE: "the client's DONE",
             State.AUTHENTICATING: "its own decision",
         }[self.state]
@@ -418,24 +418,24 @@ _PENDING_ENDS: Final = "reject with the reason, release everything"
 TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]]] = {
     (State.AWAIT_HELLO, Event.HELLO): Row(
         (State.ADMITTING, State.ENDED), _H._on_hello, "RETRY, refuse, or check the limits"),
-    (State.AWAIT_HELLO, Event.MISSED): Row(_END, _H._on_unknown, "reject: no pending handshake"),
+    (State.AWAIT_HELLO, Event.HELLO_MISSED): Row(_END, _H._on_unknown, "reject: no pending handshake"),
     (State.AWAIT_HELLO, Event.DONE): Row(_END, _H._on_unknown, "reject: no pending handshake"),
-    (State.AWAIT_HELLO, Event.STRANGE): Row(_END, _H._on_strange, "reject: bad message"),
+    (State.AWAIT_HELLO, Event.UNEXPECTED): Row(_END, _H._on_unexpected, "reject: bad message"),
     (State.AWAIT_HELLO, Event.OTHER_VERSION): Row(_END, _H._on_other_version, "reject: version"),
     (State.AWAIT_HELLO, Event.DEADLINE): Row(_END, _H._on_deadline, "reject: timeout"),
     (State.AWAIT_HELLO, Event.PATH_LOST): Row(_END, _H._on_path_lost, "nothing to release"),
     (State.AWAIT_HELLO, Event.CLOSE): Row(_END, _H._on_close, "reject: shutting down"),
-    (State.ADMITTING, Event.ADMITTED): Row((State.OPENING,), _H._on_admitted, "open the path to the client"),
+    (State.ADMITTING, Event.ADMITTED): Row((State.OPENING_PATH,), _H._on_admitted, "open the path to the client"),
     (State.ADMITTING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
     (State.ADMITTING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
     (State.ADMITTING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
     (State.ADMITTING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
-    (State.OPENING, Event.REPLY_OPENED): Row(
-        (State.AWAIT_DONE, State.ENDED), _H._on_reply_opened, "send HELLO_ACK; reject a key of low order"),
-    (State.OPENING, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
-    (State.OPENING, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
-    (State.OPENING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
-    (State.OPENING, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
+    (State.OPENING_PATH, Event.PATH_READY): Row(
+        (State.AWAIT_DONE, State.ENDED), _H._on_path_ready, "send HELLO_ACK; reject a key of low order"),
+    (State.OPENING_PATH, Event.REFUSED): Row(_END, _H._on_refused, _PENDING_ENDS),
+    (State.OPENING_PATH, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
+    (State.OPENING_PATH, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
+    (State.OPENING_PATH, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AWAIT_DONE, Event.DONE): Row(
         (State.AUTHENTICATING, State.ENDED), _H._on_done, "authenticate; reject or fail an invalid one"),
     (State.AWAIT_DONE, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),

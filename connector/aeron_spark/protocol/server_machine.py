@@ -33,7 +33,7 @@ from aeron_spark.protocol.limits import Permit
 from aeron_spark.protocol.message_types import Types
 from aeron_spark.protocol.noise import Entropy
 from aeron_spark.protocol.refusals import Refusal, undecided
-from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects, assert_never
+from aeron_spark.protocol.server_effects import AuthenticatedClient, Ending, ServerEffect, ServerEffects
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_handshake import ServerHandshake
 from aeron_spark.protocol.server_resources import ServerResources
@@ -48,6 +48,7 @@ from aeron_spark.protocol.server_sessions import (
     SessionState,
     done_ack,
 )
+from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import schema_refusal, type_digests
 
 BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
@@ -91,8 +92,8 @@ class ServerMachine:
                     self._advance(pending, pending.handshake.packet(data, now), now)
             case events.PathReady(path):
                 pending = self._handshakes.get(path)
-                if pending is not None and pending.handshake.state is actions.State.OPENING:
-                    self._advance(pending, pending.handshake.reply_opened(now), now)
+                if pending is not None and pending.handshake.state is actions.State.OPENING_PATH:
+                    self._advance(pending, pending.handshake.path_ready(now), now)
             case events.PathFailed(path):
                 self._lose_path(self._handshakes.get(path), now)
             case events.PathDrained(path):
@@ -186,7 +187,7 @@ class ServerMachine:
         for awaiting in list(self._awaiting.values()):
             self._give_up(awaiting, now)
         for session in [one for one in self._sessions.values() if one.link is None]:
-            self._end(session, Ending.CLOSED_HERE, now)
+            self._end(session, Ending.CLOSED_BY_SERVER, now)
         return self._returned()
 
     def end_all(self, now: float) -> ServerEffects:
@@ -194,7 +195,7 @@ class ServerMachine:
         returned = self.shut_down(now)
         self._lose_everything(now)
         for session in list(self._sessions.values()):
-            self._end(session, Ending.CLOSED_HERE, now)
+            self._end(session, Ending.CLOSED_BY_SERVER, now)
         return returned + self._returned()
 
     @property
@@ -258,7 +259,7 @@ class ServerMachine:
         if self._is_closing:
             self._advance(pending, handshake.close(now), now)
         elif event.late:
-            self._advance(pending, handshake.missed(now), now)
+            self._advance(pending, handshake.hello_missed(now), now)
 
     def _lose_path(self, pending: PendingHandshake | None, now: float) -> None:
         if pending is not None:
@@ -275,7 +276,7 @@ class ServerMachine:
                     self._emit(effects.RejectImage(pending.event.image, reason))
                 case actions.Admit():
                     self._admit(pending, now)
-                case actions.OpenReply():
+                case actions.OpenPath():
                     pending.is_open = True
                     self._emit(effects.OpenPath(pending.path, pending.event.image))
                 case actions.Send(packet):
@@ -366,7 +367,7 @@ class ServerMachine:
                 return AcceptedHandshake(taken, client, link, taken.ticket, None, is_resumed=False)
         else:
             session, ticket = resumed
-            if session.permit.held:
+            if session.permit.is_taken:
                 return AcceptedHandshake(session, client, link, ticket, None, is_resumed=True)
             again = self.resources.admission.connect(client.source)
             if isinstance(again, Permit):
@@ -470,7 +471,7 @@ class ServerMachine:
             return
         accepted, session = awaiting.accepted, awaiting.accepted.session
         permit: Permit | Refusal = accepted.permit or session.permit
-        if isinstance(permit, Permit) and not permit.held:  # the session gave it back after its client was accepted
+        if isinstance(permit, Permit) and not permit.is_taken:  # the session gave it back after its client was accepted
             permit = self.resources.admission.connect(accepted.client.source)
         if isinstance(permit, Refusal):
             self._give_up(awaiting, now)
@@ -523,7 +524,7 @@ class ServerMachine:
                 if keep_session:
                     self._interrupt(session, now, notify=True)
                 else:
-                    self._end(session, Ending.CLOSED_BY_PEER, now)
+                    self._end(session, Ending.CLOSED_BY_CLIENT, now)
             case _:
                 assert_never(event)
 
@@ -544,7 +545,7 @@ class ServerMachine:
         if keep_session:
             self._interrupt(session, now, notify=True)
         else:
-            self._end(session, Ending.CLOSED_HERE, now)
+            self._end(session, Ending.CLOSED_BY_SERVER, now)
 
     def _end_expired(self, sessions: list[ServerSession], now: float) -> None:
         for session in sessions:

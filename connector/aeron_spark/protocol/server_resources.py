@@ -25,7 +25,7 @@ class ServerResources:
             policy.times.retention_seconds,
             most=policy.max_sessions,
             most_per_key=policy.max_sessions_per_key,
-            confirm_seconds=policy.timing.authenticating + policy.times.setup_seconds,
+            confirm_seconds=policy.timing.authenticating_s + policy.times.setup_seconds,
         )
         self.refused: Final[Counter[str]] = Counter()
         self._bulk: Final[set[PooledIds]] = set()
@@ -58,7 +58,7 @@ class ServerResources:
     ) -> None:  # fmt: skip
         """Raise AssertionError unless each thing that was given out has exactly one of these owners. For tests."""
         for counted, permits in ((self.admission.pending, pending), (self.admission.connections, connected)):
-            held = [permit for permit in permits if permit.held]
+            held = [permit for permit in permits if permit.is_taken]
             assert len({id(permit) for permit in held}) == len(held) == counted, (counted, held)
         owned = [*ids, *self._bulk]
         expected = {
@@ -66,6 +66,6 @@ class ServerResources:
             "stream_ids": sorted([n for one in owned for n in (one.stream_in, one.stream_out)]),
             "ports": sorted([one.mdc_port for one in owned if one.mdc_port is not None]),
         }
-        assert {name: list(held) for name, held in self.pools.held().items()} == expected
+        assert {name: list(held) for name, held in self.pools.taken().items()} == expected
         found = sorted(session.number for session in self.tickets.sessions())
         assert found == sorted(session.number for session in sessions), found

@@ -106,17 +106,17 @@ class ServerSession:
         match self.state:
             case SessionState.ACCEPTED | SessionState.AWAITING_FIRST_FRAME:
                 assert self.link is None
-                assert self.permit.held
+                assert self.permit.is_taken
                 assert attempts == 1
                 assert self.notified is None
             case SessionState.CONNECTED:
                 assert self.link is not None
-                assert self.permit.held
+                assert self.permit.is_taken
                 assert self.away_since is None
             case SessionState.AWAY:
                 assert self.link is None
                 assert self.closing is None
-                assert self.permit.held == (self.away_since is not None)
+                assert self.permit.is_taken == (self.away_since is not None)
             case SessionState.ENDED:
                 raise AssertionError(f"session {self.number} is over, and still known")
 

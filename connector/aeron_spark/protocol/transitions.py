@@ -4,7 +4,7 @@
 * A handler decides, and returns the next state with the actions; it does not set the state. If it raises, the state
   stays.
 * Where a row is missing: what comes from outside is ignored and said so, for anybody can send anything; what only our
-  own program does (``OURS``) raises UsageError. Either way nothing changes.
+  own program does (``PROGRAM_EVENTS``) raises UsageError. Either way nothing changes.
 * Actions are data. The runtime carries them out, in their order; nothing here does any I/O.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from aeron_spark.errors import UsageError
 
@@ -48,9 +48,17 @@ def step(
     return after, actions
 
 
-def out_of_turn(who: str, state: Enum, event: Enum) -> UsageError:
+def unexpected_event(who: str, state: Enum, event: Enum) -> UsageError:
     """The error for something only our own program does, at the wrong time."""
     return UsageError(
         f"the {who}'s handshake is in {state.name}, where {event.name} has no meaning",
         remedy="Follow docs/endpoint-protocol.md",
     )
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Raise AssertionError: a ``match`` has no case for ``value``. A type checker proves that no call is reached.
+
+    Python 3.11 has ``typing.assert_never`` for this.
+    """
+    raise AssertionError(f"unexpected {value!r}")

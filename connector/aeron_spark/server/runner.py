@@ -22,7 +22,7 @@ from aeron_spark.connection.runtime import Runtime
 from aeron_spark.errors import AeronSparkError, EndedError, SessionLost, TransportError
 from aeron_spark.protocol import server_effects as effects
 from aeron_spark.protocol import server_events as events
-from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, judge_client
+from aeron_spark.protocol.access import Candidate, Grant, PeerStore, Source, UdpSource, check_client
 from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.pools import PooledIds
@@ -35,11 +35,11 @@ from aeron_spark.protocol.server_effects import (
     Notice,
     ServerEffect,
     ServerEffects,
-    assert_never,
 )
 from aeron_spark.protocol.server_events import Decision, ServerEvent
 from aeron_spark.protocol.server_machine import ServerMachine
 from aeron_spark.protocol.server_sessions import ServerPolicy
+from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import (
     ChannelPair,
@@ -428,7 +428,7 @@ class ServerRunner:
         address = source.address if isinstance(source, UdpSource) else None
         try:
             grant = self._store.grant(key)
-            refusal = judge_client(grant, done.tag, required=self.settings.authorized_only)
+            refusal = check_client(grant, done.tag, required=self.settings.authorized_only)
             refusal = refusal or self.settings.filters.refusal(Candidate(address, done.tag, key))
         except Exception as error:
             return undecided(error)
@@ -578,9 +578,9 @@ def _link_ids(ids: PooledIds) -> LinkIds:
 
 def _error_of(cause: Ending | AeronSparkError, connection: Connection) -> AeronSparkError:
     match cause:
-        case Ending.CLOSED_HERE | Ending.NEVER_CONNECTED:
+        case Ending.CLOSED_BY_SERVER | Ending.NEVER_CONNECTED:
             return closed_error()
-        case Ending.CLOSED_BY_PEER:
+        case Ending.CLOSED_BY_CLIENT:
             return TransportError(CLOSED_BY_PEER)
         case Ending.NOT_RESUMED:
             return SessionLost(f"{connection.label} was not resumed in time", remedy="Connect again.")

@@ -64,7 +64,9 @@ class ServerSettings:
                 exempt_loopback=options.exempt_loopback,
             ),
             filters=Filters(options.allow or (), options.deny or ()),
-            timing=ServerTiming(hello=step / 2, admitting=step / 2, opening=step, done=step, authenticating=step),
+            timing=ServerTiming(
+                hello_s=step / 2, admitting_s=step / 2, path_s=step, done_s=step, authenticating_s=step
+            ),
             authorized_only=options.authorized_keys is not None,
             psk=None if secret is None else read_shared_secret(Path(secret).expanduser()),
             reply_channel=options.reply_channel,

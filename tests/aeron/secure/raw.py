@@ -36,7 +36,9 @@ class Raw:
             verify=lambda key: None,
             done=ClientDone(),
             server="the server",
-            timing=ClientTiming(hello_ack=FOR_EVER, done_ack=FOR_EVER),  # a test may take its time between two steps
+            timing=ClientTiming(
+                hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER
+            ),  # a test may take its time between two steps
         )
 
     def send(self, packet: bytes) -> None:

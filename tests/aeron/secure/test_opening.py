@@ -29,7 +29,7 @@ from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.ends import PATIENCE, World, echoes, nothing_held
 from tests.ending import FOR_EVER
 
-UNTIMED = ClientTiming(hello_ack=FOR_EVER, done_ack=FOR_EVER)  # no attempt ends because a step took long
+UNTIMED = ClientTiming(hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER)  # no attempt ends because a step took long
 
 
 class Slow:

@@ -33,9 +33,9 @@ def stand_still(client: Client) -> None:
 @pytest.mark.parametrize("side", ["the client's", "the server's"])
 def test_a_handshake_that_a_standstill_took_apart_is_begun_anew(world: World, side: str, packet: int) -> None:
     place, tap = world.place(), Tap()
-    times = ServerTiming(hello=NEVER, opening=NEVER, done=NEVER)
+    times = ServerTiming(hello_s=NEVER, path_s=NEVER, done_s=NEVER)
     server = world.server(place, tap=tap, timing=times)
-    client = world.client(place, tap=tap, timing=ClientTiming(hello_ack=NEVER, done_ack=NEVER))
+    client = world.client(place, tap=tap, timing=ClientTiming(hello_ack_s=NEVER, done_ack_s=NEVER))
     frozen: list[int] = []
 
     def freeze_once(said: Said) -> Iterable[bytes]:

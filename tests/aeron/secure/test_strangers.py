@@ -23,8 +23,8 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.secure.ends import FREE, PATIENCE, World, echoes, logs, memory_of, nothing_held
 from tests.aeron.secure.raw import raw
 
-QUICK = ServerTiming(hello=1.0, admitting=1.0, opening=1.0, done=1.0, authenticating=1.0)
-PATIENT = ServerTiming(hello=30.0, admitting=30.0, opening=30.0, done=30.0, authenticating=30.0)
+QUICK = ServerTiming(hello_s=1.0, admitting_s=1.0, path_s=1.0, done_s=1.0, authenticating_s=1.0)
+PATIENT = ServerTiming(hello_s=30.0, admitting_s=30.0, path_s=30.0, done_s=30.0, authenticating_s=30.0)
 RETRY, FAILED = "aeron-spark/1 RETRY ", "aeron-spark/1 FAILED "
 FREED = 30.0  # seconds for a driver to give back the log of a session that was rejected or left
 

@@ -67,10 +67,10 @@ def connections(count: int) -> int:
     from tests.unit.connection.ends import FREE, World, link
 
     slow = link(times=Times(setup_seconds=STEP, expiry_seconds=50.0, retention_seconds=60.0, linger_seconds=0.0))
-    timing = ServerTiming(hello=STEP, admitting=STEP, opening=STEP, done=STEP, authenticating=STEP)
+    timing = ServerTiming(hello_s=STEP, admitting_s=STEP, path_s=STEP, done_s=STEP, authenticating_s=STEP)
     world = World()
     world.server(ServerSettings(link=slow, limits=FREE, timing=timing))
-    mine = ClientSettings(link=slow, timing=ClientTiming(hello_ack=STEP, done_ack=STEP))
+    mine = ClientSettings(link=slow, timing=ClientTiming(hello_ack_s=STEP, done_ack_s=STEP))
     clients = [world.client(mine, connect=False) for _ in range(count)]
     work = [partial(client.connect, SECONDS) for client in clients]
     connected = at_once(work, pauses=sys.maxsize, seconds=0.001)

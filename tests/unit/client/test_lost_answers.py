@@ -70,7 +70,7 @@ def impatient(of: LinkSettings = LINK, **changes: object) -> ClientSettings:
     """A client that gives an attempt up long before the server does."""
     times = replace(of.times, setup_seconds=0.15)
     return ClientSettings(
-        link=replace(of, times=times), timing=ClientTiming(hello_ack=2.0, done_ack=0.15), first_pause=0.01,
+        link=replace(of, times=times), timing=ClientTiming(hello_ack_s=2.0, done_ack_s=0.15), first_pause=0.01,
         longest_pause=0.02, **changes,  # type: ignore[arg-type]
     )  # fmt: skip
 

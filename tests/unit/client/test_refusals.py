@@ -39,7 +39,7 @@ def limited(world: World, **limits: float) -> TransportServer:
 
 
 HELLO, HELLO_ACK = 1, 2  # types of packets
-QUICK = ClientSettings(link=LINK, timing=ClientTiming(put_off=0.05), first_pause=0.02, longest_pause=0.1)
+QUICK = ClientSettings(link=LINK, timing=ClientTiming(hint_s=0.05), first_pause=0.02, longest_pause=0.1)
 
 
 def test_a_refusal_for_a_while_is_told_at_the_deadline_with_its_reason(world: World) -> None:
@@ -141,7 +141,7 @@ def test_a_handshake_whose_beginning_an_outage_took_from_the_server_is_begun_ane
 
 def test_a_hello_that_the_servers_new_image_missed_is_not_waited_for(world: World) -> None:
     never = 10 * PATIENCE
-    times = ServerTiming(hello=never, opening=never, done=never)
+    times = ServerTiming(hello_s=never, path_s=never, done_s=never)
     server = world.server(ServerSettings(link=LINK, limits=FREE, timing=times))
     lost: list[bytes] = []
 
@@ -154,7 +154,7 @@ def test_a_hello_that_the_servers_new_image_missed_is_not_waited_for(world: Worl
         return (message,)
 
     world.network.change = lose
-    patient = ClientTiming(hello_ack=never, done_ack=never, put_off=QUICK.timing.put_off)
+    patient = ClientTiming(hello_ack_s=never, done_ack_s=never, hint_s=QUICK.timing.hint_s)
     assert world.client(replace(QUICK, timing=patient)).connected
     assert lost
     assert server.statistics["refused-timeout"] == 1

@@ -40,7 +40,7 @@ def test_every_option_reaches_its_setting() -> None:
         }
     )  # fmt: skip
     assert (settings.tag, settings.connect_seconds, settings.server_key) == ("desk-7", 5, KEY)
-    assert (settings.timing.hello_ack, settings.timing.done_ack) == (4, 4)
+    assert (settings.timing.hello_ack_s, settings.timing.done_ack_s) == (4, 4)
     assert (settings.first_pause, settings.longest_pause) == (1, 2)
     assert not settings.trust_first_use
     assert not settings.reconnect

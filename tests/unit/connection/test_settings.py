@@ -13,7 +13,7 @@ from aeron_spark.errors import OptionError, SetupError
 from aeron_spark.keys.key_files import read_shared_secret
 from aeron_spark.options import ClientOptions, ServerOptions
 from aeron_spark.protocol.liveness import Times
-from aeron_spark.protocol.noise import psk_of
+from aeron_spark.protocol.noise import derive_psk
 from aeron_spark.server.settings import ServerSettings
 
 Parse = type[ClientOptions] | type[ServerOptions]
@@ -133,10 +133,10 @@ def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
 def test_a_shared_secret_is_read_without_the_end_of_its_line(tmp_path: Path, ending: bytes) -> None:
     path = secret_file(tmp_path, b"0123456789abcdef" + ending)
-    assert read_shared_secret(path) == psk_of(b"0123456789abcdef")
+    assert read_shared_secret(path) == derive_psk(b"0123456789abcdef")
     client = ClientSettings.of(ClientOptions(shared_secret_file=str(path)))
     server = ServerSettings.of(ServerOptions(shared_secret_file=str(path)))
-    assert client.psk == server.psk == psk_of(b"0123456789abcdef")
+    assert client.psk == server.psk == derive_psk(b"0123456789abcdef")
     assert "psk" not in repr(client) + repr(server)
 
 

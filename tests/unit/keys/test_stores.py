@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError, ServerKeyChanged
 from aeron_spark.keys import FilePeerStore, KeyPaths, MemoryPeerStore, network_server
-from aeron_spark.protocol.access import UNKNOWN_KEY, Grant, PeerStore, judge_client, judge_server
+from aeron_spark.protocol.access import UNKNOWN_KEY, Grant, PeerStore, check_client, verify_server_key
 from aeron_spark.protocol.keypair import new_keypair, public_text
 
 SERVER = network_server("10.0.0.1", 4000)
@@ -41,20 +41,20 @@ def test_an_identity_stays(store: PeerStore) -> None:
 
 
 def test_row_41_first_use_is_stored_and_a_changed_key_is_not(store: PeerStore) -> None:
-    assert judge_server(SERVER, store.server_key(SERVER), key(1)).remember
+    assert verify_server_key(SERVER, store.server_key(SERVER), key(1)).remember
     store.trust(SERVER, key(1), "a note")
     store.trust(SERVER, key(1))
-    assert not judge_server(SERVER, store.server_key(SERVER), key(1)).remember
+    assert not verify_server_key(SERVER, store.server_key(SERVER), key(1)).remember
     with pytest.raises(ServerKeyChanged):
         store.trust(SERVER, key(2))
     with pytest.raises(ServerKeyChanged):
-        judge_server(SERVER, store.server_key(SERVER), key(2))
+        verify_server_key(SERVER, store.server_key(SERVER), key(2))
     assert store.servers() == {SERVER: key(1)}
 
 
 def test_row_42_what_is_known_can_be_forgotten(store: PeerStore) -> None:
     store.trust(SERVER, key(1))
-    trust = judge_server(SERVER, store.server_key(SERVER), key(2), validate=False)
+    trust = verify_server_key(SERVER, store.server_key(SERVER), key(2), validate=False)
     assert (trust.remote_key_changed, trust.remember) == (True, False)
     assert store.forget(SERVER)
     assert not store.forget(SERVER)
@@ -83,9 +83,9 @@ def test_of_two_keys_at_once_one_wins(store: PeerStore) -> None:
 def test_row_45_a_key_that_is_not_authorised_has_no_grant(store: PeerStore) -> None:
     grant = store.grant(key(7))
     assert grant is not None
-    assert judge_client(grant, "seven", required=True) is None
+    assert check_client(grant, "seven", required=True) is None
     assert store.grant(key(8)) is None
-    assert judge_client(store.grant(key(8)), "seven", required=True) == UNKNOWN_KEY
+    assert check_client(store.grant(key(8)), "seven", required=True) == UNKNOWN_KEY
 
 
 def test_row_44_files_persist_and_memories_differ(places: KeyPaths) -> None:

@@ -52,7 +52,7 @@ class Link:
     ack: DoneAck
     encryptor: FrameEncryptor
     decryptor: FrameDecryptor
-    is_proved: bool = False
+    is_verified: bool = False
 
 
 @dataclass
@@ -108,8 +108,8 @@ class Server:
                 case server_side.Admit():
                     refused = self.refusal is not None and self.at == "admit"
                     actions += image.refuse(self.refusal, now) if refused and self.refusal else image.admitted(now)
-                case server_side.OpenReply():
-                    actions += image.reply_opened(now)
+                case server_side.OpenPath():
+                    actions += image.path_ready(now)
                 case server_side.Send(packet):
                     sent.append(packet)
                 case server_side.Authenticate(key, done):
@@ -410,7 +410,7 @@ class ClientWorld:
         self.path.is_ready = True
         self.feed(e.PathReady(self.path.number, self.path.publications[0]))
 
-    def prove_link(self, received: int = 0) -> bool:
+    def verify_link(self, received: int = 0) -> bool:
         """Have the first frames of the link cross; whether the server still knows the link, and the session fits it.
 
         A server that has begun a new session, and whose answer was lost, finds that by the ticket of the session
@@ -425,8 +425,8 @@ class ClientWorld:
             return False
         self.server.confirmed.add(session)
         assert bytes(link.decryptor.decrypt(bytes(there.encryptor.encrypt(b"first")))) == b"first"
-        link.is_proved = True
-        self.feed(e.LinkProved(link.number, received))
+        link.is_verified = True
+        self.feed(e.LinkVerified(link.number, received))
         if self.link is link and session in self.server.announced:
             assert self.connections[link.session].number == self.server.numbers[session]
         return True
@@ -454,11 +454,11 @@ class ClientWorld:
     def driver_back(self) -> None:
         self.reopenings -= 1
         self.has_driver = True
-        self.feed(e.DriverBack())
+        self.feed(e.TransportReopened())
 
     def driver_failed(self) -> None:
         self.reopenings -= 1
-        self.feed(e.DriverFailed(ConnectError("no driver")))
+        self.feed(e.ReopenFailed(ConnectError("no driver")))
 
     def advance(self) -> None:
         """Have the next thing happen that a sound network, server and key store do."""
@@ -475,7 +475,7 @@ class ClientWorld:
             self.path_ready()
         elif state is ClientState.CLOSING and self.link is not None:
             self.feed(e.Drained(self.link.number))
-        elif not (state is ClientState.OPENING_LINK and self.prove_link()):
+        elif not (state is ClientState.OPENING_LINK and self.verify_link()):
             deadline = self.machine.deadline()
             assert deadline is not None, f"nothing happens in {state}"
             self.wait(deadline - self.now)

@@ -21,7 +21,7 @@ from aeron_spark.protocol.frames import OutgoingRecord, RecordKind, encode
 from aeron_spark.protocol.handshake_packets import HelloPacket, decode, prologue
 from aeron_spark.protocol.handshake_payloads import encode_payload
 from aeron_spark.protocol.keypair import KeyPair, keypair_from
-from aeron_spark.protocol.noise import psk_of
+from aeron_spark.protocol.noise import derive_psk
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import Cookies
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity
@@ -90,7 +90,7 @@ class Draws:
 def handshake(name: str, secret: bytes | None, address: str | None, refusal: Refusal | None) -> dict[str, Any]:
     """Let a client and a server shake hands, and note every byte."""
     here, there = Draws(f"client {name}"), Draws(f"server {name}")
-    psk = None if secret is None else psk_of(secret)
+    psk = None if secret is None else derive_psk(secret)
     identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(there, NOW), there, psk=psk)
     client = ClientHandshake(identity=CLIENT, entropy=here, verify=agree, done=DONE, server="the server", psk=psk)
     noted: dict[str, Any] = {
@@ -116,7 +116,7 @@ def handshake(name: str, secret: bytes | None, address: str | None, refusal: Ref
         actions = image.packet(hello, NOW)
     one(actions, server_side.Admit)
     image.admitted(NOW)
-    hello_ack = one(image.reply_opened(NOW), server_side.Send).packet
+    hello_ack = one(image.path_ready(NOW), server_side.Send).packet
     done = one(client.packet(hello_ack, NOW), client_side.Send).packet
     one(image.packet(done, NOW), server_side.Authenticate)
     noted |= {

@@ -120,11 +120,11 @@ class Joined:
 
     def to_opening(self) -> None:
         self.to_admitting()
-        assert self.image.admitted(NOW) == (server_side.OpenReply(),)
+        assert self.image.admitted(NOW) == (server_side.OpenPath(),)
 
     def to_hello_ack(self) -> bytes:
         self.to_opening()
-        return one(self.image.reply_opened(NOW), server_side.Send).packet
+        return one(self.image.path_ready(NOW), server_side.Send).packet
 
     def to_done(self) -> bytes:
         return one(self.client.packet(self.to_hello_ack(), NOW), client_side.Send).packet

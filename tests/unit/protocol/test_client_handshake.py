@@ -10,7 +10,7 @@ import pytest
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, Retry, UsageError, WaitTimeout
 from aeron_spark.protocol.client_handshake import (
     MAX_RETRIES,
-    OURS,
+    PROGRAM_EVENTS,
     TRANSITIONS,
     Abandoned,
     Action,
@@ -118,7 +118,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     # the answers above were made for this very HELLO, so that their state is all that decides
     assert client.state is state
     expected = EXPECTED.get((state, event))
-    if expected is None and event in OURS:
+    if expected is None and event in PROGRAM_EVENTS:
         with pytest.raises(UsageError, match=f"in {state.name}, where {event.name} has no meaning"):
             fire(client, event)
         assert client.state is state
@@ -143,7 +143,7 @@ def test_row_96_every_step_has_its_deadline_and_names_itself(
     advance: Callable[[Joined], object], packet: str, seconds: float
 ) -> None:
     client = make_client()
-    client._timing = ClientTiming(hello_ack=3, done_ack=7)  # type: ignore[misc]
+    client._timing = ClientTiming(hello_ack_s=3, done_ack_s=7)  # type: ignore[misc]
     joined = Joined(client=client)
     advance(joined)
     assert client.deadline == NOW + seconds
@@ -175,7 +175,7 @@ def test_a_hint_that_follows_the_lost_way_says_more() -> None:
     client.hint("aeron-spark/1 FAILED rate a second hint says less than the first", NOW)
     error = error_of(client.tick(LATER))
     assert isinstance(error, RefusedError)
-    assert "refused the connection by an answer that is not authenticated: Server is full (full)" in str(error)
+    assert "refused the connection by a response that is not authenticated: Server is full (full)" in str(error)
 
 
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
@@ -193,17 +193,17 @@ def test_a_hint_of_what_passes_ends_the_attempt_sooner_and_any_other_at_its_dead
     (abandoned,) = client.tick(client.deadline)
     assert isinstance(abandoned, Abandoned)
     assert isinstance(abandoned.error, RefusedError)
-    assert abandoned.put_off is passing
+    assert abandoned.may_pass is passing
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_finding_c9_a_refusal_that_is_proved_passes_as_its_code_says_like_a_hint(code: str) -> None:
+def test_finding_c9_a_refusal_that_is_authenticated_passes_as_its_code_says_like_a_hint(code: str) -> None:
     joined = at(State.AWAIT_DONE_ACK)
     failed = one(joined.image.refuse(Refusal(code, "not now"), NOW), ServerSend).packet
     (abandoned,) = joined.client.packet(failed, NOW)
     assert isinstance(abandoned, Abandoned)
     assert isinstance(abandoned.error, RefusedError)
-    assert (abandoned.put_off, abandoned.proved) == (abandoned.error.retry is Retry.SOON, True)
+    assert (abandoned.may_pass, abandoned.is_authenticated) == (abandoned.error.retry is Retry.SOON, True)
 
 
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
@@ -220,7 +220,7 @@ def test_what_a_hint_says_is_told_apart_from_what_was_proved() -> None:
     assert hinted.hinted is None
     hinted.hint("aeron-spark/1 FAILED rate not now", NOW)
     told = error_of(hinted.tick(LATER))
-    said = "the server 10.0.0.9:20000 refused the connection by an answer that is not authenticated: not now (rate)"
+    said = "the server 10.0.0.9:20000 refused the connection by a response that is not authenticated: not now (rate)"
     assert told.what == said
     assert str(hinted.hinted) == str(told)
     certain = error_of(proved.packet(PACKETS[Event.FAILED], NOW))

@@ -257,7 +257,7 @@ def test_words_that_come_after_the_acceptance_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "awaited", "proved", "retries"),
+    ("error", "is_awaited", "is_authenticated", "retries"),
     [
         (RefusedError("", reason="rate"), True, False, True),
         (RefusedError("", reason="rate"), True, True, True),
@@ -277,9 +277,9 @@ def test_words_that_come_after_the_acceptance_change_nothing() -> None:
     ],
 )
 def test_one_table_decides_whether_to_try_again(
-    error: AeronSparkError, awaited: bool, proved: bool, retries: bool
+    error: AeronSparkError, is_awaited: bool, is_authenticated: bool, retries: bool
 ) -> None:
-    assert may_retry(error, awaited=awaited, proved=proved) is retries
+    assert may_retry(error, is_awaited=is_awaited, is_authenticated=is_authenticated) is retries
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_one_table_decides_whether_to_try_again(
         ("not-permitted", S.IDLE, S.IDLE),
     ],
 )
-def test_a_refusal_that_is_proved_ends_a_connect_or_all_attempts(
+def test_a_refusal_that_is_authenticated_ends_a_connect_or_all_attempts(
     code: str, while_waiting: ClientState, in_background: ClientState
 ) -> None:
     for state, expected in ((S.IDLE, while_waiting), (S.PAUSED, in_background)):
@@ -319,7 +319,7 @@ def test_a_hint_that_anybody_can_send_does_not_stop_a_client_that_nobody_waits_f
     hint = encode_hint(RefusalHint(REFUSED_FOR_GOOD))
     one.feed(e.PublicationRejected(one.path.number, one.path.publications[0], hint))
     one.to_server.clear()
-    one.wait(POLICY.timing.hello_ack)
+    one.wait(POLICY.timing.hello_ack_s)
     assert one.machine.state is S.PAUSED
 
 
@@ -382,7 +382,7 @@ def test_the_old_session_ends_before_the_new_one_is_attached() -> None:
     one.advance_to(S.OPENING_LINK)
     link = one.link
     assert link is not None
-    kinds = [type(effect) for effect in one.machine.handle(e.LinkProved(link.number, 0), one.now)]
+    kinds = [type(effect) for effect in one.machine.handle(e.LinkVerified(link.number, 0), one.now)]
     assert kinds == [
         e.RememberKey, e.ClosePath, e.EndConnection, e.Notify, e.Report, e.ForgetConnection, e.Attach,
     ]  # fmt: skip
@@ -392,7 +392,7 @@ def test_a_session_whose_ends_do_not_fit_is_replaced() -> None:
     one = in_state(S.PAUSED)
     one.attach_fails = True
     one.advance_to(S.OPENING_LINK)
-    one.prove_link()
+    one.verify_link()
     assert one.machine.state is S.PAUSED
     assert not one.connections
     one.advance_to(S.CONNECTED)
@@ -402,7 +402,7 @@ def test_a_session_whose_ends_do_not_fit_is_replaced() -> None:
 def test_a_connection_that_was_never_told_of_is_not_told_to_be_gone() -> None:
     one = in_state(S.OPENING_LINK)
     one.attach_fails = True
-    one.prove_link()
+    one.verify_link()
     assert [told.news for told in one.all] == [[]]
 
 

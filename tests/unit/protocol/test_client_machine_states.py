@@ -186,7 +186,7 @@ class ClientAndServer(RuleBasedStateMachine):
         """It comes or not; without it the server may have had the client's, and its program knows of the session."""
         link = self.one.link
         assert link is not None
-        if proves and self.one.prove_link():
+        if proves and self.one.verify_link():
             return
         if told:
             self.one.server.tickets.confirm(self.one.server.links[link.ack.session_in][2])

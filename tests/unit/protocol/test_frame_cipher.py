@@ -19,7 +19,7 @@ from aeron_spark.protocol.frame_cipher import (
     FrameEncryptor,
     KeyLimits,
 )
-from aeron_spark.protocol.noise import MAX_NONCE, CipherState, rekeyed
+from aeron_spark.protocol.noise import MAX_NONCE, CipherState, derive_next_key
 
 KEY = bytes(range(32))
 
@@ -112,7 +112,12 @@ def test_a_frame_that_is_sent_back_to_its_sender_is_rejected() -> None:
 def test_both_ends_replace_the_key_after_its_maximum_of_frames() -> None:
     limits = KeyLimits(frames=3)
     encryptor, decryptor = FrameEncryptor(KEY, limits), FrameDecryptor(KEY, limits)
-    keys = [KEY, rekeyed(KEY), rekeyed(rekeyed(KEY)), rekeyed(rekeyed(rekeyed(KEY)))]
+    keys = [
+        KEY,
+        derive_next_key(KEY),
+        derive_next_key(derive_next_key(KEY)),
+        derive_next_key(derive_next_key(derive_next_key(KEY))),
+    ]
     for number in range(10):
         frame = encryptor.encrypt(b"x")
         epoch = number // 3
@@ -153,7 +158,7 @@ def test_a_forged_frame_does_not_replace_the_key() -> None:
 
 def test_an_epoch_that_is_not_due_is_rejected_before_its_key_is_derived() -> None:
     decryptor = FrameDecryptor(KEY, KeyLimits(frames=2))
-    frame = FrameEncryptor(rekeyed(KEY)).encrypt(b"x")
+    frame = FrameEncryptor(derive_next_key(KEY)).encrypt(b"x")
     HEADER.pack_into(frame, 0, 1, 0, 1, 0, 0)
     with pytest.raises(TamperedError, match="key of epoch 1, expected 0"):
         decryptor.decrypt(frame)

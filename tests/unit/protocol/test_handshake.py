@@ -25,7 +25,7 @@ from aeron_spark.protocol.handshake_packets import (
     encode_client_done,
 )
 from aeron_spark.protocol.handshake_payloads import CODES, ClientDone, DoneAck
-from aeron_spark.protocol.noise import psk_of
+from aeron_spark.protocol.noise import derive_psk
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RetryHint, decode_hint
 from tests.unit.protocol.handshakes import (
@@ -44,7 +44,7 @@ from tests.unit.protocol.handshakes import (
     refusal_of,
 )
 
-PSK = psk_of(b"a secret of both sides")
+PSK = derive_psk(b"a secret of both sides")
 
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
@@ -73,9 +73,9 @@ def test_the_states_are_passed_in_order() -> None:
     joined.to_admitting()
     assert joined.image.state is server_side.State.ADMITTING
     joined.image.admitted(NOW)
-    assert joined.image.state is server_side.State.OPENING
+    assert joined.image.state is server_side.State.OPENING_PATH
     assert joined.client.state is client_side.State.AWAIT_HELLO_ACK
-    ack = one(joined.image.reply_opened(NOW), server_side.Send).packet
+    ack = one(joined.image.path_ready(NOW), server_side.Send).packet
     assert joined.image.state is server_side.State.AWAIT_DONE
     done = one(joined.client.packet(ack, NOW), client_side.Send).packet
     assert joined.client.state is client_side.State.AWAIT_DONE_ACK
@@ -129,7 +129,7 @@ def test_row_06_a_repeated_hello_makes_no_second_pending_handshake() -> None:
     joined = Joined()
     joined.to_admitting()
     hello = joined.hello
-    for advance in (lambda: None, lambda: joined.image.admitted(NOW), lambda: joined.image.reply_opened(NOW)):
+    for advance in (lambda: None, lambda: joined.image.admitted(NOW), lambda: joined.image.path_ready(NOW)):
         advance()
         (ignored,) = joined.image.packet(hello, NOW)
         assert isinstance(ignored, server_side.Ignored)
@@ -199,7 +199,7 @@ def test_row_46_nobody_is_authenticated_by_a_key_it_only_names() -> None:
         assert refusal_of(attempt.image.packet(encode(DonePacket(own.key_hash, message)), NOW)).code == "proof"
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(PSK, None), (None, PSK), (PSK, psk_of(b"another shared secret"))])
+@pytest.mark.parametrize(("ours", "theirs"), [(PSK, None), (None, PSK), (PSK, derive_psk(b"another shared secret"))])
 def test_a_shared_secret_that_only_one_side_has_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
     """Finding U8: the remedy is to have one secret, and not to show the operator a public key."""
     joined = Joined(make_server(psk=theirs), make_client(psk=ours), address=None)
@@ -277,7 +277,7 @@ def test_a_client_key_of_low_order_is_refused_by_the_server() -> None:
     assert isinstance(hello, HelloPacket)
     joined.hello = encode(HelloPacket(hello.connect_key, bytes(32)))
     joined.to_opening()
-    assert refusal_of(joined.image.reply_opened(NOW)).code == "proof"
+    assert refusal_of(joined.image.path_ready(NOW)).code == "proof"
 
 
 def test_a_server_key_of_low_order_is_refused_by_the_client() -> None:

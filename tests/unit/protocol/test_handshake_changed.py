@@ -11,11 +11,11 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol import client_handshake as client_side
 from aeron_spark.protocol import server_handshake as server_side
-from aeron_spark.protocol.noise import psk_of
+from aeron_spark.protocol.noise import derive_psk
 from aeron_spark.protocol.refusals import Refusal
 from tests.unit.protocol.handshakes import ACK, NOW, Joined, error_of, make_client, make_server, one, refusal_of
 
-PSK = psk_of(b"a secret of both sides")
+PSK = derive_psk(b"a secret of both sides")
 
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
@@ -78,7 +78,7 @@ def test_every_flipped_bit_of_hello_over_ipc_fails_at_the_client() -> None:
             assert refusal_of(actions)
             continue
         joined.image.admitted(NOW)
-        ack = one(joined.image.reply_opened(NOW), server_side.Send).packet
+        ack = one(joined.image.path_ready(NOW), server_side.Send).packet
         (answer,) = joined.client.packet(ack, NOW)
         if bit < 20 * 8:
             assert isinstance(answer, client_side.Ignored)

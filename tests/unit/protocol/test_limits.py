@@ -76,7 +76,7 @@ def test_row_32_a_place_is_given_back_on_every_path_and_once() -> None:
         permit.release()
         other = let_in(admission.connect(at("10.0.0.1")))
     permit.release()
-    assert not permit.held
+    assert not permit.is_taken
     assert admission.connections == 1, "the second release of one permit took another's place"
     other.release()
     assert (admission.connections, admission.addresses) == (0, 0)

@@ -24,8 +24,8 @@ from aeron_spark.protocol.noise import (
     HandshakeState,
     Pattern,
     check_public,
-    psk_of,
-    rekeyed,
+    derive_next_key,
+    derive_psk,
     shared_secret,
 )
 
@@ -34,7 +34,7 @@ PATTERNS: Final = {
     pattern.protocol.decode(): pattern
     for pattern in (NOISE_XX, NOISE_XXPSK3, Pattern("IX", (("e", "s"), ("e", "ee", "se", "s", "es"))))
 }
-PSK: Final = psk_of(b"a secret of both sides")
+PSK: Final = derive_psk(b"a secret of both sides")
 
 
 def entropy_from(seed: int) -> Any:
@@ -136,8 +136,8 @@ def test_a_key_is_changed_as_an_independent_implementation_does(initiator: bool)
     other.rekey_inbound_cipher()
     other.rekey_outbound_cipher()
     # the key changes, the nonce goes on
-    assert other.decrypt(CipherState(rekeyed(sending), 1).encrypt(b"after")) == b"after"
-    assert CipherState(rekeyed(receiving), 1).decrypt(other.encrypt(b"after")) == b"after"
+    assert other.decrypt(CipherState(derive_next_key(sending), 1).encrypt(b"after")) == b"after"
+    assert CipherState(derive_next_key(receiving), 1).decrypt(other.encrypt(b"after")) == b"after"
 
 
 def test_row_35_the_keys_and_the_shared_secret_of_rfc_7748() -> None:
@@ -251,7 +251,7 @@ def test_other_prologues_do_not_meet() -> None:
 
 
 def test_other_shared_secrets_do_not_meet() -> None:
-    client, server = pair(PSK, other_psk=psk_of(b"another shared secret"))
+    client, server = pair(PSK, other_psk=derive_psk(b"another shared secret"))
     server.read(client.write())
     client.read(server.write())
     with pytest.raises(TamperedError):
@@ -291,12 +291,12 @@ def test_a_psk_and_its_pattern_go_together() -> None:
 def test_a_shared_secret_makes_the_psk_that_it_always_made() -> None:
     # fixed: another value would part releases that have the same secret
     assert (
-        psk_of(b"correct horse battery staple").hex()
+        derive_psk(b"correct horse battery staple").hex()
         == "3395cf2669bbb992172b47a90a308c2e109f626827f6edcc38c9352609abd264"
     )
-    assert psk_of(b"correct horse battery staplf") != psk_of(b"correct horse battery staple")
+    assert derive_psk(b"correct horse battery staplf") != derive_psk(b"correct horse battery staple")
     with pytest.raises(OptionError, match="could be guessed"):
-        psk_of(b"fifteen bytes..")
+        derive_psk(b"fifteen bytes..")
 
 
 def test_the_last_nonce_is_never_used() -> None:

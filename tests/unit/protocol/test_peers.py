@@ -16,8 +16,8 @@ from aeron_spark.protocol.access import (
     ServerKeyChanged,
     ServerName,
     ServerTrust,
-    judge_client,
-    judge_server,
+    check_client,
+    verify_server_key,
 )
 from aeron_spark.protocol.handshake_payloads import CODES
 from aeron_spark.protocol.keypair import fingerprint, new_keypair
@@ -41,23 +41,23 @@ def other(known: bytes, rng: random.Random) -> bytes:
 def test_row_41_the_key_it_is_known_by_is_trusted_and_not_stored_again(
     known: bytes, first_use: bool, validate: bool
 ) -> None:
-    assert judge_server(SERVER, known, known, first_use=first_use, validate=validate) == ServerTrust(False, False)
+    assert verify_server_key(SERVER, known, known, first_use=first_use, validate=validate) == ServerTrust(False, False)
 
 
 def test_row_41_first_use_is_remembered_and_only_where_wanted(known: bytes) -> None:
-    assert judge_server(SERVER, None, known) == ServerTrust(remember=True)
-    assert judge_server(SERVER, None, known, validate=False) == ServerTrust(remember=True)
+    assert verify_server_key(SERVER, None, known) == ServerTrust(remember=True)
+    assert verify_server_key(SERVER, None, known, validate=False) == ServerTrust(remember=True)
     with pytest.raises(IdentityError, match="is not known") as raised:
-        judge_server(SERVER, None, known, first_use=False)
+        verify_server_key(SERVER, None, known, first_use=False)
     assert not isinstance(raised.value, ServerKeyChanged)
     assert "aeron-spark keys trust 10.0.0.1:4000 aeron-spark:" in raised.value.remedy
-    assert judge_server(SERVER, None, known, first_use=False, validate=False) == ServerTrust()
+    assert verify_server_key(SERVER, None, known, first_use=False, validate=False) == ServerTrust()
 
 
 @pytest.mark.parametrize("first_use", [True, False])
 def test_row_41_a_changed_key_is_refused_with_what_to_do(known: bytes, other: bytes, first_use: bool) -> None:
     with pytest.raises(ServerKeyChanged) as raised:
-        judge_server(SERVER, known, other, first_use=first_use)
+        verify_server_key(SERVER, known, other, first_use=first_use)
     error = raised.value
     assert isinstance(error, IdentityError)
     assert fingerprint(known) in error.what
@@ -71,7 +71,7 @@ def test_row_41_a_changed_key_is_refused_with_what_to_do(known: bytes, other: by
 def test_row_42_without_validation_a_changed_key_is_allowed_flagged_and_not_stored(
     known: bytes, other: bytes, first_use: bool
 ) -> None:
-    trust = judge_server(SERVER, known, other, first_use=first_use, validate=False)
+    trust = verify_server_key(SERVER, known, other, first_use=first_use, validate=False)
     assert trust == ServerTrust(remember=False, remote_key_changed=True)
 
 
@@ -88,26 +88,26 @@ def test_a_server_is_written_as_commands_take_it(server: ServerName, text: str) 
 
 
 def test_row_45_who_is_not_authorised_is_refused_only_where_that_is_required() -> None:
-    assert judge_client(None, "", required=True) == UNKNOWN_KEY
-    assert judge_client(None, "", required=False) is None
-    assert judge_client(Grant(), "any", required=True) is None
+    assert check_client(None, "", required=True) == UNKNOWN_KEY
+    assert check_client(None, "", required=False) is None
+    assert check_client(Grant(), "any", required=True) is None
     for required in (True, False):
-        assert judge_client(Grant(tags=("desk-*",)), "desk-7", required=required) is None
-        assert judge_client(Grant(tags=("desk-*",)), "Desk-7", required=required) == TAG_NOT_ALLOWED
+        assert check_client(Grant(tags=("desk-*",)), "desk-7", required=required) is None
+        assert check_client(Grant(tags=("desk-*",)), "Desk-7", required=required) == TAG_NOT_ALLOWED
 
 
 def test_a_grant_allows_everything_that_it_does_not_speak_of() -> None:
     everything = Grant()
     assert everything.may_use("prices", "manage")
     assert everything.may_call("catalog.find")
-    assert everything.may_be_tagged("")
+    assert everything.may_have_tag("")
 
 
 def test_a_grant_that_names_nothing_allows_nothing() -> None:
     nothing = Grant((), (), ())
     assert not nothing.may_use("prices", "read")
     assert not nothing.may_call("catalog.find")
-    assert not nothing.may_be_tagged("")
+    assert not nothing.may_have_tag("")
 
 
 def test_a_grant_allows_actions_stream_by_stream() -> None:

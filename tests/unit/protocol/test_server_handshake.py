@@ -12,7 +12,7 @@ from aeron_spark.protocol.handshake_payloads import CODES
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import RetryHint, decode_hint
 from aeron_spark.protocol.server_handshake import (
-    OURS,
+    PROGRAM_EVENTS,
     TRANSITIONS,
     Action,
     Admit,
@@ -20,7 +20,7 @@ from aeron_spark.protocol.server_handshake import (
     ClientAccepted,
     Event,
     Ignored,
-    OpenReply,
+    OpenPath,
     Reject,
     Release,
     Send,
@@ -39,7 +39,7 @@ def at(state: State) -> Joined:
     match state:
         case State.ADMITTING:
             joined.to_admitting()
-        case State.OPENING:
+        case State.OPENING_PATH:
             joined.to_opening()
         case State.AWAIT_DONE:
             joined.to_hello_ack()
@@ -60,20 +60,20 @@ DONE = Joined(address=None).to_done()  # the DONE of every client above: they ha
 def fire(joined: Joined, event: Event) -> tuple[Action, ...]:
     image = joined.image
     match event:
-        case Event.MISSED:
-            return image.missed(NOW)
+        case Event.HELLO_MISSED:
+            return image.hello_missed(NOW)
         case Event.HELLO:
             return image.packet(joined.hello, NOW)
         case Event.DONE:
             return image.packet(DONE, NOW)
-        case Event.STRANGE:
+        case Event.UNEXPECTED:
             return image.packet(b"deadbeef", NOW)
         case Event.OTHER_VERSION:
             return image.packet(b"AS\x02\x01", NOW)
         case Event.ADMITTED:
             return image.admitted(NOW)
-        case Event.REPLY_OPENED:
-            return image.reply_opened(NOW)
+        case Event.PATH_READY:
+            return image.path_ready(NOW)
         case Event.ACCEPTED:
             return image.accept(ACK, NOW)
         case Event.REFUSED:
@@ -91,24 +91,24 @@ FAILED = (State.ENDED, (Send, Release))
 GONE = (State.ENDED, (Release,))
 # what follows, by state and event; every other pair is ignored, or refused where only our own program does it
 EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
-    (State.AWAIT_HELLO, Event.MISSED): REJECTED,
+    (State.AWAIT_HELLO, Event.HELLO_MISSED): REJECTED,
     (State.AWAIT_HELLO, Event.HELLO): (State.ADMITTING, (Admit,)),
     (State.AWAIT_HELLO, Event.DONE): REJECTED,
-    (State.AWAIT_HELLO, Event.STRANGE): REJECTED,
+    (State.AWAIT_HELLO, Event.UNEXPECTED): REJECTED,
     (State.AWAIT_HELLO, Event.OTHER_VERSION): REJECTED,
     (State.AWAIT_HELLO, Event.DEADLINE): REJECTED,
     (State.AWAIT_HELLO, Event.PATH_LOST): GONE,
     (State.AWAIT_HELLO, Event.CLOSE): REJECTED,
-    (State.ADMITTING, Event.ADMITTED): (State.OPENING, (OpenReply,)),
+    (State.ADMITTING, Event.ADMITTED): (State.OPENING_PATH, (OpenPath,)),
     (State.ADMITTING, Event.REFUSED): REJECTED,
     (State.ADMITTING, Event.DEADLINE): REJECTED,
     (State.ADMITTING, Event.PATH_LOST): GONE,
     (State.ADMITTING, Event.CLOSE): REJECTED,
-    (State.OPENING, Event.REPLY_OPENED): (State.AWAIT_DONE, (Send,)),
-    (State.OPENING, Event.REFUSED): REJECTED,
-    (State.OPENING, Event.DEADLINE): REJECTED,
-    (State.OPENING, Event.PATH_LOST): GONE,
-    (State.OPENING, Event.CLOSE): REJECTED,
+    (State.OPENING_PATH, Event.PATH_READY): (State.AWAIT_DONE, (Send,)),
+    (State.OPENING_PATH, Event.REFUSED): REJECTED,
+    (State.OPENING_PATH, Event.DEADLINE): REJECTED,
+    (State.OPENING_PATH, Event.PATH_LOST): GONE,
+    (State.OPENING_PATH, Event.CLOSE): REJECTED,
     (State.AWAIT_DONE, Event.DONE): (State.AUTHENTICATING, (Authenticate,)),
     (State.AWAIT_DONE, Event.DEADLINE): REJECTED,
     (State.AWAIT_DONE, Event.PATH_LOST): GONE,
@@ -134,7 +134,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     image = joined.image
     assert image.state is state
     expected = EXPECTED.get((state, event))
-    if expected is None and event in OURS:
+    if expected is None and event in PROGRAM_EVENTS:
         with pytest.raises(UsageError, match=f"in {state.name}, where {event.name} has no meaning"):
             fire(joined, event)
         assert image.state is state
@@ -165,7 +165,7 @@ def test_whatever_ends_without_a_connection_is_released_and_refusals_are_told() 
     [
         (State.AWAIT_HELLO, 5, "The server waited 5 s for the client's HELLO"),
         (State.ADMITTING, 5, "The server waited 5 s for its own limits"),
-        (State.OPENING, 10, "The server waited 10 s for the path to the client"),
+        (State.OPENING_PATH, 10, "The server waited 10 s for the path to the client"),
         (State.AWAIT_DONE, 10, "The server waited 10 s for the client's DONE"),
     ],
 )
@@ -231,17 +231,17 @@ def test_entropy_is_asked_for_nothing_before_the_way_back_is_open() -> None:
     joined = Joined(type(identity)(identity.keys, identity.hello, identity.cookies, counted))
     joined.to_opening()
     assert asked == []
-    joined.image.reply_opened(NOW)
+    joined.image.path_ready(NOW)
     assert asked == [32]
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-@pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING])
+@pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING_PATH])
 def test_row_31_every_refusal_before_done_is_answered_by_a_hint(code: str, state: State) -> None:
     assert refusal_of(at(state).image.refuse(Refusal(code, "why"), NOW)) == Refusal(code, "why")
 
 
-@pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING, State.AUTHENTICATING])
+@pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING_PATH, State.AUTHENTICATING])
 def test_an_unknown_code_is_our_own_mistake_and_moves_nothing(state: State) -> None:
     image = at(state).image
     with pytest.raises(OptionError, match="'fool' is no code of a refusal"):

@@ -134,7 +134,7 @@ def test_a_client_that_closes_its_connection() -> None:
     assert server.feed(events.PeerClosed(session, keep_session=False)) == (
         effects.Detach(session),
         effects.CloseLink(link),
-        effects.EndConnection(session, Ending.CLOSED_BY_PEER),
+        effects.EndConnection(session, Ending.CLOSED_BY_CLIENT),
         effects.Notify(session, "disconnect"),
         effects.ForgetConnection(session),
     )
@@ -160,7 +160,7 @@ def test_a_connection_that_does_not_drain_is_closed_at_its_deadline() -> None:
     server.execute(server.machine.close_connection(session, keep_session=False, now=server.now + 1.0))
     assert server.tick(server.now + 1.9) == ()
     returned = server.tick(server.now + 0.1)
-    assert effects.EndConnection(session, Ending.CLOSED_HERE) in returned
+    assert effects.EndConnection(session, Ending.CLOSED_BY_SERVER) in returned
     assert server.feed(events.SessionDrained(session)) == ()
     server.close()
 
@@ -238,7 +238,7 @@ def test_a_key_that_is_refused_hears_it_by_a_packet_and_is_counted() -> None:
     assert kinds(returned) == ["Transmit", "DrainPath"]
     client.listen()
     assert client.ended is not None
-    assert client.ended.proved
+    assert client.ended.is_authenticated
     assert server.machine.statistics()["refused-key"] == 1
     assert server.machine.statistics()["pending"] == 0
     server.close()
@@ -326,7 +326,7 @@ def test_a_path_that_does_not_drain_is_closed_at_its_deadline() -> None:
 
 
 def test_a_handshake_that_takes_too_long_is_refused() -> None:
-    server, client = joined(timing=ServerTiming(hello=1.0))
+    server, client = joined(timing=ServerTiming(hello_s=1.0))
     client.start()
     client.carry()
     assert server.machine.deadline() == NOW + 1.0
@@ -426,7 +426,7 @@ def test_a_server_that_shuts_down_refuses_handshakes_and_ends_what_no_link_carri
     pending.carry()
     returned = server.execute(server.machine.shut_down(server.now))
     assert kinds(returned) == ["RejectImage", "EndConnection", "ForgetConnection"]
-    assert effects.EndConnection(away_session, Ending.CLOSED_HERE) in returned
+    assert effects.EndConnection(away_session, Ending.CLOSED_BY_SERVER) in returned
     assert kinds(server.feed(events.ImageAvailable(99_999, SOURCE))) == ["RejectImage"]
     found = hint(server)
     assert isinstance(found, RefusalHint)

@@ -147,7 +147,7 @@ def test_row_08_and_row_09_stuck_handshakes_delay_no_other_client_and_row_33_are
 
 
 def test_row_10_an_expired_handshake_releases_its_resources(world: World) -> None:
-    server = server_of(world, timing=ServerTiming(hello=0.1, opening=0.1, done=0.1, authenticating=0.1))
+    server = server_of(world, timing=ServerTiming(hello_s=0.1, path_s=0.1, done_s=0.1, authenticating_s=0.1))
     raw = Raw(world)
     raw.hello()
     wait_for(lambda: server.statistics.get("refused-timeout"))

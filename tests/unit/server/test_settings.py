@@ -46,7 +46,13 @@ def test_every_option_reaches_its_setting() -> None:
     assert settings.limits == Limits(1, 2, 3, 4, 0.5, 6, exempt_loopback=True)
     assert (settings.max_sessions, settings.max_sessions_per_key, settings.deciders) == (7, 8, 9)
     timing = settings.timing
-    assert (timing.hello, timing.admitting, timing.opening, timing.done, timing.authenticating) == (2, 2, 4, 4, 4)
+    assert (timing.hello_s, timing.admitting_s, timing.path_s, timing.done_s, timing.authenticating_s) == (
+        2,
+        2,
+        4,
+        4,
+        4,
+    )
     assert settings.session_ids == (1000, 1999)
     assert (settings.reply_channel, settings.mdc_ports) == ("mdc", (20200, 100))
 

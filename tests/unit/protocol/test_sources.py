@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aeron_spark.protocol.access import same_owner
+from aeron_spark.protocol.access import is_from_address
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from aeron_spark.protocol.access import same_owner
     ],
 )
 def test_finding_c8_another_spelling_port_or_zone_is_the_same_owner(source: str, owner: str) -> None:
-    assert same_owner(source, owner)
+    assert is_from_address(source, owner)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_finding_c8_another_spelling_port_or_zone_is_the_same_owner(source: str,
     ],
 )
 def test_another_address_or_what_is_not_an_address_is_another_owner(source: str, owner: str) -> None:
-    assert not same_owner(source, owner)
+    assert not is_from_address(source, owner)
 
 
 @given(first=st.integers(0, 2**32 - 1), second=st.integers(0, 2**32 - 1), port=st.integers(1, 65535))
 def test_owners_are_the_same_where_their_addresses_are(first: int, second: int, port: int) -> None:
     one, other = ipaddress.IPv4Address(first), ipaddress.IPv4Address(second)
-    assert same_owner(f"[::ffff:{one}]:{port}", str(one))
-    assert same_owner(f"{one}:{port}", str(other)) is (one == other)
+    assert is_from_address(f"[::ffff:{one}]:{port}", str(one))
+    assert is_from_address(f"{one}:{port}", str(other)) is (one == other)
