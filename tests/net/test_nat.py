@@ -70,7 +70,7 @@ def test_row_19_a_dual_stack_server_serves_both_families_each_by_its_own_address
 )
 def test_row_19_a_server_of_one_family_does_not_serve_the_other(programs: Programs, bind: str, address: str) -> None:
     _, client = programs.pair(FIRST, bind=bind, address=address)
-    why = rf"WaitTimeout: .* {re.escape(address)} to answer at all"
+    why = rf"WaitTimeout: .* {re.escape(address)} to respond"
     with pytest.raises(AssertionError, match=why):
         client.ask("connect", timeout=3)
 

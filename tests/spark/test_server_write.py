@@ -175,5 +175,5 @@ def test_a_server_that_is_another_or_not_there_is_named(served: Served, tmp_path
     other = public_text(ensure_identity(tmp_path / "other.key").public)
     with pytest.raises(ServerKeyChanged):
         table(options, serverKey=other)
-    with pytest.raises(AeronSparkError, match=r"127\.0\.0\.1:9 to answer at all"):
+    with pytest.raises(AeronSparkError, match=r"127\.0\.0\.1:9 to respond"):
         table(options, server="127.0.0.1:9", connectTimeout="2s", ipc="never")

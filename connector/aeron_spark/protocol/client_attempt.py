@@ -1,4 +1,4 @@
-"""One attempt of a client to connect, and the time of the next one."""
+"""One attempt of a client to connect, and the pauses between attempts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from aeron_spark.protocol.frame_cipher import KeyLimits
 
 @dataclass(frozen=True, slots=True)
 class ClientPolicy:
-    """What a client wants, and how long each step may take. Times are in seconds.
+    """Settings of a client machine. Times are in seconds.
 
-    ``expects_retry``: the server answers a first HELLO by a cookie, as it does over the network, and wants the cookie
-    on another publication. The keys are as for :class:`ServerKeyVerifier`. ``reconnect``: resume a session whose link
-    was lost.
+    ``reconnect``: resume the session when its link is lost. ``expects_retry``: the server answers the first HELLO with
+    a cookie, as servers do over the network, so the machine opens the next publication in advance. ``server_key``,
+    ``trust_first_use`` and ``validate`` are as for :class:`ServerKeyVerifier`.
     """
 
     tag: str
@@ -36,105 +36,108 @@ class ClientPolicy:
     server_key: bytes | None
     trust_first_use: bool
     validate: bool
-    first_pause: float  # between two attempts; then twice as long each time, up to the longest
+    first_pause: float  # between two attempts; each pause is twice as long as the one before, up to longest_pause
     longest_pause: float
-    setup_seconds: float  # for a path to be connected, and for a link
-    expiry_seconds: float  # from the loss of a link to the report that the connection is gone
-    close_seconds: float  # for what was sent to go out
-    reopen_seconds: float  # between the beginnings of two attempts to open the transport again
+    setup_seconds: float  # until a path is connected, and until a link is verified
+    expiry_seconds: float  # from the loss of a link to the notification of the program
+    close_seconds: float  # for unsent messages, when the client closes the connection
+    reopen_seconds: float  # between the starts of two attempts to open the transport again
     timing: ClientTiming
     key_limits: KeyLimits
     psk: bytes | None = field(default=None, repr=False)
 
 
-class Pauses:
-    """When the next attempt begins: ``next_attempt``, by the machine's clock."""
+class RetrySchedule:
+    """The start time of the next attempt: ``next_attempt``."""
 
     def __init__(self, policy: ClientPolicy) -> None:
         self.next_attempt = 0.0
         self._first = self._pause = policy.first_pause
         self._longest = policy.longest_pause
-        self._begun_at = 0.0
+        self._started_at = 0.0  # the last attempt
 
-    def begun(self, now: float) -> None:
-        """An attempt begins."""
-        self._begun_at = now
+    def note_start(self, now: float) -> None:
+        """Note that an attempt starts."""
+        self._started_at = now
 
-    def failed(self, now: float) -> None:
-        """It failed: the next one waits, twice as long as the one before."""
+    def note_failure(self, now: float) -> None:
+        """Schedule the next attempt after a pause, and double the pause."""
         self.next_attempt = now + self._pause
         self._pause = min(2 * self._pause, self._longest)
 
-    def lost(self, now: float) -> None:
-        """What an attempt had brought is lost: try at once, but not in a circle with a server that accepts and goes."""
-        self.next_attempt = max(now, self._begun_at + self._first)
+    def note_loss(self, now: float) -> None:
+        """Schedule the next attempt for now, because the link or session that the last attempt had opened is lost.
+
+        The starts of two attempts are at least the first pause apart. This limits the rate if the server accepts each
+        attempt and then ends it.
+        """
+        self.next_attempt = max(now, self._started_at + self._first)
 
     def reset(self) -> None:
-        """Begin again with the first pause."""
+        """Return to the first pause."""
         self._pause = self._first
 
 
 class Attempt:
-    """One handshake with its path, and the link that it leads to.
+    """One handshake with its path, and the link that it opens.
 
-    ``step_ends`` is the deadline of the path's, later of the link's set-up. ``owner`` is the session that the link is
-    for. What the handshake is told returns effects, with how it ended if it has.
+    ``setup_deadline`` is for the path, and later for the link. ``owner`` is the session that the link will carry.
     """
 
-    def __init__(self, handshake: ClientHandshake, numbers: Iterator[int], step_ends: float) -> None:
+    def __init__(self, handshake: ClientHandshake, numbers: Iterator[int], setup_deadline: float) -> None:
         self.handshake = handshake
         self.path = next(numbers)
-        self.step_ends = step_ends
+        self.setup_deadline = setup_deadline
         self.accepted: HandshakeAccepted | None = None
         self.owner: SessionRecord | None = None
         self.link: int | None = None
         self._numbers = numbers
         self._publication = next(numbers)
-        self._spare: int | None = None  # the publication for the cookie: it opens while the first HELLO is on its way
+        self._cookie_publication: int | None = None  # opened while the first HELLO travels, to save time
 
     def open(self) -> Effects:
         """Open the path."""
         return (e.OpenPath(self.path, self._publication),)
 
     def close(self) -> Effects:
-        """Close the path, and the link that was opened."""
-        closed: Effects = (e.ClosePath(self.path),)
-        return closed if self.link is None else (*closed, e.CloseLink(self.link))
+        """Close the path, and the link if it was opened."""
+        effects: Effects = (e.ClosePath(self.path),)
+        return effects if self.link is None else (*effects, e.CloseLink(self.link))
 
-    def open_spare(self) -> Effects:
-        """Open a publication for the cookie that will come."""
-        self._spare = next(self._numbers)
-        return (e.OpenPublication(self.path, self._spare),)
+    def open_cookie_publication(self) -> Effects:
+        """Open the publication on which the HELLO with the cookie will be sent."""
+        self._cookie_publication = next(self._numbers)
+        return (e.OpenPublication(self.path, self._cookie_publication),)
 
-    def close_spare(self) -> Effects:
-        """Close it: the server has rejected it, or it could not be opened."""
-        spare, self._spare = self._spare, None
-        return () if spare is None else (e.ClosePublication(self.path, spare),)
+    def close_cookie_publication(self) -> Effects:
+        """Close the publication for the cookie, after it failed or the server rejected it."""
+        publication, self._cookie_publication = self._cookie_publication, None
+        return () if publication is None else (e.ClosePublication(self.path, publication),)
 
-    def speaks_on(self, publication: int) -> bool:
-        """Whether the handshake's packets go out on this publication."""
+    def sends_on(self, publication: int) -> bool:
+        """Return whether the handshake sends its packets on this publication."""
         return publication == self._publication
 
     def deadline(self) -> float | None:
-        """When the step under way ends."""
-        begun = self.handshake.state in (State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK)
-        return self.handshake.deadline if begun else self.step_ends
+        """Return the deadline of the present step."""
+        is_exchanging = self.handshake.state in (State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK)
+        return self.handshake.deadline if is_exchanging else self.setup_deadline
 
     @property
-    def is_begun(self) -> bool:
+    def is_hello_sent(self) -> bool:
         """Whether HELLO was sent."""
         return self.handshake.state is not State.NEW
 
-    def awaits(self, server: str) -> str:
-        """Say what the attempt waits for."""
+    def describe_wait(self, server: str) -> str:
+        """Return what the attempt waits for, as part of an error text."""
         if self.link is not None:
             return f"the link with {server} to open"
-        if not self.is_begun:
-            return f"{server} to answer at all"
-        return f"an answer of {server}: {self.handshake.state.value}"
+        if not self.is_hello_sent:
+            return f"{server} to respond"
+        return f"a response from {server}: {self.handshake.state.value}"
 
     def effects(self, actions: Actions) -> tuple[Effects, HandshakeAccepted | Abandoned | None]:
-        """Translate what the handshake wants."""
+        """Translate actions of the handshake into effects; also return the result of a handshake that has ended."""
         effects: list[ClientEffect] = []
         for action in actions:
             match action:
@@ -149,7 +152,7 @@ class Attempt:
         return tuple(effects), None
 
     def _change_publication(self) -> Effects:
-        before, spare = self._publication, self._spare
-        self._publication, self._spare = next(self._numbers) if spare is None else spare, None
-        opened: Effects = () if spare is not None else (e.OpenPublication(self.path, self._publication),)
-        return (*opened, e.ClosePublication(self.path, before))
+        before, opened = self._publication, self._cookie_publication
+        self._publication, self._cookie_publication = next(self._numbers) if opened is None else opened, None
+        effects: Effects = () if opened is not None else (e.OpenPublication(self.path, self._publication),)
+        return (*effects, e.ClosePublication(self.path, before))

@@ -1,8 +1,8 @@
-"""The words of a client's machine: its states, the events that it takes and the effects that a runner executes.
+"""The client machine's states, its events, and the effects that the runner executes.
 
-Events and effects name what they are about by numbers, which the machine allots and never gives twice: a *path* is the
-subscription of one handshake, a *publication* one of the publications on it, a *link* carries a session, a *session* is
-a connection of the program. An event about a number that the machine has closed must not be handed to it.
+The machine numbers its objects, and uses each number once: a *path* is the subscription of one handshake, a
+*publication* belongs to a path, a *link* carries a session, and a *session* is a connection of the program. The runner
+must not pass an event about a path, publication or link that the machine has closed.
 """
 
 from __future__ import annotations
@@ -18,41 +18,39 @@ from aeron_spark.protocol.handshake_payloads import DoneAck
 
 
 class ClientState(Enum):
-    """What a client does now."""
+    """The state of a client."""
 
-    IDLE = "it is not connected and does not try to be"
-    LOOKING_UP = "the key store was asked for the server's key"
+    IDLE = "not connected, and not trying to connect"
+    LOOKING_UP = "the key store looks up the server's key"
     HANDSHAKING = "a handshake is under way"
-    OPENING_LINK = "the server has accepted; its first frame is awaited"
+    OPENING_LINK = "the server has accepted; the client awaits its first frame"
     CONNECTED = "a link carries the session"
     PAUSED = "the next attempt begins after a pause"
-    WITHOUT_DRIVER = "the media driver is gone; the transport is opened again"
-    CLOSING = "the connection is being closed; what was sent goes out"
+    WITHOUT_DRIVER = "the media driver was lost; the runner opens the transport again"
+    CLOSING = "the connection is being closed; unsent messages are being sent"
     CLOSED = "the client has ended"
 
 
 @dataclass(slots=True)
 class SessionRecord:
-    """What a client knows of a session over its links. ``session`` is this machine's number of it.
+    """A session as the client knows it, over all its links."""
 
-    ``number`` is the one by which both ends call it. ``confirmed``: a link has carried it. ``away_since``: when its
-    link was lost, while the program is not told of that. ``gone_reported``: the program was told that it is gone, or
-    was never told of it.
-    """
-
-    session: int
-    number: int
-    confirmed: bool = False
-    away_since: float | None = None
-    gone_reported: bool = True
+    session: int  # the machine's number of it
+    number: int  # the number that both endpoints show to their programs
+    is_confirmed: bool = False  # a link has carried it
+    is_reported_connected: bool = False  # the last notification was "connect" or "resume"
+    detached_at: float | None = None  # when its link was lost, until the program is notified of that
 
 
-# Events: what the program wants.
+# Events: requests of the program.
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Connect until the time ``until``, or without an end. ``reconnecting``: stop trying then, with a session, too."""
+    """Connect by the time ``until``, or without a deadline.
+
+    ``reconnecting``: at the deadline, stop the attempts even if the client has a session to resume.
+    """
 
     until: float | None
     reconnecting: bool = False
@@ -60,21 +58,21 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection; CLOSE is on its way to the server."""
+    """Close the connection. The runner has queued CLOSE already."""
 
     keep_session: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop trying to connect because of ``error``."""
+    """Stop the attempts to connect because of ``error``."""
 
     error: AeronSparkError
 
 
 @dataclass(frozen=True, slots=True)
 class ShutDown:
-    """End for good: nothing is waited for any more."""
+    """End the client at once. It cannot be used again."""
 
 
 # Events: time.
@@ -82,22 +80,23 @@ class ShutDown:
 
 @dataclass(frozen=True, slots=True)
 class StepDue:
-    """The deadline of the state has come."""
+    """The deadline of the present state has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectDue:
-    """The time for a connect is over."""
+    """The deadline of the program's connect has passed."""
 
 
-# Events: what the runner has done.
+# Events: results of effects.
 
 
 @dataclass(frozen=True, slots=True)
 class KeyKnown:
-    """The key store has answered: the server's ``key``, or None.
+    """The key store has found the server's ``key``, or has none (None).
 
-    ``received`` and ``types`` are for DONE: how many records of the session have come, digests of the message types.
+    ``received`` and ``types`` are for DONE: the number of records received in the session, and the digests of the
+    message types.
     """
 
     key: bytes | None
@@ -107,21 +106,21 @@ class KeyKnown:
 
 @dataclass(frozen=True, slots=True)
 class LookUpFailed:
-    """The key store has failed."""
+    """The key store could not look the key up."""
 
     error: AeronSparkError
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMade:
-    """The connection of a session is there."""
+    """The runner has made the connection of a session."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailed:
-    """The program's own class of connections has failed."""
+    """The program's connection class raised ``error``."""
 
     session: int
     error: AeronSparkError
@@ -129,14 +128,14 @@ class ConnectionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The link carries the session now."""
+    """The link carries the session from now on."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFailed:
-    """The session is over: the ends do not fit each other, it was away for too long, or frames are tampered with."""
+    """The session cannot continue: the endpoints disagree on it, an outage was too long, or frames were altered."""
 
     session: int
     error: AeronSparkError
@@ -144,29 +143,29 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Aeron has taken everything that a closing link had to send."""
+    """Aeron has taken all messages of a link that is being closed."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class TransportReopened:
-    """The transport was opened again."""
+    """The runner has opened the transport on a new media driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReopenFailed:
-    """The transport could not be opened again."""
+    """The runner could not open the transport."""
 
     error: AeronSparkError
 
 
-# Events: what the transport says.
+# Events of the transport.
 
 
 @dataclass(frozen=True, slots=True)
 class PathReady:
-    """The server hears the publication."""
+    """The first publication of the path is connected to the server."""
 
     path: int
     publication: int
@@ -174,7 +173,7 @@ class PathReady:
 
 @dataclass(frozen=True, slots=True)
 class PathFailed:
-    """The path could not be opened, and is closed already."""
+    """The runner could not open the path, and has closed it."""
 
     path: int
     error: AeronSparkError
@@ -182,7 +181,7 @@ class PathFailed:
 
 @dataclass(frozen=True, slots=True)
 class PathLost:
-    """The server's image on the path is gone."""
+    """The server's image on the path became unavailable."""
 
     path: int
 
@@ -198,7 +197,7 @@ class PublicationFailed:
 
 @dataclass(frozen=True, slots=True)
 class PublicationRejected:
-    """The server's driver rejected a publication of the path; ``reason`` is a hint that nothing authenticates."""
+    """The server rejected a publication of the path. ``reason`` is a hint, which is not authenticated."""
 
     path: int
     publication: int
@@ -207,7 +206,7 @@ class PublicationRejected:
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet arrived on the path. ``data`` is good until the event was handled."""
+    """A packet arrived on the path. ``data`` is valid until the machine has handled the event."""
 
     path: int
     data: bytes | memoryview
@@ -215,7 +214,7 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class LinkVerified:
-    """The server's first frame was decrypted; the server has ``received`` records of the session."""
+    """The server's first frame was decrypted. The server has received ``received`` records of the session."""
 
     link: int
     received: int
@@ -223,7 +222,7 @@ class LinkVerified:
 
 @dataclass(frozen=True, slots=True)
 class LinkFailed:
-    """The link could not be opened, or is lost. ``silent``: it was silent for longer than the expiry."""
+    """The link could not be opened, or was lost. ``silent``: no frame arrived for longer than the expiry."""
 
     link: int
     error: AeronSparkError
@@ -232,7 +231,7 @@ class LinkFailed:
 
 @dataclass(frozen=True, slots=True)
 class PeerClosed:
-    """The server has closed the connection."""
+    """The server sent CLOSE."""
 
     link: int
     keep_session: bool
@@ -240,7 +239,7 @@ class PeerClosed:
 
 @dataclass(frozen=True, slots=True)
 class DriverLost:
-    """The media driver is gone, and everything that was opened with it."""
+    """The media driver was lost, with all paths and links."""
 
     error: AeronSparkError
 
@@ -254,17 +253,17 @@ ClientEvent = (
 )  # fmt: skip
 
 
-# Effects. An effect that is answered by an event is the last one of its step.
+# Effects. An effect with a result "at once" is the last one of its step.
 
 
 @dataclass(frozen=True, slots=True)
 class LookUpKey:
-    """Ask the key store for the server's key. Answer: KeyKnown or LookUpFailed, at any later time."""
+    """Look up the server's key in the key store. Result: KeyKnown or LookUpFailed, at any later time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RememberKey:
-    """Have the key store remember the server by ``key``."""
+    """Store ``key`` as the server's key in the key store."""
 
     session: int
     key: bytes
@@ -272,7 +271,7 @@ class RememberKey:
 
 @dataclass(frozen=True, slots=True)
 class OpenPath:
-    """Open a path with its first publication. PathReady follows, or PathFailed, or PublicationFailed."""
+    """Open a path with its first publication. Result: PathReady, PathFailed or PublicationFailed."""
 
     path: int
     publication: int
@@ -280,7 +279,7 @@ class OpenPath:
 
 @dataclass(frozen=True, slots=True)
 class OpenPublication:
-    """Open a further publication on the path."""
+    """Open another publication on the path."""
 
     path: int
     publication: int
@@ -288,7 +287,7 @@ class OpenPublication:
 
 @dataclass(frozen=True, slots=True)
 class ClosePublication:
-    """Close one publication of the path, with what waits to be sent on it."""
+    """Close one publication of the path, and drop its unsent packets."""
 
     path: int
     publication: int
@@ -303,7 +302,7 @@ class ClosePath:
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Offer the packet, once the publication is connected, until it is taken."""
+    """Offer the packet until Aeron takes it. The publication may not be connected yet."""
 
     path: int
     publication: int
@@ -312,7 +311,7 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class MakeConnection:
-    """Make the connection of a new session. Answer: ConnectionMade or ConnectionFailed, at once."""
+    """Make the connection of a new session. Result: ConnectionMade or ConnectionFailed, at once."""
 
     session: int
     number: int
@@ -322,14 +321,14 @@ class MakeConnection:
 
 @dataclass(frozen=True, slots=True)
 class ForgetConnection:
-    """The connection of this session is of no use any more."""
+    """Drop the connection of this session. No later effect names it."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLink:
-    """Open a link for the session with the ids in ``ack``, and send OPEN on it. LinkVerified follows, or LinkFailed."""
+    """Open a link for the session with the ids in ``ack``, and send OPEN on it. Result: LinkVerified or LinkFailed."""
 
     link: int
     session: int
@@ -340,14 +339,14 @@ class OpenLink:
 
 @dataclass(frozen=True, slots=True)
 class CloseLink:
-    """Close a link; nothing is left to close of one that could not be opened."""
+    """Close a link, which may have failed to open."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Let the link carry the session. Answer: Attached or SessionFailed, at once."""
+    """Let the link carry the session. Result: Attached or SessionFailed, at once."""
 
     session: int
     link: int
@@ -356,14 +355,14 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """No link carries the session any more."""
+    """Take the session off its link."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseSending:
-    """Have the connection raise ``error`` to its senders; None: take what they send."""
+    """Let calls that send on the connection raise ``error``; None: let them send again."""
 
     session: int
     error: AeronSparkError | None
@@ -371,7 +370,7 @@ class RefuseSending:
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """The connection is over for good; its callers get ``error``."""
+    """End the connection for good: its calls and waits fail with ``error``."""
 
     session: int
     error: AeronSparkError
@@ -379,7 +378,7 @@ class EndConnection:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Call the program's listeners, after what was delivered before."""
+    """Call the program's listeners, after all earlier messages were delivered to them."""
 
     session: int
     about: Literal["init", "connect", "resume", "disconnect"]
@@ -387,7 +386,7 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Call the program's listeners for errors."""
+    """Call the program's error listeners."""
 
     session: int
     error: AeronSparkError
@@ -395,14 +394,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Resolve:
-    """Give the outcome to the threads that wait for a connect: the session that is connected, or why there is none."""
+    """End the program's connect: with the session that is connected, or with an error."""
 
     outcome: int | AeronSparkError
 
 
 @dataclass(frozen=True, slots=True)
 class ReopenTransport:
-    """Open the transport on a new media driver. Answer: TransportReopened or ReopenFailed, at any later time."""
+    """Open the transport on a new media driver. Result: TransportReopened or ReopenFailed, at any later time."""
 
 
 ClientEffect = (

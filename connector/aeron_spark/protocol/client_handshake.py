@@ -237,7 +237,7 @@ class ClientHandshake:
         return self._take(Event.DEADLINE, None, now)
 
     @property
-    def hinted(self) -> RefusedError | None:
+    def hinted_error(self) -> RefusedError | None:
         """What a hint said that the server objects to; None without one, or once the server has accepted."""
         if self._refusal is None or self.state is State.CONNECTED:
             return None

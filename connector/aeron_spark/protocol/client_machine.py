@@ -1,15 +1,15 @@
-"""The client as one state machine: it connects, resumes its session after an outage, and says what a runner must do.
+"""The client as one pure state machine: it connects, and it resumes its session after an outage.
 
-Feed it by ``connect``, ``close``, ``stop``, ``shut_down``, ``handle`` and ``tick``, and execute the effects that they
-return, in order. An effect that is answered at once (see ``client_events``) is the last of its step; hand the answer in
-before anything else. Call ``tick`` when ``deadline`` has passed. Data frames do not come here.
+The runner calls ``connect``, ``close``, ``stop``, ``shut_down``, ``handle`` and ``tick``, and executes the effects that
+they return, in order. If the last effect has a result at once (see ``client_events``), the runner passes the result to
+``handle`` before any other event. It calls ``tick`` when ``deadline`` has passed. The machine gets no data frames.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from aeron_spark.errors import AeronSparkError, UsageError
+from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.client_attempt import ClientPolicy
@@ -17,116 +17,116 @@ from aeron_spark.protocol.client_events import ClientEffect, ClientEvent, Client
 from aeron_spark.protocol.client_steps import ClientSteps
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy
-from aeron_spark.protocol.transitions import Row
+from aeron_spark.protocol.transitions import Row, internal_error
 
 S = ClientState
 _M = ClientSteps
-_BEGUN: Final = (S.LOOKING_UP, S.WITHOUT_DRIVER)
+_STARTED: Final = (S.LOOKING_UP, S.WITHOUT_DRIVER)
 _FAILED: Final = (S.PAUSED, S.IDLE)
 _STEP: Final = (S.HANDSHAKING, *_FAILED)
-_LEFT: Final = (S.IDLE, S.LOOKING_UP)
-_FORGET: Final = "note that the store has answered"
+_ENDED: Final = (S.IDLE, S.LOOKING_UP)
+_LATE: Final = "note that the look-up has ended"
 
 TRANSITIONS: Final[dict[tuple[ClientState, type[Any]], Row[ClientSteps, ClientState, ClientEffect]]] = {
-    (S.IDLE, e.Connect): Row(_BEGUN, _M.on_connect, "look the server's key up, or open the transport"),
-    (S.IDLE, e.Close): Row((S.IDLE,), _M.on_close, "end the session that was kept"),
-    (S.IDLE, e.Stop): Row((S.IDLE,), _M.on_stop, "say why it has stopped, unless that is said"),
+    (S.IDLE, e.Connect): Row(_STARTED, _M.on_connect, "look the server's key up, or open the transport"),
+    (S.IDLE, e.Close): Row((S.IDLE,), _M.on_close, "end the session that was kept for a resume"),
+    (S.IDLE, e.Stop): Row((S.IDLE,), _M.on_stop, "note the error, unless one is noted already"),
     (S.IDLE, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
-    (S.IDLE, e.KeyKnown): Row((S.IDLE,), _M.on_late_look_up, _FORGET),
-    (S.IDLE, e.LookUpFailed): Row((S.IDLE,), _M.on_late_look_up, _FORGET),
+    (S.IDLE, e.KeyKnown): Row((S.IDLE,), _M.on_late_lookup, _LATE),
+    (S.IDLE, e.LookUpFailed): Row((S.IDLE,), _M.on_late_lookup, _LATE),
     (S.IDLE, e.SessionFailed): Row((S.IDLE,), _M.on_session_failed, "end the session"),
     (S.IDLE, e.DriverLost): Row((S.IDLE,), _M.on_driver_lost_while_idle, "remember it for the next connect"),
     (S.IDLE, e.TransportReopened): Row((S.IDLE,), _M.on_transport_reopened, "remember it for the next connect"),
     (S.IDLE, e.ReopenFailed): Row((S.IDLE,), _M.on_reopen_failed, "remember it for the next connect"),
-    (S.LOOKING_UP, e.Connect): Row((S.LOOKING_UP,), _M.on_connect, "let the attempt go on"),
+    (S.LOOKING_UP, e.Connect): Row((S.LOOKING_UP,), _M.on_connect, "continue the attempt"),
     (S.LOOKING_UP, e.Close): Row((S.IDLE,), _M.on_close, "leave the session"),
-    (S.LOOKING_UP, e.Stop): Row((S.IDLE,), _M.on_stop, "give up"),
+    (S.LOOKING_UP, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.LOOKING_UP, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
     (S.LOOKING_UP, e.ConnectDue): Row((S.LOOKING_UP, S.IDLE), _M.on_connect_due, "fail the connect"),
     (S.LOOKING_UP, e.KeyKnown): Row((S.HANDSHAKING, *_FAILED), _M.on_key_known, "open a path"),
-    (S.LOOKING_UP, e.LookUpFailed): Row(_FAILED, _M.on_look_up_failed, "pause, or stop"),
+    (S.LOOKING_UP, e.LookUpFailed): Row(_FAILED, _M.on_lookup_failed, "pause, or stop"),
     (S.LOOKING_UP, e.SessionFailed): Row((S.LOOKING_UP, S.IDLE), _M.on_session_failed, "end the session"),
     (S.LOOKING_UP, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
-    (S.HANDSHAKING, e.Connect): Row((S.HANDSHAKING,), _M.on_connect, "let the attempt go on"),
+    (S.HANDSHAKING, e.Connect): Row((S.HANDSHAKING,), _M.on_connect, "continue the attempt"),
     (S.HANDSHAKING, e.Close): Row((S.IDLE,), _M.on_close, "give the attempt up, leave the session"),
-    (S.HANDSHAKING, e.Stop): Row((S.IDLE,), _M.on_stop, "give up"),
+    (S.HANDSHAKING, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.HANDSHAKING, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
-    (S.HANDSHAKING, e.ConnectDue): Row(_FAILED, _M.on_connect_due, "fail the connect with what is awaited"),
-    (S.HANDSHAKING, e.StepDue): Row(_FAILED, _M.on_handshake_due, "end the handshake's step"),
-    (S.HANDSHAKING, e.PathReady): Row((S.HANDSHAKING,), _M.on_path_ready, "send HELLO, open a spare publication"),
+    (S.HANDSHAKING, e.ConnectDue): Row(_FAILED, _M.on_connect_due, "fail the connect with the awaited step"),
+    (S.HANDSHAKING, e.StepDue): Row(_FAILED, _M.on_handshake_due, "pause, or stop"),
+    (S.HANDSHAKING, e.PathReady): Row((S.HANDSHAKING,), _M.on_path_ready, "send HELLO, prepare the next publication"),
     (S.HANDSHAKING, e.PathFailed): Row(_FAILED, _M.on_path_failed, "pause, or stop"),
-    (S.HANDSHAKING, e.PathLost): Row((S.HANDSHAKING,), _M.on_path_lost, "tell the handshake"),
-    (S.HANDSHAKING, e.PublicationFailed): Row(_STEP, _M.on_publication_failed, "pause; do without a spare one"),
+    (S.HANDSHAKING, e.PathLost): Row((S.HANDSHAKING,), _M.on_path_lost, "pass it to the handshake"),
+    (S.HANDSHAKING, e.PublicationFailed): Row(_STEP, _M.on_publication_failed, "pause, or close that publication"),
     (S.HANDSHAKING, e.PublicationRejected): Row(
-        (S.HANDSHAKING,), _M.on_rejected, "tell the handshake; do without a spare one"),
-    (S.HANDSHAKING, e.Packet): Row((S.OPENING_LINK, *_STEP), _M.on_packet, "tell the handshake"),
+        (S.HANDSHAKING,), _M.on_rejected, "pass it to the handshake, or close that publication"),
+    (S.HANDSHAKING, e.Packet): Row((S.OPENING_LINK, *_STEP), _M.on_packet, "pass it to the handshake"),
     (S.HANDSHAKING, e.SessionFailed): Row(_STEP, _M.on_session_failed, "end the session, and an attempt to resume it"),
     (S.HANDSHAKING, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
-    (S.OPENING_LINK, e.Connect): Row((S.OPENING_LINK,), _M.on_connect, "let the attempt go on"),
+    (S.OPENING_LINK, e.Connect): Row((S.OPENING_LINK,), _M.on_connect, "continue the attempt"),
     (S.OPENING_LINK, e.Close): Row((S.IDLE,), _M.on_close, "give the attempt up, leave the session"),
-    (S.OPENING_LINK, e.Stop): Row((S.IDLE,), _M.on_stop, "give up"),
+    (S.OPENING_LINK, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.OPENING_LINK, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
-    (S.OPENING_LINK, e.ConnectDue): Row(_FAILED, _M.on_connect_due, "fail the connect with what is awaited"),
+    (S.OPENING_LINK, e.ConnectDue): Row(_FAILED, _M.on_connect_due, "fail the connect with the awaited step"),
     (S.OPENING_LINK, e.StepDue): Row(_FAILED, _M.on_link_due, "pause, or stop"),
     (S.OPENING_LINK, e.ConnectionMade): Row((S.OPENING_LINK,), _M.on_connection_made, "open the link"),
     (S.OPENING_LINK, e.ConnectionFailed): Row((S.IDLE,), _M.on_connection_failed, "stop"),
-    (S.OPENING_LINK, e.LinkVerified): Row((S.CONNECTED,), _M.on_link_verified, "attach; the session before is lost"),
+    (S.OPENING_LINK, e.LinkVerified): Row((S.CONNECTED,), _M.on_link_verified, "attach; end a session not resumed"),
     (S.OPENING_LINK, e.LinkFailed): Row(_FAILED, _M.on_link_failed, "pause, or stop"),
-    (S.OPENING_LINK, e.PathFailed): Row((S.OPENING_LINK,), _M.on_word_after_acceptance, "nothing"),
-    (S.OPENING_LINK, e.PathLost): Row((S.OPENING_LINK,), _M.on_word_after_acceptance, "nothing"),
-    (S.OPENING_LINK, e.PublicationFailed): Row((S.OPENING_LINK,), _M.on_word_after_acceptance, "nothing"),
-    (S.OPENING_LINK, e.PublicationRejected): Row((S.OPENING_LINK,), _M.on_word_after_acceptance, "nothing"),
-    (S.OPENING_LINK, e.Packet): Row((S.OPENING_LINK,), _M.on_word_after_acceptance, "nothing"),
+    (S.OPENING_LINK, e.PathFailed): Row((S.OPENING_LINK,), _M.on_path_event_after_acceptance, "nothing"),
+    (S.OPENING_LINK, e.PathLost): Row((S.OPENING_LINK,), _M.on_path_event_after_acceptance, "nothing"),
+    (S.OPENING_LINK, e.PublicationFailed): Row((S.OPENING_LINK,), _M.on_path_event_after_acceptance, "nothing"),
+    (S.OPENING_LINK, e.PublicationRejected): Row((S.OPENING_LINK,), _M.on_path_event_after_acceptance, "nothing"),
+    (S.OPENING_LINK, e.Packet): Row((S.OPENING_LINK,), _M.on_path_event_after_acceptance, "nothing"),
     (S.OPENING_LINK, e.SessionFailed): Row(
         (S.OPENING_LINK, *_FAILED), _M.on_session_failed, "end the session, and an attempt to resume it"),
     (S.OPENING_LINK, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
-    (S.CONNECTED, e.Connect): Row((S.CONNECTED,), _M.on_connect, "resolve it"),
-    (S.CONNECTED, e.Close): Row((S.CLOSING,), _M.on_close, "let out what was sent"),
+    (S.CONNECTED, e.Connect): Row((S.CONNECTED,), _M.on_connect, "end the connect with success"),
+    (S.CONNECTED, e.Close): Row((S.CLOSING,), _M.on_close, "wait until unsent messages are sent"),
     (S.CONNECTED, e.Stop): Row((S.CONNECTED,), _M.on_stop_of_connected, "nothing"),
     (S.CONNECTED, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
-    (S.CONNECTED, e.Attached): Row((S.CONNECTED,), _M.on_attached, "notify the program, resolve the connect"),
+    (S.CONNECTED, e.Attached): Row((S.CONNECTED,), _M.on_attached, "notify the program, end the connect with success"),
     (S.CONNECTED, e.SessionFailed): Row(_FAILED, _M.on_session_failed, "end the session"),
-    (S.CONNECTED, e.LinkFailed): Row(_FAILED, _M.on_link_lost, "detach; without reconnecting, end the session"),
+    (S.CONNECTED, e.LinkFailed): Row(_FAILED, _M.on_link_lost, "detach; end the session unless reconnecting"),
     (S.CONNECTED, e.PeerClosed): Row((S.IDLE,), _M.on_peer_closed, "leave the session"),
     (S.CONNECTED, e.DriverLost): Row(
         (S.WITHOUT_DRIVER, S.IDLE), _M.on_driver_lost_while_connected, "detach, open the transport"),
-    (S.PAUSED, e.Connect): Row((S.LOOKING_UP,), _M.on_connect, "try at once"),
+    (S.PAUSED, e.Connect): Row((S.LOOKING_UP,), _M.on_connect, "start an attempt at once"),
     (S.PAUSED, e.Close): Row((S.IDLE,), _M.on_close, "leave the session"),
-    (S.PAUSED, e.Stop): Row((S.IDLE,), _M.on_stop, "give up"),
+    (S.PAUSED, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.PAUSED, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
     (S.PAUSED, e.ConnectDue): Row(_FAILED, _M.on_connect_due, "fail the connect"),
     (S.PAUSED, e.StepDue): Row((S.LOOKING_UP,), _M.on_pause_over, "look the server's key up"),
-    (S.PAUSED, e.KeyKnown): Row((S.PAUSED,), _M.on_late_look_up, _FORGET),
-    (S.PAUSED, e.LookUpFailed): Row((S.PAUSED,), _M.on_late_look_up, _FORGET),
+    (S.PAUSED, e.KeyKnown): Row((S.PAUSED,), _M.on_late_lookup, _LATE),
+    (S.PAUSED, e.LookUpFailed): Row((S.PAUSED,), _M.on_late_lookup, _LATE),
     (S.PAUSED, e.SessionFailed): Row(_FAILED, _M.on_session_failed, "end the session"),
     (S.PAUSED, e.DriverLost): Row((S.WITHOUT_DRIVER,), _M.on_driver_lost, "open the transport"),
     (S.WITHOUT_DRIVER, e.Connect): Row((S.WITHOUT_DRIVER,), _M.on_connect, "wait for the driver"),
     (S.WITHOUT_DRIVER, e.Close): Row((S.IDLE,), _M.on_close, "leave the session"),
-    (S.WITHOUT_DRIVER, e.Stop): Row((S.IDLE,), _M.on_stop, "give up"),
+    (S.WITHOUT_DRIVER, e.Stop): Row((S.IDLE,), _M.on_stop, "give the attempt up, note the error"),
     (S.WITHOUT_DRIVER, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
     (S.WITHOUT_DRIVER, e.ConnectDue): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_connect_due, "fail the connect"),
     (S.WITHOUT_DRIVER, e.StepDue): Row((S.WITHOUT_DRIVER,), _M.on_reopen_due, "open the transport"),
-    (S.WITHOUT_DRIVER, e.KeyKnown): Row((S.WITHOUT_DRIVER,), _M.on_late_look_up, _FORGET),
-    (S.WITHOUT_DRIVER, e.LookUpFailed): Row((S.WITHOUT_DRIVER,), _M.on_late_look_up, _FORGET),
+    (S.WITHOUT_DRIVER, e.KeyKnown): Row((S.WITHOUT_DRIVER,), _M.on_late_lookup, _LATE),
+    (S.WITHOUT_DRIVER, e.LookUpFailed): Row((S.WITHOUT_DRIVER,), _M.on_late_lookup, _LATE),
     (S.WITHOUT_DRIVER, e.SessionFailed): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_session_failed, "end the session"),
     (S.WITHOUT_DRIVER, e.TransportReopened): Row((S.LOOKING_UP,), _M.on_transport_reopened, "look the server's key up"),
-    (S.WITHOUT_DRIVER, e.ReopenFailed): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_reopen_failed, "try again after a time"),
-    (S.CLOSING, e.Connect): Row((S.CLOSING,), _M.on_connect, "connect after it"),
-    (S.CLOSING, e.Close): Row((S.CLOSING,), _M.on_close_again, "keep the session only if both want that"),
-    (S.CLOSING, e.Stop): Row((S.CLOSING,), _M.on_stop_of_closing, "do not connect after it"),
+    (S.WITHOUT_DRIVER, e.ReopenFailed): Row((S.WITHOUT_DRIVER, S.IDLE), _M.on_reopen_failed, "open it again later"),
+    (S.CLOSING, e.Connect): Row((S.CLOSING,), _M.on_connect, "connect once it is closed"),
+    (S.CLOSING, e.Close): Row((S.CLOSING,), _M.on_close_again, "keep the session if both calls want that"),
+    (S.CLOSING, e.Stop): Row((S.CLOSING,), _M.on_stop_of_closing, "do not connect once it is closed"),
     (S.CLOSING, e.ShutDown): Row((S.CLOSED,), _M.on_shut_down, "end the session"),
     (S.CLOSING, e.ConnectDue): Row((S.CLOSING,), _M.on_connect_due_while_closing, "fail the connect"),
-    (S.CLOSING, e.StepDue): Row(_LEFT, _M.on_left, "leave the session; begin a connect that came"),
-    (S.CLOSING, e.Drained): Row(_LEFT, _M.on_left, "leave the session; begin a connect that came"),
-    (S.CLOSING, e.LinkFailed): Row(_LEFT, _M.on_left, "leave the session; begin a connect that came"),
-    (S.CLOSING, e.PeerClosed): Row(_LEFT, _M.on_peer_closed_first, "leave it; keep it only if both want that"),
-    (S.CLOSING, e.SessionFailed): Row(_LEFT, _M.on_session_failed_while_closing, "end the session"),
+    (S.CLOSING, e.StepDue): Row(_ENDED, _M.on_closing_done, "leave the session; start a connect that waits"),
+    (S.CLOSING, e.Drained): Row(_ENDED, _M.on_closing_done, "leave the session; start a connect that waits"),
+    (S.CLOSING, e.LinkFailed): Row(_ENDED, _M.on_closing_done, "leave the session; start a connect that waits"),
+    (S.CLOSING, e.PeerClosed): Row(_ENDED, _M.on_peer_closed_while_closing, "leave the session; keep it if both agree"),
+    (S.CLOSING, e.SessionFailed): Row(_ENDED, _M.on_session_failed_while_closing, "end the session"),
     (S.CLOSING, e.DriverLost): Row((S.IDLE, S.WITHOUT_DRIVER), _M.on_driver_lost_while_closing, "leave the session"),
 }  # fmt: skip
 
 
 class ClientMachine:
-    """One client of one server. For one thread. ``entropy`` returns as many random bytes as it is asked for."""
+    """One client of one server. For one thread. ``entropy(n)`` returns n random bytes."""
 
     def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
         self._steps: Final = ClientSteps(server, policy, keys, entropy)
@@ -134,113 +134,109 @@ class ClientMachine:
 
     @property
     def state(self) -> ClientState:
-        """What the client does now."""
+        """The present state."""
         return self._steps.state
 
     @property
     def session(self) -> SessionRecord | None:
-        """The session that a link carries, or that is kept to be resumed."""
+        """The session that a link carries, or that the client can resume."""
         return self._steps.session
 
     @property
     def candidate(self) -> SessionRecord | None:
-        """A new session whose first frame is awaited."""
+        """A new session; the client awaits the first frame of its link."""
         return self._steps.candidate
 
     @property
     def ticket(self) -> bytes:
-        """What the next handshake presents."""
+        """The ticket for the next handshake."""
         return self._steps.ticket
 
     @property
     def stopped(self) -> AeronSparkError | None:
-        """Why the client has stopped trying to connect; None while it tries, is connected or never was."""
+        """Why the client stopped its attempts; None while it tries or is connected, and before its first connect."""
         return self._steps.stopped
 
     @property
     def failure(self) -> AeronSparkError | None:
-        """Why the last attempt to connect failed; None while it is connected."""
+        """Why the last attempt failed; None while the client is connected."""
         return self._steps.failure
 
     @property
     def server_key(self) -> bytes:
-        """The key that the server has proved; empty before."""
+        """The key that the server has proved; empty before its first proof."""
         return self._steps.server_key
 
     @property
-    def waiting(self) -> bool:
-        """Whether a connect has no outcome yet."""
-        return self._steps.waiting
+    def is_connect_pending(self) -> bool:
+        """Whether a connect of the program has no outcome yet."""
+        return self._steps.is_connect_pending
 
     @property
-    def reconnecting(self) -> bool:
-        """Whether a thread leaves the link in order to resume the session: what is sent meanwhile waits."""
-        return self._steps.reconnecting
+    def is_reconnecting(self) -> bool:
+        """Whether the program closes the link to resume the session at once. Until then, senders wait."""
+        return self._steps.is_reconnecting
 
     def connect(self, until: float | None, now: float, *, reconnecting: bool = False) -> Effects:
-        """Connect, or resume the session; give up at ``until``, or never. A Resolve follows, once.
+        """Connect, or resume the session, by the time ``until`` (None: no deadline). One Resolve follows.
 
-        After ``until`` a client with a session goes on trying to resume it, unless it is ``reconnecting``.
+        A client with a session continues its attempts after ``until``, unless it is ``reconnecting``.
         """
         return self.handle(e.Connect(until, reconnecting), now)
 
     def close(self, *, keep_session: bool, now: float) -> Effects:
-        """Close the connection, once what was sent has gone out; stop trying to connect."""
+        """Close the connection after its unsent messages were sent; stop the attempts to connect."""
         return self.handle(e.Close(keep_session), now)
 
     def stop(self, error: AeronSparkError, now: float) -> Effects:
-        """Stop trying to connect because of ``error``; a client that is connected, or has stopped, is unchanged."""
+        """Stop the attempts to connect because of ``error``. Does nothing if connected or stopped already."""
         return self.handle(e.Stop(error), now)
 
     def shut_down(self, now: float) -> Effects:
-        """End everything, for good."""
+        """End the client and its session for good."""
         return self.handle(e.ShutDown(), now)
 
     def expect_reconnect(self) -> None:
-        """Let senders wait when the link is left, for a ``connect`` or a ``stop`` follows."""
-        self._steps.reconnecting = True
+        """Let senders wait after the next ``close``. The caller calls ``connect`` or ``stop`` afterwards."""
+        self._steps.is_reconnecting = True
 
     def handle(self, event: ClientEvent, now: float) -> Effects:
-        """Take one event. Raises UsageError, and changes nothing, for one that has no meaning in this state."""
+        """Handle one event. Raises UsageError, and changes nothing, if the table has no row for it in this state."""
         before = self._steps.state
         row = TRANSITIONS.get((before, type(event)))
         if row is None:
-            raise _mistake(f"the client's machine is in {before.name}, where {type(event).__name__} has no meaning")
+            raise internal_error(f"the client machine does not expect {type(event).__name__} in state {before.name}")
         after, effects = row.handler(self._steps, event, now)
         if after not in row.to:
-            raise _mistake(
-                f"the client's table does not lead from {before.name} by {type(event).__name__} to {after.name}"
+            raise internal_error(
+                f"the client machine's table does not allow {after.name} after {before.name} and {type(event).__name__}"
             )
         self._steps.state = after
         self._deadline = self._next_deadline()
         return effects
 
     def deadline(self) -> float | None:
-        """Return when ``tick`` has something to do; None for never. Cheap: a runner calls it after each poll."""
+        """Return the time of the next ``tick``; None if time changes nothing. The runner calls it after each poll."""
         return self._deadline
 
     def tick(self, now: float) -> Effects:
-        """Do what is due. Harmless earlier; what else is due is done by the next call."""
+        """Handle one deadline that has passed, if any. The next call handles the next one."""
         steps = self._steps
         effects: Effects = ()
-        if _is_due(steps.expires_at(), now):
-            effects = steps.report_expired()
+        if _is_due(steps.expiry_deadline(), now):
+            effects = steps.notify_expired()
             self._deadline = self._next_deadline()
-        if _is_due(steps.connect_ends(), now):
+        if _is_due(steps.connect_deadline(), now):
             return effects + self.handle(e.ConnectDue(), now)
-        if _is_due(steps.step_ends(), now):
+        if _is_due(steps.step_deadline(), now):
             return effects + self.handle(e.StepDue(), now)
         return effects
 
     def _next_deadline(self) -> float | None:
         steps = self._steps
-        times = (steps.step_ends(), steps.connect_ends(), steps.expires_at())
+        times = (steps.step_deadline(), steps.connect_deadline(), steps.expiry_deadline())
         return min((time for time in times if time is not None), default=None)
 
 
 def _is_due(deadline: float | None, now: float) -> bool:
     return deadline is not None and now >= deadline
-
-
-def _mistake(what: str) -> UsageError:
-    return UsageError(what, remedy="This is a mistake in aeron-spark: please report it")

@@ -1,9 +1,9 @@
-"""What each row of a client's table does; see ``client_machine``.
+"""The steps of the client machine: one handler for each row of the table in ``client_machine``.
 
-A ``candidate`` is a new session whose first frame is awaited; it becomes the session then. Where that frame does not
-come, the client cannot know whether the server had its own first frame, and has told its program of the session: the
-next attempt presents the ticket of the candidate, and the server's answer decides. A client without a ticket makes one
-up, by which the server finds a session of which its client never heard.
+A ``candidate`` is a new session whose link is not verified yet; the server's first frame makes it the session. If that
+frame does not arrive, the client cannot know whether the server received the client's first frame, and so notified its
+program of the session. The next attempt therefore presents the candidate's ticket, and the server's response decides.
+A client without a ticket sends a random one. By it the server finds a session whose DONE_ACK the client never received.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aeron_spark.errors import (
 )
 from aeron_spark.protocol import client_events as e
 from aeron_spark.protocol.access import ServerName
-from aeron_spark.protocol.client_attempt import Attempt, ClientPolicy, Pauses
+from aeron_spark.protocol.client_attempt import Attempt, ClientPolicy, RetrySchedule
 from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects, SessionRecord
 from aeron_spark.protocol.client_handshake import Abandoned, Actions, ClientHandshake, HandshakeAccepted
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
@@ -41,28 +41,28 @@ S = ClientState
 
 
 @dataclass(slots=True)
-class _Wait:
-    """A connect that has no outcome yet. ``stops_when_late``: with a session, too, no attempt is made after it."""
+class _PendingConnect:
+    """A connect of the program without an outcome. ``stops_at_deadline``: make no attempt after the deadline."""
 
-    until: float | None
-    begun: float
-    stops_when_late: bool
+    deadline: float | None
+    started_at: float
+    stops_at_deadline: bool
 
 
 class ClientSteps:
-    """The facts of one client, and the steps from state to state. A step returns the next state with the effects.
+    """The data of one client machine, and its steps. A step returns the next state and the effects.
 
-    ``state`` is the one before a step; the machine sets it. Everything public but the steps is described there.
+    ``state`` is the state before a step; the machine sets it. ``ClientMachine`` describes the public attributes.
     """
 
     def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
         self.state = S.IDLE
         self.session: SessionRecord | None = None
         self.candidate: SessionRecord | None = None
-        self.ticket = entropy(TICKET_BYTES)  # the last one; of the candidate if there is one
+        self.ticket = entropy(TICKET_BYTES)  # the latest; the candidate's if the client has a candidate
         self.stopped: AeronSparkError | None = None
         self.failure: AeronSparkError | None = None
-        self.reconnecting = False
+        self.is_reconnecting = False
         self._server: Final = server
         self._policy: Final = policy
         self._keys: Final = keys
@@ -71,69 +71,69 @@ class ClientSteps:
         self._verifier: Final = ServerKeyVerifier(
             server, pinned=policy.server_key, first_use=policy.trust_first_use, validate=policy.validate
         )
-        self._wait: _Wait | None = None
+        self._connect: _PendingConnect | None = None
         self._attempt: Attempt | None = None
-        self._link: int | None = None  # that carries the session
-        self._closing = (False, 0.0)  # whether the session is kept, and until when what was sent may go out
-        self._pauses: Final = Pauses(policy)
-        self._looking_up = False  # whether the key store owes an answer
+        self._link: int | None = None  # carries the session
+        self._closing = (False, 0.0)  # whether the session is kept, and the deadline for unsent messages
+        self._schedule: Final = RetrySchedule(policy)
+        self._is_looking_up = False  # a LookUpKey has no result yet
         self._has_driver = True
-        self._reopening = False  # whether the transport is being opened again
+        self._is_reopening = False  # a ReopenTransport has no result yet
         self._reopen_at = 0.0
 
     @property
     def server_key(self) -> bytes:
-        """The key that the server has proved; empty before."""
+        """The key that the server has proved; empty before its first proof."""
         return self._verifier.key
 
     @property
-    def waiting(self) -> bool:
-        """Whether a connect has no outcome yet."""
-        return self._wait is not None
+    def is_connect_pending(self) -> bool:
+        """Whether a connect of the program has no outcome yet."""
+        return self._connect is not None
 
-    def connect_ends(self) -> float | None:
-        """When the time for a connect is over."""
-        return None if self._wait is None else self._wait.until
+    def connect_deadline(self) -> float | None:
+        """Return the deadline of the pending connect."""
+        return None if self._connect is None else self._connect.deadline
 
-    def step_ends(self) -> float | None:
-        """When the state has something to do."""
+    def step_deadline(self) -> float | None:
+        """Return the deadline of the present state."""
         attempt = self._attempt
         match self.state:
             case S.HANDSHAKING | S.OPENING_LINK if attempt is not None:
                 return attempt.deadline()
             case S.PAUSED:
-                return self._pauses.next_attempt
+                return self._schedule.next_attempt
             case S.WITHOUT_DRIVER:
-                return None if self._reopening else self._reopen_at
+                return None if self._is_reopening else self._reopen_at
             case S.CLOSING:
                 return self._closing[1]
             case _:
                 return None
 
-    def expires_at(self) -> float | None:
-        """When the program is told that the connection is gone, unless the session is resumed before."""
+    def expiry_deadline(self) -> float | None:
+        """Return when to notify the program of "disconnect", unless the session is resumed before."""
         session = self.session
-        if session is None or session.away_since is None:
+        if session is None or session.detached_at is None:
             return None
-        return session.away_since + self._policy.expiry_seconds
+        return session.detached_at + self._policy.expiry_seconds
 
-    def report_expired(self) -> Effects:
-        """Tell the program that the connection is gone."""
-        return () if self.session is None else self._report_gone(self.session)
+    def notify_expired(self) -> Effects:
+        """Notify the program of "disconnect"."""
+        return () if self.session is None else self._notify_disconnect(self.session)
 
-    # What the program wants.
+    # Requests of the program
 
     def on_connect(self, event: e.Connect, now: float) -> _Step:
-        self.stopped, self.failure, self.reconnecting = None, None, False
-        self._wait = _Wait(event.until, now, event.reconnecting)
-        self._pauses.reset()
-        sends: Effects = () if self.session is None else (e.RefuseSending(self.session.session, None),)
+        self.stopped, self.failure, self.is_reconnecting = None, None, False
+        self._connect = _PendingConnect(event.until, now, event.reconnecting)
+        self._schedule.reset()
+        resume_sending: Effects = () if self.session is None else (e.RefuseSending(self.session.session, None),)
         if self.state is S.CONNECTED and self.session is not None:
-            return S.CONNECTED, (*sends, *self._resolve(self.session.session))
+            return S.CONNECTED, (*resume_sending, *self._resolve(self.session.session))
         if self.state in (S.IDLE, S.PAUSED):
-            state, effects = self._begin(now)
-            return state, sends + effects
-        return self.state, sends
+            state, effects = self._start_attempt(now)
+            return state, resume_sending + effects
+        return self.state, resume_sending
 
     def on_close(self, event: e.Close, now: float) -> _Step:
         if self.state is S.CONNECTED:
@@ -146,64 +146,64 @@ class ClientSteps:
         return S.CLOSING, ()
 
     def on_stop(self, event: e.Stop, _now: float) -> _Step:
-        self.reconnecting = False
+        self.is_reconnecting = False
         if self.stopped is not None:
             return S.IDLE, ()
-        return S.IDLE, self._give_up_attempt() + self._stop(event.error) + self._resolve(event.error)
+        return S.IDLE, self._close_attempt() + self._stop_attempts(event.error) + self._resolve(event.error)
 
     def on_stop_of_connected(self, _event: e.Stop, _now: float) -> _Step:
-        self.reconnecting = False
+        self.is_reconnecting = False
         return S.CONNECTED, ()
 
     def on_stop_of_closing(self, event: e.Stop, _now: float) -> _Step:
-        self.reconnecting = False
+        self.is_reconnecting = False
         return S.CLOSING, self._resolve(event.error)
 
     def on_shut_down(self, _event: e.ShutDown, _now: float) -> _Step:
-        effects = self._give_up_attempt() + self._forget_candidate()
+        effects = self._close_attempt() + self._forget_candidate()
         if self.session is not None:
             effects += self._end_session(self.session, closed_error())
         return S.CLOSED, effects + self._resolve(closed_error())
 
-    # Time.
+    # Deadlines
 
     def on_connect_due(self, _event: e.ConnectDue, now: float) -> _Step:
         attempt = self._attempt
         if attempt is not None:
-            return self._attempt_failed(self._late_attempt(attempt), now)
-        return self._settle(self.failure or self._late(_LATE[self.state]), now, self.state)
+            return self._fail_attempt(self._attempt_timeout(attempt), now)
+        return self._retry_or_stop(self.failure or self._connect_timeout(_TIMEOUTS[self.state]), now, self.state)
 
     def on_connect_due_while_closing(self, _event: e.ConnectDue, _now: float) -> _Step:
-        return S.CLOSING, self._resolve(self._late(_LATE[S.CLOSING]))
+        return S.CLOSING, self._resolve(self._connect_timeout(_TIMEOUTS[S.CLOSING]))
 
     def on_handshake_due(self, _event: e.StepDue, now: float) -> _Step:
-        attempt = self._under_way
-        if attempt.is_begun:
-            return self._after(attempt.handshake.tick(now), now)
+        attempt = self._current_attempt
+        if attempt.is_hello_sent:
+            return self._apply(attempt.handshake.tick(now), now)
         error = WaitTimeout(
-            f"waited {self._policy.setup_seconds:g} s for {self._server} to answer at all",
-            remedy="Is it running, and is its data port open for UDP?",
+            f"waited {self._policy.setup_seconds:g} s for {self._server} to respond",
+            remedy="Check that the server runs, and that its data port is open for UDP.",
         )
-        return self._attempt_failed(error, now)
+        return self._fail_attempt(error, now)
 
     def on_link_due(self, _event: e.StepDue, now: float) -> _Step:
         error = WaitTimeout(
             f"waited {self._policy.setup_seconds:g} s for the link with {self._server} to open",
-            remedy="Are its ports open for UDP?",
+            remedy="Check that the server's ports are open for UDP.",
         )
-        return self._attempt_failed(error, now)
+        return self._fail_attempt(error, now)
 
     def on_pause_over(self, _event: e.StepDue, now: float) -> _Step:
-        return self._begin(now)
+        return self._start_attempt(now)
 
     def on_reopen_due(self, _event: e.StepDue, now: float) -> _Step:
         return S.WITHOUT_DRIVER, self._reopen(now)
 
-    # The key store, and the handshake.
+    # The key store and the handshake
 
     def on_key_known(self, event: e.KeyKnown, now: float) -> _Step:
-        self._looking_up, self._verifier.known = False, event.key
-        self._pauses.begun(now)
+        self._is_looking_up, self._verifier.known = False, event.key
+        self._schedule.note_start(now)
         policy = self._policy
         done = ClientDone(
             tag=policy.tag,
@@ -217,162 +217,163 @@ class ClientSteps:
                 server=str(self._server), psk=policy.psk, timing=policy.timing, limits=policy.key_limits,
             )  # fmt: skip
         except AeronSparkError as error:
-            return self._attempt_failed(error, now)
+            return self._fail_attempt(error, now)
         self._attempt = Attempt(handshake, self._numbers, now + policy.setup_seconds)
         return S.HANDSHAKING, self._attempt.open()
 
-    def on_look_up_failed(self, event: e.LookUpFailed, now: float) -> _Step:
-        self._looking_up = False
-        return self._attempt_failed(event.error, now, final=not self._may_retry(event.error))
+    def on_lookup_failed(self, event: e.LookUpFailed, now: float) -> _Step:
+        self._is_looking_up = False
+        return self._fail_attempt(event.error, now, final=not self._may_retry(event.error))
 
-    def on_late_look_up(self, _event: e.KeyKnown | e.LookUpFailed, _now: float) -> _Step:
-        self._looking_up = False  # the next attempt asks again: what is known may have changed
+    def on_late_lookup(self, _event: e.KeyKnown | e.LookUpFailed, _now: float) -> _Step:
+        self._is_looking_up = False  # the next attempt looks the key up again, because the store may change
         return self.state, ()
 
     def on_path_ready(self, _event: e.PathReady, now: float) -> _Step:
-        attempt = self._under_way
-        state, effects = self._after(attempt.handshake.start(now), now)
-        return state, effects + (attempt.open_spare() if self._policy.expects_retry else ())
+        attempt = self._current_attempt
+        state, effects = self._apply(attempt.handshake.start(now), now)
+        return state, effects + (attempt.open_cookie_publication() if self._policy.expects_retry else ())
 
     def on_packet(self, event: e.Packet, now: float) -> _Step:
-        return self._after(self._under_way.handshake.packet(event.data, now), now)
+        return self._apply(self._current_attempt.handshake.packet(event.data, now), now)
 
     def on_path_lost(self, _event: e.PathLost, now: float) -> _Step:
-        return self._after(self._under_way.handshake.path_lost(now), now)
+        return self._apply(self._current_attempt.handshake.path_lost(now), now)
 
     def on_path_failed(self, event: e.PathFailed, now: float) -> _Step:
-        return self._attempt_failed(event.error, now)
+        return self._fail_attempt(event.error, now)
 
     def on_publication_failed(self, event: e.PublicationFailed, now: float) -> _Step:
-        attempt = self._under_way
-        if attempt.speaks_on(event.publication):
-            return self._attempt_failed(event.error, now)
-        return S.HANDSHAKING, attempt.close_spare()
+        attempt = self._current_attempt
+        if attempt.sends_on(event.publication):
+            return self._fail_attempt(event.error, now)
+        return S.HANDSHAKING, attempt.close_cookie_publication()
 
     def on_rejected(self, event: e.PublicationRejected, now: float) -> _Step:
-        attempt = self._under_way
-        if attempt.speaks_on(event.publication):
-            return self._after(attempt.handshake.hint(event.reason, now), now)
-        return S.HANDSHAKING, attempt.close_spare()  # the server did not wait for the cookie
+        attempt = self._current_attempt
+        if attempt.sends_on(event.publication):
+            return self._apply(attempt.handshake.hint(event.reason, now), now)
+        return S.HANDSHAKING, attempt.close_cookie_publication()  # it timed out at the server before the cookie arrived
 
-    def on_word_after_acceptance(self, _event: ClientEvent, _now: float) -> _Step:
+    def on_path_event_after_acceptance(self, _event: ClientEvent, _now: float) -> _Step:
         return S.OPENING_LINK, ()
 
-    def _after(self, actions: Actions, now: float) -> _Step:
-        """Execute what the handshake wants, and see whether it has ended."""
-        attempt = self._under_way
-        effects, end = attempt.effects(actions)
-        match end:
+    def _apply(self, actions: Actions, now: float) -> _Step:
+        """Return the step for actions of the handshake, which may have ended."""
+        attempt = self._current_attempt
+        effects, result = attempt.effects(actions)
+        match result:
             case HandshakeAccepted():
-                return self._accepted(attempt, end, now)
+                return self._accepted(attempt, result, now)
             case Abandoned(error, _, is_authenticated):
-                return self._attempt_failed(
+                return self._fail_attempt(
                     error, now, final=not self._may_retry(error, is_authenticated=is_authenticated)
                 )
             case _:
                 return S.HANDSHAKING, effects
 
-    # From the server's acceptance to the first frame.
+    # From the server's acceptance to its first frame
 
-    def _accepted(self, attempt: Attempt, connected: HandshakeAccepted, now: float) -> _Step:
-        attempt.accepted, attempt.step_ends = connected, now + self._policy.setup_seconds
-        ack, awaited = connected.ack, self.candidate
-        if ack.resumed and awaited is None and self.session is not None:
+    def _accepted(self, attempt: Attempt, accepted: HandshakeAccepted, now: float) -> _Step:
+        attempt.accepted, attempt.setup_deadline = accepted, now + self._policy.setup_seconds
+        ack, candidate = accepted.ack, self.candidate
+        if ack.resumed and candidate is None and self.session is not None:
             return S.OPENING_LINK, self._open_link(attempt, self.session)
-        # the server may have told of a session whose first frame we missed: both ends call it by one number
-        number = awaited.number if ack.resumed and awaited is not None else ack.session_in
+        # a resumed candidate keeps its number, because the server may have shown it to its program
+        number = candidate.number if ack.resumed and candidate is not None else ack.session_in
         attempt.owner = SessionRecord(next(self._numbers), number)
         changed = self._verifier.trust.remote_key_changed
-        return S.OPENING_LINK, (e.MakeConnection(attempt.owner.session, number, connected.server_key, changed),)
+        return S.OPENING_LINK, (e.MakeConnection(attempt.owner.session, number, accepted.server_key, changed),)
 
     def on_connection_made(self, _event: e.ConnectionMade, _now: float) -> _Step:
-        attempt = self._under_way
-        assert attempt.owner is not None  # MakeConnection was for it
+        attempt = self._current_attempt
+        assert attempt.owner is not None  # set with MakeConnection
         effects, self.candidate = self._forget_candidate(), attempt.owner
         return S.OPENING_LINK, effects + self._open_link(attempt, attempt.owner)
 
     def on_connection_failed(self, event: e.ConnectionFailed, now: float) -> _Step:
         if self.session is None and self.candidate is None:
-            self._renew_ticket()  # the server finds its session by this one; the next attempt wants another session
-        return self._attempt_failed(event.error, now, final=True)
+            self._renew_ticket()  # by the present one, the next attempt would get the same session at the server
+        return self._fail_attempt(event.error, now, final=True)
 
     def _open_link(self, attempt: Attempt, owner: SessionRecord) -> Effects:
-        connected = attempt.accepted
-        assert connected is not None  # it leads here alone
-        self.ticket = connected.ack.ticket
+        accepted = attempt.accepted
+        assert accepted is not None  # set when the server accepted
+        self.ticket = accepted.ack.ticket
         attempt.owner, attempt.link = owner, next(self._numbers)
-        return (e.OpenLink(attempt.link, owner.session, connected.ack, connected.encryptor, connected.decryptor),)
+        return (e.OpenLink(attempt.link, owner.session, accepted.ack, accepted.encryptor, accepted.decryptor),)
 
     def on_link_verified(self, event: e.LinkVerified, _now: float) -> _Step:
-        attempt, self._attempt = self._under_way, None
+        attempt, self._attempt = self._current_attempt, None
         owner = attempt.owner
-        assert owner is not None  # the link is for it
+        assert owner is not None  # set before the link was opened
         effects: Effects = (e.ClosePath(attempt.path),)
         if self._verifier.trust.remember:
             effects = (e.RememberKey(owner.session, self._verifier.key), *effects)
         if owner is self.candidate:
             if self.session is not None:
                 lost = SessionLost(
-                    f"{self._server} no longer knows the session", remedy="What was not acknowledged is lost"
+                    f"{self._server} no longer has the session",
+                    remedy="Messages that it had not acknowledged are lost.",
                 )
                 effects += self._end_session(self.session, lost)
             self.session, self.candidate = owner, None
-        self._pauses.reset()
+        self._schedule.reset()
         self._link, self.failure = event.link, None
         return S.CONNECTED, (*effects, e.Attach(owner.session, event.link, event.received))
 
     def on_attached(self, _event: e.Attached, _now: float) -> _Step:
         session = self.session
-        assert session is not None  # Attach was for it
-        first, session.confirmed = not session.confirmed, True
-        session.away_since, session.gone_reported = None, False
+        assert session is not None  # set before Attach
+        is_first, session.is_confirmed = not session.is_confirmed, True
+        session.detached_at, session.is_reported_connected = None, True
         number = session.session
-        news: Effects = (
-            (e.Notify(number, "init"), e.Notify(number, "connect")) if first else (e.Notify(number, "resume"),)
+        notices: Effects = (
+            (e.Notify(number, "init"), e.Notify(number, "connect")) if is_first else (e.Notify(number, "resume"),)
         )
-        return S.CONNECTED, news + self._resolve(number)
+        return S.CONNECTED, notices + self._resolve(number)
 
     def on_link_failed(self, event: e.LinkFailed, now: float) -> _Step:
-        return self._attempt_failed(event.error, now)
+        return self._fail_attempt(event.error, now)
 
-    # The end of a link, and of a session.
+    # The end of a link or a session
 
     def on_link_lost(self, event: e.LinkFailed, now: float) -> _Step:
         return self._interrupted(event.error, now, S.PAUSED, silent=event.silent)
 
     def _interrupted(self, error: AeronSparkError, now: float, next_state: ClientState, *, silent: bool) -> _Step:
         session = self.session
-        assert session is not None  # a link carried it
-        effects = self._let_go(session)
-        session.away_since = now
-        self._pauses.lost(now)
+        assert session is not None  # the link carried it
+        effects = self._detach(session)
+        session.detached_at = now
+        self._schedule.note_loss(now)
         if silent:
-            effects += self._report_gone(session)
+            effects += self._notify_disconnect(session)
         if self._policy.reconnect:
             return next_state, effects
         self._renew_ticket()
-        return S.IDLE, effects + self._end_session(session, error) + self._stop(error)
+        return S.IDLE, effects + self._end_session(session, error) + self._stop_attempts(error)
 
     def on_peer_closed(self, event: e.PeerClosed, _now: float) -> _Step:
-        error = TransportError("the server closed the connection", remedy="Connect again")
+        error = TransportError("the server closed the connection", remedy="Connect again.")
         return S.IDLE, self._leave(error, keep_session=event.keep_session)
 
-    def on_peer_closed_first(self, event: e.PeerClosed, now: float) -> _Step:
+    def on_peer_closed_while_closing(self, event: e.PeerClosed, now: float) -> _Step:
         self._closing = (self._closing[0] and event.keep_session, self._closing[1])
-        return self._closed(now)
+        return self._end_closing(now)
 
-    def on_left(self, _event: e.Drained | e.StepDue | e.LinkFailed, now: float) -> _Step:
-        return self._closed(now)
+    def on_closing_done(self, _event: e.Drained | e.StepDue | e.LinkFailed, now: float) -> _Step:
+        return self._end_closing(now)
 
-    def _closed(self, now: float) -> _Step:
-        """End CLOSING; a connect that came meanwhile begins."""
-        wait, self._wait = self._wait, None
-        effects = self._leave(closed_error(), keep_session=self._closing[0], stops=wait is None)
-        if wait is None:
+    def _end_closing(self, now: float) -> _Step:
+        """Leave the session; start an attempt if the program called connect meanwhile."""
+        connect, self._connect = self._connect, None
+        effects = self._leave(closed_error(), keep_session=self._closing[0], stops=connect is None)
+        if connect is None:
             return S.IDLE, effects
-        self._wait = wait
-        state, begun = self._begin(now)
-        return state, effects + begun
+        self._connect = connect
+        state, started = self._start_attempt(now)
+        return state, effects + started
 
     def on_session_failed(self, event: e.SessionFailed, now: float) -> _Step:
         session, before = self.session, self.state
@@ -380,13 +381,13 @@ class ClientSteps:
             return before, ()
         effects = self._end_session(session, event.error)
         if self.candidate is None:
-            effects += self._give_up_attempt()
+            effects += self._close_attempt()
             self._renew_ticket()
-        if isinstance(event.error, TamperedError) or not (self._policy.reconnect or self.waiting):
-            effects += self._give_up_attempt() + self._stop(event.error) + self._resolve(event.error)
+        if isinstance(event.error, TamperedError) or not (self._policy.reconnect or self.is_connect_pending):
+            effects += self._close_attempt() + self._stop_attempts(event.error) + self._resolve(event.error)
             return S.IDLE, effects
         if before in (S.HANDSHAKING, S.OPENING_LINK, S.CONNECTED) and self._attempt is None:
-            self._pauses.lost(now)
+            self._schedule.note_loss(now)
             return S.PAUSED, effects
         return before, effects
 
@@ -395,14 +396,14 @@ class ClientSteps:
             return S.CLOSING, ()
         effects = self._end_session(self.session, event.error)
         self._closing = (False, now)
-        state, more = self._closed(now)
+        state, more = self._end_closing(now)
         return state, effects + more
 
-    # The media driver.
+    # The media driver
 
     def on_driver_lost(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
-        return S.WITHOUT_DRIVER, self._give_up_attempt() + self._reopen(now)
+        return S.WITHOUT_DRIVER, self._close_attempt() + self._reopen(now)
 
     def on_driver_lost_while_idle(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
@@ -415,79 +416,79 @@ class ClientSteps:
 
     def on_driver_lost_while_closing(self, event: e.DriverLost, now: float) -> _Step:
         self._lose_driver(event, now)
-        return self._closed(now)
+        return self._end_closing(now)
 
     def _lose_driver(self, event: e.DriverLost, now: float) -> None:
         self._has_driver, self._reopen_at, self.failure = False, now, event.error
 
     def on_transport_reopened(self, _event: e.TransportReopened, now: float) -> _Step:
-        self._has_driver, self._reopening = True, False
-        return self._begin(now) if self.state is S.WITHOUT_DRIVER else (self.state, ())
+        self._has_driver, self._is_reopening = True, False
+        return self._start_attempt(now) if self.state is S.WITHOUT_DRIVER else (self.state, ())
 
     def on_reopen_failed(self, event: e.ReopenFailed, now: float) -> _Step:
-        self._reopening, self.failure = False, event.error
+        self._is_reopening, self.failure = False, event.error
         if self.state is not S.WITHOUT_DRIVER:
             return self.state, ()
-        return self._settle(event.error, now, S.WITHOUT_DRIVER, next_at=self._reopen_at)
+        return self._retry_or_stop(event.error, now, S.WITHOUT_DRIVER, next_at=self._reopen_at)
 
     def _reopen(self, now: float) -> Effects:
-        if self._reopening or now < self._reopen_at:
+        if self._is_reopening or now < self._reopen_at:
             return ()
-        self._reopening, self._reopen_at = True, now + self._policy.reopen_seconds
+        self._is_reopening, self._reopen_at = True, now + self._policy.reopen_seconds
         return (e.ReopenTransport(),)
 
-    # Parts of these.
+    # Parts of the steps
 
     @property
-    def _under_way(self) -> Attempt:
-        assert self._attempt is not None  # the states that lead here have one
+    def _current_attempt(self) -> Attempt:
+        assert self._attempt is not None  # HANDSHAKING and OPENING_LINK have one
         return self._attempt
 
-    def _begin(self, now: float) -> _Step:
+    def _start_attempt(self, now: float) -> _Step:
         if not self._has_driver:
             return S.WITHOUT_DRIVER, self._reopen(now)
-        if self._looking_up:
-            return S.LOOKING_UP, ()  # the store is slow, and was asked by the attempt before
-        self._looking_up = True
+        if self._is_looking_up:
+            return S.LOOKING_UP, ()  # the look-up of an earlier attempt is still under way
+        self._is_looking_up = True
         return S.LOOKING_UP, (e.LookUpKey(),)
 
     def _may_retry(self, error: AeronSparkError, *, is_authenticated: bool = False) -> bool:
-        return may_retry(error, is_awaited=self.waiting, is_authenticated=is_authenticated)
+        return may_retry(error, is_awaited=self.is_connect_pending, is_authenticated=is_authenticated)
 
-    def _attempt_failed(self, error: AeronSparkError, now: float, *, final: bool = False) -> _Step:
-        effects = self._give_up_attempt()
+    def _fail_attempt(self, error: AeronSparkError, now: float, *, final: bool = False) -> _Step:
+        effects = self._close_attempt()
         self.failure = error
-        self._pauses.failed(now)
-        state, more = self._settle(error, now, S.PAUSED, final=final, next_at=self._pauses.next_attempt)
+        self._schedule.note_failure(now)
+        state, more = self._retry_or_stop(error, now, S.PAUSED, final=final, next_at=self._schedule.next_attempt)
         return state, effects + more
 
-    def _settle(
-        self, error: AeronSparkError, now: float, otherwise: ClientState, *, final: bool = False, next_at: float = 0.0
+    def _retry_or_stop(
+        self, error: AeronSparkError, now: float, retry_state: ClientState, *, final: bool = False, next_at: float = 0.0
     ) -> _Step:
-        """Stop after ``error`` if it is final, or the next attempt at ``next_at`` comes too late for the connect."""
-        wait, state = self._wait, otherwise
+        """Go to ``retry_state``, or stop if ``error`` is final or ``next_at`` is after the connect's deadline."""
+        connect, state = self._connect, retry_state
         effects: Effects = ()
-        late = wait is not None and wait.until is not None and max(now, next_at) >= wait.until
-        if final or (late and (self.session is None or (wait is not None and wait.stops_when_late))):
-            state, effects = S.IDLE, self._stop(error)
+        is_late = connect is not None and connect.deadline is not None and max(now, next_at) >= connect.deadline
+        if final or (is_late and (self.session is None or (connect is not None and connect.stops_at_deadline))):
+            state, effects = S.IDLE, self._stop_attempts(error)
             if self.session is not None and isinstance(error, IdentityError):
                 effects += self._end_session(self.session, error)
                 if self.candidate is None:
                     self._renew_ticket()
-        # last: the thread that waits for it finds the client stopped
-        return state, effects + (self._resolve(error) if final or late else ())
+        # Resolve is the last effect, so that the waiting thread finds the client stopped
+        return state, effects + (self._resolve(error) if final or is_late else ())
 
-    def _stop(self, error: AeronSparkError) -> Effects:
-        """Connect no more until the program asks for it; what it wants to send meanwhile fails with ``error``."""
+    def _stop_attempts(self, error: AeronSparkError) -> Effects:
+        """Make no attempt until the next connect. Until then, calls that send fail with ``error``."""
         self.stopped = error.with_what(error.what)
         self.stopped.remedy = f"{error.remedy.rstrip('.')}. {CONNECT_AGAIN}" if error.remedy else CONNECT_AGAIN
         return () if self.session is None else (e.RefuseSending(self.session.session, self.stopped),)
 
     def _resolve(self, outcome: int | AeronSparkError) -> Effects:
-        wait, self._wait = self._wait, None
-        return () if wait is None else (e.Resolve(outcome),)
+        connect, self._connect = self._connect, None
+        return () if connect is None else (e.Resolve(outcome),)
 
-    def _give_up_attempt(self) -> Effects:
+    def _close_attempt(self) -> Effects:
         attempt, self._attempt = self._attempt, None
         return () if attempt is None else attempt.close()
 
@@ -495,67 +496,68 @@ class ClientSteps:
         candidate, self.candidate = self.candidate, None
         return () if candidate is None else (e.ForgetConnection(candidate.session),)
 
-    def _leave(self, why: AeronSparkError, *, keep_session: bool, stops: bool = True) -> Effects:
-        """Leave the session for now, or for good."""
-        effects, session = self._give_up_attempt(), self.session
+    def _leave(self, error: AeronSparkError, *, keep_session: bool, stops: bool = True) -> Effects:
+        """Detach the session, and end it unless it is kept."""
+        effects, session = self._close_attempt(), self.session
         if not keep_session:
             effects += self._forget_candidate()
             self._renew_ticket()
         if session is not None and keep_session:
-            effects += self._let_go(session) + self._report_gone(session)
+            effects += self._detach(session) + self._notify_disconnect(session)
         elif session is not None:
-            effects += self._end_session(session, why)
-        if stops and not self.reconnecting:
-            effects += self._stop(why)
-        return effects + self._resolve(why)
+            effects += self._end_session(session, error)
+        if stops and not self.is_reconnecting:
+            effects += self._stop_attempts(error)
+        return effects + self._resolve(error)
 
-    def _let_go(self, session: SessionRecord) -> Effects:
+    def _detach(self, session: SessionRecord) -> Effects:
         link, self._link = self._link, None
         return () if link is None else (e.Detach(session.session), e.CloseLink(link))
 
     def _end_session(self, session: SessionRecord, error: AeronSparkError) -> Effects:
-        effects = (*self._let_go(session), e.EndConnection(session.session, error), *self._report_gone(session))
+        effects = (*self._detach(session), e.EndConnection(session.session, error), *self._notify_disconnect(session))
         if isinstance(error, SessionLost):
             effects += (e.Report(session.session, error),)
         self.session = None
         return (*effects, e.ForgetConnection(session.session))
 
-    def _report_gone(self, session: SessionRecord) -> Effects:
-        session.away_since = None
-        if session.gone_reported:
+    def _notify_disconnect(self, session: SessionRecord) -> Effects:
+        session.detached_at = None
+        if not session.is_reported_connected:
             return ()
-        session.gone_reported = True
+        session.is_reported_connected = False
         return (e.Notify(session.session, "disconnect"),)
 
     def _renew_ticket(self) -> None:
         self.ticket = self._entropy(TICKET_BYTES)
 
-    def _late_attempt(self, attempt: Attempt) -> AeronSparkError:
-        """Why there is no connection when its time is over before the attempt's own."""
-        said = attempt.handshake.hinted
-        if said is not None:
-            return said
+    def _attempt_timeout(self, attempt: Attempt) -> AeronSparkError:
+        """Return the error of a connect whose deadline passed during an attempt."""
+        hinted = attempt.handshake.hinted_error
+        if hinted is not None:
+            return hinted
         if attempt.link is None and isinstance(self.failure, RefusedError) and self.failure.retry is Retry.SOON:
-            return self.failure  # it says more than that this attempt waits
-        return self._late(f"it waited for {attempt.awaits(str(self._server))}", "Is the server there, and reachable?")
-
-    def _late(self, why: str, remedy: str = "") -> WaitTimeout:
-        wait = self._wait
-        assert wait is not None  # who waits is told
-        assert wait.until is not None  # there is an end to that
-        return WaitTimeout(
-            f"could not connect to {self._server} within {wait.until - wait.begun:.3g} s: {why}", remedy=remedy
+            return self.failure  # more useful than the step that this attempt waits for
+        return self._connect_timeout(
+            f"it waited for {attempt.describe_wait(str(self._server))}", "Check that the server runs and is reachable."
         )
+
+    def _connect_timeout(self, cause: str, remedy: str = "") -> WaitTimeout:
+        connect = self._connect
+        assert connect is not None  # its deadline has passed
+        assert connect.deadline is not None
+        seconds = connect.deadline - connect.started_at
+        return WaitTimeout(f"could not connect to {self._server} within {seconds:.3g} s: {cause}", remedy=remedy)
 
 
 def closed_error() -> EndedError:
-    """The error of a connection that its own program closed."""
-    return EndedError("the connection is closed", remedy="Connect again")
+    """Return the error of a connection that the program on this endpoint closed."""
+    return EndedError("the connection is closed", remedy="Connect again.")
 
 
-_LATE: Final = {
-    S.LOOKING_UP: "the store of keys has not answered",
+_TIMEOUTS: Final = {
+    S.LOOKING_UP: "the look-up in the key store has not ended",
     S.PAUSED: "the next attempt was not due yet",
-    S.WITHOUT_DRIVER: "there is no media driver",
-    S.CLOSING: "the connection before it was not closed yet",
+    S.WITHOUT_DRIVER: "no media driver is running",
+    S.CLOSING: "the previous connection was not closed yet",
 }

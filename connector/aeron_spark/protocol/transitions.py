@@ -1,11 +1,10 @@
-"""What a handshake's table is made of, and how a step is taken.
+"""The transition tables of the handshakes and the client machine, and how a machine takes a step.
 
-* A machine is one literal table: (state, event) -> row. A row says what is done and where that may lead.
-* A handler decides, and returns the next state with the actions; it does not set the state. If it raises, the state
-  stays.
-* Where a row is missing: what comes from outside is ignored and said so, for anybody can send anything; what only our
-  own program does (``PROGRAM_EVENTS``) raises UsageError. Either way nothing changes.
-* Actions are data. The runtime carries them out, in their order; nothing here does any I/O.
+* A machine is one literal table: (state, event) -> row. A row names the handler, and the states that may follow.
+* A handler returns the next state and the actions; it does not set the state. If it raises, the state does not change.
+* If a row is missing, nothing changes. An event from the network is then ignored, and the result says so: any host can
+  send anything. An event that only the program causes (``PROGRAM_EVENTS``) raises UsageError.
+* Actions are data, and the runner executes them in order. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[M, S, A]):
-    """``handler(machine, given, now)`` gives the next state, one of ``to``, and the actions."""
+    """``handler(machine, argument, now)`` returns the next state, one of ``to``, and the actions."""
 
     to: tuple[S, ...]
     handler: Callable[[M, Any, float], tuple[S, tuple[A, ...]]]
@@ -33,26 +32,28 @@ class Row(Generic[M, S, A]):
 
 
 def step(
-    table: Mapping[tuple[S, E], Row[M, S, A]], machine: M, state: S, event: E, given: object, now: float
+    table: Mapping[tuple[S, E], Row[M, S, A]], machine: M, state: S, event: E, argument: object, now: float
 ) -> tuple[S, tuple[A, ...]] | None:
-    """Take one step, or give None where the table has no row. Raises UsageError if a handler leaves its row."""
+    """Take one step; return None if the table has no row. Raises UsageError if a handler leaves its row."""
     row = table.get((state, event))
     if row is None:
         return None
-    after, actions = row.handler(machine, given, now)
+    after, actions = row.handler(machine, argument, now)
     if after not in row.to:
-        raise UsageError(
-            f"the handshake's table does not lead from {state.name} by {event.name} to {after.name}",
-            remedy="This is a mistake in aeron-spark: please report it",
-        )
+        raise internal_error(f"the handshake's table does not allow {after.name} after {state.name} and {event.name}")
     return after, actions
 
 
-def unexpected_event(who: str, state: Enum, event: Enum) -> UsageError:
-    """The error for something only our own program does, at the wrong time."""
+def internal_error(what: str) -> UsageError:
+    """Return the error for a step that a correct machine never takes."""
+    return UsageError(what, remedy="This is an error in aeron-spark. Please report it.")
+
+
+def unexpected_event(endpoint: str, state: Enum, event: Enum) -> UsageError:
+    """Return the error for an event that the program causes in a wrong state."""
     return UsageError(
-        f"the {who}'s handshake is in {state.name}, where {event.name} has no meaning",
-        remedy="Follow docs/endpoint-protocol.md",
+        f"the {endpoint}'s handshake does not expect {event.name} in state {state.name}",
+        remedy="Follow docs/endpoint-protocol.md.",
     )
 
 

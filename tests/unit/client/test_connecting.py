@@ -65,7 +65,7 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
 
     waiting = threading.Thread(target=connect)
     waiting.start()
-    wait_for(lambda: client._runner.machine.waiting)
+    wait_for(lambda: client._runner.machine.is_connect_pending)
     client.close()
     waiting.join(PATIENCE)
     assert isinstance(raised[0], UsageError)
@@ -92,7 +92,7 @@ def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
     client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
-    wait_for(lambda: client._runner.machine.waiting)
+    wait_for(lambda: client._runner.machine.is_connect_pending)
     world.server()
     waiting.join(20)
     assert client.connected

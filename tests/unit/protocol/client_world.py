@@ -340,8 +340,12 @@ class ClientWorld:
         state, machine = self.machine.state, self.machine
         assert (self.path is not None) == (state in WITH_PATH), state
         assert (self.link is not None) == (state in (*ATTACHED, ClientState.OPENING_LINK)), state
-        assert machine.waiting == (self.wanted == 1)
-        assert not machine.waiting or state not in (ClientState.IDLE, ClientState.CLOSED, ClientState.CONNECTED)
+        assert machine.is_connect_pending == (self.wanted == 1)
+        assert not machine.is_connect_pending or state not in (
+            ClientState.IDLE,
+            ClientState.CLOSED,
+            ClientState.CONNECTED,
+        )
         self._check_deadline()
         session = None if machine.session is None else machine.session.session
         candidate = None if machine.candidate is None else machine.candidate.session
@@ -371,7 +375,7 @@ class ClientWorld:
     def _check_session(self, told: Told) -> None:
         """What is sent on a session is taken only while the client tries to send it; its loss is told in time."""
         state = self.machine.state
-        if state is ClientState.IDLE and not self.machine.reconnecting:
+        if state is ClientState.IDLE and not self.machine.is_reconnecting:
             assert told.refusing is not None
             assert self.machine.stopped is not None
         if state not in (ClientState.IDLE, ClientState.CLOSING):

@@ -119,7 +119,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     assert client.state is state
     expected = EXPECTED.get((state, event))
     if expected is None and event in PROGRAM_EVENTS:
-        with pytest.raises(UsageError, match=f"in {state.name}, where {event.name} has no meaning"):
+        with pytest.raises(UsageError, match=f"does not expect {event.name} in state {state.name}"):
             fire(client, event)
         assert client.state is state
         return
@@ -217,12 +217,12 @@ def test_a_late_hint_does_not_prolong_the_attempt(state: State) -> None:
 
 def test_what_a_hint_says_is_told_apart_from_what_was_proved() -> None:
     hinted, proved = at(State.AWAIT_HELLO_ACK).client, at(State.AWAIT_DONE_ACK).client
-    assert hinted.hinted is None
+    assert hinted.hinted_error is None
     hinted.hint("aeron-spark/1 FAILED rate not now", NOW)
     told = error_of(hinted.tick(LATER))
     said = "the server 10.0.0.9:20000 refused the connection by a response that is not authenticated: not now (rate)"
     assert told.what == said
-    assert str(hinted.hinted) == str(told)
+    assert str(hinted.hinted_error) == str(told)
     certain = error_of(proved.packet(PACKETS[Event.FAILED], NOW))
     assert certain.what == "the server 10.0.0.9:20000 refused the connection: none left (ids)"
 
@@ -231,7 +231,7 @@ def test_a_hint_that_is_followed_by_the_servers_answer_is_forgotten() -> None:
     client = at(State.AWAIT_HELLO_ACK).client
     client.hint("aeron-spark/1 FAILED rate not now", NOW)
     one(client.packet(PACKETS[Event.HELLO_ACK], NOW + 0.5), Send)
-    assert client.hinted is None
+    assert client.hinted_error is None
     assert client.deadline == NOW + 10.5
     assert isinstance(error_of(client.tick(LATER)), WaitTimeout)
 
@@ -302,7 +302,7 @@ def test_an_attempt_of_a_client_that_cannot_say_so_much_never_begins() -> None:
 
 def test_a_handler_that_leaves_its_row_is_found_out() -> None:
     table = {(State.NEW, Event.START): Row((State.ENDED,), lambda _m, _g, _n: (State.CONNECTED, ()), "wrong")}
-    with pytest.raises(UsageError, match="does not lead from NEW by START to CONNECTED"):
+    with pytest.raises(UsageError, match="does not allow CONNECTED after NEW and START"):
         step(table, None, State.NEW, Event.START, None, NOW)
 
 

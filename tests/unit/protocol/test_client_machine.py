@@ -50,7 +50,7 @@ def test_an_event_without_a_row_raises_and_changes_nothing(state: ClientState, k
     one = in_state(state)
     assert one.machine.state is state
     before = facts(one)
-    with pytest.raises(UsageError, match=f"in {state.name}, where {kind.__name__} has no meaning"):
+    with pytest.raises(UsageError, match=f"does not expect {kind.__name__} in state {state.name}"):
         one.machine.handle(an_event(kind), one.now)
     assert facts(one) == before
 
@@ -104,8 +104,8 @@ def test_a_link_that_is_lost_is_replaced_at_once_unless_it_was_made_just_now() -
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        (S.LOOKING_UP, "within 3 s: the store of keys has not answered"),
-        (S.HANDSHAKING, r"within 3 s: it waited for 10\.0\.0\.9:20000 to answer at all"),
+        (S.LOOKING_UP, "within 3 s: the look-up in the key store has not ended"),
+        (S.HANDSHAKING, r"within 3 s: it waited for 10\.0\.0\.9:20000 to respond"),
         (S.OPENING_LINK, r"within 3 s: it waited for the link with 10\.0\.0\.9:20000 to open"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_client_with_a_session_goes_on_after_a_late_connect_unless_it_reconnec
 
 def test_a_path_that_is_not_connected_and_a_link_whose_first_frame_does_not_come_are_given_up() -> None:
     one = ClientWorld()
-    for state, says in ((S.HANDSHAKING, "to answer at all"), (S.OPENING_LINK, "the link with")):
+    for state, says in ((S.HANDSHAKING, "to respond"), (S.OPENING_LINK, "the link with")):
         if not one.wanted:
             one.connect()
         one.advance_to(state)

@@ -151,7 +151,7 @@ def test_an_idle_client_opens_the_transport_when_it_is_to_connect() -> None:
     assert (one.machine.state, one.reopenings) == (S.WITHOUT_DRIVER, 1)
     one.wait(2.0)
     assert one.machine.state is S.IDLE
-    assert "there is no media driver" in str(one.outcomes[-1])
+    assert "no media driver is running" in str(one.outcomes[-1])
     one.driver_failed()
     one.connect()
     assert one.reopenings == 1
