@@ -521,7 +521,7 @@ class ServerMachine:
                 if session.closing is not None:
                     self._leave(session, session.closing.keep_session, now)
             case events.PeerClosed(_, keep_session):
-                if keep_session:
+                if keep_session and not session.is_new:
                     self._interrupt(session, now, notify=True)
                 else:
                     self._end(session, Ending.CLOSED_BY_CLIENT, now)
@@ -542,7 +542,7 @@ class ServerMachine:
 
     def _leave(self, session: ServerSession, keep_session: bool, now: float) -> None:
         session.closing = None
-        if keep_session:
+        if keep_session and not session.is_new:  # the client of a new session may not have its ticket yet
             self._interrupt(session, now, notify=True)
         else:
             self._end(session, Ending.CLOSED_BY_SERVER, now)

@@ -232,6 +232,52 @@ def test_a_session_whose_first_frame_never_comes_gives_everything_back() -> None
     server.close()
 
 
+def awaiting_first_frame() -> tuple[SimulatedServer, SimulatedClient, int, int]:
+    """A server that sent DONE_ACK and awaits the first frame of a new session; the session and its link."""
+    server, client, path = deciding()
+    server.feed(events.Decided(path, None))
+    server.answer_all()
+    (session,), (link,) = server.sessions, server.links
+    return server, client, session, link
+
+
+def test_a_session_that_is_closed_before_its_first_link_is_not_kept() -> None:
+    server, client, session, link = awaiting_first_frame()
+    returned = server.execute(server.machine.close_connection(session, keep_session=True, now=server.now))
+    assert returned == (
+        effects.CloseLink(link),
+        effects.EndConnection(session, Ending.CLOSED_BY_SERVER),
+        effects.ForgetConnection(session),
+    )
+    client.listen()
+    assert client.connect() != session  # the ticket in DONE_ACK is void
+    server.close()
+
+
+def test_a_session_that_is_closed_during_its_handshake_refuses_its_client() -> None:
+    server, client, path = deciding()
+    (made,) = server.feed(events.Decided(path, None))
+    assert isinstance(made, effects.MakeConnection)
+    returned = server.execute(server.machine.close_connection(made.session, keep_session=True, now=server.now))
+    assert kinds(returned) == ["Transmit", "DrainPath"]
+    client.listen()
+    assert client.ended is not None
+    assert "The session ended during the handshake" in str(client.ended.error)
+    server.answer_all()
+    assert not server.sessions
+    server.close()
+
+
+def test_a_new_session_that_its_client_closes_is_not_kept() -> None:
+    server, _, session, link = awaiting_first_frame()
+    assert server.feed(events.PeerClosed(session, keep_session=True)) == (
+        effects.CloseLink(link),
+        effects.EndConnection(session, Ending.CLOSED_BY_CLIENT),
+        effects.ForgetConnection(session),
+    )
+    server.close()
+
+
 def test_a_key_that_is_refused_hears_it_by_a_packet_and_is_counted() -> None:
     server, client, path = deciding()
     returned = server.feed(events.Decided(path, UNKNOWN_KEY))
