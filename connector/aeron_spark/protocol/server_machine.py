@@ -219,6 +219,9 @@ class ServerMachine:
         begun = [one.accepted for one in self._handshakes.values() if one.accepted is not None]
         begun += [one.accepted for one in self._awaiting.values()]
         sessions = list(self._sessions.values())
+        for one in begun:
+            number = one.session.number
+            assert self._sessions.get(number) is one.session, f"session {number} of a handshake is not registered"
         self.resources.check_owners(
             pending=[one.permit for one in self._handshakes.values() if one.permit is not None],
             connected=[

@@ -278,6 +278,21 @@ def test_a_new_session_that_its_client_closes_is_not_kept() -> None:
     server.close()
 
 
+def test_the_session_of_a_handshake_must_be_registered() -> None:
+    server, client, session, link = connected()
+    server.feed(events.LinkFailed(link, TransportError("it is cut")))
+    client.start()
+    for _ in range(6):
+        while client.waiting:
+            client.carry()
+        server.answer_all()
+        client.listen()
+    sessions = server.machine._sessions
+    sessions[session] = replace(sessions[session])
+    with pytest.raises(AssertionError, match=f"session {session} of a handshake is not registered"):
+        server.machine.check_invariants()
+
+
 def test_a_key_that_is_refused_hears_it_by_a_packet_and_is_counted() -> None:
     server, client, path = deciding()
     returned = server.feed(events.Decided(path, UNKNOWN_KEY))
