@@ -18,7 +18,7 @@ from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress, embedded
 from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.errors import TransportError
-from aeron_spark.node.locks import is_held
+from aeron_spark.node.locks import is_locked
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import close_everything
 
@@ -45,7 +45,7 @@ def test_what_was_published_to_a_killed_node_is_not_acknowledged_by_the_next_one
         wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, 30, "the node to stop")
         publisher.publish_values(pa.array([b"nobody heard this"] * 100, pa.binary()), None)
         os.kill(first.pid, signal.SIGKILL)
-        wait_for(lambda: not is_held(node.paths_here(own).alive_lock), 30, "the node to be gone")
+        wait_for(lambda: not is_locked(node.paths_here(own).alive_lock), 30, "the node to be gone")
     with node.ensure(own):
         with pytest.raises(TransportError, match=r"closed|ended|stopped"):
             publisher.wait_acknowledged()
@@ -67,7 +67,7 @@ def test_a_session_of_a_client_that_ended_says_so_and_reads_no_memory_it_gave_ba
             with pytest.raises(TransportError, match="ended"):
                 session.position(0)
             with pytest.raises(TransportError, match="ended"):
-                session.stopped_at(0)
+                session.find_stop_position(0)
             with pytest.raises(TransportError, match="ended"):
                 session.recording_of_session(1, STREAM)
         assert archive_of(address).position(0) == 64

@@ -20,7 +20,7 @@ from aeron_spark.log.query import QueryPlanner
 from aeron_spark.log.writing import Source
 from aeron_spark.log_factory import log_of
 from aeron_spark.node import NodeHandle
-from aeron_spark.node.locks import is_held
+from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ReadOptions, WriteOptions, direct_route
 from aeron_spark.spark.writer import PublishingTask
 from aeron_spark.waiting import wait_for
@@ -154,7 +154,7 @@ def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(
         assert [state.end for state in query.followed()] == [LENGTH]
         os.kill(first.pid, signal.SIGKILL)
         wait_for(
-            lambda: not is_held(nodes.paths_here(first.aeron_dir).alive_lock), PATIENCE, "the killed node to be gone"
+            lambda: not is_locked(nodes.paths_here(first.aeron_dir).alive_lock), PATIENCE, "the killed node to be gone"
         )
         close_everything()
         with nodes.ensure(first.aeron_dir) as second:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron import jvm
-from aeron_spark.aeron.checksum import WORTH_A_CALL, crc32
+from aeron_spark.aeron.checksum import MIN_JAVA_BYTES, crc32
 
 
-@pytest.mark.parametrize("size", [0, 1, WORTH_A_CALL - 1, WORTH_A_CALL, WORTH_A_CALL + 1, 100_003, 2 << 20])
+@pytest.mark.parametrize("size", [0, 1, MIN_JAVA_BYTES - 1, MIN_JAVA_BYTES, MIN_JAVA_BYTES + 1, 100_003, 2 << 20])
 def test_it_is_zlibs(size: int, rng: random.Random) -> None:
     jvm.start()
     data = rng.randbytes(size + 8)

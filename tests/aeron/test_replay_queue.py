@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.aeron.archive import MAX_REPLAYS
 from aeron_spark.aeron.exceptions import archive_error_code
 from aeron_spark.aeron.replay import replay
-from aeron_spark.aeron.row_sources import Replayed, drain
+from aeron_spark.aeron.row_sources import ReplaySource, drain
 from aeron_spark.node import NodeHandle
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import PATIENCE, Publishing, Stream, number, numbered, own_node, streams_of
@@ -50,7 +50,7 @@ def test_50_readers_share_20_replays(stream: Stream) -> None:
                 now += 1
                 peak = max(peak, now)
             assert gate.wait(PATIENCE)
-            found = list(drain(Replayed(opened, PATIENCE), publishing.descriptor))
+            found = list(drain(ReplaySource(opened, PATIENCE), publishing.descriptor))
             with lock:
                 now -= 1
         return [number(value) for rows in found for value in rows.values.to_pylist()]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark import node
-from aeron_spark.aeron.archive import DORMANT, Archive, ArchiveAddress, Recording, archive_of
+from aeron_spark.aeron.archive import DORMANT_AFTER_S, Archive, ArchiveAddress, Recording, archive_of
 from aeron_spark.aeron.client import client_of
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import StreamAddress, embedded
@@ -30,7 +30,7 @@ def test_a_session_is_kept_from_use_to_use(address: ArchiveAddress) -> None:
 
 def test_a_session_that_nobody_used_for_long_is_made_anew(address: ArchiveAddress) -> None:
     first = archive_of(address)
-    first.used_at = time.monotonic() - DORMANT - 1
+    first.used_at = time.monotonic() - DORMANT_AFTER_S - 1
     second = archive_of(address)
     assert second is not first
     assert first.closed
@@ -39,7 +39,7 @@ def test_a_session_that_nobody_used_for_long_is_made_anew(address: ArchiveAddres
 
 def test_a_session_in_use_is_polled_so_that_it_does_not_grow_dormant(address: ArchiveAddress) -> None:
     archive = archive_of(address)
-    archive.used_at = time.monotonic() - DORMANT - 1
+    archive.used_at = time.monotonic() - DORMANT_AFTER_S - 1
     assert archive.dormant
     archive.keep_alive()
     assert not archive.dormant
@@ -66,7 +66,7 @@ def test_a_driver_without_an_archive_is_told_from_an_archive_that_does_not_answe
     monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path))
     with node.ensure(aeron_dir, archive=False) as handle:
         client = client_of(handle.aeron_dir)
-        with pytest.raises(ConnectError, match="has no archive beside it"):
+        with pytest.raises(ConnectError, match="has no archive"):
             Archive(embedded(handle), client)
         client.close()
     node.stop(aeron_dir, force=True)

@@ -324,7 +324,7 @@ class Place:
 
 def kill_node(aeron_dir: Path) -> int:
     """kill -9 of the media driver and archive in ``aeron_dir``; return which process that was."""
-    from aeron_spark.node.locks import is_held, owner
+    from aeron_spark.node.locks import is_locked, owner
 
     places = node.paths_here(aeron_dir)
     status = node.status(aeron_dir)
@@ -333,7 +333,7 @@ def kill_node(aeron_dir: Path) -> int:
     os.kill(status.pid, signal.SIGKILL)
     # Not collected here: to the others it may stay a zombie for long, which is no living node either.
     look_for(
-        lambda: not is_held(places.alive_lock) or owner(places.alive_lock) != status.pid, 10, "the node to be gone"
+        lambda: not is_locked(places.alive_lock) or owner(places.alive_lock) != status.pid, 10, "the node to be gone"
     )
     return status.pid
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from aeron_spark.aeron import jvm
 from aeron_spark.aeron.client import client_of, close_all
 from aeron_spark.aeron.counters import read_counters
-from aeron_spark.aeron.driver import KEEPER_ARGUMENTS, EmbeddedDriver
+from aeron_spark.aeron.driver import DRIVER_JVM_ARGUMENTS, EmbeddedDriver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.waiting import wait_for
@@ -109,7 +109,7 @@ class Driver:
 
     def __init__(self, options: dict[str, Any]) -> None:
         properties = (f"-D{name}={value}" for name, value in options.get("properties", {}).items())
-        jvm.start(*KEEPER_ARGUMENTS, QUICK_COMPILER, *properties)
+        jvm.start(*DRIVER_JVM_ARGUMENTS, QUICK_COMPILER, *properties)
         # Aeron's debug endpoints, which lose packets, are asked for by properties; the others are the package's own
         settings = {
             "aeronDirectoryName": options["dir"],

@@ -119,7 +119,7 @@ def test_the_recordings_of_a_servers_stream_are_neither_listed_nor_touched(node:
     for verb in (stop_recordings, delete_recordings):
         with pytest.raises(RefusedError, match="holds a partition of the server's stream 'flights'"):
             verb([address], [publisher.recording_id])
-    assert archive_of(address).stopped_at(publisher.recording_id) is None
+    assert archive_of(address).find_stop_position(publisher.recording_id) is None
     stream.archive.stop_recording(stream.channel, stream.id)
     stream.close()
 
@@ -133,7 +133,7 @@ def test_node_stop_names_the_recordings_that_keep_the_node(run_name: str) -> Non
         handle.close()
         with pytest.raises(RefusedError) as refused:
             nodes.stop(handle.aeron_dir, timeout=PATIENCE / 60)
-        assert f"1 recordings are active: the standing subscription to {stream.channel}" in str(refused.value)
+        assert f"1 recordings are active: the recording subscription to {stream.channel}" in str(refused.value)
         here = f"--aeron-dir {handle.aeron_dir}"
         for command in ("stop ID", "stop --channel URI --stream-id N", "list"):
             assert f"'aeron-spark recordings {command} {here}'" in str(refused.value)

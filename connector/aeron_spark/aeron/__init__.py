@@ -1,1 +1,1 @@
-"""The adapter to Aeron's Java classes: the only package that imports jpype."""
+"""Adapts Aeron's Java classes; the only package that imports jpype."""

@@ -1,4 +1,4 @@
-"""A session with one Aeron Archive: list, record, replay, purge. Kept across tasks, rebuilt when it is disconnected."""
+"""Sessions with Aeron archives: list, record, replay, purge. Kept across tasks, replaced when disconnected."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from aeron_spark.waiting import MAX_SLEEP_S, Deadline, wait_for
 
 NULL_POSITION: Final = -1
 LIST_ALL: Final = 2**31 - 1
-ARCHIVE_START: Final = 2.0  # seconds an archive may begin later than its driver
-# An archive drops a client whose responses nobody polled for some minutes, and its replays with it.
-KEEPALIVE: Final = 30.0  # seconds after which a session in use is polled
-DORMANT: Final = 60.0  # seconds after which an unused session is made anew, which takes some 50 ms
+ARCHIVE_START_TIMEOUT_S: Final = 2.0  # an archive starts after its driver
+# An archive drops a session, with its replays, if the client has not polled the responses for some minutes.
+KEEP_ALIVE_INTERVAL_S: Final = 30.0
+DORMANT_AFTER_S: Final = 60.0  # then a session is replaced, which takes about 50 ms
 
 ACTIVE_RECORDING: Final = 2  # codes of ArchiveException
 ACTIVE_SUBSCRIPTION: Final = 3
@@ -36,13 +36,13 @@ AUTHENTICATION_REJECTED: Final = 10
 STORAGE_SPACE: Final = 11
 UNAUTHORISED_ACTION: Final = 13
 
-AT_ONCE: Final = frozenset({"state", "archiveId", "checkForErrorResponse", "pollForErrorResponse"})
-DELETING: Final = ("due to an outstanding delete operation", "another delete operation in progress")
+NON_BLOCKING_METHODS: Final = frozenset({"state", "archiveId", "checkForErrorResponse", "pollForErrorResponse"})
+DELETE_IN_PROGRESS_TEXTS: Final = ("due to an outstanding delete operation", "another delete operation in progress")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveAddress:
-    """How to reach an archive. ``name`` stands in offsets; ``local``: it uses the client's own media driver."""
+    """How to reach an archive. ``name`` identifies it in offsets; ``local``: it uses the client's own media driver."""
 
     name: str
     aeron_dir: str
@@ -58,7 +58,7 @@ class ArchiveAddress:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording as the archive's catalogue describes it; ``stop_position`` is None while it is recorded."""
+    """A recording's entry in the archive's catalog; ``stop_position`` is None while the recording is active."""
 
     id: int
     start_timestamp: int
@@ -78,7 +78,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordingSubscription:
-    """A standing subscription of an archive: it records each publisher of the stream until it is stopped."""
+    """An archive's subscription that records each publication of the Aeron stream until it is stopped."""
 
     id: int
     channel: str
@@ -106,16 +106,16 @@ class Archive:
             with java_errors(f"connecting to the archive at {where}"):
                 connect = jclass("io.aeron.archive.client.AeronArchive").connect
                 session = interruptible(connect, context, discard=lambda late: late.close())
-                self.java: Any = Interruptible(session, AT_ONCE)
+                self.java: Any = Interruptible(session, NON_BLOCKING_METHODS)
         except ConnectError as error:
             raise ConnectError(
                 f"no archive answered at {where} within {address.timeout:g} s",
-                remedy="Start the archive, correct option 'archive' (its control channel), let its answers reach "
+                remedy="Start the archive, correct option 'archive' (its control channel), let its responses reach "
                 f"{address.response_channel} (option 'responseChannel'), or wait longer (option 'connectTimeout').",
             ) from error
         except TransportError as error:
             if archive_error_code(error.__cause__) == AUTHENTICATION_REJECTED:
-                raise RefusedError(str(error), remedy="Give its credentials with 'credentialsFile'.") from error
+                raise RefusedError(str(error), remedy="Set its credentials with option 'credentialsFile'.") from error
             raise
         self._reader = client.aeron.countersReader()
         self._positions = jclass("io.aeron.archive.status.RecordingPos")
@@ -124,8 +124,8 @@ class Archive:
 
     @property
     def dormant(self) -> bool:
-        """Whether nobody used the session for so long that the archive may have dropped it."""
-        return time.monotonic() - self.used_at > DORMANT
+        """Whether the session has been unused for so long that the archive may have dropped it."""
+        return time.monotonic() - self.used_at > DORMANT_AFTER_S
 
     @property
     def closed(self) -> bool:
@@ -133,27 +133,27 @@ class Archive:
         return self.client.closed or str(self.java.state().name()) != "CONNECTED"
 
     def keep_alive(self) -> None:
-        """Poll the control responses where nothing else has for a while; to be called within long replays."""
-        if time.monotonic() - self.used_at > KEEPALIVE:
+        """Poll the control responses if the last poll is ``KEEP_ALIVE_INTERVAL_S`` ago. Long replays must call this."""
+        if time.monotonic() - self.used_at > KEEP_ALIVE_INTERVAL_S:
             self.used_at = time.monotonic()
             with java_errors("polling the archive's responses"):
                 self.java.checkForErrorResponse()
 
-    def last_report(self, seconds: float) -> str:
-        """Return an error that the archive reported of something under way, or an empty text where none comes."""
-        end = time.monotonic() + seconds
+    def poll_error(self, timeout_s: float) -> str:
+        """Return an error that the archive reports for a running operation within ``timeout_s``, or an empty text."""
+        end = time.monotonic() + timeout_s
         while not self.closed:
             try:
-                report = self.java.pollForErrorResponse()
+                error = self.java.pollForErrorResponse()
             except jpype.JException:
                 break
-            if report is not None or time.monotonic() > end:
-                return "" if report is None else str(report)
+            if error is not None or time.monotonic() > end:
+                return "" if error is None else str(error)
             time.sleep(MAX_SLEEP_S)
         return ""
 
     def recordings(self, stream_id: int | None = None, from_id: int = 0) -> list[Recording]:
-        """Return the recordings of ``stream_id``, or all, with ids from ``from_id`` on, in the order of their ids."""
+        """Return the recordings of ``stream_id``, or of all streams, with ids from ``from_id``, ordered by id."""
         found: list[Recording] = []
         consumer = _consumer(
             "RecordingDescriptorConsumer", "onRecordingDescriptor", lambda *row: found.append(_recording(row))
@@ -167,7 +167,7 @@ class Archive:
         return found
 
     def recording(self, recording_id: int) -> Recording | None:
-        """Return one recording, or None where the archive has none of that id."""
+        """Return one recording, or None if the archive has no recording with that id."""
         found: list[Recording] = []
         consumer = _consumer(
             "RecordingDescriptorConsumer", "onRecordingDescriptor", lambda *row: found.append(_recording(row))
@@ -176,13 +176,16 @@ class Archive:
             self.java.listRecording(recording_id, consumer)
         return found[0] if found else None
 
-    def _counters(self, doing: str) -> Any:
-        """Return the driver's counters; a client that ended has unmapped them: reading them would end the process."""
-        require_open(self.client, doing)
+    def _counters(self, action: str) -> Any:
+        """Return the driver's counters. Raises TransportError if the client has ended.
+
+        A closed client has unmapped the counters: reading them would crash the process.
+        """
+        require_open(self.client, action)
         return self._reader
 
     def position(self, recording_id: int) -> int:
-        """Return how far the recording reaches now: from the driver's counters where they are ours, else by asking."""
+        """Return the recording's end now: from the driver's counters if the archive is local, else by a request."""
         if self.address.local:
             counters = self._counters("looking for a recording")
             counter = int(self._positions.findCounterIdByRecording(counters, recording_id, self.archive_id))
@@ -190,11 +193,11 @@ class Archive:
                 value = int(counters.getCounterValue(counter))
                 if bool(self._positions.isActive(counters, counter, recording_id)):
                     return value
-        with java_errors(f"asking for the position of recording {recording_id}"):
+        with java_errors(f"requesting the position of recording {recording_id}"):
             return int(self.java.getMaxRecordedPosition(recording_id))
 
-    def stopped_at(self, recording_id: int) -> int | None:
-        """Return where a recording ended, or None while it grows."""
+    def find_stop_position(self, recording_id: int) -> int | None:
+        """Return the stop position of a recording, or None while it is active."""
         if self.address.local:
             counters = self._counters("looking for a recording")
             counter = int(self._positions.findCounterIdByRecording(counters, recording_id, self.archive_id))
@@ -204,7 +207,7 @@ class Archive:
         return None if found is None else found.stop_position
 
     def recording_of_session(self, session_id: int, stream_id: int) -> int | None:
-        """Return the id of the active recording of a publication's session, or None."""
+        """Return the id of the active recording of an Aeron session id, or None."""
         if self.address.local:
             counters = self._counters("looking for a recording")
             counter = int(self._positions.findCounterIdBySession(counters, session_id, self.archive_id))
@@ -215,7 +218,7 @@ class Archive:
         return active[-1].id if active else None
 
     def subscriptions(self, stream_id: int | None = None) -> list[RecordingSubscription]:
-        """Return the standing subscriptions with which the archive records ``stream_id``, or every stream."""
+        """Return the subscriptions with which the archive records ``stream_id``, or every Aeron stream."""
         found: list[RecordingSubscription] = []
         consumer = _consumer(
             "RecordingSubscriptionDescriptorConsumer",
@@ -224,17 +227,17 @@ class Archive:
             lambda *row: found.append(RecordingSubscription(int(row[2]), str(row[4]), int(row[3]))),
         )
         one_stream = stream_id is not None
-        with java_errors("listing what the archive records"):
+        with java_errors("listing the archive's recording subscriptions"):
             self.java.listRecordingSubscriptions(0, LIST_ALL, "", stream_id or 0, one_stream, consumer)
         self.used_at = time.monotonic()
         return found
 
     def recorded_channels(self, stream_id: int) -> list[str]:
-        """Return the channels of ``stream_id`` that the archive was asked to record."""
+        """Return the channels on which the archive records ``stream_id``."""
         return [one.channel for one in self.subscriptions(stream_id)]
 
     def start_recording(self, channel: str, stream_id: int) -> None:
-        """Ask the archive to record a stream from now on; one that is recorded already is fine."""
+        """Start the recording of an Aeron stream. Does nothing if the archive records it already."""
         location = jclass("io.aeron.archive.codecs.SourceLocation")
         where = location.LOCAL if channel.startswith(("aeron:ipc", "aeron-spy:")) else location.REMOTE
         try:
@@ -248,34 +251,34 @@ class Archive:
                 raise
 
     def stop_recording(self, channel: str, stream_id: int) -> bool:
-        """Stop recording a stream; whether it was recorded."""
+        """Stop the recording of an Aeron stream. Return whether it was recorded."""
         with java_errors(f"stopping the recording of {channel} stream {stream_id}"):
             return bool(self.java.tryStopRecording(channel, stream_id))
 
     def stop_subscription(self, subscription: RecordingSubscription) -> bool:
-        """End a standing subscription and the recordings that it feeds; whether the archive still had it."""
+        """Stop a recording subscription and its recordings. Return whether the archive still had the subscription."""
         with java_errors(f"stopping the recording of {subscription.channel} stream {subscription.stream_id}"):
             return bool(self.java.tryStopRecording(subscription.id))
 
     def record_session(self, channel: str, stream_id: int, recording_id: int | None = None) -> None:
-        """Record the one session that ``channel`` names, until it ends: as a new recording, or on in a stopped one.
+        """Record the Aeron session that ``channel`` names, until it ends, as a new recording or an extension.
 
-        What is wrong with an extension (its publication begins elsewhere, another term length) the archive says only
-        once the publication is there, and then as a report: :meth:`last_report`.
+        ``recording_id`` is the stopped recording to extend. The archive reports an invalid extension (another start
+        position or term length) only after the publication exists: see :meth:`poll_error`.
         """
         local = jclass("io.aeron.archive.codecs.SourceLocation").LOCAL
-        into = "a new recording" if recording_id is None else f"recording {recording_id}"
-        with java_errors(f"recording {channel} stream {stream_id} as {into}"):
+        target = "a new recording" if recording_id is None else f"recording {recording_id}"
+        with java_errors(f"recording {channel} stream {stream_id} as {target}"):
             if recording_id is None:
                 self.java.startRecording(channel, stream_id, local, True)
             else:
                 request = partial(self.java.extendRecording, recording_id, channel, stream_id, local, True)
-                self._once_deleted(recording_id, request)
+                self._retry_during_delete(recording_id, request)
 
     def stop_recording_by_id(self, recording_id: int, seconds: float) -> int | None:
-        """Stop a recording if it grows; return where it ended once it has, or None where there is none of that id.
+        """Stop a recording if it is active, and return its stop position, or None if the recording does not exist.
 
-        Raises WaitTimeout where it goes on after ``seconds``.
+        Raises WaitTimeout if it has not stopped after ``seconds``.
         """
         found = self.recording(recording_id)
         if found is None or found.stop_position is not None:
@@ -285,37 +288,38 @@ class Archive:
         return wait_for(lambda: self._stop_position(recording_id), seconds, f"recording {recording_id} to stop")
 
     def _stop_position(self, recording_id: int) -> int | None:
-        with java_errors(f"asking where recording {recording_id} stopped"):
+        with java_errors(f"requesting the stop position of recording {recording_id}"):
             position = int(self.java.getStopPosition(recording_id))
         return None if position == NULL_POSITION else position
 
     def purge_segments(self, recording_id: int, position: int) -> int:
-        """Delete the segments before ``position``, a segment's base; how many went."""
+        """Delete the segments before ``position``, a segment's base. Return the number of deleted segments."""
         with java_errors(f"purging recording {recording_id} below {position}"):
-            return int(self._once_deleted(recording_id, lambda: self.java.purgeSegments(recording_id, position)))
+            return int(self._retry_during_delete(recording_id, lambda: self.java.purgeSegments(recording_id, position)))
 
     def truncate(self, recording_id: int, position: int) -> None:
-        """Cut a stopped recording at ``position``, which must be a frame's beginning."""
+        """Truncate a stopped recording at ``position``, which must be the start of a frame."""
         with java_errors(f"truncating recording {recording_id} at {position}"):
-            self._once_deleted(recording_id, lambda: self.java.truncateRecording(recording_id, position))
+            self._retry_during_delete(recording_id, lambda: self.java.truncateRecording(recording_id, position))
 
     def delete(self, recording_id: int) -> None:
         """Delete a stopped recording and its files."""
         with java_errors(f"deleting recording {recording_id}"):
-            self._once_deleted(recording_id, lambda: self.java.purgeRecording(recording_id))
+            self._retry_during_delete(recording_id, lambda: self.java.purgeRecording(recording_id))
 
-    def _once_deleted(self, recording_id: int, request: Callable[[], Any]) -> Any:
-        """Return ``request()`` once no files of the recording are being deleted: the archive answers before they are.
+    def _retry_during_delete(self, recording_id: int, request: Callable[[], Any]) -> Any:
+        """Return ``request()``; repeat the request while the archive still deletes files of the recording.
 
-        Raises WaitTimeout where they still are after the archive's time-out.
+        The archive responds to a delete request before it has deleted the files. Raises WaitTimeout after the
+        archive's timeout.
         """
         deadline = Deadline(self.address.timeout, f"files of recording {recording_id} to be deleted")
         while True:
             try:
                 return request()
             except jpype.JException as error:
-                # It has no code of its own.
-                if not any(text in str(error.getMessage()) for text in DELETING):
+                # This error has no code.
+                if not any(text in str(error.getMessage()) for text in DELETE_IN_PROGRESS_TEXTS):
                     raise
             deadline.idle()
 
@@ -325,22 +329,22 @@ class Archive:
 
 
 def _require_archive(client: Client) -> None:
-    """Raise ConnectError where the driver has no archive beside it, which would else show only as a time-out."""
+    """Raise ConnectError if the driver has no archive. Without this check the connection attempt would time out."""
     counters = client.aeron.countersReader()
-    wanted = int(jclass("io.aeron.AeronCounters").ARCHIVE_CONTROL_SESSIONS_TYPE_ID)
+    archive_type = int(jclass("io.aeron.AeronCounters").ARCHIVE_CONTROL_SESSIONS_TYPE_ID)
 
-    def there() -> bool:
-        # A client that ended, because its driver did, has unmapped the counters: reading them would end the process.
+    def has_archive() -> bool:
+        # A client that has ended, with its driver, has unmapped the counters: reading them would crash the process.
         require_open(client, "looking for the archive")
-        return any(int(counters.getCounterTypeId(i)) == wanted for i in range(int(counters.maxCounterId()) + 1))
+        return any(int(counters.getCounterTypeId(i)) == archive_type for i in range(int(counters.maxCounterId()) + 1))
 
     try:
-        wait_for(there, ARCHIVE_START, "the archive's counters")  # it begins a moment after its driver
+        wait_for(has_archive, ARCHIVE_START_TIMEOUT_S, "the archive's counters")
     except WaitTimeout:
         raise ConnectError(
-            f"the media driver in {client.aeron_dir} has no archive beside it",
-            remedy="Start an archive on that driver, name another one with option 'archive', or leave 'aeronDir' out: "
-            "this machine's own node has one.",
+            f"the media driver in {client.aeron_dir} has no archive",
+            remedy="Start an archive on that driver, name another one with option 'archive', or omit 'aeronDir' to use "
+            "this machine's node, which has an archive.",
         ) from None
 
 
@@ -366,7 +370,7 @@ def _recording(row: tuple[Any, ...]) -> Recording:
 
 
 def _consumer(interface: str, method: str, call: Callable[..., None]) -> Any:
-    # Called on this thread, once a recording, while a listing is polled: never on the data path.
+    # Java calls this on the listing thread, once per recording; never on the data path.
     return jpype.JProxy(f"io.aeron.archive.client.{interface}", dict={method: call})
 
 
@@ -376,7 +380,7 @@ def _credentials(path: str) -> Any:
     except OSError as error:
         raise SetupError(
             f"option 'credentialsFile': {path} cannot be read: {error.strerror}",
-            remedy="Correct the path or the file's mode, on every host that reads or writes the stream.",
+            remedy="Correct the path or the file's mode on every host that reads or writes the stream.",
         ) from None
     encoded = jpype.JArray(jpype.JByte)(secret)
     return jpype.JProxy(
@@ -389,13 +393,13 @@ ARCHIVES: Final[ProcessCache[ArchiveAddress, Archive]] = ProcessCache()
 
 
 def archive_of(address: ArchiveAddress) -> Archive:
-    """Return this process's session with the archive; one that was disconnected, or may have been, is replaced."""
+    """Return this process's session with the archive; replace a closed or dormant one."""
     client = client_of(address.aeron_dir)
 
     def is_usable(archive: Archive) -> bool:
         if archive.closed or archive.dormant or archive.client is not client:
             return False
-        archive.used_at = time.monotonic()  # under the cache's lock: no other thread finds it dormant meanwhile
+        archive.used_at = time.monotonic()  # under the cache's lock, so that no other thread finds it dormant
         return True
 
     return ARCHIVES.get(address, lambda: Archive(address, client), is_usable, Archive.close)

@@ -1,4 +1,4 @@
-"""Finding where messages end: frame headers walked in Java, in the archive's files where they are, or by replay."""
+"""Finds message boundaries of recordings: Java reads frame headers in the archive's files, or in a replay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aeron_spark.transport.channel_parameters import FRAME_ALIGNMENT
 from aeron_spark.waiting import Deadline
 
 NO_LIMIT: Final = 2**63 - 1
-WALK_BYTES: Final = 16 << 20  # bytes of a segment mapped at once
+MAPPED_BYTES: Final = 16 << 20  # maximum of a segment file that is mapped in one step
 
 
 def find_boundary(
@@ -27,10 +27,10 @@ def find_boundary(
     max_rows: int | None,
     idle_timeout: float,
 ) -> tuple[int, int]:
-    """Return the position where a range from ``start`` may end, and the rows up to it where they were counted.
+    """Return a position at which a range from ``start`` may end, and its number of rows if they were counted (else 0).
 
-    See :class:`aeron_spark.log.api.Boundaries` for what the answer promises. At most one term's headers are walked,
-    or, with ``max_rows``, the range's.
+    See :class:`aeron_spark.log.api.Boundaries` for the guarantees. Reads the headers of at most one term or, with
+    ``max_rows``, of the range.
     """
     aligned = limit - limit % FRAME_ALIGNMENT
     if max_rows is None:
@@ -48,9 +48,9 @@ def find_boundary(
 def _last_term_boundary(
     archive: Archive, recording: Recording, start: int, limit: int, *, framed: bool, idle_timeout: float
 ) -> int:
-    """Return the last boundary up to ``limit`` that the term of ``limit`` shows, or ``start``.
+    """Return the last boundary up to ``limit`` in the term of ``limit``, or ``start``.
 
-    Terms begin at message boundaries; a group of chunks may span terms, then its chunks say where it began.
+    A term begins at a message boundary. A group of chunks may span terms; its chunks have the position of its start.
     """
     term = limit - 1 if limit % recording.term_length == 0 else limit
     term -= term % recording.term_length
@@ -60,8 +60,8 @@ def _last_term_boundary(
         archive, recording, framed=framed, start=term, end=limit, limit=limit, max_rows=None, at_least_one=False,
         idle_timeout=idle_timeout,
     )  # fmt: skip
-    boundary, begun = int(walked.boundary()), int(walked.open())
-    return max(start, boundary if boundary >= 0 else begun if begun >= 0 else term)
+    boundary, group_start = int(walked.boundary()), int(walked.open())
+    return max(start, boundary if boundary >= 0 else group_start if group_start >= 0 else term)
 
 
 def walk(
@@ -76,7 +76,7 @@ def walk(
     at_least_one: bool,
     idle_timeout: float,
 ) -> Any:
-    """Walk ``[start, end)`` and return the Java BoundaryWalk with what it found; it stops where it knows enough."""
+    """Walk ``[start, end)`` and return the Java BoundaryWalk with its results. The walk ends early when it is done."""
     found = jclass("io.aeronspark.reading.BoundaryWalk")(
         recording.initial_term_id,
         recording.term_length,
@@ -94,14 +94,14 @@ def walk(
 
 
 def _walk_files(found: Any, folder: Path, recording: Recording, start: int, end: int) -> int:
-    """Walk what the archive's files hold; the position reached, short of ``end`` only where a file is missing."""
+    """Walk the archive's files. Return the position reached, which is less than ``end`` only if a file is missing."""
     at = start
     while at < end and not found.done():
         segment = segment_at(folder, recording, at)
         if segment is None:
-            return at  # purged meanwhile, or not ours to read: the archive's own answer will say which
+            return at  # purged since, or not readable: the following replay request shows the cause
         path, base = segment
-        to = min(end, base + recording.segment_length, at + WALK_BYTES)
+        to = min(end, base + recording.segment_length, at + MAPPED_BYTES)
         reached = int(found.walk(str(path), base, at, to))
         if reached == at:
             return end  # the range ends inside this frame

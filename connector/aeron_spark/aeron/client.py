@@ -1,4 +1,4 @@
-"""One Aeron client a process and directory, kept across tasks, rebuilt when its driver or its own time-out ended it."""
+"""One Aeron client per process and driver directory, kept across tasks and replaced when it has ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from aeron_spark.errors import TransportError
 from aeron_spark.process_cache import ProcessCache
 from aeron_spark.waiting import wait_for
 
-CONDUCTOR_IDLE_NS: Final = (
-    1_000_000  # how late a new image may be noticed; Aeron's own default of 16 ms shows in every task
-)
-# Seconds that an unused client stays: Aeron unmaps all logs at once when a client is closed, and a thread that was
-# offering when its publication was closed must have come back. Aeron itself unmaps closed logs after 3 s.
-LINGER: Final = 5.0
-CONNECT_TIMEOUT: Final = 10.0  # seconds for the driver to answer
+# The longest delay until the client sees a new image. Aeron's default of 16 ms would delay each task.
+CONDUCTOR_IDLE_NS: Final = 1_000_000
+# Closing a client unmaps all its logs immediately. A thread that was offering when its publication was closed must have
+# returned before. Aeron itself unmaps closed logs after 3 s.
+UNUSED_TIMEOUT_S: Final = 5.0
 
 
 class Client:
@@ -28,14 +26,14 @@ class Client:
 
     def __init__(self, aeron_dir: str) -> None:
         self.aeron_dir = aeron_dir
-        self.is_kept = False  # whether it was given out without a lease, for what the process keeps until its end
-        self.leases: set[ClientLease] = set()  # added to under the lock of ``CLIENTS``
-        self.returned = time.monotonic()  # when the last lease ended
+        self.is_permanent = False  # whether `client_of` returned it, which needs it until the process ends
+        self.leases: set[ClientLease] = set()  # a lease is added under the lock of ``CLIENTS``
+        self.unused_since = time.monotonic()  # end of the last lease
         self._driver = _driver_identity(aeron_dir)
         self.errors = jclass("io.aeronspark.client.LastErrorHandler")()
         context = jclass("io.aeron.Aeron$Context")()
         context.aeronDirectoryName(aeron_dir).errorHandler(self.errors)
-        # A handler that throws must stop a poll: Aeron would else count the fragment as consumed.
+        # A handler that throws must stop the poll. By default Aeron would count the fragment as consumed.
         context.subscriberErrorHandler(jclass("io.aeron.RethrowingErrorHandler").INSTANCE)
         context.idleStrategy(jclass("org.agrona.concurrent.SleepingIdleStrategy")(CONDUCTOR_IDLE_NS))
         context.threadFactory(jclass("io.aeronspark.client.DaemonThreadFactory")())
@@ -50,31 +48,31 @@ class Client:
 
     @property
     def closed(self) -> bool:
-        """Whether this client can do nothing more: closed here, or its driver is gone or was replaced.
+        """Whether this client is unusable: it was closed, or its driver has ended or was replaced.
 
-        Aeron itself notices a lost driver only after ten seconds; a driver that was started anew has a new file.
+        The check compares the driver's CnC file, because Aeron notices a lost driver only after 10 s.
         """
         return bool(self.aeron.isClosed()) or _driver_identity(self.aeron_dir) != self._driver
 
     @property
     def last_error(self) -> str:
-        """What Aeron last reported on its own threads, or an empty text."""
+        """The last error that Aeron's own threads reported, or an empty text."""
         error = self.errors.last()
         return describe(error) if error is not None else ""
 
     def subscription(self, channel: str, stream_id: int) -> Any:
-        """Add a subscription; the driver's refusal is a TransportError."""
+        """Add a subscription. Raises TransportError if the driver refuses it."""
         with java_errors(f"subscribing to {channel} stream {stream_id}"):
             return interruptible(self.aeron.addSubscription, channel, stream_id, discard=lambda late: late.close())
 
     def exclusive_publication(self, channel: str, stream_id: int) -> Any:
-        """Add an exclusive publication; the driver's refusal is a TransportError."""
+        """Add an exclusive publication. Raises TransportError if the driver refuses it."""
         with java_errors(f"publishing on {channel} stream {stream_id}", unknown_host=CORRECT_CHANNEL):
             add = self.aeron.addExclusivePublication
             return interruptible(add, channel, stream_id, discard=lambda late: late.close())
 
     def close(self) -> None:
-        """Close the client and everything it opened."""
+        """Close the client with its publications and subscriptions."""
         self._endings.remove(self.aeron)
         self.aeron.close()
 
@@ -87,27 +85,27 @@ def _driver_identity(aeron_dir: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def image_of(subscription: Any, session_id: int, seconds: float, what: str) -> Any:
-    """Return the image of ``session_id``, or raise WaitTimeout naming ``what``."""
+def image_of(subscription: Any, session_id: int, seconds: float, awaited: str) -> Any:
+    """Return the image of the Aeron session id. Raises WaitTimeout with the text ``awaited`` after ``seconds``."""
     return wait_for(
         lambda: subscription.imageBySessionId(session_id),
         seconds,
-        what,
+        awaited,
         state=lambda: f"subscription {subscription.channel()} with {int(subscription.imageCount())} images",
     )
 
 
 class ClientLease:
-    """A use of ``client`` that ends by ``close``: no thread of the user's is in the middle of Aeron then."""
+    """A use of ``client`` until ``close``. At that time no thread of the user may be inside a call of Aeron."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         client.leases.add(self)
 
     def close(self) -> None:
-        """End the use. Again, it does nothing."""
+        """End the use. A second call does nothing."""
         if self in self.client.leases:
-            self.client.returned = time.monotonic()
+            self.client.unused_since = time.monotonic()
             self.client.leases.discard(self)
 
 
@@ -115,17 +113,17 @@ CLIENTS: Final[ProcessCache[str, Client]] = ProcessCache()  # by the driver's di
 
 
 def client_of(aeron_dir: str) -> Client:
-    """Return this process's client of the driver in ``aeron_dir``, for good; a dead one is replaced."""
+    """Return this process's client of the driver in ``aeron_dir``, until the process ends; replace a closed one."""
 
-    def keep(client: Client) -> bool:
-        client.is_kept = True
+    def make_permanent(client: Client) -> bool:
+        client.is_permanent = True
         return True
 
-    return _client(aeron_dir, keep)
+    return _client(aeron_dir, make_permanent)
 
 
 def lease_client(aeron_dir: str) -> ClientLease:
-    """Return a use of this process's client of the driver in ``aeron_dir``; a dead one is replaced."""
+    """Return a lease of this process's client of the driver in ``aeron_dir``; replace a closed one."""
     leases: list[ClientLease] = []
 
     def lease(client: Client) -> bool:
@@ -137,30 +135,30 @@ def lease_client(aeron_dir: str) -> ClientLease:
 
 
 def _client(aeron_dir: str, use: Callable[[Client], bool]) -> Client:
-    """Return the client, used under the lock of ``CLIENTS``: ``close_unused`` takes it before or not at all."""
+    """Return the client after ``use(client)`` under the lock of ``CLIENTS``, which ``close_unused`` needs, too."""
 
     def make() -> Client:
-        made = Client(aeron_dir)
-        use(made)
-        return made
+        client = Client(aeron_dir)
+        use(client)
+        return client
 
     return CLIENTS.get(aeron_dir, make, lambda client: not client.closed and use(client), Client.close)
 
 
 def close_unused() -> float | None:
-    """Close the clients whose last lease ended ``LINGER`` seconds ago, unless something else of this process has one.
+    """Close the clients that have been unused for ``UNUSED_TIMEOUT_S``.
 
-    Returns the seconds until others can be closed, or None where no other one is without a lease.
+    Returns the seconds until the next unused client can be closed, or None if no client is unused.
     """
     now = time.monotonic()
-    for client in CLIENTS.take_unused(lambda one: _is_unused(one) and now - one.returned >= LINGER):
+    for client in CLIENTS.take_unused(lambda one: _is_unused(one) and now - one.unused_since >= UNUSED_TIMEOUT_S):
         client.close()
-    waiting = CLIENTS.values(_is_unused)
-    return min((max(0.0, client.returned + LINGER - now) for client in waiting), default=None)
+    unused = CLIENTS.values(_is_unused)
+    return min((max(0.0, client.unused_since + UNUSED_TIMEOUT_S - now) for client in unused), default=None)
 
 
 def _is_unused(client: Client) -> bool:
-    return not client.is_kept and not client.leases
+    return not client.is_permanent and not client.leases
 
 
 def close_all() -> None:
@@ -170,16 +168,16 @@ def close_all() -> None:
 
 
 def close_client(aeron_dir: str) -> None:
-    """Close this process's client of the driver in ``aeron_dir``, where it has one."""
+    """Close this process's client of the driver in ``aeron_dir``, if it has one."""
     client = CLIENTS.take(aeron_dir)
     if client is not None:
         client.close()
 
 
-def require_open(client: Client, doing: str) -> None:
-    """Raise TransportError where the client died while ``doing`` something; a retry gets a new one."""
+def require_open(client: Client, action: str) -> None:
+    """Raise TransportError if the client ended during ``action``. A retry gets a new client."""
     if client.closed:
         raise TransportError(
-            f"the Aeron client of {client.aeron_dir} ended while {doing} ({client.last_error or 'no reason given'})",
-            remedy="The media driver stopped or this process was frozen for longer than its time-out; try again.",
+            f"the Aeron client of {client.aeron_dir} ended while {action} ({client.last_error or 'no reason known'})",
+            remedy="Try again. The media driver stopped, or this process was suspended for longer than its timeout.",
         )

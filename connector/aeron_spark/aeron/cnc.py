@@ -1,7 +1,7 @@
-"""Maps a media driver's CnC file for reading, and says where its parts are. Needs no JVM, and disturbs no driver.
+"""Maps a media driver's CnC file and its parts, read-only and without a JVM.
 
-The file stays readable after its driver has died. Offsets are those of io.aeron.CncFileDescriptor (version 0.2.0) and
-Agrona's RingBufferDescriptor, CountersReader and DistinctErrorLog; tests compare each with the Java classes.
+The file remains readable after its driver has ended. Offsets are those of io.aeron.CncFileDescriptor (version 0.2.0)
+and Agrona's RingBufferDescriptor, CountersReader and DistinctErrorLog; tests compare each with the Java classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CNC_HEADER: Final = struct.Struct(
     "i"  # length of the counters' metadata
     "i"  # length of the counters' values
     "i"  # length of the error log
-    "q"  # client liveness time-out, ns
+    "q"  # client liveness timeout, ns
     "q"  # start, ms
     "q"  # pid
 )
@@ -36,13 +36,13 @@ RING_HEARTBEAT_OFFSET: Final = 640
 
 @dataclass(frozen=True, slots=True)
 class Cnc:
-    """The mapped parts of a CnC file, as views that are valid until :func:`open_cnc` ends."""
+    """The mapped parts of a CnC file; the views are valid until the block of :func:`open_cnc` ends."""
 
     version: tuple[int, int, int]
     liveness_timeout_ns: int
     started_ms: int
     pid: int
-    heartbeat_ms: int  # not above 0 once the driver has closed
+    heartbeat_ms: int  # 0 or negative after the driver has closed
     counters_meta: memoryview
     counters: memoryview
     errors: memoryview
@@ -50,9 +50,9 @@ class Cnc:
 
 @contextmanager
 def open_cnc(aeron_dir: str) -> Iterator[Cnc]:
-    """Map the CnC file in ``aeron_dir`` for reading.
+    """Map the CnC file in ``aeron_dir``, read-only.
 
-    Raises ConnectError where it cannot be read, is not complete yet, or is of another major version.
+    Raises ConnectError if the file cannot be read, is incomplete, or has another major version.
     """
     path = Path(aeron_dir) / CNC_FILE
     with open_mapped(path) as file:
@@ -61,9 +61,9 @@ def open_cnc(aeron_dir: str) -> Iterator[Cnc]:
         version = header[0] >> 16 & 0xFF, header[0] >> 8 & 0xFF, header[0] & 0xFF
         if version[0] != CNC_MAJOR_VERSION:
             raise ConnectError(
-                f"the media driver in {aeron_dir} has a CnC file of version {'.'.join(map(str, version))}, and this "
-                f"release reads {CNC_MAJOR_VERSION}.x",
-                remedy="Install the release of aeron-spark that fits that driver.",
+                f"the media driver in {aeron_dir} has a CnC file of version {'.'.join(map(str, version))}, expected "
+                f"{CNC_MAJOR_VERSION}.x",
+                remedy="Install the release of aeron-spark for that version of Aeron.",
             )
         parts = []
         at = CNC_META_LENGTH
@@ -72,7 +72,7 @@ def open_cnc(aeron_dir: str) -> Iterator[Cnc]:
             at += length
         if at > len(file):
             raise ConnectError(
-                f"{path} has {len(file)} bytes, and its header names {at}", remedy="Restart the media driver."
+                f"{path} has {len(file)} bytes, expected {at} from its header", remedy="Restart the media driver."
             )
         to_driver, _, meta, values, errors = parts
         (heartbeat,) = struct.unpack_from("<q", to_driver, len(to_driver) - RING_TRAILER_LENGTH + RING_HEARTBEAT_OFFSET)
@@ -81,7 +81,7 @@ def open_cnc(aeron_dir: str) -> Iterator[Cnc]:
 
 @contextmanager
 def open_mapped(path: Path) -> Iterator[memoryview]:
-    """Map a file of a driver's directory for reading; raise ConnectError where it cannot be read."""
+    """Map a file of a driver's directory, read-only. Raises ConnectError if it cannot be read."""
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -91,11 +91,11 @@ def open_mapped(path: Path) -> Iterator[memoryview]:
             f"no media driver in {path.parent} can be read ({reason})",
             remedy="Start one with 'aeron-spark node start', or name its directory with --aeron-dir.",
         ) from error
-    # Views of the map are released with their last reference, and the map with the last view.
+    # A view is released with its last reference, and the map with its last view.
     yield memoryview(mapped)
 
 
 def ascii_text(part: memoryview, at: int) -> str:
-    """Return a text that its length as a 32-bit number precedes."""
+    """Return the text at ``at``, which begins with its length as a 32-bit number."""
     (length,) = struct.unpack_from("<i", part, at)
     return bytes(part[at + 4 : at + 4 + max(0, length)]).decode("ascii", "replace")

@@ -1,8 +1,8 @@
-"""Reading what a media driver says about itself: counters, distinct errors, losses, backlog. Read-only, no client.
+"""Reads a media driver's counters, distinct errors, losses and backlog from its files.
 
-The driver's files are mapped for reading: no JVM is needed, a live driver is not disturbed, and the files of a dead
-one can be read too. Offsets are those of Agrona's CountersReader and DistinctErrorLog, of Aeron's StreamCounter, and of
-its loss report; tests compare what is read with the Java classes.
+The files are mapped read-only, without a JVM and without an Aeron client; the driver may have ended. Offsets are those
+of Agrona's CountersReader and DistinctErrorLog, of Aeron's StreamCounter and of its loss report; tests compare the
+results with the Java classes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from aeron_spark.errors import AeronSparkError
 LOSS_FILE: Final = "loss-report.dat"
 UNUSED: Final = 0  # states of a counter: CountersReader.RECORD_UNUSED
 ALLOCATED: Final = 1  # CountersReader.RECORD_ALLOCATED
-DRIVER_TIMEOUT: Final = 10.0  # seconds: Aeron's own default
+DRIVER_TIMEOUT_S: Final = 10.0  # Aeron's default
 
 META_LENGTH: Final = 512  # bytes of a counter's metadata: state, type, key, label
 TYPE_ID_OFFSET: Final = 4
 KEY_OFFSET: Final = 16
 LABEL_OFFSET: Final = 128
-COUNTER_LENGTH: Final = 128  # bytes of a counter's value and what follows it
-# In this machine's byte order: then a number that the driver writes meanwhile is copied whole, not byte by byte.
+COUNTER_LENGTH: Final = 128  # bytes of a counter's value with padding
+# In native byte order, so that Python copies a number that the driver writes at the same time in one step.
 STATE: Final = struct.Struct("i")
 VALUE: Final = struct.Struct("qqq")  # value, registration, owner (the Aeron client)
 STREAM_KEY: Final = struct.Struct("<qii")  # registration, session, stream; the channel follows
@@ -57,29 +57,29 @@ class Counter:
     label: str
     value: int
     registration_id: int
-    owner_id: int  # the Aeron client it belongs to
+    owner_id: int  # client id of the Aeron client that allocated the counter
 
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """A media driver: ``started`` in seconds since the epoch, ages and time-outs in seconds."""
+    """A media driver: ``started`` in seconds since the epoch, ages and timeouts in seconds."""
 
     aeron_dir: str
     pid: int
     started: float
-    heartbeat_age: float  # infinite once it has closed
+    heartbeat_age: float  # infinite after it has closed
     client_liveness_timeout: float
     cnc_version: str
 
     @property
     def alive(self) -> bool:
-        """Whether Aeron would call it alive."""
-        return self.heartbeat_age < DRIVER_TIMEOUT
+        """Whether the driver is alive by Aeron's rule."""
+        return self.heartbeat_age < DRIVER_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctError:
-    """One error of the driver's log, however often it happened."""
+    """One error of the driver's log, with the number of its occurrences."""
 
     observations: int
     first: float  # seconds since the epoch
@@ -89,7 +89,7 @@ class DistinctError:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Data of one image that did not arrive at first."""
+    """Data of one image that were lost in transit, before retransmission."""
 
     observations: int
     bytes: int
@@ -103,7 +103,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberBacklog:
-    """How far one subscriber of a stream is behind what is there for it."""
+    """One subscriber's position, and the bytes that it has not consumed yet."""
 
     registration_id: int
     position: int
@@ -112,7 +112,7 @@ class SubscriberBacklog:
 
 @dataclass(frozen=True, slots=True)
 class StreamBacklog:
-    """Positions of one session of a stream on this driver; None where this driver has no such end of it."""
+    """Positions of one Aeron session of a stream on this driver; None for an end that is not on this driver."""
 
     channel: str
     stream_id: int
@@ -126,12 +126,12 @@ class StreamBacklog:
 
     @property
     def behind(self) -> int:
-        """Return the bytes by which the slowest subscriber is behind."""
+        """Bytes that the slowest subscriber has not consumed yet."""
         return max((subscriber.behind for subscriber in self.subscribers), default=0)
 
 
 def read_driver(aeron_dir: str) -> DriverInfo:
-    """Return who the driver in ``aeron_dir`` is, live or dead; raise ConnectError where none was ever there."""
+    """Return a description of the running or ended driver in ``aeron_dir``. Raises ConnectError without its files."""
     with open_cnc(aeron_dir) as cnc:
         return DriverInfo(
             aeron_dir=aeron_dir,
@@ -144,13 +144,13 @@ def read_driver(aeron_dir: str) -> DriverInfo:
 
 
 def read_counters(aeron_dir: str) -> tuple[Counter, ...]:
-    """Return every allocated counter, in the order of their ids."""
+    """Return the allocated counters in the order of their ids."""
     with open_cnc(aeron_dir) as cnc:
         return tuple(_counter(cnc, number) for number in _allocated(cnc))
 
 
 def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:
-    """Return the driver's distinct errors, the most recent first."""
+    """Return the driver's distinct errors, most recent first."""
     found: list[DistinctError] = []
     with open_cnc(aeron_dir) as cnc:
         log, at = cnc.errors, 0
@@ -166,10 +166,10 @@ def read_errors(aeron_dir: str) -> tuple[DistinctError, ...]:
 
 
 def recent_archive_error(aeron_dir: str, seconds: float = 120.0) -> str:
-    """Return what an archive in the driver's own process complained of last, or an empty text."""
+    """Return the last error of an archive in the driver's process within ``seconds``, or an empty text."""
     try:
         errors = read_errors(aeron_dir)
-    except AeronSparkError:  # whoever asks has an error of its own to tell
+    except AeronSparkError:  # the caller has an error to report already
         return ""
     for error in errors:
         if "io.aeron.archive" in error.text and time.time() - error.last < seconds:
@@ -179,9 +179,9 @@ def recent_archive_error(aeron_dir: str, seconds: float = 120.0) -> str:
 
 
 def read_losses(aeron_dir: str) -> tuple[Loss, ...]:
-    """Return the driver's loss report, the largest loss first; empty where nothing was ever lost."""
+    """Return the driver's loss report, largest loss first. Raises ConnectError without a driver."""
     path = Path(aeron_dir) / LOSS_FILE
-    read_driver(aeron_dir)  # no driver is an error, no losses are not
+    read_driver(aeron_dir)  # raises without a driver; a missing loss report means no losses
     if not path.exists() or not path.stat().st_size:
         return ()
     with open_mapped(path) as report:
@@ -202,7 +202,7 @@ def _losses(report: memoryview) -> Iterator[Loss]:
 
 
 def read_backlog(aeron_dir: str) -> tuple[StreamBacklog, ...]:
-    """Return the positions of every stream's sessions, the one furthest behind first."""
+    """Return the positions of each Aeron session of each stream, largest backlog first."""
     positions: dict[tuple[str, int, int], dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     with open_cnc(aeron_dir) as cnc:
         for number in _allocated(cnc):
@@ -221,7 +221,7 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
         return max((position for _, position in by_type.get(type_id, ())), default=None)
 
     published, received = value(PUBLISHER_POSITION), value(RECEIVER_HWM)
-    there = max((position for position in (published, received) if position is not None), default=0)
+    available = max((position for position in (published, received) if position is not None), default=0)
     return StreamBacklog(
         *stream,
         publisher_position=published,
@@ -230,7 +230,7 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
         receiver_position=value(RECEIVER_POSITION),
         receiver_high_water_mark=received,
         subscribers=tuple(
-            SubscriberBacklog(registration, position, max(0, there - position))
+            SubscriberBacklog(registration, position, max(0, available - position))
             for registration, position in by_type.get(SUBSCRIBER_POSITION, ())
         ),
     )
@@ -239,7 +239,7 @@ def _backlog(stream: tuple[str, int, int], by_type: dict[int, list[tuple[int, in
 def _allocated(cnc: Cnc) -> Iterator[int]:
     for number in range(len(cnc.counters) // COUNTER_LENGTH):
         (state,) = STATE.unpack_from(cnc.counters_meta, number * META_LENGTH)
-        if state == UNUSED:  # nothing was ever allocated from here on
+        if state == UNUSED:  # this and all following counters were never allocated
             return
         if state == ALLOCATED:
             yield number

@@ -1,4 +1,4 @@
-"""Launching Aeron's media driver and archive inside this process, watching them, and repairing a torn archive."""
+"""Starts Aeron's media driver and archive in this process, and reads their clients, recordings and failures."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from aeron_spark.transport.recording_start import without_start
 
 CHECKSUM: Final = "org.agrona.checksum.Crc32c"
 LOCAL_CHANNEL: Final = "aeron:udp?endpoint=localhost:0"
-KEEPER_ARGUMENTS: Final = (
-    jvm.OWN_SIGNALS,  # SIGTERM belongs to the keeper
+DRIVER_JVM_ARGUMENTS: Final = (
+    jvm.OWN_SIGNALS,  # the node process handles SIGTERM
     "-Xmx256m",
-    # A driver takes packets from anybody, and Aeron 1.51 trusts the offsets in them: unchecked, one of them ends the
-    # process, or writes where it should not.
+    # Any host can send packets to a driver, and Aeron 1.51 does not check the offsets in them. Without bounds checks a
+    # packet can crash the process or corrupt its memory.
     "-Dagrona.disable.bounds.checks=false",
 )
 HEARTBEAT_TYPE: Final = 11
@@ -31,7 +31,7 @@ RECORDING_POSITION_TYPE: Final = 100
 _RECORDING_LABEL: Final = re.compile(r"rec-pos: (?P<id>\d+) -?\d+ (?P<stream>-?\d+) (?P<channel>\S+)")
 MAPPED_FILES: Final = ("archive-mark.dat", "archive.catalog")
 
-# Where Aeron declares the names of its properties, as constants that end in PROP_NAME.
+# The classes in which Aeron declares the names of its properties, as constants that end in PROP_NAME.
 CONFIGURATIONS: Final = (
     "io.aeron.CommonContext",
     "io.aeron.Aeron$Configuration",
@@ -42,9 +42,12 @@ CONFIGURATIONS: Final = (
 )
 
 
-def start_keeper_jvm(properties: Mapping[str, str]) -> None:
-    """Start this process's JVM for a driver; the properties must be there before Aeron's classes are loaded."""
-    jvm.start(*KEEPER_ARGUMENTS, *(f"-D{name}={value}" for name, value in properties.items()))
+def start_driver_jvm(properties: Mapping[str, str]) -> None:
+    """Start this process's JVM for a driver. ``properties`` are set before Aeron's classes are loaded.
+
+    Raises OptionError for an unknown property.
+    """
+    jvm.start(*DRIVER_JVM_ARGUMENTS, *(f"-D{name}={value}" for name, value in properties.items()))
     known = known_properties()
     for name in properties:
         if name not in known:
@@ -74,8 +77,8 @@ def aeron_version() -> str:
 class EmbeddedDriver:
     """A media driver, with or without an archive, on threads of this process.
 
-    Aeron's own handlers are kept on purpose: both write every distinct error to its log and to standard error, and
-    neither ends the process as a plain client's would.
+    Aeron's default error handlers stay: they write each distinct error to the error log and to standard error, and do
+    not end the process as a client's default handler would.
     """
 
     def __init__(self, driver: Mapping[str, object], archive: Mapping[str, object] | None) -> None:
@@ -85,13 +88,13 @@ class EmbeddedDriver:
             if archive is None:
                 self._running = self._driver = jvm.jclass("io.aeron.driver.MediaDriver").launch(context)
             else:
-                keeping = _configure(jvm.jclass("io.aeron.archive.Archive$Context")(), archive)
+                archive_context = _configure(jvm.jclass("io.aeron.archive.Archive$Context")(), archive)
                 checksum = jvm.jclass("io.aeron.archive.checksum.Checksums").newInstance(CHECKSUM)
-                keeping.recordChecksum(checksum).replayChecksum(checksum)
-                if not archive["controlChannelEnabled"]:  # the archive then cannot tell its own address to replicate to
+                archive_context.recordChecksum(checksum).replayChecksum(checksum)
+                if not archive["controlChannelEnabled"]:  # then the archive cannot derive its address for replication
                     client = jvm.jclass("io.aeron.archive.client.AeronArchive$Context")()
-                    keeping.archiveClientContext(client.controlResponseChannel(LOCAL_CHANNEL))
-                self._running = jvm.jclass("io.aeron.archive.ArchivingMediaDriver").launch(context, keeping)
+                    archive_context.archiveClientContext(client.controlResponseChannel(LOCAL_CHANNEL))
+                self._running = jvm.jclass("io.aeron.archive.ArchivingMediaDriver").launch(context, archive_context)
                 self._driver = self._running.mediaDriver()
                 self._archive = self._running.archive()
                 _allocate(Path(str(self._archive.context().archiveDir())))
@@ -104,37 +107,37 @@ class EmbeddedDriver:
         self._archive_threads = _threads("archive-")
 
     def clients(self) -> int:
-        """Return how many Aeron clients the driver knows, the archive's own not counted.
+        """Return the number of Aeron clients that the driver knows, without the archive's own.
 
-        A client that has connected and asked for nothing yet is not known to any driver.
+        A driver knows a client only after the client's first request.
         """
         return sum(1 for counter in self._allocated(HEARTBEAT_TYPE) if self._registration(counter) != self._own_client)
 
     def recordings(self) -> int:
-        """Return how many recordings grow, or wait on a network channel for a publisher.
+        """Return the number of active recordings and of network channels that are recorded without a publisher.
 
-        A request that waits for a publisher over IPC has no counter, and so does not count.
+        A recording subscription without a publisher over IPC has no counter and is not counted.
         """
-        return max(self._count(RECORDING_POSITION_TYPE), len(self._waiting()))
+        return max(self._count(RECORDING_POSITION_TYPE), len(self._recorded_channels()))
 
     def recorded(self) -> list[str]:
-        """Name what :meth:`recordings` counts: recordings that grow, else the channels that wait for a publisher."""
+        """Return the names of the active recordings, and of the recorded channels that have no publisher."""
         labels = [str(self._counters.getCounterLabel(one)) for one in self._allocated(RECORDING_POSITION_TYPE)]
-        growing = [_name_of_recording(label) for label in labels]
-        waiting = [_name_of_channel(str(self._counters.getCounterLabel(one))) for one in self._waiting()]
-        heard = [name for name in waiting if not any(one.endswith(f" of {name}") for one in growing)]
-        return growing + [f"the standing subscription to {name}" for name in heard]
+        active = [_name_of_recording(label) for label in labels]
+        channels = [_name_of_channel(str(self._counters.getCounterLabel(one))) for one in self._recorded_channels()]
+        idle = [name for name in channels if not any(one.endswith(f" of {name}") for one in active)]
+        return active + [f"the recording subscription to {name}" for name in idle]
 
-    def _waiting(self) -> list[int]:
+    def _recorded_channels(self) -> list[int]:
         return [one for one in self._allocated(RECEIVE_CHANNEL_TYPE) if one not in self._own_channels]
 
     def failure(self) -> str:
-        """Say why the archive no longer works, or return an empty text."""
+        """Return the reason for which the archive has failed, or an empty text."""
         if self._archive is not None and self._archive.context().aeron().isClosed():
             return "the archive lost its media driver"
         for thread in self._archive_threads:
             if not thread.isAlive():
-                return f"the archive's thread {thread.getName()} died; see the lines before this one"
+                return f"the archive's thread {thread.getName()} ended; see the lines before this one"
         return ""
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ class EmbeddedDriver:
         found = []
         for counter in range(int(reader.maxCounterId()) + 1):
             state = reader.getCounterState(counter)
-            if state == 0:  # RECORD_UNUSED: nothing was ever allocated from here on
+            if state == 0:  # RECORD_UNUSED: this and all following counters were never allocated
                 break
             if state == 1 and reader.getCounterTypeId(counter) == type_id:
                 found.append(counter)
@@ -161,7 +164,7 @@ class EmbeddedDriver:
 
 
 def _name_of_recording(label: str) -> str:
-    """``rec-pos: 3 196675459 1001 aeron:ipc - archiveId=7`` -> ``recording 3 of stream 1001 of aeron:ipc``."""
+    """Name a recording: ``rec-pos: 3 19667 1001 aeron:ipc - archiveId=7`` -> ``recording 3 of stream 1001 of ...``."""
     found = _RECORDING_LABEL.match(label)
     if found is None:
         return label
@@ -169,26 +172,26 @@ def _name_of_recording(label: str) -> str:
 
 
 def _name_of_channel(label: str) -> str:
-    """``rcv-channel: aeron:udp?endpoint=localhost:40123 127.0.0.1:40123`` -> ``aeron:udp?endpoint=localhost:40123``."""
+    """Name a channel: ``rcv-channel: aeron:udp?endpoint=h:40123 10.0.0.1:40123`` -> ``aeron:udp?endpoint=h:40123``."""
     return _channel(label.removeprefix("rcv-channel: ").partition(" ")[0])
 
 
 def _channel(text: str) -> str:
     try:
         return without_start(text)
-    except OptionError:  # a label is cut where it is too long
+    except OptionError:  # a long label is truncated
         return text
 
 
 def crc32c(content: bytes) -> int:
-    """Return the checksum the archive keeps with every frame, as Java's int."""
+    """Return the checksum that the archive stores with each frame, as Java's signed int."""
     sum_ = jvm.jclass("java.util.zip.CRC32C")()
     sum_.update(jpype.JArray(jpype.JByte)(content))
     return int.from_bytes(int(sum_.getValue()).to_bytes(4, "little"), "little", signed=True)
 
 
 def _allocate(archive_dir: Path) -> None:
-    """Give the archive's mapped files all their blocks: on a full disk a write into a hole of them kills its thread."""
+    """Allocate all blocks of the archive's mapped files: on a full disk a write into a hole would end its thread."""
     for name in MAPPED_FILES:
         path = archive_dir / name
         try:
@@ -196,12 +199,12 @@ def _allocate(archive_dir: Path) -> None:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
         except OSError as error:
             raise SetupError(
-                f"{path} has no room on its disk ({error.strerror})", remedy="Free some space, or name another place."
+                f"{path} has no room on its disk ({error.strerror})", remedy="Free some space, or name another folder."
             ) from error
 
 
 def _threads(prefix: str) -> list[Any]:
-    """Return the Java threads whose names begin so."""
+    """Return the Java threads whose names begin with ``prefix``."""
     return [
         one
         for one in jvm.jclass("java.lang.Thread").getAllStackTraces().keySet()
@@ -210,13 +213,13 @@ def _threads(prefix: str) -> list[Any]:
 
 
 def _configure(context: Any, values: Mapping[str, object]) -> Any:
-    """Call each method of ``context`` with its value; a wrong value is an OptionError in Aeron's words."""
+    """Call each method of ``context`` with its value. Raises OptionError, with Aeron's text, for a wrong value."""
     package = "io.aeron.archive.Archive" if "archiveId" in values else "io.aeron.driver."
     for method, value in values.items():
         argument = value
         if method == "threadingMode":
             argument = jvm.jclass(f"{package}ThreadingMode").valueOf(value)
-        elif isinstance(value, tuple):  # spins, yields, shortest and longest sleep
+        elif isinstance(value, tuple):  # spins, yields, minimum and maximum sleep
             argument = jvm.jclass("org.agrona.concurrent.BackoffIdleStrategy")(*value)
         try:
             getattr(context, method)(argument)

@@ -1,8 +1,8 @@
-"""One server in the shared memory of a media driver: its clients name nothing but the driver, so there can be no two.
+"""Ensures that one server at most listens in a media driver's shared memory: its clients name only the driver.
 
-The server holds a counter of the driver while it listens. The driver frees the counter when the server closes it, but
-some 10 s after the server was killed. So the counter's label names a lock file that the server holds: where that lock
-is free, the server is dead, whatever the driver still says.
+The server allocates a counter of the driver while it listens. After a kill the driver frees the counter only 10 s
+later. Therefore the counter's label has the path of a file that the server keeps locked: if that file is not locked,
+the server has ended.
 """
 
 from __future__ import annotations
@@ -24,51 +24,54 @@ _LABEL: Final = re.compile(
     r"aeron-spark server over shared memory, process (?P<pid>\d+), data ports (?P<ports>[\d,]*), lock (?P<lock>.*)",
     re.DOTALL,
 )
-LONGEST_LABEL: Final = 380  # bytes, Aeron's limit; a path that was cut is a file that is not there
+MAX_LABEL_BYTES: Final = 380  # Aeron's limit; a truncated path names a file that does not exist
 
 IsLocked = Callable[[Path], bool]
 
 
 class DriverServer:
-    """The place of the one server. Raises InUseError where another one has it."""
+    """The registration of the only server of a media driver."""
 
     def __init__(
-        self, client: Client, ports: Iterable[int] = (), lock: Path | None = None, is_held: IsLocked | None = None
+        self, client: Client, ports: Iterable[int] = (), lock: Path | None = None, is_locked: IsLocked | None = None
     ) -> None:
-        """``ports`` are the data ports at which the same server is found over UDP.
+        """Register the server. Raises InUseError if the driver has another one.
 
-        ``lock`` is a file that this server holds locked while it lives; ``is_held`` tells whether a file is locked.
+        ``ports``: its data ports over UDP. ``lock``: a file that this process keeps locked. ``is_locked``: whether a
+        process has locked a file.
         """
-        found = ",".join(map(str, ports))
+        port_list = ",".join(map(str, ports))
         label = (
-            f"aeron-spark server over shared memory, process {os.getpid()}, data ports {found}, lock {lock or ''}"
-        ).encode()[:LONGEST_LABEL]
+            f"aeron-spark server over shared memory, process {os.getpid()}, data ports {port_list}, lock {lock or ''}"
+        ).encode()[:MAX_LABEL_BYTES]
         buffer = jvm.jclass("org.agrona.concurrent.UnsafeBuffer")
         with java_errors("looking for other servers over shared memory"):
             self._counter: Any = client.aeron.addCounter(SERVER_TYPE, buffer(b""), 0, 0, buffer(label), 0, len(label))
-        mine = int(self._counter.registrationId())
+        own_id = int(self._counter.registrationId())
         servers = [
             counter
             for counter in read_counters(client.aeron_dir)
             if counter.type_id == SERVER_TYPE
-            and (counter.registration_id == mine or not _is_dead(counter.label, lock, is_held))
+            and (counter.registration_id == own_id or not _has_ended(counter.label, lock, is_locked))
         ]
-        # two that come at once see each other, and the driver gave one of them the smaller number
+        # Two servers that register at the same time see each other. The smaller registration id wins.
         first = min(servers, key=lambda counter: counter.registration_id)
-        if first.registration_id != mine:
+        if first.registration_id != own_id:
             self.close()
             raise ipc_in_use(client.aeron_dir, process_of(first.label))
 
     def close(self) -> None:
-        """Leave the place to others."""
-        with java_errors("leaving the place of the server over shared memory"):
+        """Remove the registration, so that another server can listen."""
+        with java_errors("closing the registration of the server over shared memory"):
             self._counter.close()
 
 
 def ports_of_server(aeron_dir: str) -> frozenset[int] | None:
-    """Return the data ports of the server that listens over this driver's shared memory, or None where none does."""
+    """Return the data ports of the server that listens over this driver's shared memory, or None without a server."""
     servers = [counter for counter in read_counters(aeron_dir) if counter.type_id == SERVER_TYPE]
-    for counter in sorted(servers, key=lambda counter: -counter.registration_id):  # an older one was killed
+    for counter in sorted(
+        servers, key=lambda counter: -counter.registration_id
+    ):  # newest first: older ones were killed
         match = _LABEL.fullmatch(counter.label)
         if match is not None:
             return frozenset(int(port) for port in match["ports"].split(",") if port)
@@ -76,10 +79,10 @@ def ports_of_server(aeron_dir: str) -> frozenset[int] | None:
 
 
 def ipc_in_use(aeron_dir: str, pid: str) -> InUseError:
-    """Return the error of a server that finds another one, process ``pid``, in the driver's shared memory."""
+    """Return the error to raise if server process ``pid`` listens in the driver's shared memory already."""
     return InUseError(
         f"the shared memory of the media driver in {aeron_dir} is served by server process {pid}",
-        remedy="Stop it, or give this server ipc=false or another aeronDir",
+        remedy="Stop that server, or give this server ipc=false or another aeronDir",
     )
 
 
@@ -89,10 +92,10 @@ def process_of(label: str) -> str:
     return match["pid"] if match is not None else "of unknown id"
 
 
-def _is_dead(label: str, own: Path | None, is_held: IsLocked | None) -> bool:
-    """Whether the server with this label is known to be dead: it held a lock that is free, or that is ours now."""
+def _has_ended(label: str, own_lock: Path | None, is_locked: IsLocked | None) -> bool:
+    """Whether the server with this label has certainly ended: its file is unlocked, or locked by this process."""
     match = _LABEL.fullmatch(label)
-    if match is None or not match["lock"] or is_held is None:
+    if match is None or not match["lock"] or is_locked is None:
         return False
     lock = Path(match["lock"])
-    return lock == own or (lock.exists() and not is_held(lock))
+    return lock == own_lock or (lock.exists() and not is_locked(lock))

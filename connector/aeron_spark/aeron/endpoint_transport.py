@@ -1,4 +1,4 @@
-"""A way out: an exclusive publication that is there at once, and usable when the driver has made it."""
+"""Implements the secure endpoint's transport over Aeron: publications, and the transports of client and server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.driver_server import DriverServer, IsLocked
 from aeron_spark.aeron.exceptions import describe, java_errors
 from aeron_spark.aeron.guard import GuardRules, Ownership, guarded, register
-from aeron_spark.aeron.inbox import A_CLIENTS, AeronInbox, first_address
+from aeron_spark.aeron.inbox import CLIENT_EVENT_BYTES, AeronInbox, first_address
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import AeronSparkError, TransportError, UsageError
 from aeron_spark.transport import endpoint_channels
@@ -42,7 +42,10 @@ from aeron_spark.waiting import wait_for
 
 
 class AeronPublication:
-    """Implements ``transport.port.Outgoing``; it ends with the driver that ``inbox`` uses."""
+    """Implements ``transport.api.Publication``: an exclusive publication, usable after the driver has opened it.
+
+    It is lost with the driver of ``inbox``.
+    """
 
     def __init__(self, inbox: AeronInbox, channel: str, stream_id: int, session_id: int) -> None:
         self.client = inbox.client
@@ -52,7 +55,7 @@ class AeronPublication:
         self._closed = False
         self._publication: Any = None
         self._offer: Any = None
-        self._awaited = False
+        self._awaits_rejection = False
         self._max_message = 0
         self._owners: Sequence[Ownership] = ()
         with java_errors(f"publishing on {channel} stream {stream_id}"):
@@ -60,36 +63,36 @@ class AeronPublication:
             inbox.java.expect(self._registration)
 
     def await_rejection(self, token: int) -> AeronPublication:
-        """Have the first rejection told by the inbox, of its way in ``token``."""
-        self._awaited = True
+        """Let the inbox deliver the first rejection of this publication as an event of the subscription ``token``."""
+        self._awaits_rejection = True
         self.client.rejections.expect(self._registration, self.inbox.java, token)
         return self
 
     def owned(self, owners: Sequence[Ownership]) -> AeronPublication:
-        """Take these registrations back when it is closed."""
+        """Close these registrations with the guard when the publication is closed."""
         self._owners = owners
         return self
 
     @property
     def max_message(self) -> int:
-        """Bytes of the longest message it takes; 0 before it is ready."""
+        """Maximum length of a message in bytes; 0 before the publication is ready."""
         return self._max_message if self.ready else 0
 
     @property
     def ready(self) -> bool:
-        """Whether the driver has opened it."""
+        """Whether the driver has opened the publication."""
         if self._publication is None and not self.closed:
-            self._settle()
+            self._check_registration()
         return self._publication is not None and not self._closed and not self.inbox.lost
 
     @property
     def connected(self) -> bool:
-        """Whether a subscriber is there."""
+        """Whether a subscriber is connected."""
         return self.ready and bool(self._publication.isConnected())
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be offered any more."""
+        """Whether the publication was closed, failed to open, or lost its driver."""
         if self._closed or self._failure or self.inbox.lost:
             return True
         if self._publication is not None and not bool(self._publication.isClosed()):
@@ -98,16 +101,16 @@ class AeronPublication:
 
     @property
     def failure(self) -> str:
-        """Why the driver did not open it, or an empty text."""
+        """The reason for which the driver did not open the publication, or an empty text."""
         return self._failure
 
     @property
     def local_address(self) -> str:
-        """The ``host:port`` it sends from, or an empty text."""
+        """The ``host:port`` from which it sends, or an empty text."""
         return first_address(self._publication) if self.ready and not self.closed else ""
 
-    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
-        """Offer one message made of ``parts``; None when it was taken. See the port."""
+    def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
+        """Offer one message made of ``parts``. Return None on success. See the protocol."""
         if self._closed or self.inbox.lost:
             return OfferResult.CLOSED
         if not self.ready:
@@ -115,21 +118,20 @@ class AeronPublication:
         head, body = _gathered(parts)
         if head.size + body.size > self._max_message:
             raise UsageError(
-                f"a message of {head.size + body.size} bytes is longer than the {self._max_message} this channel takes",
-                remedy="Send it in pieces, or use larger term buffers on both sides.",
+                f"message of {head.size + body.size} bytes, expected at most {self._max_message} for this channel",
+                remedy="Send it in several messages, or use larger term buffers at both ends.",
             )
-        wait_ns = int(patience * 1e9)
-        if self._offer(head.address, head.size, body.address, body.size, 0, wait_ns):
+        if self._offer(head.address, head.size, body.address, body.size, 0, int(timeout_s * 1e9)):
             return None
         return OfferResult(int(self._helper.result()))
 
     def close(self) -> None:
-        """Close it. Closing twice does nothing."""
+        """Close the publication. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         self.inbox.java.forget(self._registration)
-        if self._awaited:
+        if self._awaits_rejection:
             self.client.rejections.forget(self._registration)
         if bool(self.client.aeron.isClosed()):
             return
@@ -144,7 +146,7 @@ class AeronPublication:
             if not self.client.closed:
                 raise
 
-    def _settle(self) -> None:
+    def _check_registration(self) -> None:
         try:
             publication = self.inbox.java.publication(self._registration)
         except jpype.JException as error:
@@ -158,7 +160,7 @@ class AeronPublication:
 
 
 def _gathered(parts: tuple[Part, ...]) -> tuple[pa.Buffer, pa.Buffer]:
-    """Two pieces of memory: the last part, usually the long one, is never copied."""
+    """Return the parts as two buffers. The last part, usually the longest, is not copied."""
     if not parts:
         return _EMPTY, _EMPTY
     before = parts[:-1]
@@ -170,12 +172,15 @@ _EMPTY = pa.py_buffer(b"")
 
 
 class AeronClientTransport:
-    """Implements ``transport.port.Dialing`` for the server at ``place``, with ``ports`` of its own or the system's."""
+    """Implements ``transport.api.ClientTransport`` for the server at ``address``.
+
+    ``ports`` are the client's local ports; the system chooses them if it is None.
+    """
 
     def __init__(
         self,
         client: Client,
-        place: ServerAddress,
+        address: ServerAddress,
         *,
         channel_settings: ChannelSettings | None = None,
         ports: ClientPorts | None = None,
@@ -183,35 +188,35 @@ class AeronClientTransport:
         max_message: int = BULK_MESSAGE_BYTES,
     ) -> None:
         self.client = client
-        self.place = endpoint_channels.check_address(place, own=False)
-        self.inbox = AeronInbox(client, idle=idle, max_message=max_message, beside=A_CLIENTS)
+        self.address = endpoint_channels.check_address(address, own=False)
+        self.inbox = AeronInbox(client, idle=idle, max_message=max_message, event_bytes=CLIENT_EVENT_BYTES)
         self._channel_settings = ChannelSettings() if channel_settings is None else channel_settings
         self._ports = ports
-        self._outgoing: set[AeronPublication] = set()
+        self._publications: set[AeronPublication] = set()
 
     def open_path(self) -> ChannelPair:
-        """Open the handshake pair, with a session id never used before."""
-        channel = endpoint_channels.response_in(self.place, self._ports, self._channel_settings)
+        """Open the channel pair of a handshake, with a new Aeron session id."""
+        channel = endpoint_channels.response_in(self.address, self._ports, self._channel_settings)
         token = self.inbox.add(
-            channel, endpoint_channels.response_stream(self.place), HANDSHAKE_MAX_BYTES, whole_only=True
+            channel, endpoint_channels.response_stream(self.address), HANDSHAKE_MAX_BYTES, drop_fragmented=True
         )
-        return ChannelPair(token, self._path(token))
+        return ChannelPair(token, self._open_path_publication(token))
 
     def reopen_path(self, pair: ChannelPair) -> ChannelPair:
-        """Open a new way out beside the same way in."""
-        return ChannelPair(pair.token, self._path(pair.token))
+        """Open a new publication for the same subscription."""
+        return ChannelPair(pair.token, self._open_path_publication(pair.token))
 
     def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
-        """Open both ways of a duologue. The handshake pair stays open until its image has joined."""
-        incoming = endpoint_channels.client_link_in(self.place, self._ports, ids, channel_settings)
-        # Over IPC the driver itself brings the two together: there is nobody to ask.
-        asking = self.place.media == "udp"
+        """Open subscription and publication of a link. The path stays open until the link's image is available."""
+        incoming = endpoint_channels.client_link_in(self.address, self._ports, ids, channel_settings)
+        # Over IPC the driver connects publication and subscription without a setup frame.
+        is_udp = self.address.media == "udp"
         token = self.inbox.add(
-            incoming, ids.stream_out, channel_settings.max_message, whole_only=False, ask_again=asking
+            incoming, ids.stream_out, channel_settings.max_message, drop_fragmented=False, retry=is_udp
         )
         try:
             subscription = int(self.inbox.java.registrationId(token))
-            channel = endpoint_channels.client_link_out(self.place, self._ports, ids, channel_settings, subscription)
+            channel = endpoint_channels.client_link_out(self.address, self._ports, ids, channel_settings, subscription)
             publication = self._publish(channel, ids.stream_in, ids.session_in)
         except BaseException:
             self.inbox.close_subscription(token)
@@ -219,41 +224,42 @@ class AeronClientTransport:
         return ChannelPair(token, publication.await_rejection(token))
 
     def close(self) -> None:
-        """Close the inbox and every way out."""
-        for publication in list(self._outgoing):
+        """Close the inbox and all publications."""
+        for publication in list(self._publications):
             publication.close()
-        self._outgoing.clear()
+        self._publications.clear()
         self.inbox.close()
 
-    def _path(self, token: int) -> AeronPublication:
-        # Random, and never twice: a session that was rejected is remembered by the server's driver for some time.
+    def _open_path_publication(self, token: int) -> AeronPublication:
+        # Random, because the server's driver remembers a rejected Aeron session id for some time.
         session_id = secrets.randbelow(2**31 - 1) + 1
         subscription = int(self.inbox.java.registrationId(token))
         channel = endpoint_channels.handshake_out(
-            self.place, self._ports, subscription, session_id, self._channel_settings
+            self.address, self._ports, subscription, session_id, self._channel_settings
         )
         return self._publish(channel, HANDSHAKE_STREAM_ID, session_id).await_rejection(token)
 
     def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
-        for gone in [one for one in self._outgoing if one.closed]:
-            self._outgoing.discard(gone)
+        for closed in [one for one in self._publications if one.closed]:
+            self._publications.discard(closed)
         publication = AeronPublication(self.inbox, channel, stream_id, session_id)
-        self._outgoing.add(publication)
+        self._publications.add(publication)
         return publication
 
 
-BIND_TIMEOUT: Final = 10.0  # seconds for the driver to open a listener
+BIND_TIMEOUT_S: Final = 10.0
 
-_BIND_ERROR: Final = re.compile(r"channel error - (.+?) \(at ")  # the system's words in the driver's error
+_BIND_ERROR: Final = re.compile(r"channel error - (.+?) \(at ")  # the system's error text in the driver's error
 
 ADDRESS_IN_USE: Final = "Address already in use"
 
 UNKNOWN_HOST: Final = "UnknownHostException"
 
-# Strangers may only knock, with the smallest terms there are; every other session belongs to somebody.
-# A handshake is two sessions that the driver keeps for up to 2 s: these let one address, which may be an office
-# behind a router, make a hundred handshakes a second, and all together hold some 50 MB of sparse buffers. The driver
-# takes about a millisecond to make one, in which nobody else is served: a flood of many addresses gets 400 of them.
+# An unauthenticated sender may use only the handshake stream, with the smallest terms. Every other Aeron session has an
+# owner. A handshake needs two Aeron sessions, which the driver keeps for up to 2 s. These limits allow one address,
+# perhaps of an office behind a router, a hundred handshakes a second; all sessions together use about 50 MB of sparse
+# buffers. The driver needs about 1 ms to create a session, and serves no others in that time. A flood from many
+# addresses gets 400 sessions a second.
 RULES: Final = GuardRules(
     streams=(HANDSHAKE_STREAM_ID,),
     term_length=HANDSHAKE_TERM_BYTES,
@@ -262,76 +268,76 @@ RULES: Final = GuardRules(
     rate=250,
     burst=1_000,
     total_rate=400,
-    # A client is a receiver on the control port, twice while it shakes hands, and remembered for 5 s when it has left.
+    # Each client is a receiver on the control port, twice during its handshake, and for 5 s after its end.
     destinations=10_000,
     destinations_per_source=4_000,
-    # Who has proved a key may use what Aeron can do; the server's own options say how much that is.
+    # For authenticated clients the limits of Aeron apply, and the server's options.
     mtu_max=65_504,
     owned_term_length=1 << 30,
 )
 
 
 class AeronServerTransport:
-    """Implements ``transport.port.Listening`` on ``client``'s driver."""
+    """Implements ``transport.api.ServerTransport`` on the driver of ``client``."""
 
     def __init__(
         self, client: Client, *, idle: str = "backoff", max_message: int = BULK_MESSAGE_BYTES,
-        ipc_lock: Path | None = None, is_held: IsLocked | None = None,
+        ipc_lock: Path | None = None, is_locked: IsLocked | None = None,
     ) -> None:  # fmt: skip
-        """``ipc_lock`` and ``is_held``: see :class:`DriverServer`."""
+        """``ipc_lock`` and ``is_locked``: see :class:`DriverServer`."""
         self.client = client
         self.inbox = _ServerInbox(client, idle=idle, max_message=max_message)
-        self._ipc_lock, self._is_held = ipc_lock, is_held
+        self._ipc_lock, self._is_locked = ipc_lock, is_locked
         self._channel_settings: dict[int, ChannelSettings] = {}
-        self._outgoing: set[AeronPublication] = set()
-        self._sole: DriverServer | None = None
+        self._publications: set[AeronPublication] = set()
+        self._driver_server: DriverServer | None = None
 
-    def listen(self, place: ServerAddress, channel_settings: ChannelSettings) -> int:
+    def listen(self, address: ServerAddress, channel_settings: ChannelSettings) -> int:
         """Open a handshake subscription and return its token.
 
-        Over shared memory there can be one of a media driver, whichever process it is in. Raises InUseError where
-        another program has the address, TransportError where it cannot be bound for another reason.
+        Only one process per media driver can listen over shared memory. Raises InUseError if another program has the
+        address, TransportError if it cannot be bound for another reason.
         """
-        place = endpoint_channels.check_address(place, own=True)
-        if place.media == "ipc":
-            ports = [one.data_port for one in self.inbox.places.values() if one.media == "udp"]
-            self._sole = DriverServer(self.client, ports, self._ipc_lock, self._is_held)
-        channel = _watched(place, endpoint_channels.handshake_in(place, channel_settings))
+        address = endpoint_channels.check_address(address, own=True)
+        if address.media == "ipc":
+            ports = [one.data_port for one in self.inbox.listeners.values() if one.media == "udp"]
+            self._driver_server = DriverServer(self.client, ports, self._ipc_lock, self._is_locked)
+        channel = _guarded(address, endpoint_channels.handshake_in(address, channel_settings))
         try:
             subscription = self.client.subscription(channel, HANDSHAKE_STREAM_ID)  # binds, or raises
         except TransportError as error:
-            raise _cannot_listen(place, error) from error
+            raise _cannot_listen(address, error) from error
         try:
-            token = self.inbox.add(channel, HANDSHAKE_STREAM_ID, HANDSHAKE_MAX_BYTES, whole_only=True)
-            self.inbox.places[token] = place
+            token = self.inbox.add(channel, HANDSHAKE_STREAM_ID, HANDSHAKE_MAX_BYTES, drop_fragmented=True)
+            self.inbox.listeners[token] = address
             self._channel_settings[token] = channel_settings
-            wait_for(lambda: self.inbox.ready(token), BIND_TIMEOUT, f"the driver to listen on {channel}")
+            wait_for(lambda: self.inbox.ready(token), BIND_TIMEOUT_S, f"the driver to listen on {channel}")
         finally:
             subscription.close()
         return token
 
     def respond(self, image: int) -> AeronPublication:
-        """Open a publication that reaches the sender of a handshake image, and nobody else."""
-        token, place = self._known(image)
+        """Open a publication that only the sender of a handshake image receives."""
+        token, address = self._find_sender(image)
         session_id = secrets.randbelow(2**31 - 1) + 1
-        channel = _watched(
-            place, endpoint_channels.response_out(place, image, session_id, self._channel_settings[token])
+        channel = _guarded(
+            address, endpoint_channels.response_out(address, image, session_id, self._channel_settings[token])
         )
-        owners = self._owners(image, place, published=(session_id, HANDSHAKE_STREAM_ID))
-        return self._publish(channel, endpoint_channels.response_stream(place), session_id).owned(owners)
+        owners = self._register_owner(image, address, published=(session_id, HANDSHAKE_STREAM_ID))
+        return self._publish(channel, endpoint_channels.response_stream(address), session_id).owned(owners)
 
     def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
-        """Open both ways of a duologue with the sender of an image, of a handshake or a duologue, that still lives."""
-        _, place = self._known(image)
-        owners = self._owners(
-            image, place, received=(ids.session_in, ids.stream_in),
+        """Open subscription and publication of a link with the sender of an available image, of a path or a link."""
+        _, address = self._find_sender(image)
+        owners = self._register_owner(
+            image, address, received=(ids.session_in, ids.stream_in),
             published=(ids.session_out, ids.stream_out), control_port=ids.mdc_port,
         )  # fmt: skip
-        incoming = _watched(place, endpoint_channels.link_in(place, ids, channel_settings))
-        token = self.inbox.add(incoming, ids.stream_in, channel_settings.max_message, whole_only=False)
-        self.inbox.duologues[token] = place
+        incoming = _guarded(address, endpoint_channels.link_in(address, ids, channel_settings))
+        token = self.inbox.add(incoming, ids.stream_in, channel_settings.max_message, drop_fragmented=False)
+        self.inbox.links[token] = address
         try:
-            channel = _watched(place, endpoint_channels.link_out(place, ids, image, channel_settings))
+            channel = _guarded(address, endpoint_channels.link_out(address, ids, image, channel_settings))
             publication = self._publish(channel, ids.stream_out, ids.session_out)
         except BaseException:
             self.inbox.close_subscription(token)
@@ -342,104 +348,107 @@ class AeronServerTransport:
         return ChannelPair(token, publication)
 
     def close(self) -> None:
-        """Close the inbox and every way out."""
-        for publication in list(self._outgoing):
+        """Close the inbox and all publications."""
+        for publication in list(self._publications):
             publication.close()
-        self._outgoing.clear()
+        self._publications.clear()
         self.inbox.close()
-        if self._sole is not None and not self.client.closed:
-            self._sole.close()
-            self._sole = None
+        if self._driver_server is not None and not self.client.closed:
+            self._driver_server.close()
+            self._driver_server = None
 
-    def _known(self, image: int) -> tuple[int, ServerAddress]:
-        token = self.inbox.strangers.get(image)
+    def _find_sender(self, image: int) -> tuple[int, ServerAddress]:
+        token = self.inbox.image_tokens.get(image)
         if token is None:
-            raise SenderUnavailable("the sender of a handshake has gone", remedy="It may come again.")
-        return token, self.inbox.places.get(token) or self.inbox.duologues[token]
+            raise SenderUnavailable(
+                "the sender of a handshake is not available any more", remedy="Wait until it connects again."
+            )
+        return token, self.inbox.listeners.get(token) or self.inbox.links[token]
 
-    def _owners(
-        self, image: int, place: ServerAddress, *, received: tuple[int, int] | None = None,
+    def _register_owner(
+        self, image: int, address: ServerAddress, *, received: tuple[int, int] | None = None,
         published: tuple[int, int] | None = None, control_port: int | None = None,
     ) -> list[Ownership]:  # fmt: skip
-        """Tell the guard, where the driver has one, that these sessions are this stranger's and nobody else's.
+        """Register the image's sender with the driver's guard as the owner of these Aeron sessions and streams.
 
-        The driver takes commands in order: they are in force when what is opened next is ready, and nothing waits here.
+        Does not wait: a driver executes commands in order, so the rules are in force when the publication or
+        subscription that is opened next is ready.
         """
-        address = self.inbox.addresses.get(image)
-        if place.media == "ipc" or address is None:
+        host = self.inbox.image_hosts.get(image)
+        if address.media == "ipc" or host is None:
             return []
-        found = []
+        owners = []
         if received is not None:
-            found.append(
+            owners.append(
                 register(
-                    self.client, "received", port=place.data_port, session_id=received[0], stream_id=received[1],
-                    address=address, wait=False,
+                    self.client, "received", port=address.data_port, session_id=received[0], stream_id=received[1],
+                    address=host, wait=False,
                 )
             )  # fmt: skip
         if published is not None:
-            found.append(
+            owners.append(
                 register(
-                    self.client, "published", port=control_port or place.control_port, session_id=published[0],
-                    stream_id=published[1], address=address, wait=False,
+                    self.client, "published", port=control_port or address.control_port, session_id=published[0],
+                    stream_id=published[1], address=host, wait=False,
                 )
             )  # fmt: skip
-        return found
+        return owners
 
     def _publish(self, channel: str, stream_id: int, session_id: int) -> AeronPublication:
-        for gone in [one for one in self._outgoing if one.closed]:
-            self._outgoing.discard(gone)
+        for closed in [one for one in self._publications if one.closed]:
+            self._publications.discard(closed)
         publication = AeronPublication(self.inbox, channel, stream_id, session_id)
-        self._outgoing.add(publication)
+        self._publications.add(publication)
         return publication
 
 
 class _ServerInbox(AeronInbox):
-    """Remembers through which listener each stranger came."""
+    """An inbox that also stores the listener or link, and the host, of each available image."""
 
-    places: dict[int, ServerAddress]
-    duologues: dict[int, ServerAddress]
-    strangers: dict[int, int]
-    addresses: dict[int, str]
+    listeners: dict[int, ServerAddress]  # by token
+    links: dict[int, ServerAddress]  # by token
+    image_tokens: dict[int, int]
+    image_hosts: dict[int, str]
 
     def __init__(self, client: Client, *, idle: str, max_message: int) -> None:
         super().__init__(client, idle=idle, max_message=max_message)
-        self.places = {}
-        self.duologues = {}
-        self.strangers = {}
-        self.addresses = {}
+        self.listeners = {}
+        self.links = {}
+        self.image_tokens = {}
+        self.image_hosts = {}
 
     def poll(self, timeout: float) -> list[TransportEvent]:
-        """Poll, and take note of who came and went."""
+        """Poll, and store the images that became available or unavailable."""
         events = super().poll(timeout)
         for event in events:
-            if isinstance(event, ImageAvailable) and (event.token in self.places or event.token in self.duologues):
-                self.strangers[event.image] = event.token
+            if isinstance(event, ImageAvailable) and (event.token in self.listeners or event.token in self.links):
+                self.image_tokens[event.image] = event.token
                 if event.source != IPC:
-                    self.addresses[event.image] = HostPort.parse(event.source).host
+                    self.image_hosts[event.image] = HostPort.parse(event.source).host
             elif isinstance(event, ImageUnavailable):
-                self.strangers.pop(event.image, None)
-                self.addresses.pop(event.image, None)
+                self.image_tokens.pop(event.image, None)
+                self.image_hosts.pop(event.image, None)
         return events
 
     def close_subscription(self, token: int) -> None:
-        """Close a way in, and forget where it led."""
+        """Close a subscription, and remove its link."""
         super().close_subscription(token)
-        self.duologues.pop(token, None)
+        self.links.pop(token, None)
 
 
-def _cannot_listen(place: ServerAddress, error: TransportError) -> AeronSparkError:
-    """Return the error of a listener in its server's words: the driver's are about a channel with all its settings."""
-    if place.media == "ipc":
+def _cannot_listen(address: ServerAddress, error: TransportError) -> AeronSparkError:
+    """Return the error of a listener by its address; the driver's text names a channel with all its parameters."""
+    if address.media == "ipc":
         return error
     bind = _BIND_ERROR.search(error.what)
     if bind is not None and bind[1] == ADDRESS_IN_USE:
-        return address_in_use(place.host, place.data_port)
-    why = bind[1] if bind is not None else "its host is not known" if UNKNOWN_HOST in error.what else error.what
+        return address_in_use(address.host, address.data_port)
+    cause = bind[1] if bind is not None else "unknown host" if UNKNOWN_HOST in error.what else error.what
     return TransportError(
-        f"cannot listen on {HostPort(place.host, place.data_port)}: {why}",
-        remedy="Give an address of this machine, such as 0.0.0.0 for all that it has",
+        f"cannot listen on {HostPort(address.host, address.data_port)}: {cause}",
+        remedy="Give an address of this machine, such as 0.0.0.0 for all of its addresses",
     )
 
 
-def _watched(place: ServerAddress, channel: str) -> str:
-    return channel if place.media == "ipc" else guarded(channel, RULES)
+def _guarded(address: ServerAddress, channel: str) -> str:
+    return channel if address.media == "ipc" else guarded(channel, RULES)

@@ -1,4 +1,4 @@
-"""Foreign exceptions stop here: what Java throws becomes an error of this package."""
+"""Converts Java exceptions to errors of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jpype
 from aeron_spark.errors import AeronSparkError, ConnectError, TransportError
 
 UNKNOWN_HOST: Final = "the host name"
-CORRECT_CHANNEL: Final = "Correct 'channel', or have this machine's name service know the host."
+CORRECT_CHANNEL: Final = "Correct 'channel', or add the host to this machine's name service."
 # io.aeron.driver.media.UdpChannel: a RegistrationException carries the text of the driver's exception, not its class
 _UNRESOLVED: Final = re.compile(
     r"UnknownHostException: .*?(?:endpoint|control|interface)=(?P<host>\[[^\]]+\]|[^:,\s]+)"
@@ -20,14 +20,14 @@ _UNRESOLVED: Final = re.compile(
 
 
 def describe(error: Any) -> str:
-    """Return ``ShortClass: message`` of a Java throwable; Aeron prefixes its messages with their category."""
+    """Return ``ShortClass: message`` of a Java throwable, without the category with which Aeron begins messages."""
     name = type(error).__name__.rpartition(".")[2]
     message = plain_message(str(error.getMessage()))
     return message if message.startswith(UNKNOWN_HOST) else f"{name}: {message}"
 
 
 def plain_message(message: str) -> str:
-    """Return a message of Aeron's without its category; about a host that cannot be resolved, in words of our own."""
+    """Return an Aeron message without its category; replace the message about an unresolved host by ours."""
     unresolved = _UNRESOLVED.search(message)
     if unresolved is not None:
         return unknown_host(unresolved["host"])
@@ -37,7 +37,7 @@ def plain_message(message: str) -> str:
 
 
 def unknown_host(host: str) -> str:
-    """Return the sentence about a host name that has no address."""
+    """Return the text about a host name without an address."""
     return f"{UNKNOWN_HOST} {host!r} cannot be resolved to an address"
 
 
@@ -51,17 +51,17 @@ def archive_error_code(error: BaseException | None) -> int | None:
 
 
 @contextmanager
-def java_errors(doing: str, *, unknown_host: str = "") -> Iterator[None]:
-    """Turn a Java exception inside the block into TransportError (ConnectError for time-outs), saying what was done.
+def java_errors(action: str, *, unknown_host: str = "") -> Iterator[None]:
+    """Convert a Java exception in the block to TransportError (ConnectError for a timeout) with ``action`` in its text.
 
-    ``unknown_host`` is the remedy where a host name cannot be resolved.
+    ``unknown_host`` is the remedy for a host name that cannot be resolved.
     """
     try:
         yield
     except AeronSparkError:
         raise
     except jpype.JException as error:
-        text = f"{doing} failed: {describe(error)}"
+        text = f"{action} failed: {describe(error)}"
         if "Timeout" in type(error).__name__:
             raise ConnectError(text, remedy="See 'aeron-spark doctor'.") from error
         remedy = unknown_host if f": {UNKNOWN_HOST} " in text else ""

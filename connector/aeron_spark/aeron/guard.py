@@ -1,8 +1,7 @@
-"""The guard of a media driver: which channels it watches, who owns which session, and what it dropped.
+"""Configures the guard of a media driver: rules of channels, owners of Aeron sessions, counters of dropped frames.
 
-The guard itself is Java (``io.aeronspark.guard``, described in docs/driver-guard.md) and runs on the driver's own
-threads. A channel asks for it by parameters that a driver without one ignores, so the same channel works with any
-driver.
+The guard is Java code (``io.aeronspark.guard``, see docs/driver-guard.md) on the driver's threads. Channel parameters
+enable it. A driver without a guard ignores them, so the same channel works with any driver.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ DROP_TYPE: Final = 16723  # as DropCounters.COUNTER_TYPE_ID in Java
 OWNER_TYPE: Final = 16724  # as OwnerRegistry.COUNTER_TYPE_ID in Java
 DROP_LABEL: Final = "guard dropped "
 
-# direction, port, session id, stream id, owner's port: little-endian behind the layout's number; then the address
+# layout number, direction, port, session id, stream id, owner's port (little-endian), then the address
 OWNER_LAYOUT: Final = 1
 OWNER_KEY: Final = struct.Struct("<iiiiii16s")
 DIRECTIONS: Final[Mapping[str, int]] = {"received": 1, "published": 2}
 
-# What a driver's context calls a supplier, its class, and the property by which somebody may have chosen another.
+# Each supplier: the method of the driver's context, our class, and the system property that can name another class.
 SUPPLIERS: Final = (
     (
         "receiveChannelEndpointSupplier",
@@ -45,10 +44,11 @@ SUPPLIERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GuardRules:
-    """Rules of one channel, as its parameters; None leaves a rule to the driver. Sizes are bytes, rates are per second.
+    """Rules of one channel, as its parameters. Sizes are bytes, rates are per second. None: the driver's default.
 
-    ``streams`` are open to anybody, every other stream needs a registered owner; empty opens all. ``joining`` lets a
-    receiver ask for every publication at a control address. A source is an IPv4 address or an IPv6 /64.
+    Any sender may use ``streams``; every other stream needs a registered owner. Empty ``streams`` allows all streams.
+    ``joining`` lets a receiver request every publication at a control address. A source is an IPv4 address or an
+    IPv6 /64.
     """
 
     streams: tuple[int, ...] = ()
@@ -72,20 +72,20 @@ class GuardRules:
             value = getattr(self, field.name)
             if isinstance(value, int) and not isinstance(value, bool) and not 1 <= value < 2**31:
                 raise OptionError(
-                    f"the guard's {field.name} {value} is not from 1 to {2**31 - 1}",
-                    remedy="Leave it out for the driver's default.",
+                    f"the guard's {field.name} is {value}, expected 1 to {2**31 - 1}",
+                    remedy="Omit it to use the driver's default.",
                 )
         for text in (*self.allow, *self.deny):
             try:
                 ipaddress.ip_network(text)
             except ValueError as error:
                 raise OptionError(
-                    f"the guard cannot read the network {text!r}: {error}", remedy="Write 10.0.0.0/8 or 2001:db8::/32."
+                    f"the guard's network {text!r} is invalid: {error}", remedy="Write 10.0.0.0/8 or 2001:db8::/32."
                 ) from error
 
 
 def guarded(channel: str, rules: GuardRules) -> str:
-    """Return ``channel`` with the parameters that ask a driver's guard to watch it."""
+    """Return ``channel`` with the parameters that enable the driver's guard."""
     return f"{channel}|{_parameters(rules)}"
 
 
@@ -101,23 +101,23 @@ def _parameters(rules: GuardRules) -> str:
 
 
 def suppliers() -> dict[str, object]:
-    """Return what a MediaDriver.Context is told to have the guard, and prompt handshakes.
+    """Return the methods of MediaDriver.Context, with arguments, that enable the guard and prompt handshakes.
 
-    What a system property chose already stays, such as Aeron's own endpoints that lose packets on purpose.
+    Omits a supplier that a system property sets already, such as Aeron's endpoints that simulate packet loss.
     """
     chosen = jvm.jclass("java.lang.System").getProperty
     return {method: jvm.jclass(f"{PACKAGE}.{name}")() for method, name, prop in SUPPLIERS if chosen(prop) is None}
 
 
 def has_guard(aeron_dir: str) -> bool:
-    """Whether the driver guards an endpoint; known once one was opened on a guarded channel."""
+    """Whether the driver has guarded a channel since it started."""
     return bool(read_drops(aeron_dir))
 
 
 def read_drops(aeron_dir: str) -> dict[str, int]:
-    """Return the frames dropped since the driver started, by ``receiving: reason`` or ``sending: reason``.
+    """Return the number of frames dropped since the driver started, by ``receiving: reason`` or ``sending: reason``.
 
-    Empty beside a driver without a guard, or one that has guarded nothing yet.
+    Empty for a driver without a guard, or before its first guarded channel.
     """
     return {
         counter.label.removeprefix(DROP_LABEL): counter.value
@@ -128,14 +128,14 @@ def read_drops(aeron_dir: str) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Ownership:
-    """One registered owner, until it is closed or the client that registered it is gone."""
+    """One registered owner, until it is closed or the Aeron client that registered it ends."""
 
-    _give_back: Callable[[], object]
+    _remove: Callable[[], object]
 
     def close(self) -> None:
-        """Take the registration back; the guard forgets it within some 10 ms."""
+        """Remove the registration; the guard applies the change within about 10 ms."""
         with java_errors("closing a registration with the guard"):
-            self._give_back()
+            self._remove()
 
 
 def register(
@@ -149,11 +149,11 @@ def register(
     address_port: int = 0,
     wait: bool = True,
 ) -> Ownership:
-    """Register who may speak for a session that this driver receives, or who may receive one that it publishes.
+    """Register the only allowed sender of a received Aeron session, or the only allowed receiver of a published one.
 
-    ``port`` is the local port of the endpoint, ``address_port`` 0 stands for any. In force when this returns (10 ms
-    later for what is open already, on a stream for strangers); without ``wait``, when the driver has opened what this
-    client asks for next. Beside a driver without a guard it changes nothing.
+    ``port`` is the local port of the endpoint; ``address_port`` 0 allows any port. The rule is in force when this
+    returns, but 10 ms later for an image that is open already on one of the channel's open streams. Without ``wait``
+    it is in force when the driver has executed the client's next request. A driver without a guard ignores it.
     """
     key = owner_key(direction, port, session_id, stream_id, address, address_port)
     label = f"guard owner of {direction} session {session_id} stream {stream_id} port {port}: {address}"[:380].encode()
@@ -174,7 +174,7 @@ def owner_key(
     address: str,
     address_port: int = 0,
 ) -> bytes:
-    """Return the key of a registration's counter, as ``OwnerRegistry`` in Java reads it; IPv4 is mapped into IPv6."""
+    """Return the key of a registration's counter for Java's ``OwnerRegistry``; IPv4 is mapped into IPv6."""
     return OWNER_KEY.pack(
         OWNER_LAYOUT, DIRECTIONS[direction], port, session_id, stream_id, address_port, _mapped(address)
     )

@@ -1,4 +1,4 @@
-"""The inbox of an endpoint: many subscriptions polled in one call of Java, which waits without Python's lock."""
+"""The inbox of an endpoint: polls many subscriptions in one call to Java, which waits without the GIL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from aeron_spark.transport.api import (
     ascii_reason,
 )
 
-# As io.aeronspark.inbox.InboxRecords lays it out.
+# The layout of io.aeronspark.inbox.InboxRecords.
 RECORD: Final = struct.Struct(
     "="
     "i"  # kind
@@ -36,92 +36,100 @@ RECORD: Final = struct.Struct(
     "i"  # length of the payload
     "i"  # session id
 )
-ARRIVED, JOINED, LEFT, REJECTED, FAILED, JOINED_LATE = range(1, 7)
+MESSAGE, IMAGE_AVAILABLE, IMAGE_UNAVAILABLE, PUBLICATION_REJECTED, SUBSCRIPTION_FAILED, IMAGE_AVAILABLE_LATE = range(1, 7)
 
-EVENTS_BESIDE_MESSAGES: Final = 1 << 20  # bytes for more messages than the longest, and for news
-A_CLIENTS: Final = 1 << 18  # the same of a client, of which a process may have hundreds
-POLL_INTERVAL_S: Final = 1.0  # seconds between two looks at whether the driver is still the same
-ENDING: Final = "Aeron client is terminating"  # says ClientConductor from then on, and is closed a moment later
-ASK_AGAIN_NS: Final = 300_000_000  # a question for a set-up that was lost is asked again after this time
+# Bytes for further messages and events, besides the longest message.
+SERVER_EVENT_BYTES: Final = 1 << 20
+CLIENT_EVENT_BYTES: Final = 1 << 18  # a process may have hundreds of clients
+DRIVER_CHECK_INTERVAL_S: Final = 1.0
+CLIENT_ENDING: Final = (
+    "Aeron client is terminating"  # text of ClientConductor's errors just before the client is closed
+)
+SETUP_RETRY_NS: Final = 300_000_000  # then the inbox asks again for the setup frame of a publication, which may be lost
 
-_IDLE: Final = "org.agrona.concurrent."
-IDLE: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
-    "busy-spin": ("BusySpinIdleStrategy", ()),  # a core of its own, the shortest latency
-    "yielding": ("YieldingIdleStrategy", ()),  # a core, given up to whoever wants it
+_IDLE_PACKAGE: Final = "org.agrona.concurrent."
+IDLE_STRATEGIES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+    "busy-spin": ("BusySpinIdleStrategy", ()),  # uses one core completely; the shortest latency
+    "yielding": ("YieldingIdleStrategy", ()),  # uses one core, but yields it to other threads
     "backoff": ("BackoffIdleStrategy", (10, 2, 20_000, 50_000)),  # spins, yields, then sleeps up to 0.05 ms
-    "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # 1 ms each time, next to no processor time
+    "sleeping": ("SleepingIdleStrategy", (1_000_000,)),  # sleeps 1 ms; almost no processor time
 }
-# After how long without anything an inbox rests, until the one lookout of its process, or `wake`, calls it. What comes
-# then is noticed up to 1 ms later. Those that take a core for the shortest latency never rest.
-TIMEOUT_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
+# After this time without events an inbox sleeps until the lookout thread of its process, or `wake`, wakes it. An event
+# is then noticed up to 1 ms later. The other strategies never sleep.
+SLEEP_AFTER_NS: Final = {"backoff": 8_000_000, "sleeping": 5_000_000}
 
 
 def idle_strategy(name: str) -> Any:
-    """Return Agrona's strategy of that name. Raises OptionError where there is none."""
-    if name not in IDLE:
-        raise OptionError(f"there is no idle strategy {name!r}", remedy=f"Choose one of {', '.join(IDLE)}.")
-    kind, arguments = IDLE[name]
-    return jclass(_IDLE + kind)(*arguments)
+    """Return Agrona's idle strategy for the name. Raises OptionError for an unknown name."""
+    if name not in IDLE_STRATEGIES:
+        raise OptionError(f"unknown idle strategy {name!r}", remedy=f"Choose one of {', '.join(IDLE_STRATEGIES)}.")
+    class_name, arguments = IDLE_STRATEGIES[name]
+    return jclass(_IDLE_PACKAGE + class_name)(*arguments)
 
 
 class AeronInbox:
-    """Implements ``transport.port.Inbox`` on ``client``'s driver."""
+    """Implements ``transport.api.Inbox`` on the driver of ``client``."""
 
     def __init__(
         self, client: Client, *, idle: str = "backoff", max_message: int = MAX_MESSAGE_BYTES,
-        beside: int = EVENTS_BESIDE_MESSAGES,
+        event_bytes: int = SERVER_EVENT_BYTES,
     ) -> None:  # fmt: skip
         self.client = client
         self.max_message = max_message
         strategy = idle_strategy(idle)
         with java_errors(f"preparing to receive from the media driver in {client.aeron_dir}"):
             self.java = jclass("io.aeronspark.inbox.Inbox")(
-                client.aeron, max_message + beside, strategy, TIMEOUT_NS.get(idle, 0)
+                client.aeron, max_message + event_bytes, strategy, SLEEP_AFTER_NS.get(idle, 0)
             )  # fmt: skip
         self._memory = memoryview(self.java.memory()).cast("B").toreadonly()
         self._poll = self.java.poll
         self._pid = os.getpid()
-        self._looked_at = time.monotonic()
+        self._driver_checked_at = time.monotonic()
         self.lost = False
         self._closed = False
 
     @property
     def dropped(self) -> int:
-        """Messages dropped unread: too long, or fragmented on a handshake stream."""
+        """Number of messages dropped unread: too long, or fragmented on a handshake stream."""
         return int(self.java.dropped())
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or its driver is gone."""
+        """Whether the inbox was closed, or its driver has ended."""
         return self._closed or self.lost or self.client.closed
 
-    def add(self, channel: str, stream_id: int, max_message: int, *, whole_only: bool, ask_again: bool = False) -> int:
-        """Open a subscription and return its token; whether the driver agrees shows later."""
+    def add(self, channel: str, stream_id: int, max_message: int, *, drop_fragmented: bool, retry: bool = False) -> int:
+        """Request a subscription and return its token. A refusal of the driver arrives later as SubscriptionFailed.
+
+        ``retry``: ask the sender again for a lost setup frame.
+        """
         if max_message > self.max_message:
             raise OptionError(
-                f"messages of {max_message} bytes are wanted where the inbox was made for {self.max_message}",
-                remedy="Make it with a larger max_message.",
+                f"max_message is {max_message} bytes, expected at most the inbox's {self.max_message}",
+                remedy="Make the inbox with a larger max_message.",
             )
         with java_errors(f"subscribing to {channel} stream {stream_id}"):
-            return int(self.java.add(channel, stream_id, max_message, whole_only, ASK_AGAIN_NS if ask_again else 0))
+            retry_ns = SETUP_RETRY_NS if retry else 0
+            return int(self.java.add(channel, stream_id, max_message, drop_fragmented, retry_ns))
 
     def poll(self, timeout: float) -> list[TransportEvent]:
-        """Return what has come, waiting at most ``timeout`` seconds; see the port."""
+        """Return the events that have arrived; wait up to ``timeout`` seconds for the first one. See the protocol."""
         if self._closed or self.lost:
             time.sleep(max(0.0, timeout))
             return []
         try:
             used = self._poll(int(timeout * 1e9))
-        except jpype.JException as error:  # the client ended, or begins to, while this looked at its subscriptions
-            if not self.client.closed and ENDING not in str(error):
+        except jpype.JException as error:  # the client ended during the poll, or is about to end
+            if not self.client.closed and CLIENT_ENDING not in str(error):
                 raise
             used = 0
         now = time.monotonic()
-        if now - self._looked_at > POLL_INTERVAL_S or (not used and bool(self.client.aeron.isClosed())):
-            self._looked_at = now
+        overdue = now - self._driver_checked_at > DRIVER_CHECK_INTERVAL_S
+        if overdue or (not used and bool(self.client.aeron.isClosed())):
+            self._driver_checked_at = now
             if self.client.closed and not self._closed:
                 self.lost = True
-                reason = self.client.last_error or "its directory is gone or new"
+                reason = self.client.last_error or "its directory was removed or replaced"
                 return [DriverLost(f"the media driver in {self.client.aeron_dir} ended ({reason})")]
         return self._events(used) if used else []
 
@@ -132,33 +140,33 @@ class AeronInbox:
         while at < used:
             kind, token, image, length, session_id = unpack(memory, at)
             begin = at + header
-            if kind == ARRIVED:
+            if kind == MESSAGE:
                 found.append(MessageArrived(token, image, memory[begin : begin + length]))
             else:
-                found.append(_news(kind, token, image, session_id, str(memory[begin : begin + length], "utf-8")))
+                found.append(_event(kind, token, image, session_id, str(memory[begin : begin + length], "utf-8")))
             at = begin + (length + 7 & ~7)
         return found
 
     def wake(self) -> None:
-        """End the poll that waits now, or the next one, at once."""
+        """End the current poll, or the next one, immediately."""
         self.java.wake()
 
     def pause(self, token: int) -> None:
-        """Take no more messages of this way in."""
+        """Stop reading messages of this subscription."""
         self.java.pause(token, True)
 
     def resume(self, token: int) -> None:
-        """Take messages of it again."""
+        """Continue reading messages of this subscription."""
         self.java.pause(token, False)
 
     def reject(self, image: int, reason: str) -> None:
-        """Refuse a sender; an unknown image is ignored."""
+        """Reject an image; an unknown image is ignored."""
         text = ascii_reason(reason)
         with java_errors("rejecting an image"):
             self.java.reject(image, text)
 
     def close_subscription(self, token: int) -> None:
-        """Close a way in; an unknown token is ignored."""
+        """Close a subscription; an unknown token is ignored."""
         try:
             self.java.remove(token)
         except jpype.JException:
@@ -166,12 +174,12 @@ class AeronInbox:
                 raise
 
     def ready(self, token: int) -> bool:
-        """Whether the driver has opened this way in."""
+        """Whether the driver has opened this subscription."""
         return self.subscription(token) is not None
 
     def subscription(self, token: int) -> Any:
-        """Return Aeron's subscription, or None where there is none (yet)."""
-        if self._closed or self.lost:  # not `closed`: that asks the file system, and this is asked many times a second
+        """Return Aeron's subscription, or None before it is open and after its close."""
+        if self._closed or self.lost:  # not `closed`, which reads the file system: this runs many times a second
             return None
         try:
             return self.java.subscription(token)
@@ -181,29 +189,29 @@ class AeronInbox:
             raise TransportError(f"looking for a subscription failed: {describe(error)}") from error
 
     def local_address(self, token: int) -> str:
-        """The ``host:port`` a way in is bound to, or an empty text."""
+        """Return the ``host:port`` to which a subscription is bound, or an empty text."""
         subscription = self.subscription(token)
         return "" if subscription is None else first_address(subscription)
 
     def close(self) -> None:
-        """Close every way in."""
+        """Close all subscriptions."""
         if not self._closed:
             self._closed = True
             self.java.close()
 
 
-def _news(kind: int, token: int, image: int, session_id: int, text: str) -> TransportEvent:
-    if kind in {JOINED, JOINED_LATE}:
-        return ImageAvailable(token, image, session_id, source_of(text), late=kind == JOINED_LATE)
-    if kind == LEFT:
+def _event(kind: int, token: int, image: int, session_id: int, text: str) -> TransportEvent:
+    if kind in {IMAGE_AVAILABLE, IMAGE_AVAILABLE_LATE}:
+        return ImageAvailable(token, image, session_id, source_of(text), late=kind == IMAGE_AVAILABLE_LATE)
+    if kind == IMAGE_UNAVAILABLE:
         return ImageUnavailable(token, image)
-    if kind == REJECTED:
+    if kind == PUBLICATION_REJECTED:
         return PublicationRejected(token, session_id, text)
     return SubscriptionFailed(token, plain_message(text))
 
 
 def source_of(identity: str) -> str:
-    """Return the canonical ``host:port`` of an image's source identity: Java leaves IPv6's brackets out."""
+    """Return the canonical ``host:port`` of an image's source identity, in which Java omits IPv6's brackets."""
     if identity.startswith(IPC):
         return IPC
     host, _, port = identity.rpartition(":")
@@ -211,6 +219,6 @@ def source_of(identity: str) -> str:
 
 
 def first_address(opened: Any) -> str:
-    """Return the canonical local ``host:port`` of a publication or subscription, or an empty text."""
+    """Return the canonical local ``host:port`` of a publication or subscription, or an empty text if not bound."""
     addresses = opened.localSocketAddresses()
     return source_of(str(addresses.get(0))) if addresses.size() else ""

@@ -1,11 +1,11 @@
-"""Java calls that may block, made so that Ctrl-C is heard meanwhile.
+"""Runs blocking Java calls so that signals such as Ctrl-C are handled during the call.
 
-Python acts on a signal in the main thread, between two of its own instructions. A thread that waits inside Java comes
-to none until the call returns, which takes up to ten seconds where a driver or an archive does not answer. So the main
-thread has another thread make the call, and waits for that one in Python.
+Python handles a signal in the main thread, between two of its instructions. During a Java call the main thread executes
+none: up to ten seconds if a driver or an archive does not respond. Therefore another thread makes the call, and the
+main thread waits for that thread in Python.
 
-Python ends a thread that comes back from Java while Python itself ends; in the middle of JPype this aborts the process.
-So the process waits at its end for the threads that are on their way back.
+A thread that returns from Java while the interpreter shuts down aborts the process. Therefore the process waits, before
+it ends, for the threads whose calls have just returned.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from aeron_spark.waiting import Deadline, result_within
 T = TypeVar("T")
 
 THREAD: Final = "aeron-spark-java"
-RETURN_SECONDS: Final = 5.0  # for what is left to do once a call has returned; a call itself is not waited for
+RETURN_TIMEOUT_S: Final = 5.0  # for a thread's work after its call has returned; running calls are not awaited
 
 _returned: Final[set[threading.Thread]] = set()  # threads whose call has returned from Java
 
 
-def interruptible(call: Callable[..., T], *given: Any, discard: Callable[[T], object] | None = None) -> T:
-    """Return ``call(*given)``, which may block in Java; in the main thread a signal handler may end the wait.
+def interruptible(call: Callable[..., T], *args: Any, discard: Callable[[T], object] | None = None) -> T:
+    """Return ``call(*args)``, which may block in Java. In the main thread a signal handler can end the wait.
 
-    The call itself goes on then, until its own time-out; what it returns goes to ``discard``.
+    The Java call then continues until its own timeout, and ``discard`` gets its result.
     """
     if threading.current_thread() is not threading.main_thread():
-        return call(*given)
+        return call(*args)
     done: Future[T] = Future()
     try:
-        threading.Thread(target=_make, args=(done, call, given), name=THREAD, daemon=True).start()
+        threading.Thread(target=_run, args=(done, call, args), name=THREAD, daemon=True).start()
         return result_within(done, None, "a call of Java")
     except BaseException:
         if discard is not None:
@@ -45,27 +45,27 @@ def interruptible(call: Callable[..., T], *given: Any, discard: Callable[[T], ob
 
 
 class Interruptible:
-    """A Java object all of whose methods are called so, but for ``at_once``: those that never block."""
+    """A proxy of a Java object that calls each method through :func:`interruptible`, except ``non_blocking`` ones."""
 
-    def __init__(self, java: Any, at_once: frozenset[str]) -> None:
+    def __init__(self, java: Any, non_blocking: frozenset[str]) -> None:
         self._java = java
-        self._at_once = at_once
+        self._non_blocking = non_blocking
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._java, name)
-        return method if name in self._at_once else lambda *given: interruptible(method, *given)
+        return method if name in self._non_blocking else lambda *args: interruptible(method, *args)
 
 
-def _make(done: Future[T], call: Callable[..., T], given: tuple[Any, ...]) -> None:
+def _run(done: Future[T], call: Callable[..., T], args: tuple[Any, ...]) -> None:
     try:
-        result = call(*given)
-    except BaseException as error:  # for the thread that waits
+        result = call(*args)
+    except BaseException as error:  # raised in the waiting thread
         _returned.add(threading.current_thread())
         done.set_exception(error)
     else:
         _returned.add(threading.current_thread())
         done.set_result(result)
-    jclass("java.lang.Thread").detach()  # Java would else keep what it has of this thread
+    jclass("java.lang.Thread").detach()  # else Java would keep its state of this thread
     _returned.discard(threading.current_thread())
 
 
@@ -75,10 +75,10 @@ def _discard(late: Future[T], discard: Callable[[T], object]) -> None:
 
 
 def _await_returned() -> None:
-    """Wait for the threads whose call has returned, RETURN_SECONDS at the longest."""
-    end = Deadline(RETURN_SECONDS, "calls of Java that have returned")
+    """Wait up to ``RETURN_TIMEOUT_S`` for the threads whose call has returned."""
+    deadline = Deadline(RETURN_TIMEOUT_S, "calls of Java that have returned")
     for thread in tuple(_returned):
-        thread.join(end.remaining())
+        thread.join(deadline.remaining())
 
 
-jvm.before_its_end(_await_returned)
+jvm.call_before_end(_await_returned)

@@ -1,8 +1,8 @@
-"""The one Java virtual machine of a process: started by the first use of Aeron, never at import, never before a fork.
+"""Starts the only JVM of a process at its first use of Aeron: not at import, and not before a fork.
 
-A JVM does not survive a fork: the child is told it runs, and hangs on its first use. PySpark forks its workers,
-so the process that started the JVM is remembered and every later use compares. JPype is imported by the start, so that
-commands and programs that never need a JVM do not wait for it.
+A JVM does not survive a fork: JPype in the child reports a running JVM, and its first use hangs. PySpark forks its
+workers. Therefore this module stores the process id of the start and compares it at each use. JPype is imported with
+the start, so that commands and programs without Aeron do not wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aeron_spark.process_cache import ProcessLock
 MINIMUM_JAVA: Final = 17
 
 ARGUMENTS: Final = (
-    # Agrona reaches for Unsafe, and for CRC-32C over direct memory (the archive's checksums).
+    # Agrona uses Unsafe, and CRC-32C over direct memory (the archive's checksums).
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -36,29 +36,29 @@ ARGUMENTS: Final = (
 
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)  # how Spark ends its Python processes
 
-OWN_SIGNALS: Final = "-Xrs"  # the JVM leaves signals to the process, which closes what it opened by itself
+OWN_SIGNALS: Final = "-Xrs"  # the JVM installs no signal handlers
 
-HEAP: Final = "-Xmx128m"  # nothing big lives on the heap: rows are in Arrow's memory, logs are mapped
+HEAP: Final = "-Xmx128m"  # a small heap is enough: rows are in Arrow memory, and logs are mapped
 
 _lock = ProcessLock()
 
-_is_starting = False  # in the middle of its start a JVM survives a fork as little as later
+_is_starting = False  # a JVM does not survive a fork during its start either
 
-_started_in: int | None = None
+_started_in: int | None = None  # process id
 
-_keeps_signals = False  # whether this process wants every signal for itself
+_keeps_signals = False  # whether the JVM must leave all signals to the program
 
-_classes: dict[str, Any] = {}  # looking one up takes longer than most calls of it
+_classes: dict[str, Any] = {}  # cached, because a lookup takes longer than most calls
 
-_before_its_end: list[Callable[[], None]] = []
+_calls_before_end: list[Callable[[], None]] = []
 
 
 def start(*extra: str) -> None:
-    """Start the JVM of this process unless it runs; ``extra`` arguments count for the first start only.
+    """Start the JVM of this process if it does not run yet; only the first start uses the ``extra`` arguments.
 
-    The JVM leaves SIGINT to the process, and SIGTERM and SIGHUP where the program handles them; else these two end the
-    process as docs/decisions/0008 says. Raises SetupError without Java 17 or newer, UsageError in a child forked from a
-    process whose JVM ran.
+    The JVM leaves SIGINT to the process, and SIGTERM and SIGHUP if the program handles them. Else these two end the
+    process as docs/decisions/0008 describes. Raises SetupError without Java 17 or newer, and UsageError in a child that
+    was forked from a process with a JVM.
     """
     global _started_in
     if _started_in == os.getpid():
@@ -80,16 +80,16 @@ def start(*extra: str) -> None:
             if _keeps_signals:
                 extra = (*extra, OWN_SIGNALS)
             handled = [number for number in ENDING_SIGNALS if is_handled(number)]
-            with left_to_the_process(handled), _starting():
-                # with interrupt=False JPype would have its own handler of SIGINT, which wakes no thread that waits
+            with preserved_handlers(handled), _starting():
+                # With interrupt=False JPype would install its own SIGINT handler, which does not wake waiting threads.
                 jpype.startJVM(library, *ARGUMENTS, HEAP, *extra, classpath=jars, convertStrings=False, interrupt=True)
-                _take_signals([] if OWN_SIGNALS in extra else [one for one in ENDING_SIGNALS if one not in handled])
+                _handle_signals([] if OWN_SIGNALS in extra else [one for one in ENDING_SIGNALS if one not in handled])
                 _started_in = os.getpid()
-        else:  # the user's own program runs a JVM already: share it
+        else:  # the user's program runs a JVM already: share it
             for jar in jars:
                 jpype.addClassPath(jar)
         _started_in = os.getpid()
-        # Before JPype ends the JVM: it interrupts threads, and a client that is closed then complains.
+        # Runs before JPype ends the JVM: JPype interrupts threads, and closing a client then reports errors.
         atexit.register(_close, os.getpid())
 
 
@@ -113,18 +113,18 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_signals() -> None:
-    """Have the JVM that this process has yet to start leave every signal to the program."""
+    """Let the JVM, which must not have been started yet, leave all signals to the program."""
     global _keeps_signals
     _keeps_signals = True
 
 
-def before_its_end(call: Callable[[], None]) -> None:
-    """Have ``call()`` made before the JVM of this process ends, after the clients of Aeron are closed."""
-    _before_its_end.append(call)
+def call_before_end(call: Callable[[], None]) -> None:
+    """Register ``call``, which runs after the Aeron clients are closed and before the JVM ends."""
+    _calls_before_end.append(call)
 
 
-def _take_signals(numbers: Sequence[signal.Signals]) -> None:
-    """Have these signals take leave of the drivers, and end the process."""
+def _handle_signals(numbers: Sequence[signal.Signals]) -> None:
+    """Let these signals close the Aeron clients, then end the process."""
     if numbers:
         import jpype
 
@@ -137,17 +137,17 @@ def _close(pid: int) -> None:
 
     if pid == os.getpid() and jpype.isJVMStarted():
         jpype.JClass("io.aeronspark.client.ClientShutdown").closeAll()
-        for call in _before_its_end:
+        for call in _calls_before_end:
             call()
 
 
 def started() -> bool:
-    """Whether this process, and not a parent it was forked from, runs a JVM."""
+    """Whether this process runs a JVM that it has started itself, not its parent before a fork."""
     return _started_in == os.getpid()
 
 
 def jclass(name: str) -> Any:
-    """Return the Java class ``name``, starting the JVM first where needed."""
+    """Return the Java class ``name``; start the JVM if it does not run."""
     start()
     found = _classes.get(name)
     if found is None:
@@ -158,7 +158,7 @@ def jclass(name: str) -> Any:
 
 
 def find_library() -> str:
-    """Return the path of libjvm, or raise SetupError with the remedy."""
+    """Return the path of libjvm. Raises SetupError without Java."""
     import jpype
 
     try:
@@ -171,7 +171,7 @@ def find_library() -> str:
 
 
 def check_version(library: str) -> None:
-    """Raise SetupError where the JVM at ``library`` says in its ``release`` file that it is older than Java 17."""
+    """Raise SetupError if the ``release`` file of the JVM at ``library`` has a version below Java 17."""
     version = java_version(library)
     if version is not None and version < MINIMUM_JAVA:
         raise SetupError(
@@ -181,7 +181,7 @@ def check_version(library: str) -> None:
 
 
 def java_version(library: str) -> int | None:
-    """Return the feature version of the JVM at ``library``, or None where its installation does not say."""
+    """Return the feature version of the JVM at ``library``, or None if its installation has no version."""
     for folder in Path(library).resolve().parents:
         release = folder / "release"
         if release.is_file():
@@ -192,23 +192,23 @@ def java_version(library: str) -> int | None:
 
 FOLDER = Path(__file__).resolve().parent.parent / "jars"
 
-# The bulk helper is ours; aeron-all is Aeron's client, driver and archive in one.
+# aeron-all contains Aeron's client, driver and archive; aeron-spark-helper is the Java code of this project.
 REQUIRED = ("aeron-all", "aeron-spark-helper")
 
 
 def classpath() -> list[str]:
-    """Return the jars this package needs, or raise SetupError naming the one that is missing."""
+    """Return the paths of the jars that this package needs. Raises SetupError with the name of a missing jar."""
     found = sorted(FOLDER.glob("*.jar"))
     for name in REQUIRED:
         if not any(jar.name.startswith(name) for jar in found):
             raise SetupError(
                 f"the jar {name!r} is missing from {FOLDER}",
-                remedy="Install the wheel, which carries its jars, or build them in a source tree with 'make jars'.",
+                remedy="Install the wheel, which contains the jars, or build them in a source tree with 'make jars'.",
             )
     return [str(jar) for jar in found]
 
 
-# Longer than struct sigaction of any system; its first member is the handler, on Linux and on macOS.
+# More than the size of struct sigaction on any system. Its first member is the handler, on Linux and on macOS.
 _SIGACTION_BYTES: Final = 1024
 
 _HANDLER_BYTES: Final = ctypes.sizeof(ctypes.c_void_p)
@@ -221,8 +221,8 @@ _sigaction: Any = ctypes.CDLL(None, use_errno=True).sigaction
 
 
 @contextmanager
-def left_to_the_process(numbers: Iterable[int]) -> Iterator[None]:
-    """Give these signals, and SIGINT, back to their handlers at the end of the block, in which a JVM starts."""
+def preserved_handlers(numbers: Iterable[int]) -> Iterator[None]:
+    """Restore the handlers of these signals, and of SIGINT, at the end of the block, in which a JVM starts."""
     before = {number: _disposition(number) for number in {signal.SIGINT, *numbers}}
     ignored = ctypes.create_string_buffer(_IGNORED.to_bytes(_HANDLER_BYTES, sys.byteorder), _SIGACTION_BYTES)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
@@ -234,11 +234,11 @@ def left_to_the_process(numbers: Iterable[int]) -> Iterator[None]:
             for number, disposition in before.items():
                 _sigaction(number, disposition, None)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # a SIGINT that waits is delivered here
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)  # delivers a pending SIGINT
 
 
 def is_handled(number: int) -> bool:
-    """Whether the process has a handler for the signal: neither ignores the signal nor leaves it to the system."""
+    """Whether the process has a handler for the signal: it neither ignores the signal nor uses the default action."""
     handler = int.from_bytes(_disposition(number).raw[:_HANDLER_BYTES], sys.byteorder)
     return handler not in (_IGNORED, _DEFAULT)
 

@@ -1,7 +1,7 @@
-"""Single messages as bytes, polled from Python: for protocols of a few messages a second, and image by image.
+"""Polls single messages as bytes from Python, image by image, for protocols of a few messages a second.
 
-Fragments are put together here and not by Aeron's assembler, because the sender chooses the length of a message (up to
-16 MiB) and a limit is wanted before the memory is taken.
+This module assembles fragments itself. Aeron's assembler allocates memory for messages of any length up to 16 MiB; here
+the receiver sets a limit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aeron_spark.transport.api import OfferResult
 BEGIN: Final = 0x80  # flags of a fragment
 END: Final = 0x40
 CHANNEL_ERRORED: Final = -1
-LONGEST_REASON: Final = 1_000  # bytes; Aeron takes 1023
+MAX_REASON_BYTES: Final = 1_000  # Aeron's limit is 1023
 
 
 class PolledImage:
-    """One image. ``id`` is never used again by its driver, as a session id may be."""
+    """One image. Its driver never reuses the ``id``, but may reuse the Aeron session id."""
 
     def __init__(self, image: Any, limit: int) -> None:
         self.id = int(image.correlationId())
@@ -35,28 +35,28 @@ class PolledImage:
         self._messages: deque[bytes | None] = deque()
         self._parts: list[bytes] = []
         self._length = 0
-        self._begun = False
+        self._has_begin = False  # whether the first fragment of the current message was received
         self._handler = jpype.JProxy("io.aeron.logbuffer.FragmentHandler", dict={"onFragment": self._on_fragment})
 
     def poll(self, fragments: int) -> list[bytes | None]:
-        """Return the messages that ``fragments`` fragments finished; None stands for one longer than the limit."""
+        """Return the messages that up to ``fragments`` fragments complete; None for a message above the limit."""
         self._image.poll(self._handler, fragments)
         found = list(self._messages)
         self._messages.clear()
         return found
 
     def reject(self, reason: str) -> None:
-        """Have the driver end this image and tell its sender why; asked again, it does nothing."""
+        """Reject this image; its sender gets the reason. Does nothing if the image is closed."""
         if not self._image.isClosed():
             with java_errors(f"rejecting the image from {self.source}"):
-                self._image.reject(reason[:LONGEST_REASON])
+                self._image.reject(reason[:MAX_REASON_BYTES])
 
     def _on_fragment(self, buffer: Any, offset: int, length: int, header: Any) -> None:
         flags = int(header.flags()) & 0xFF
         if flags & BEGIN:
-            self._begun, self._parts, self._length = True, [], 0
-        elif not self._begun:
-            return  # joined in the middle of a message
+            self._has_begin, self._parts, self._length = True, [], 0
+        elif not self._has_begin:
+            return  # the image became available in the middle of this message
         self._length += length
         if self._length <= self._limit:
             copy = jpype.JArray(jpype.JByte)(int(length))
@@ -66,11 +66,11 @@ class PolledImage:
             self._parts = []
         if flags & END:
             self._messages.append(b"".join(self._parts) if self._length <= self._limit else None)
-            self._begun, self._parts, self._length = False, [], 0
+            self._has_begin, self._parts, self._length = False, [], 0
 
 
 class PolledSubscription:
-    """A subscription, its images one by one. ``limit`` bounds a message, in bytes."""
+    """A subscription with separately polled images. ``limit``: maximum length of a message in bytes."""
 
     def __init__(self, client: Client, channel: str, stream_id: int, limit: int) -> None:
         self.client = client
@@ -81,20 +81,20 @@ class PolledSubscription:
 
     @property
     def address(self) -> str:
-        """``host:port`` where it listens, once the driver has bound it; else an empty text."""
+        """The bound ``host:port``, or an empty text before the driver has bound the subscription."""
         if int(self._subscription.channelStatus()) == CHANNEL_ERRORED:
-            raise TransportError(f"{self.channel} cannot be listened to", remedy="See 'aeron-spark errors'.")
+            raise TransportError(f"cannot listen on {self.channel}", remedy="See 'aeron-spark errors'.")
         addresses = self._subscription.localSocketAddresses()
         return str(addresses.get(0)) if addresses.size() else ""
 
     def images(self) -> list[PolledImage]:
-        """Return the images from which something may come. Raises TransportError once the subscription is closed.
+        """Return the images that can still deliver messages, without those that were polled to their end.
 
-        An image whose sender closed it, and of which all was polled, is left out.
+        Raises TransportError after the subscription was closed.
         """
         if self._subscription.isClosed():
             require_open(self.client, "receiving")
-            raise TransportError("the subscription is closed", remedy="Try again: a new one is made.")
+            raise TransportError("the subscription is closed", remedy="Try again, with a new subscription.")
         found = {}
         for image in self._subscription.images():
             if image.isEndOfStream():
@@ -111,7 +111,7 @@ class PolledSubscription:
 
 
 class BytesPublication:
-    """An exclusive publication that takes bytes."""
+    """An exclusive publication for messages as bytes."""
 
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:
         self.client = client
@@ -126,7 +126,7 @@ class BytesPublication:
         return bool(self._publication.isConnected())
 
     def offer(self, message: bytes) -> OfferResult | None:
-        """Offer one message, once; return None where it was taken, else why not. CLOSED raises TransportError."""
+        """Offer one message once. Return None on success, else the reason. Raises TransportError when closed."""
         buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(jpype.JArray(jpype.JByte)(message))
         with java_errors(f"publishing on {self.channel}"):
             position = int(self._publication.offer(buffer, 0, len(message)))
@@ -135,16 +135,16 @@ class BytesPublication:
         result = OfferResult(position)
         if result is OfferResult.CLOSED:
             require_open(self.client, "publishing")
-            raise TransportError("the publication is closed", remedy="Try again: a new one is made.")
+            raise TransportError("the publication is closed", remedy="Try again, with a new publication.")
         return result
 
     def close(self) -> None:
-        """Close the publication; its channel lingers in the driver for as long as the channel says."""
+        """Close the publication. The driver keeps it for the linger timeout of its channel."""
         with java_errors(f"closing the publication on {self.channel}"):
             self._publication.close()
 
 
 def _bracketed(identity: str) -> str:
-    """``0:0:0:0:0:0:0:1:57806``, as Aeron writes an IPv6 source, with its address in brackets; others as they are."""
+    """Add the brackets that Aeron omits from an IPv6 source, such as ``0:0:0:0:0:0:0:1:57806``."""
     host, _, port = identity.rpartition(":")
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else identity

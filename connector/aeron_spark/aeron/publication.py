@@ -1,4 +1,4 @@
-"""BatchPublication many messages to one exclusive publication, in Java, with back-pressure as a value."""
+"""Offers many messages to one exclusive publication in one call to Java; back-pressure is a result, not an error."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import TransportError
 from aeron_spark.transport.api import OfferResult
 
-TIMEOUT_NS: Final = 5_000_000  # how long Java waits out back-pressure before Python looks at its deadline
+OFFER_TIMEOUT_NS: Final = 5_000_000  # Java retries during back-pressure for this time; then Python checks its deadline
 
 
 class BatchPublication:
-    """An exclusive publication of ``client``, and the helper that offers to it. Not thread-safe, as it is not."""
+    """An exclusive publication of ``client`` with its Java helper. Not thread-safe."""
 
     def __init__(self, client: Client, channel: str, stream_id: int) -> None:
         self.client = client
@@ -31,42 +31,44 @@ class BatchPublication:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be offered any more."""
+        """Whether the publication is closed."""
         return bool(self.publication.isClosed())
 
     @property
     def position(self) -> int:
-        """The stream position behind the last message taken; TransportError once the publication is closed."""
+        """The position after the last accepted message. Raises TransportError when the publication is closed."""
         position = int(self.publication.position())
-        if position < 0:  # CLOSED: a number that every recording has reached
-            raise self._closed("asking for its position")
+        if position < 0:  # CLOSED; as a position, every recording would seem to have reached it
+            raise self._closed("requesting its position")
         return position
 
     def offer_values(
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None, first: int
     ) -> tuple[int, OfferResult | None]:
-        """Offer the values from index ``first`` on; return how many were taken, and why not all.
+        """Offer the values from index ``first``; return the number of accepted ones, and the reason if not all were.
 
         ``values`` is a binary array without nulls, ``reserved`` an int64 array of its length or None.
         """
         _, offsets, data = values.buffers()
-        taken = int(
+        accepted = int(
             self._helper.offerValues(
                 _address(data, 0),
                 _address(offsets, 4 * values.offset),
                 0 if reserved is None else _address(reserved.buffers()[1], 8 * reserved.offset),
                 first,
                 len(values),
-                TIMEOUT_NS,
+                OFFER_TIMEOUT_NS,
             )
         )
-        return taken, None if first + taken == len(values) else self._result()
+        return accepted, None if first + accepted == len(values) else self._result()
 
     def offer_gathered(self, header: bytes | pa.Buffer, payload: pa.Buffer, reserved: int = 0) -> OfferResult | None:
-        """Offer one message of a header and a payload; return None once it is taken, else why not."""
+        """Offer one message of a header and a payload. Return None on success, else the reason."""
         head = header if isinstance(header, pa.Buffer) else pa.py_buffer(header)
-        taken = self._helper.offerGathered(head.address, head.size, payload.address, payload.size, reserved, TIMEOUT_NS)
-        return None if taken else self._result()
+        is_accepted = self._helper.offerGathered(
+            head.address, head.size, payload.address, payload.size, reserved, OFFER_TIMEOUT_NS
+        )
+        return None if is_accepted else self._result()
 
     def close(self) -> None:
         """Close the publication."""
@@ -78,11 +80,11 @@ class BatchPublication:
             raise self._closed("publishing")
         return result
 
-    def _closed(self, doing: str) -> TransportError:
-        require_open(self.client, doing)
-        return TransportError("the publication is closed", remedy="Try again: a new one is made.")
+    def _closed(self, action: str) -> TransportError:
+        require_open(self.client, action)
+        return TransportError("the publication is closed", remedy="Try again, with a new publication.")
 
 
 def _address(buffer: pa.Buffer | None, offset: int) -> int:
-    # Arrow may leave a buffer out where there is nothing in it.
+    # Arrow may omit an empty buffer.
     return 0 if buffer is None else buffer.address + offset

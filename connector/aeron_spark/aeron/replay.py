@@ -1,4 +1,4 @@
-"""Replays of recordings: bounded, never waited on for their end, queued where the archive's limit is reached."""
+"""Replays ranges of recordings; waits if the archive's limit of concurrent replays is reached."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from aeron_spark.errors import DataFormatError, TransportError
 from aeron_spark.waiting import Deadline, wait_for
 
 REPLAY_STREAM_ID: Final = 20121
-REASON_TIMEOUT: Final = 0.5  # seconds for the archive to say why it ended a replay, where it does
-QUEUE_TIMEOUT: Final = (
-    600.0  # seconds to wait for a place among the archive's concurrent replays: others' replays may be long
-)
+REASON_TIMEOUT_S: Final = 0.5  # for the archive's report of the reason for which it ended a replay
+QUEUE_TIMEOUT_S: Final = 600.0  # for a free replay session of the archive; the replays of others may be long
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A replay under way: its image, and the recording's geometry."""
+    """A running replay with its image."""
 
     archive: Archive
     recording: Recording
@@ -34,29 +32,29 @@ class Replay:
     image: Any
 
     def check(self) -> None:
-        """Raise TransportError where the replay ended before its end was reached."""
+        """Raise TransportError, or DataFormatError for a wrong checksum, if the replay ended before its end."""
         if not self.image.isClosed() and not self.archive.client.closed:
             return
-        what = (
+        text = (
             f"the replay of recording {self.recording.id} of {self.archive.address.name} ended at position "
             f"{int(self.image.position())} of [{self.start}, {self.end})"
         )
-        reason = self.archive.last_report(REASON_TIMEOUT)
+        reason = self.archive.poll_error(REASON_TIMEOUT_S)
         if "checksum" in reason:
             raise DataFormatError(
-                f"{what}, as the archive found it changed on its disk: {reason}",
+                f"{text}, because the recording was changed on the archive's disk: {reason}",
                 remedy="Restore the archive's files from a copy, or read from a later position.",
             )
         raise TransportError(
-            f"{what}: {reason}" if reason else what,
-            remedy="The archive or its media driver stopped; trying again starts the range anew.",
+            f"{text}: {reason}" if reason else text,
+            remedy="Try again. The archive or its media driver stopped.",
         )
 
 
 @contextmanager
 def replay(archive: Archive, recording: Recording, start: int, end: int, *, timeout: float) -> Iterator[Replay]:
-    """Open a replay of ``[start, end)``, both frame boundaries; close it, and give its place back, at the end."""
-    what = f"the replay of recording {recording.id} from position {start}"
+    """Open a replay of ``[start, end)``, both frame boundaries; close it, and stop it in the archive, at the end."""
+    awaited = f"the replay of recording {recording.id} from position {start}"
     opened: tuple[Any, int | None]
     with java_errors(f"replaying recording {recording.id} from position {start}"):
         if archive.address.replay_channel == "aeron:ipc":
@@ -69,9 +67,9 @@ def replay(archive: Archive, recording: Recording, start: int, end: int, *, time
     image = None
     try:
         image = (
-            image_of(subscription, _low32(session_id), timeout, what)
+            image_of(subscription, _low32(session_id), timeout, awaited)
             if session_id is not None
-            else _only_image(subscription, timeout, what)
+            else _only_image(subscription, timeout, awaited)
         )
         yield Replay(archive, recording, start, end, image)
     finally:
@@ -86,13 +84,13 @@ def _replay_ipc(archive: Archive, recording_id: int, start: int, end: int) -> tu
     session_id = _start(
         archive, lambda: archive.java.startReplay(recording_id, start, end - start, channel, REPLAY_STREAM_ID)
     )
-    # The session id keeps the replays of one machine apart, which all share a channel and a stream.
+    # The Aeron session id distinguishes the replays of one machine, which share a channel and a stream id.
     subscription = archive.client.subscription(f"{channel}?session-id={_low32(session_id)}", REPLAY_STREAM_ID)
     return subscription, session_id
 
 
 def _replay_udp(archive: Archive, recording_id: int, start: int, end: int, timeout: float) -> tuple[Any, int]:
-    # Subscribed before it is asked for: a replay that finds no subscriber sends its next set-up frame 100 ms later.
+    # Subscribe before the request: without a subscriber a replay sends its next setup frame 100 ms later.
     subscription = archive.client.subscription(archive.address.replay_channel, REPLAY_STREAM_ID)
     channel = wait_for(
         subscription.tryResolveChannelEndpointPort, timeout, f"a port for {archive.address.replay_channel}"
@@ -111,8 +109,8 @@ def _replay_response(archive: Archive, recording_id: int, start: int, end: int) 
     return subscription, None
 
 
-def _only_image(subscription: Any, timeout: float, what: str) -> Any:
-    wait_for(lambda: int(subscription.imageCount()) > 0, timeout, what)
+def _only_image(subscription: Any, timeout: float, awaited: str) -> Any:
+    wait_for(lambda: int(subscription.imageCount()) > 0, timeout, awaited)
     return subscription.imageAtIndex(0)
 
 
@@ -121,7 +119,7 @@ def _start(archive: Archive, request: Any) -> int:
 
 
 def _queued(request: Any) -> Any:
-    deadline = Deadline(QUEUE_TIMEOUT, "a place among the archive's concurrent replays")
+    deadline = Deadline(QUEUE_TIMEOUT_S, "a free replay session of the archive")
     while True:
         try:
             return request()
@@ -135,7 +133,7 @@ def _stop(archive: Archive, session_id: int) -> None:
     try:
         archive.java.stopReplay(session_id)
     except jpype.JException as error:
-        # It had ended by itself, or the archive is gone and its replays with it: either way its place is free.
+        # An ArchiveException means that the replay had ended; a closed session has ended its replays.
         if archive_error_code(error) is None and not archive.closed:
             raise TransportError(f"stopping a replay failed: {describe(error)}") from error
 

@@ -1,4 +1,4 @@
-"""Rows of a recording as Arrow arrays, moved by the Java helper: no Python runs per message."""
+"""Copies rows of a recording into Arrow arrays with the Java helper; no Python runs per message."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BATCH_BYTES: Final = 1 << 20  # 0.5 to 16 MiB are equally fast in Spark, 64 MiB 
 
 BATCH_ROWS: Final = 1 << 15
 
-LARGEST_FRAME: Final = 1 << 16
+MAX_FRAME_BYTES: Final = 1 << 16
 
-LARGEST_VALUES: Final = (1 << 31) - 1  # int32 offsets, as Spark's BINARY has
+MAX_VALUES_BYTES: Final = (1 << 31) - 1  # int32 offsets, as in Spark's BINARY
 
 
 class _Memory:
-    """Arrow memory for one batch; it lives as long as the arrays made of it."""
+    """Arrow memory for one batch; the arrays of :meth:`take` keep it alive."""
 
     def __init__(self, value_bytes: int, rows: int) -> None:
         self.values = pa.allocate_buffer(value_bytes)
@@ -47,24 +47,24 @@ class _Memory:
 
 
 class Source(Protocol):
-    """Where the messages of a range come from; what it yields ends where a message ends."""
+    """The source of a range's messages; the range ends at the end of a message."""
 
     @property
     def more(self) -> bool:
-        """Whether the range goes on."""
+        """Whether the end of the range is not reached."""
         ...
 
     def fill(self, helper: Any) -> bool:
-        """Move what there is into the helper's memory; return whether it is full."""
+        """Move available messages into the helper's memory. Return whether the memory is full."""
         ...
 
     def consumed(self) -> None:
-        """The consumer has taken a batch, however long that took."""
+        """Take notice that the consumer has processed a batch, which may have taken long."""
         ...
 
 
-class Replayed:
-    """A replay as a source: it waits for more, and looks after its session."""
+class ReplaySource:
+    """The messages of a replay. Waits for them, and keeps the session with the archive alive."""
 
     def __init__(self, replay: Replay, idle_timeout: float) -> None:
         self._replay = replay
@@ -75,24 +75,24 @@ class Replayed:
 
     @property
     def more(self) -> bool:
-        """Whether the replay's end is not reached."""
+        """Whether the end of the range is not reached."""
         return self._at < self._replay.end
 
     def fill(self, helper: Any) -> bool:
-        """Drain the image; raise WaitTimeout where no byte came for too long, TransportError where it broke off."""
+        """Drain the image. Raises WaitTimeout if no data arrive, TransportError if the replay ends early."""
         replay = self._replay
         full = bool(helper.drain(replay.image, replay.end))
-        now = int(replay.image.position())
-        if now > self._at:
-            self._at = now
+        position = int(replay.image.position())
+        if position > self._at:
+            self._at = position
             self._deadline.progress()
         elif not full:
             replay.check()
-            self._deadline.idle(f"at position {now} of [{replay.start}, {replay.end})")
+            self._deadline.idle(f"at position {position} of [{replay.start}, {replay.end})")
         return full
 
     def consumed(self) -> None:
-        """The wait for more begins now."""
+        """Restart the wait for data, without the consumer's time."""
         self._deadline.progress()
         self._replay.archive.keep_alive()
 
@@ -100,19 +100,20 @@ class Replayed:
 def drain(
     source: Source, recording: Recording, *, batch_bytes: int = BATCH_BYTES, batch_rows: int = BATCH_ROWS
 ) -> Iterator[Rows]:
-    """Yield the messages of ``source`` in batches until its end is reached. Raises what the source raises."""
+    """Yield the messages of ``source`` in batches until its end. Raises the errors of the source."""
     helper = jclass("io.aeronspark.reading.RowAssembler")(recording.initial_term_id, recording.term_length)
-    usual = max(batch_bytes, 2 * LARGEST_FRAME)
-    memory = _begin(helper, usual, batch_rows)
+    memory_bytes = max(batch_bytes, 2 * MAX_FRAME_BYTES)
+    memory = _begin(helper, memory_bytes, batch_rows)
     while source.more:
         if source.fill(helper):
             rows = int(helper.rows())
             if rows:
                 yield memory.take(rows)
                 source.consumed()
-            # A message that fills the whole memory by itself needs a larger one.
+            # One message that fills the memory needs a larger one.
             partial = int(helper.partialLength())
-            memory = _begin(helper, max(usual, min(2 * partial + LARGEST_FRAME, LARGEST_VALUES)), batch_rows)
+            needed = min(2 * partial + MAX_FRAME_BYTES, MAX_VALUES_BYTES)
+            memory = _begin(helper, max(memory_bytes, needed), batch_rows)
     rows = int(helper.rows())
     if rows:
         yield memory.take(rows)
@@ -132,19 +133,19 @@ def _begin(helper: Any, value_bytes: int, rows: int) -> _Memory:
 
 
 def segment_at(folder: Path, recording: Recording, position: int) -> tuple[Path, int] | None:
-    """Return the file that holds ``position`` and the position of its first byte; None where it is not ours to read."""
-    # The first segment begins at the term in which the recording began.
+    """Return the segment file with ``position``, and the position of its first byte; None if it is not readable."""
+    # The first segment begins with the term in which the recording starts.
     origin = recording.start_position - recording.start_position % recording.term_length
     base = origin + (position - origin) // recording.segment_length * recording.segment_length
     path = folder / f"{recording.id}-{base}.rec"
     return (path, base) if os.access(path, os.R_OK) else None
 
 
-class Segments:
-    """The messages of ``[start, end)`` of a recording, both frame boundaries, as far as its files are there.
+class SegmentSource:
+    """The messages of ``[start, end)`` of a recording, both frame boundaries, from its segment files.
 
-    Where a file is missing (purged meanwhile, or another user's) the range ends early, at ``position``, which is then
-    the beginning of a segment and so of a message.
+    If a file is missing (purged since, or not readable) the range ends early at ``position``, which is then the start
+    of a segment and of a message.
     """
 
     def __init__(self, folder: Path, recording: Recording, start: int, end: int) -> None:
@@ -157,15 +158,15 @@ class Segments:
 
     @property
     def more(self) -> bool:
-        """Whether there is more of the range in files."""
+        """Whether the files have more of the range."""
         if self.position < self.end and (self._open is None or self.position >= int(self._open.end())):
             self._next()
         return self.position < self.end and self._open is not None
 
     def fill(self, helper: Any) -> bool:
-        """Move messages into the helper's memory; return whether it is full.
+        """Move messages into the helper's memory. Return whether the memory is full.
 
-        Raises DataFormatError where a checksum does not hold, TransportError where no frame stands where one should.
+        Raises DataFormatError for a wrong checksum, TransportError if a frame is missing.
         """
         try:
             full = bool(helper.drain(self._open, self.end))
@@ -177,26 +178,26 @@ class Segments:
         before, self.position = self.position, int(self._open.position())
         if full or self.position >= min(self.end, int(self._open.end())):
             return full
-        if self.position > self._mapped_at:  # a frame goes on beyond what is mapped: map from there
+        if self.position > self._mapped_at:  # a frame extends beyond the mapped range: map again from its start
             self._next()
         else:
             raise TransportError(
-                f"the file of recording {self._recording.id} has no whole message at position {self.position} (reading "
-                f"from {before} to {self.end})",
-                remedy="It was truncated while it was read; trying again looks at the recording anew.",
+                f"the file of recording {self._recording.id} has no complete message at position {self.position} "
+                f"(reading from {before} to {self.end})",
+                remedy="Try again. The recording was truncated during the read.",
             )
         return full
 
     def consumed(self) -> None:
-        """Nothing waits here: what is wanted was written before it was planned."""
+        """Do nothing: files have the whole range already, so this source never waits."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the current file."""
         if self._open is not None:
             self._open.close()
             self._open = None
 
-    def __enter__(self) -> Segments:
+    def __enter__(self) -> SegmentSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -211,34 +212,34 @@ class Segments:
             try:
                 self._open = jclass("io.aeronspark.reading.SegmentFile")(str(path), base, self.position)
             except jpype.JException:
-                self._open = None  # deleted between the look and the opening
+                self._open = None  # deleted since `segment_at` found it
 
 
-MOST: Final = 1 << 20  # bytes of a piece
+MAX_RECEIVE_BYTES: Final = 1 << 20
 
 
 class ReceivedRange:
-    """``[start, end)`` of a recording: ``next_piece`` gives its bytes in order, cut anywhere, and waits for them.
+    """The messages of ``[start, end)`` of a recording, from the bytes that a server sends.
 
-    ``name`` is what errors call the recording. Messages are those whose frames are whole and undamaged; a frame that
-    is not raises DataFormatError, naming its position.
+    ``next_bytes`` waits for the next bytes and returns them, in order, in parts of any length. Errors name the
+    recording ``name``. A damaged or incomplete frame raises DataFormatError with its position.
     """
 
-    def __init__(self, name: str, start: int, end: int, next_piece: Callable[[], memoryview]) -> None:
+    def __init__(self, name: str, start: int, end: int, next_bytes: Callable[[], memoryview]) -> None:
         self.end = end
-        self.received = start  # stream position behind what has come
+        self.received = start  # position after the received bytes
         self._name = name
-        self._next_piece = next_piece
-        self._java = jclass("io.aeronspark.reading.ReceivedBytes")(MOST, start)
+        self._next_bytes = next_bytes
+        self._java = jclass("io.aeronspark.reading.ReceivedBytes")(MAX_RECEIVE_BYTES, start)
         self._memory = memoryview(self._java.memory()).cast("B")
 
     @property
     def more(self) -> bool:
-        """Whether the range goes on."""
+        """Whether the end of the range is not reached."""
         return int(self._java.position()) < self.end
 
     def fill(self, helper: Any) -> bool:
-        """Move what has come into the helper's memory, and wait for more where that was all; whether it is full."""
+        """Move received messages into the helper's memory, then wait for more. Return whether the memory is full."""
         try:
             if bool(helper.drain(self._java, self.end)):
                 return True
@@ -248,14 +249,16 @@ class ReceivedRange:
                 remedy="Restore the archive's files from a copy, or read from a later position.",
             ) from error
         if self.more:
-            piece = self._next_piece()
-            if piece.nbytes > MOST:
-                raise TransportError(f"a piece of {self._name} has {piece.nbytes} bytes, and {MOST} are the most")
+            data = self._next_bytes()
+            if data.nbytes > MAX_RECEIVE_BYTES:
+                raise TransportError(
+                    f"the server sent {data.nbytes} bytes of {self._name} at once, expected at most {MAX_RECEIVE_BYTES}"
+                )
             at = int(self._java.next())
-            self._memory[at : at + piece.nbytes] = piece
-            self._java.added(piece.nbytes)
-            self.received += piece.nbytes
+            self._memory[at : at + data.nbytes] = data
+            self._java.added(data.nbytes)
+            self.received += data.nbytes
         return False
 
     def consumed(self) -> None:
-        """Nothing waits here: the sender is held up by its branch."""
+        """Do nothing: back-pressure of the bulk link lets the sender wait."""

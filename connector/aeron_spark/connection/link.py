@@ -84,7 +84,7 @@ class LinkEnds:
         """Offer again what waits; whether nothing waits any more."""
         if self._frame is None:
             return True
-        self.last_result = self.pair.publication.offer(self._frame, patience=patience)
+        self.last_result = self.pair.publication.offer(self._frame, timeout_s=patience)
         if self.last_result is not None:
             return False
         self._frame = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from aeron_spark.aeron.archive import Archive, Recording, archive_of
 from aeron_spark.aeron.boundary_walk import find_boundary
 from aeron_spark.aeron.replay import replay
-from aeron_spark.aeron.row_sources import Replayed, Segments, drain
+from aeron_spark.aeron.row_sources import ReplaySource, SegmentSource, drain
 from aeron_spark.direct.archives import StreamAddress
 from aeron_spark.direct.recordings import no_recording, request_recording, start_now
 from aeron_spark.errors import DataLossError, SetupError, TransportError
@@ -138,13 +138,13 @@ class ArchiveLog:
                 remedy="Read it with readPath=replay, or auto.",
             )
         if folder and self.address.read_path != "replay":
-            with Segments(Path(folder), recording, start, end) as files:
+            with SegmentSource(Path(folder), recording, start, end) as files:
                 yield from drain(files, recording)
                 start = files.position
         if start < end:  # the archive itself says why what is missing is missing
             timeout = self.address.idle_timeout
             with replay(archive, recording, start, end, timeout=timeout) as opened:
-                yield from drain(Replayed(opened, timeout), recording)
+                yield from drain(ReplaySource(opened, timeout), recording)
 
     def state(self, key: str) -> RecordingState:
         """Return one recording of the stream; DataLossError where there is none of that key."""

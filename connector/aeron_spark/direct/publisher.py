@@ -190,7 +190,7 @@ class Publisher:
         if self.address.archive is None or self._recording is None or (clock < self._look_again and not now):
             return
         self._look_again = clock + POLL_INTERVAL_S
-        stop = archive_of(self.address.archive).stopped_at(self._recording)
+        stop = archive_of(self.address.archive).find_stop_position(self._recording)
         if stop is None or stop >= self._offering.position:
             return
         recording, position = self._recording, self._offering.position

@@ -85,7 +85,7 @@ class Keeper:
             self._archive_lock = paths.take_archive(self._places.archive_dir)
             self._archive_id = archive_id(self._places.archive_dir)
         self._stage("starting the Java virtual machine")
-        aeron.start_keeper_jvm(dict(self._settings.properties))
+        aeron.start_driver_jvm(dict(self._settings.properties))
         if self._settings.archive:
             self._stage("repairing recordings")
             for tail in repair_recordings(self._places.archive_dir, aeron.crc32c):

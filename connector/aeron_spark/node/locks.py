@@ -168,7 +168,7 @@ class MachineLock(FileLock):
         )
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether anybody holds the lock at ``path`` exclusively; false where the file does not exist."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

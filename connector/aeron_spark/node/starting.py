@@ -24,7 +24,7 @@ from aeron_spark.errors import ConnectError, OptionError, SetupError, TransportE
 from aeron_spark.node import paths, space, state_files
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.liveness import Liveness, driver_liveness
-from aeron_spark.node.locks import FileLock, is_held, owner
+from aeron_spark.node.locks import FileLock, is_locked, owner
 from aeron_spark.node.paths import NodePaths, node_paths
 from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_asked, parse_settings
 from aeron_spark.node.start_progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage
@@ -96,7 +96,7 @@ def ensure(
 
 def _find(places: NodePaths, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
     """Return a handle on what runs, or None where nothing does."""
-    if is_held(places.alive_lock):
+    if is_locked(places.alive_lock):
         running = state_files.read_record(places.record)
         return None if running is None else _handle(places, running, wanted, users)
     found = driver_liveness(places.aeron_dir)
@@ -248,7 +248,7 @@ def _await_ready(
         while not places.record.exists():
             code = process.poll()
             # Where ours has given way to a keeper that an earlier, killed starter left, that one is waited for.
-            if code is not None and not is_held(places.alive_lock):
+            if code is not None and not is_locked(places.alive_lock):
                 raise state_files.read_failure(places.failure) or TransportError(
                     f"the node in {places.aeron_dir} ended with code {code} while it started",
                     remedy=f"See its log, {places.log}.",

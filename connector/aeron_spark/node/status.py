@@ -10,7 +10,7 @@ from typing import Literal
 
 from aeron_spark.node import state_files
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.locks import is_held, owner
+from aeron_spark.node.locks import is_locked, owner
 from aeron_spark.node.settings import NodeSettings
 from aeron_spark.node.space import Space, space_of
 from aeron_spark.node.starting import collect_ended, paths_here
@@ -50,7 +50,7 @@ def status(aeron_dir: str | os.PathLike[str] | None = None, *, environ: Mapping[
     """Return what is known of the node of ``aeron_dir``; needs no JVM, and changes nothing."""
     collect_ended()
     places = paths_here(aeron_dir, None, environ)
-    ours = is_held(places.alive_lock)
+    ours = is_locked(places.alive_lock)
     running = state_files.read_record(places.record) if ours else None
     state = state_files.read_state(places.state) if ours else None
     directory = Path(running.aeron_dir) if running else places.aeron_dir

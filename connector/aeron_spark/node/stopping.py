@@ -12,7 +12,7 @@ from typing import Final
 from aeron_spark.errors import RefusedError, TransportError, UsageError, WaitTimeout
 from aeron_spark.node import paths, state_files
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.locks import FileLock, is_held, owner
+from aeron_spark.node.locks import FileLock, is_locked, owner
 from aeron_spark.node.paths import NodePaths
 from aeron_spark.node.starting import aeron_dir_argument, collect_ended, paths_here
 
@@ -38,7 +38,7 @@ def stop(
     started is never touched.
     """
     places = paths_here(aeron_dir, None, environ)
-    if not places.folder.is_dir() or not is_held(places.alive_lock):
+    if not places.folder.is_dir() or not is_locked(places.alive_lock):
         found = driver_liveness(places.aeron_dir)
         if found is not None and found.alive and found.pid != owner(places.alive_lock):
             raise UsageError(
@@ -94,7 +94,7 @@ def _use(state: state_files.NodeState, where: str) -> tuple[str, str]:
 
 def _fresh_state(places: NodePaths, since: float, deadline: float) -> state_files.NodeState | None:
     """Return what the keeper saw after ``since``, or None at the deadline."""
-    while is_held(places.alive_lock):
+    while is_locked(places.alive_lock):
         state = state_files.read_state(places.state)
         if state is not None and state.checked > since:
             return state
@@ -105,7 +105,7 @@ def _fresh_state(places: NodePaths, since: float, deadline: float) -> state_file
 
 
 def _end(places: NodePaths, deadline: float, timeout: float, force: bool) -> None:
-    while is_held(places.alive_lock) and not places.record.exists() and time.monotonic() < deadline:
+    while is_locked(places.alive_lock) and not places.record.exists() and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_S)  # it is starting, and cannot be told yet
     pid = owner(places.alive_lock)
     if pid is None:
@@ -135,7 +135,7 @@ def _tidy(places: NodePaths) -> None:
 
 
 def _gone(places: NodePaths, deadline: float) -> bool:
-    while is_held(places.alive_lock):
+    while is_locked(places.alive_lock):
         if time.monotonic() >= deadline:
             return False
         time.sleep(POLL_INTERVAL_S)
@@ -150,7 +150,7 @@ def _signal(places: NodePaths, pid: int, number: signal.Signals) -> None:
         command = None
     if command is not None and KEEPER_MODULE in command:
         os.kill(pid, number)
-    elif command != b"" and is_held(
+    elif command != b"" and is_locked(
         places.alive_lock
     ):  # a dying process has no command line, and its locks for a moment
         raise UsageError(

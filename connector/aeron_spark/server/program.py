@@ -18,7 +18,7 @@ from aeron_spark.errors import DataFormatError, OptionError, SetupError
 from aeron_spark.keys.authorized_keys import read_authorized
 from aeron_spark.keys.identity import load_identity
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths
-from aeron_spark.node.locks import is_held
+from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ServerOptions
 from aeron_spark.protocol.access import PeerStore
 from aeron_spark.server.locks import ServerLocks, address_lock_path, check_ports_free
@@ -198,7 +198,7 @@ class Server(TransportServer):
             idle=self._options.idle,
             max_message=self._max_message_bytes,
             ipc_lock=address_lock_path(self._node.aeron_dir, ServerAddress(media="ipc")),
-            is_held=is_held,
+            is_locked=is_locked,
         )
 
 

@@ -146,7 +146,7 @@ class ServerLog:
             return
         reading = _Reading(self._session(server), self.name, partition, wanted, end, self.idle_timeout)
         name = f"partition {partition} of stream {self.name!r} (recording {self._recorded[wanted.key]})"
-        source = ReceivedRange(name, wanted.start, end, reading.next_piece)
+        source = ReceivedRange(name, wanted.start, end, reading.next_bytes)
         try:
             yield from drain(source, _recording(state))
         finally:
@@ -183,7 +183,7 @@ class _Reading:
         self._request = 0
         self._whole = False
 
-    def next_piece(self) -> memoryview:
+    def next_bytes(self) -> memoryview:
         """Wait for the next bytes."""
         broken: AeronSparkError | None = None
         for _ in range(3):  # without a byte in between: then the way is not just broken

@@ -308,7 +308,7 @@ class Partition:
             deadline.idle(f"Aeron returned {result.name}: {result.sentence}")
 
     def _check_recording(self, archive: Archive) -> None:
-        stop = archive.stopped_at(self.shape.recording_id)
+        stop = archive.find_stop_position(self.shape.recording_id)
         if stop is not None:
             raise TransportError(
                 f"recording {self.shape.recording_id} of {self.name} stopped at position {stop} while a transaction "

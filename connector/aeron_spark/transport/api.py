@@ -136,10 +136,10 @@ class Publication(Protocol):
     def local_address(self) -> str:
         """The ``host:port`` it sends from, or an empty text where that is not known (yet), or for IPC."""
 
-    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
-        """Offer one message made of ``parts``; None when it was taken, else why not.
+    def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
+        """Offer one message made of ``parts``. Return None on success, else the reason.
 
-        Back-pressure is waited out for ``patience`` seconds. Raises UsageError for more than ``max_message`` bytes.
+        Retries during back-pressure for ``timeout_s``. Raises UsageError for more than ``max_message`` bytes.
         """
 
     def close(self) -> None:

@@ -263,7 +263,7 @@ class MemoryPublication:
         """Whether nothing can be offered any more."""
         return self._closed or bool(self.failure)
 
-    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
+    def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
         """Offer one message; back-pressure is waited out as the port says."""
         message = b"".join(parts)
         if not self.closed and len(message) > self.max_message:
@@ -271,12 +271,12 @@ class MemoryPublication:
                 f"a message of {len(message)} bytes is longer than the {self.max_message} this channel takes",
                 remedy="Send it in pieces, or use larger term buffers on both sides.",
             )
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         while True:
             result = self._network._offer(self, message)
             if result is not OfferResult.BACK_PRESSURED or time.monotonic() >= deadline:
                 return result
-            time.sleep(min(1e-4, patience))
+            time.sleep(min(1e-4, timeout_s))
 
     def close(self) -> None:
         """Close it; closing twice does nothing."""

@@ -72,7 +72,7 @@ def dialling_late(dialling: Driver, lock: LateLock, monkeypatch: pytest.MonkeyPa
 def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
     serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
+    monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
     place = AeronWorld(serving, dialling, "127.0.0.1").place
     with (
         closing(AeronServerTransport(serving.client)) as listening,
@@ -91,7 +91,7 @@ def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
     serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A subscription that is opened again too early starts its set-up from the beginning: no image would ever come."""
-    monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
+    monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
     place = AeronWorld(serving, dialling, "127.0.0.1").place
     with closing(AeronClientTransport(dialling_late, place)) as dialing:
         client = Reading(dialing.inbox)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
-from aeron_spark.aeron.inbox import ENDING
+from aeron_spark.aeron.inbox import CLIENT_ENDING
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.errors import InUseError, OptionError
 from aeron_spark.transport.api import (
@@ -280,7 +280,7 @@ def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Dri
 def test_a_client_that_is_about_to_end_brings_nothing_and_any_other_error_is_told(serving: Driver) -> None:
     """As one is that its process was kept from for ten seconds; it is closed at one of the next polls."""
     with zipfile.ZipFile(JAR) as aeron:
-        assert ENDING.encode() in aeron.read("io/aeron/ClientConductor.class")
+        assert CLIENT_ENDING.encode() in aeron.read("io/aeron/ClientConductor.class")
     exception = jclass("io.aeron.exceptions.AeronException")
 
     def poll(_timeout: int) -> int:
@@ -288,7 +288,7 @@ def test_a_client_that_is_about_to_end_brings_nothing_and_any_other_error_is_tol
 
     with closing(AeronServerTransport(serving.client)) as listening:
         listening.inbox._poll = poll
-        said = f"ERROR - {ENDING}"
+        said = f"ERROR - {CLIENT_ENDING}"
         assert listening.inbox.poll(0) == []
         said = "something else"
         with pytest.raises(exception, match=said):

@@ -17,7 +17,7 @@ from aeron_spark import node
 from aeron_spark.aeron.driver import CHECKSUM
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.locks import is_held, owner
+from aeron_spark.node.locks import is_locked, owner
 from tests.aeron.node.programs import JAR, RECORDER, python
 
 KILLS = 3
@@ -36,7 +36,7 @@ def kill_node(aeron_dir: Path, pid: int) -> None:
     """Kill the node, and return when the system has noticed."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while is_held(node.paths_here(aeron_dir).alive_lock):
+    while is_locked(node.paths_here(aeron_dir).alive_lock):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 

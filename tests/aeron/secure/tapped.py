@@ -86,13 +86,13 @@ class _Overheard:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
+    def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
         message = Said(self._to_server, self._inner.session_id, b"".join(parts))
         if self._leaving is None:  # else it is the same message, offered again
             change = self._tap.change
             self._leaving = deque([message.data] if change is None else change(message))
         while self._leaving:
-            result = self._inner.offer(self._leaving[0], patience=patience)
+            result = self._inner.offer(self._leaving[0], timeout_s=timeout_s)
             if result is not None:
                 return result
             self._tap.said.append(message._replace(data=self._leaving.popleft()))

@@ -72,7 +72,7 @@ def test_asking_again_for_a_set_up_that_is_on_its_way_loses_nothing(
 ) -> None:
     # A way in is opened anew to ask again. Between the look for its image and that, the driver may have made one: as
     # often as here that happens all the time, at the usual pace on machines with too much to do.
-    monkeypatch.setattr("aeron_spark.aeron.inbox.ASK_AGAIN_NS", 1_000_000)
+    monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
     place = world.place()
     server = world.server(place)
     client = world.connected(place)

@@ -42,11 +42,11 @@ class Slow:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
-    def offer(self, *parts: Part, patience: float = 0.0) -> OfferResult | None:
+    def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
         if self.refusals:
             self.refusals -= 1
             return OfferResult.BACK_PRESSURED
-        return self._inner.offer(*parts, patience=patience)
+        return self._inner.offer(*parts, timeout_s=timeout_s)
 
 
 class SlowDialing(AeronClientTransport):

@@ -25,7 +25,7 @@ from aeron_spark.wire.stream_rpc import ListStreams
 from tests.java_threads import java_threads
 
 address, key, aeron_dir, kept = sys.argv[1:]
-clients.LINGER = 0.2
+clients.UNUSED_TIMEOUT_S = 0.2
 pool = ConnectionPool(idle_timeout_s=0.2, close_shared=_close_shared_clients)
 way = ServerRoute(
     server=((address, address),), server_key=(parse_public_key(key),), stream="s", aeron_dir=aeron_dir,

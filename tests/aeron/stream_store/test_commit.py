@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.aeron.archive import archive_of
-from aeron_spark.aeron.row_sources import Segments, drain
+from aeron_spark.aeron.row_sources import SegmentSource, drain
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, TransportError, UsageError
 from aeron_spark.node import NodeHandle
@@ -73,7 +73,7 @@ def test_the_archive_finds_its_checksums_in_what_was_recorded(streams: Streams, 
     (state,) = stream.states()
     recording = archive_of(embedded(node)).recording(state.recording_id)
     assert recording is not None
-    with Segments(Path(node.archive_dir), recording, 0, state.end) as files:
+    with SegmentSource(Path(node.archive_dir), recording, 0, state.end) as files:
         found = [value for batch in drain(files, recording) for value in batch.values.to_pylist()]
     assert found == rows
 

@@ -21,7 +21,7 @@ from aeron_spark.aeron.archive import archive_of
 from aeron_spark.direct.archives import embedded
 from aeron_spark.errors import AeronSparkError, DataLossError
 from aeron_spark.node import NodeHandle
-from aeron_spark.node.locks import is_held
+from aeron_spark.node.locks import is_locked
 from aeron_spark.streams.store import Streams
 from aeron_spark.streams.stream import Stream
 from aeron_spark.waiting import wait_for
@@ -178,7 +178,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 
 def kill(aeron_dir: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not is_held(nodes.paths_here(aeron_dir).alive_lock), PATIENCE, "the node to be gone")
+    wait_for(lambda: not is_locked(nodes.paths_here(aeron_dir).alive_lock), PATIENCE, "the node to be gone")
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])

@@ -198,7 +198,7 @@ def damaged(file: bytearray, damage: str) -> bytes:
     ("damage", "text"),
     [
         ("empty", "can be read (the file is empty)"),
-        ("cut", "and its header names"),
+        ("cut", "bytes, expected"),
         ("starting", "is still starting"),
         ("newer", "of version 1.0.0"),
     ],

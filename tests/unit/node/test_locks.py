@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import SetupError, WaitTimeout
-from aeron_spark.node.locks import FileLock, MachineLock, holder, holder_name, is_held, owner
+from aeron_spark.node.locks import FileLock, MachineLock, holder, holder_name, is_locked, owner
 
 
 def in_child(work: object) -> int:
@@ -86,16 +86,16 @@ def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 def test_a_held_lock_is_seen_and_a_dead_holders_is_free(tmp_path: Path) -> None:
     path = tmp_path / "l"
-    assert not is_held(path)
+    assert not is_locked(path)
 
     def hold_and_die() -> bool:
         lock = FileLock(path)
         lock.try_acquire()
         lock.write_owner()
-        return is_held(path)
+        return is_locked(path)
 
     assert in_child(hold_and_die) == 0
-    assert not is_held(path)
+    assert not is_locked(path)
     left = owner(path)
     assert left is not None
     assert left != os.getpid()
@@ -181,7 +181,7 @@ def test_a_machine_lock_has_one_holder_at_a_time_and_its_file_goes_with_it(tmp_p
     assert first.try_own()
     assert not second.try_own()
     assert in_child(lambda: not first.held and not MachineLock(path).try_own()) == 0
-    assert is_held(path)  # a child that ends takes nothing away
+    assert is_locked(path)  # a child that ends takes nothing away
     first.release()
     assert not path.exists()
     assert second.try_own()

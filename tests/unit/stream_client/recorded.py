@@ -55,12 +55,12 @@ class MemoryArchive:
     def position(self, recording_id: int) -> int:
         return self.kept[recording_id].end
 
-    def stopped_at(self, recording_id: int) -> int | None:
+    def find_stop_position(self, recording_id: int) -> int | None:
         return self.kept[recording_id].described.stop_position
 
     def stop_recording_by_id(self, recording_id: int, seconds: float) -> int | None:
         self.stop(recording_id)
-        return self.stopped_at(recording_id)
+        return self.find_stop_position(recording_id)
 
     def stop(self, recording_id: int) -> None:
         one = self.kept[recording_id]

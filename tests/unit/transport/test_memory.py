@@ -99,7 +99,7 @@ def test_a_delay_is_how_long_a_message_travels() -> None:
 def test_a_publication_can_be_held_back(opened: Open) -> None:
     publication = opened.at_client.publication
     publication.held = True  # type: ignore[attr-defined]
-    assert publication.offer(b"x", patience=0.01) is OfferResult.BACK_PRESSURED
+    assert publication.offer(b"x", timeout_s=0.01) is OfferResult.BACK_PRESSURED
     publication.held = False  # type: ignore[attr-defined]
     assert publication.offer(b"x") is None
 
