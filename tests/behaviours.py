@@ -151,7 +151,7 @@ BEHAVIOURS: Final[tuple[Behaviour, ...]] = (
     ),
     B(
         75, "A new media driver takes over the directory of a killed one.",
-        tests=("test_a_killed_node_is_replaced_at_once_and_its_recordings_are_whole",),
+        tests=("test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete",),
     ),
     B(
         76, "Counters, backlog, errors, losses, heartbeat and version of the media driver are visible.",

@@ -201,7 +201,7 @@ def own_node(run_name: str, **settings: Any) -> Iterator[NodeHandle]:
     finally:
         nodes.stop(aeron_dir, force=True, timeout=30)
         shutil.rmtree(aeron_dir, ignore_errors=True)
-        shutil.rmtree(nodes.paths_here(aeron_dir).folder, ignore_errors=True)
+        shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
 def streams_of(handle: NodeHandle) -> Iterator[Stream]:

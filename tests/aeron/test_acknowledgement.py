@@ -45,7 +45,7 @@ def test_what_was_published_to_a_killed_node_is_not_acknowledged_by_the_next_one
         wait_for(lambda: psutil.Process(first.pid).status() == psutil.STATUS_STOPPED, 30, "the node to stop")
         publisher.publish_values(pa.array([b"nobody heard this"] * 100, pa.binary()), None)
         os.kill(first.pid, signal.SIGKILL)
-        wait_for(lambda: not is_locked(node.paths_here(own).alive_lock), 30, "the node to be gone")
+        wait_for(lambda: not is_locked(node.local_node_paths(own).alive_lock), 30, "the node to be gone")
     with node.ensure(own):
         with pytest.raises(TransportError, match=r"closed|ended|stopped"):
             publisher.wait_acknowledged()

@@ -154,7 +154,9 @@ def test_a_query_has_its_stream_recorded_again_by_an_archive_that_was_restarted(
         assert [state.end for state in query.followed()] == [LENGTH]
         os.kill(first.pid, signal.SIGKILL)
         wait_for(
-            lambda: not is_locked(nodes.paths_here(first.aeron_dir).alive_lock), PATIENCE, "the killed node to be gone"
+            lambda: not is_locked(nodes.local_node_paths(first.aeron_dir).alive_lock),
+            PATIENCE,
+            "the killed node to be gone",
         )
         close_everything()
         with nodes.ensure(first.aeron_dir) as second:

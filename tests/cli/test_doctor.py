@@ -50,24 +50,24 @@ def test_leftovers_of_a_dead_driver_are_found(own: Path, monkeypatch: pytest.Mon
     with node.ensure(own, archive=False) as handle:
         os.kill(handle.pid, signal.SIGKILL)
         os.waitpid(handle.pid, 0)
-    found = [finding for finding in doctor.examine(node.paths_here(own)) if finding.subject == "node"]
+    found = [finding for finding in doctor.examine(node.local_node_paths(own)) if finding.subject == "node"]
     assert [(finding.verdict, finding.remedy) for finding in found] == [
         ("warning", "Nothing to do: the next start removes them.")
     ]
-    monkeypatch.setattr("aeron_spark.node.liveness.DRIVER_TIMEOUT", 0.0)
-    left = [finding for finding in doctor.examine(node.paths_here(own)) if finding.subject == "leftovers"]
+    monkeypatch.setattr("aeron_spark.node.liveness.DRIVER_TIMEOUT_S", 0.0)
+    left = [finding for finding in doctor.examine(node.local_node_paths(own)) if finding.subject == "leftovers"]
     assert any(str(own) in finding.what and f"rm -r {own}" in finding.remedy for finding in left)
 
 
 def test_a_running_node_is_looked_at_where_it_is(own: Path) -> None:
     with node.ensure(own):
-        found = {finding.subject: finding for finding in doctor.examine(node.paths_here(own))}
+        found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own))}
     assert found["node"].what == f"running in {own}"
     assert f"free in {own}" in found["shared memory"].what
 
 
 def test_a_file_in_the_way_is_broken(own: Path) -> None:
     own.write_text("")
-    found = {finding.subject: finding for finding in doctor.examine(node.paths_here(own))}
+    found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own))}
     assert found["aeron directory"].verdict == "broken"
     own.unlink()

@@ -324,23 +324,25 @@ class Place:
 
 def kill_node(aeron_dir: Path) -> int:
     """kill -9 of the media driver and archive in ``aeron_dir``; return which process that was."""
-    from aeron_spark.node.locks import is_locked, owner
+    from aeron_spark.node.locks import is_locked, owner_pid
 
-    places = node.paths_here(aeron_dir)
+    places = node.local_node_paths(aeron_dir)
     status = node.status(aeron_dir)
     assert status.state == "running", status
     assert status.pid is not None
     os.kill(status.pid, signal.SIGKILL)
     # Not collected here: to the others it may stay a zombie for long, which is no living node either.
     look_for(
-        lambda: not is_locked(places.alive_lock) or owner(places.alive_lock) != status.pid, 10, "the node to be gone"
+        lambda: not is_locked(places.alive_lock) or owner_pid(places.alive_lock) != status.pid,
+        10,
+        "the node to be gone",
     )
     return status.pid
 
 
 def forget(aeron_dir: Path) -> None:
     """Stop the node of a test and remove what it wrote."""
-    places = node.paths_here(aeron_dir)
+    places = node.local_node_paths(aeron_dir)
     node.stop(aeron_dir, force=True, timeout=30)
     shutil.rmtree(aeron_dir, ignore_errors=True)
     shutil.rmtree(places.folder, ignore_errors=True)

@@ -31,7 +31,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)
     shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(node.paths_here(aeron_dir).folder, ignore_errors=True)
+    shutil.rmtree(node.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_a_directory_that_cannot_be_written_is_refused(own: Path, small: Callabl
         assert f"{place / 'archive'} cannot be created (Read-only file system)" in refused.err
         assert send(b"kept\n", own).code == 0
         assert received(own) == [b"kept"]
-    shutil.rmtree(node.paths_here(f"{own}-2").folder, ignore_errors=True)
+    shutil.rmtree(node.local_node_paths(f"{own}-2").folder, ignore_errors=True)
 
 
 @needs_root
@@ -230,7 +230,7 @@ def test_shared_memory_that_fills_up_refuses_new_streams_and_loses_none(small: C
             assert (received(place), received(place, 1002)) == ([b"kept"], [b"again"])
     finally:
         node.stop(place, force=True, timeout=30)
-        shutil.rmtree(node.paths_here(place).folder, ignore_errors=True)
+        shutil.rmtree(node.local_node_paths(place).folder, ignore_errors=True)
 
 
 @needs_root

@@ -221,7 +221,7 @@ class Programs:
         for directory in self._dirs:
             node.stop(directory, force=True, timeout=PATIENCE)  # one that the package has started, and still lingers
             shutil.rmtree(directory, ignore_errors=True)
-            shutil.rmtree(node.paths_here(directory).folder, ignore_errors=True)
+            shutil.rmtree(node.local_node_paths(directory).folder, ignore_errors=True)
         assert not failed, "\n".join(failed)
 
     def _new_dir(self) -> str:

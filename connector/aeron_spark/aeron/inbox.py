@@ -36,7 +36,9 @@ RECORD: Final = struct.Struct(
     "i"  # length of the payload
     "i"  # session id
 )
-MESSAGE, IMAGE_AVAILABLE, IMAGE_UNAVAILABLE, PUBLICATION_REJECTED, SUBSCRIPTION_FAILED, IMAGE_AVAILABLE_LATE = range(1, 7)
+MESSAGE, IMAGE_AVAILABLE, IMAGE_UNAVAILABLE, PUBLICATION_REJECTED, SUBSCRIPTION_FAILED, IMAGE_AVAILABLE_LATE = range(
+    1, 7
+)
 
 # Bytes for further messages and events, besides the longest message.
 SERVER_EVENT_BYTES: Final = 1 << 20

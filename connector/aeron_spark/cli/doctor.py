@@ -16,7 +16,7 @@ from aeron_spark.aeron import jvm
 from aeron_spark.cli.main import FAILED
 from aeron_spark.cli.output import aeron_dir_option, format_size, json_option, print_json, print_table
 from aeron_spark.errors import AeronSparkError
-from aeron_spark.node import NodePaths, paths, paths_here, space, status
+from aeron_spark.node import NodePaths, local_node_paths, paths, space, status
 from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.node.paths import SHARED_MEMORY
 from aeron_spark.node.settings import RECEIVE_BUFFER, granted_buffer, machine_cores, parse_settings
@@ -47,7 +47,7 @@ def doctor(ctx: click.Context, aeron_dir: str | None, as_json: bool) -> None:
     Prints a verdict per check: ok, warning or broken, with a remedy. It starts and changes nothing. The exit code is 1
     if a verdict is broken.
     """
-    findings = list(examine(paths_here(aeron_dir)))
+    findings = list(examine(local_node_paths(aeron_dir)))
     if as_json:
         for finding in findings:
             print_json(finding)
@@ -121,7 +121,7 @@ def _space(node_paths: NodePaths) -> Iterator[Finding]:
 
 def _owner(subject: str, folder: Path) -> Finding:
     try:
-        paths.refuse_others(folder)
+        paths.require_own(folder)
     except AeronSparkError as error:
         return _broken(subject, error)
     return Finding(subject, "ok", f"{folder} belongs to this user or does not exist")

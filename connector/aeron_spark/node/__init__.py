@@ -1,7 +1,7 @@
-"""This machine's own media driver and archive: one a directory, shared by all processes, stopped when unused.
+"""Runs this machine's media driver and archive: one node per directory, shared by all processes, stopped when unused.
 
-``ensure`` is what a program calls: it returns a handle on the node, started when there was none. ``start``, ``stop``
-and ``status`` are what ``aeron-spark node`` does. Importing this package starts nothing and needs no Java.
+Programs call ``ensure``, which starts the node if necessary and returns a handle. The commands of ``aeron-spark node``
+call ``start``, ``stop`` and ``status``. Importing this package starts nothing and needs no Java.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.paths import NodePaths, config_home, data_home
 from aeron_spark.node.settings import SETTING_NAMES, NodeSettings
-from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, paths_here
+from aeron_spark.node.starting import START_TIMEOUT, aeron_dir_argument, ensure, local_node_paths
 from aeron_spark.node.status import NodeStatus, status
 from aeron_spark.node.stopping import STOP_TIMEOUT, stop
 
@@ -29,7 +29,7 @@ __all__ = [
     "config_home",
     "data_home",
     "ensure",
-    "paths_here",
+    "local_node_paths",
     "start",
     "status",
     "stop",
@@ -43,11 +43,11 @@ def start(
     stay: bool = True,
     timeout: float = START_TIMEOUT,
     environ: Mapping[str, str] | None = None,
-    **asked: Any,
+    **settings: Any,
 ) -> NodeStatus:
-    """Start the node of ``aeron_dir`` unless it runs, and let it go; ``stay`` keeps it until it is stopped by hand."""
-    with ensure(aeron_dir, archive_dir=archive_dir, timeout=timeout, environ=environ, **asked) as handle:
-        places = paths_here(aeron_dir, archive_dir, environ)
+    """Start the node of ``aeron_dir`` if it does not run. With ``stay`` it runs until :func:`stop`, even if unused."""
+    with ensure(aeron_dir, archive_dir=archive_dir, timeout=timeout, environ=environ, **settings) as handle:
+        node = local_node_paths(aeron_dir, archive_dir, environ)
         if stay and not handle.foreign:
-            places.stay.touch(mode=0o600)
+            node.stay.touch(mode=0o600)
         return status(aeron_dir, environ=environ)

@@ -1,12 +1,11 @@
-"""The ends of recordings that were open when their archive was killed: found, cut where torn, and written down.
+"""Repairs recordings that were active when their archive was killed: truncates each after its last complete frame.
 
-An archive does this itself when it starts, and its `ArchiveTool verify` does it for one that refuses to. Both look at
-a segment in pieces of 1 MiB and judge the last fragment within the last piece they read (`Catalog.recoverStopOffset`,
-seen in 1.51.0). Where that fragment ends a piece, what they look at lies before the piece: the archive then never
-starts again, and the tool marks the recording invalid. So this comes first, by the same rule on the whole file, and
-leaves the archive nothing to find.
+An archive does this itself at its start, and so does `ArchiveTool verify`. Both read a segment in blocks of 1 MiB, and
+check the last fragment within the last block (`Catalog.recoverStopOffset`, Aeron 1.51.0). If that fragment ends at the
+end of a block, they check bytes before the block: the archive then fails at each start, and the tool marks the
+recording invalid. Therefore the node applies the same rule to the whole file before it starts the archive.
 
-Offsets are those of the archive's SBE schema for its catalog; a test compares each with what the Java classes say.
+Offsets are those of the archive's SBE schema for its catalog; a test compares each with the Java classes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aeron_spark.node.liveness import DRIVER_TIMEOUT, archive_mark_age
+from aeron_spark.node.liveness import DRIVER_TIMEOUT_S, archive_mark_age
 
 CATALOG: Final = "archive.catalog"
 CATALOG_HEADER: Final = struct.Struct(
@@ -52,42 +51,43 @@ FRAME: Final = struct.Struct("<ibBH4xi")  # length, version, flags, type, term o
 FRAME_HEADER_LENGTH: Final = 32
 FRAME_ALIGNMENT: Final = 32
 PADDING: Final = 0
-PAGE: Final = 4096  # Aeron's own constant: what a system writes at once
+PAGE: Final = 4096  # bytes that a system writes in one step, Aeron's constant
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedRecording:
-    """How a recording that was open has been ended: where, and how many bytes of a torn fragment were cut off."""
+    """A repaired recording: its stop position, and the removed bytes of an incomplete fragment."""
 
     recording: int
     position: int
-    torn: int
+    removed_bytes: int
 
     def __str__(self) -> str:
-        cut = f"; {self.torn} bytes of an incomplete fragment were cut off" if self.torn else ""
+        removed = f"; {self.removed_bytes} bytes of an incomplete fragment were removed" if self.removed_bytes else ""
         return (
-            f"recording {self.recording} was open when its archive was killed: it ends at position {self.position}{cut}"
+            f"recording {self.recording} was active when its archive was killed: repaired, it ends at position "
+            f"{self.position}{removed}"
         )
 
 
 def repair_recordings(archive_dir: Path, checksum: Callable[[bytes], int]) -> list[RepairedRecording]:
-    """End every recording that was open when the archive in ``archive_dir`` was killed; return what was done.
+    """Repair each recording that was active when the archive in ``archive_dir`` was killed.
 
-    ``checksum`` is the archive's, of a frame's body with its alignment, as a signed 32-bit number. An archive that may
-    still be alive, or of another version, is left as it is: Aeron has the word for both.
+    ``checksum`` computes the archive's checksum of a frame's body with its alignment, as a signed 32-bit number. Does
+    nothing if the archive may still be alive or its catalog has another version: Aeron reports these itself.
     """
     path = archive_dir / CATALOG
     age = archive_mark_age(archive_dir)
-    if not path.exists() or path.stat().st_size < CATALOG_HEADER_LENGTH or (age is not None and age < DRIVER_TIMEOUT):
+    if not path.exists() or path.stat().st_size < CATALOG_HEADER_LENGTH or (age is not None and age < DRIVER_TIMEOUT_S):
         return []
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as catalog:
-        settled = [_settle(archive_dir, catalog, at, checksum) for at in _open_entries(catalog)]
+        repaired = [_repair(archive_dir, catalog, at, checksum) for at in _active_entries(catalog)]
         catalog.flush()
-    return settled
+    return repaired
 
 
-def _open_entries(catalog: mmap.mmap) -> Iterator[int]:
-    """Yield the offset of each entry of a recording that has not ended."""
+def _active_entries(catalog: mmap.mmap) -> Iterator[int]:
+    """Yield the offset of each entry of a recording without a stop position."""
     version, _, _, alignment = CATALOG_HEADER.unpack_from(catalog)
     if version >> 16 & 0xFF != CATALOG_MAJOR_VERSION or alignment <= 0:
         return
@@ -102,32 +102,32 @@ def _open_entries(catalog: mmap.mmap) -> Iterator[int]:
         at += _aligned(ENTRY_HEADER_LENGTH + length, alignment)
 
 
-def _settle(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[bytes], int]) -> RepairedRecording:
+def _repair(archive_dir: Path, catalog: mmap.mmap, at: int, checksum: Callable[[bytes], int]) -> RepairedRecording:
     entry = at + ENTRY_HEADER_LENGTH
     recording, _, start, _, segment_length, term_length = DESCRIPTOR.unpack_from(catalog, entry)
-    position, torn = start, 0
+    position, incomplete_bytes = start, 0
     bases = [int(path.stem.partition("-")[2]) for path in archive_dir.glob(f"{recording}-[0-9]*.rec")]
     if bases:
         base = max(bases)
-        # The first segment begins at the term in which the recording began.
+        # The first segment begins with the term in which the recording starts.
         first = start % term_length if base == start - start % term_length else 0
         segment = archive_dir / f"{recording}-{base}.rec"
-        end, torn = _end_of(segment, first, segment_length, checksum)
-        if torn:
+        end, incomplete_bytes = _find_end(segment, first, segment_length, checksum)
+        if incomplete_bytes:
             with segment.open("r+b") as file:
                 file.truncate(end)
-                file.truncate(segment_length)  # what follows reads as zeros: no frame
+                file.truncate(segment_length)  # the rest reads as zeros, which are not a frame
         position = max(base + end, start)
-    # As the archive does on an ordinary stop: the time, then the position, which makes it true.
+    # In the archive's order: the time, then the position, which marks the recording as stopped.
     struct.pack_into("<q", catalog, entry + STOP_TIMESTAMP_OFFSET, int(time.time() * 1000))
     struct.pack_into("<q", catalog, entry + STOP_POSITION_OFFSET, position)
     length = ENTRY_HEADER.unpack_from(catalog, at)[0]
     struct.pack_into("<i", catalog, at + 8, checksum(catalog[entry : entry + length]))
-    return RepairedRecording(recording, position, torn)
+    return RepairedRecording(recording, position, incomplete_bytes)
 
 
-def _end_of(segment: Path, first: int, segment_length: int, checksum: Callable[[bytes], int]) -> tuple[int, int]:
-    """Return where the last whole frame of a file ends, and how many bytes of a torn one follow it."""
+def _find_end(segment: Path, first: int, segment_length: int, checksum: Callable[[bytes], int]) -> tuple[int, int]:
+    """Return the end of a file's last complete frame, and the number of bytes of an incomplete one after it."""
     with segment.open("rb") as file:
         limit = min(segment.stat().st_size, segment_length)
         if limit <= first:
@@ -139,15 +139,15 @@ def _end_of(segment: Path, first: int, segment_length: int, checksum: Callable[[
                 if length <= 0:
                     break
                 last, offset = offset, offset + _aligned(length, FRAME_ALIGNMENT)
-            if offset > limit or (offset > last and not _is_whole(content, last, offset, checksum)):
+            if offset > limit or (offset > last and not _is_complete(content, last, offset, checksum)):
                 return last, min(offset, limit) - last
             return offset, 0
 
 
-def _is_whole(content: mmap.mmap, begin: int, end: int, checksum: Callable[[bytes], int]) -> bool:
-    """Whether all of the frame was written, as far as can be told: a page that was not reads as zeros."""
+def _is_complete(content: mmap.mmap, begin: int, end: int, checksum: Callable[[bytes], int]) -> bool:
+    """Whether the frame was written completely: its checksum is right, or none of its pages reads as zeros."""
     _, _, _, kind, recorded = FRAME.unpack_from(content, begin)
-    if kind == PADDING or begin // PAGE == (end - 1) // PAGE:  # of padding, an archive writes the header alone
+    if kind == PADDING or begin // PAGE == (end - 1) // PAGE:  # an archive writes only the header of padding
         return True
     if recorded == checksum(content[begin + FRAME_HEADER_LENGTH : end]):
         return True

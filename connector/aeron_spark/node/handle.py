@@ -1,4 +1,4 @@
-"""What a process holds while it uses a node."""
+"""The handle of a process that uses a node."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 from aeron_spark.node.locks import FileLock
 from aeron_spark.node.settings import NodeSettings
 
-CONTROL_CHANNEL: Final = "aeron:ipc?term-length=64k"  # the archive's own default for clients of its driver
+CONTROL_CHANNEL: Final = "aeron:ipc?term-length=64k"  # the archive's default for clients of its driver
 CONTROL_STREAM: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHandle:
-    """A media driver, and as a rule its archive, that stays while this handle is open.
+    """A use of a media driver, usually with an archive; the node does not stop while the handle is open.
 
-    ``foreign`` is a driver that somebody else runs: it is used as it is, and this package knows neither its settings
-    nor whether it has an archive (``archive_dir`` is empty, ``settings`` None). A handle does not survive a fork: the
-    child finds it closed, and asks for its own.
+    ``foreign``: another program started the driver. Then this package does not know its settings nor its archive
+    (``archive_dir`` is empty, ``settings`` None). A handle does not survive a fork: it is closed in the child, which
+    must call ``ensure`` itself.
     """
 
     aeron_dir: str
@@ -37,12 +37,12 @@ class NodeHandle:
 
     @property
     def closed(self) -> bool:
-        """Whether this handle holds the node no more."""
-        return not self._users.held
+        """Whether the handle is closed."""
+        return not self._users.is_acquired
 
     def close(self) -> None:
-        """Let the node go; it stops some time after the last of its users has."""
-        if self._users.held:
+        """End the use. The node stops some time after its last user has closed its handle."""
+        if self._users.is_acquired:
             self._users.touch()
             self._users.release()
 

@@ -1,11 +1,10 @@
-"""The node process: ``python -m aeron_spark.node.keeper '<json>'``. It holds the media driver and the archive, and ends
-when it is told to, or when nobody has used it for a while.
+"""The node process, ``python -m aeron_spark.node.keeper '<json>'``: runs the media driver and the archive.
 
-Rules:
-* It lives as long as it holds ``alive.lock``; whoever finds that lock free may call the node dead, whatever files say.
-* It stops of its own accord only while it holds ``users.lock`` exclusively, sees no other Aeron client, and records
-  nothing.
-* It never goes silently: whatever ends it is in its log, and what keeps it from starting is in ``failed.json``.
+It ends on a signal, or when it has been unused for some time. Rules:
+* It keeps ``alive.lock`` locked until its end. If that lock is free, the node has ended, even if its files exist.
+* It stops as unused only while it has locked ``users.lock`` exclusively, no other Aeron client is connected, and no
+  recording is active.
+* Its log has the reason of its end, and ``failed.json`` the reason of a failed start.
 """
 
 from __future__ import annotations
@@ -39,94 +38,94 @@ from aeron_spark.node.settings import (
 from aeron_spark.node.signals import StopRequest
 from aeron_spark.version import package_version
 
-POLL_INTERVAL_S: Final = 0.5  # seconds between two looks at who uses the node
-ALIVE_TIMEOUT: Final = 2.0  # seconds: a start begins only when no keeper lives, so somebody else was quicker
+POLL_INTERVAL_S: Final = 0.5
+ALIVE_LOCK_TIMEOUT_S: Final = 2.0  # a node process starts only if no other runs; if it waits, another was faster
 ARCHIVE_ID: Final = "archive-id"
 
 
-class Keeper:
-    """One node, from its start to its end."""
+class NodeProcess:
+    """One node from its start to its end."""
 
-    def __init__(self, places: NodePaths, settings: NodeSettings, warning: str) -> None:
-        self._places = places
+    def __init__(self, node: NodePaths, settings: NodeSettings, warning: str) -> None:
+        self._node = node
         self._settings = settings
         self._warning = warning
-        self._stop = StopRequest()  # open until the process ends: a signal can come at any time
-        self._alive = locks.FileLock(places.alive_lock)
-        self._users = locks.FileLock(places.users_lock)
+        self._stop = StopRequest()  # open until the process ends, because a signal can arrive at any time
+        self._alive = locks.FileLock(node.alive_lock)
+        self._users = locks.FileLock(node.users_lock)
         self._archive_lock: locks.FileLock | None = None
         self._driver: aeron.EmbeddedDriver | None = None
         self._archive_id = 0
 
     def run(self) -> None:
-        """Start, serve, stop; raise AeronSparkError where it cannot start or has failed."""
-        self._listen()
+        """Start the node, wait until it must stop, and stop it. Raises AeronSparkError if it cannot start or fails."""
+        self._handle_signals()
         self._start()
-        self._listen()  # again, because starting a JVM takes signals over
+        self._handle_signals()  # again, because the start of a JVM replaces handlers
         try:
-            self._in_use()
+            self._update_state()
             if self._stop.number is None:
-                state_files.write_record(self._places.record, self._record())
-                self._places.progress.unlink(missing_ok=True)
-                write_line(f"ready: media driver in {self._places.aeron_dir}, settings {self._settings}")
+                state_files.write_record(self._node.record, self._record())
+                self._node.progress.unlink(missing_ok=True)
+                write_line(f"ready: media driver in {self._node.aeron_dir}, settings {self._settings}")
             self._serve()
         finally:
             self._end()
 
     def _start(self) -> None:
-        self._alive.acquire(ALIVE_TIMEOUT, "another node in this directory to be gone")
-        before = locks.owner(self._places.alive_lock)
+        self._alive.acquire(ALIVE_LOCK_TIMEOUT_S, "another node in this directory to end")
+        previous_pid = locks.owner_pid(self._node.alive_lock)
         self._alive.write_owner()
-        self._places.record.unlink(missing_ok=True)
-        self._places.state.unlink(missing_ok=True)
-        self._stage("removing what an earlier node left")
-        paths.remove_dead_driver(self._places.aeron_dir, before)
+        self._node.record.unlink(missing_ok=True)
+        self._node.state.unlink(missing_ok=True)
+        self._write_stage("removing the files of an earlier node")
+        paths.remove_dead_driver(self._node.aeron_dir, previous_pid)
         if self._settings.archive:
-            self._archive_lock = paths.take_archive(self._places.archive_dir)
-            self._archive_id = archive_id(self._places.archive_dir)
-        self._stage("starting the Java virtual machine")
+            self._archive_lock = paths.lock_archive(self._node.archive_dir)
+            self._archive_id = archive_id(self._node.archive_dir)
+        self._write_stage("starting the Java virtual machine")
         aeron.start_driver_jvm(dict(self._settings.properties))
         if self._settings.archive:
-            self._stage("repairing recordings")
-            for tail in repair_recordings(self._places.archive_dir, aeron.crc32c):
-                write_line(str(tail))
-        self._stage("starting the media driver" + (" and the archive" if self._settings.archive else ""))
+            self._write_stage("repairing recordings")
+            for repaired in repair_recordings(self._node.archive_dir, aeron.crc32c):
+                write_line(str(repaired))
+        self._write_stage("starting the media driver" + (" and the archive" if self._settings.archive else ""))
         self._driver = self._launch()
 
-    def _stage(self, stage: str) -> None:
-        start_progress.write_stage(self._places.progress, stage)
+    def _write_stage(self, stage: str) -> None:
+        start_progress.write_stage(self._node.progress, stage)
 
     def _launch(self) -> aeron.EmbeddedDriver:
         receive_buffer = settings.granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER)
         return aeron.EmbeddedDriver(
-            driver_context(self._settings, str(self._places.aeron_dir), receive_buffer),
-            archive_context(self._settings, str(self._places.archive_dir), self._archive_id),
+            driver_context(self._settings, str(self._node.aeron_dir), receive_buffer),
+            archive_context(self._settings, str(self._node.archive_dir), self._archive_id),
         )
 
     def _serve(self) -> None:
         last_used = time.time()
         while not self._stop.wait(POLL_INTERVAL_S):
             self._check_health()
-            if self._in_use():
+            if self._update_state():
                 last_used = time.time()
-            elif time.time() - max(last_used, self._places.users_lock.stat().st_mtime) >= self._settings.linger:
-                if self._places.stay.exists() or not self._users.try_acquire():
+            elif time.time() - max(last_used, self._node.users_lock.stat().st_mtime) >= self._settings.linger:
+                if self._node.stay.exists() or not self._users.try_acquire():
                     continue
-                if not self._in_use():  # nobody can come now: new users wait for the lock
+                if not self._update_state():  # new users wait for the lock, so the node remains unused
                     write_line(f"stopping: unused for {self._settings.linger:g} s")
                     return
                 self._users.release()
 
-    def _in_use(self) -> bool:
-        """Look who is there, and write it down."""
+    def _update_state(self) -> bool:
+        """Write the numbers of clients and recordings to the state file. Return whether the node is used."""
         assert self._driver is not None
         recordings = self._driver.recordings()
-        names = tuple(self._driver.recorded()[: state_files.MOST_NAMES]) if recordings else ()
+        names = tuple(self._driver.recorded()[: state_files.MAX_NAMES]) if recordings else ()
         state = state_files.NodeState(time.monotonic(), self._driver.clients(), recordings, names)
-        state_files.write_state(self._places.state, state)
+        state_files.write_state(self._node.state, state)
         if state.clients or state.recordings:
             return True
-        if self._users.held:
+        if self._users.is_acquired:
             return False
         if not self._users.try_acquire():
             return True
@@ -135,9 +134,9 @@ class Keeper:
 
     def _check_health(self) -> None:
         assert self._driver is not None
-        found = driver_liveness(self._places.aeron_dir)
+        found = driver_liveness(self._node.aeron_dir)
         if found is None or not found.alive:
-            raise TransportError(f"the media driver in {self._places.aeron_dir} stopped working")
+            raise TransportError(f"the media driver in {self._node.aeron_dir} stopped working")
         if failure := self._driver.failure():
             raise TransportError(failure)
 
@@ -146,8 +145,8 @@ class Keeper:
             pid=os.getpid(),
             host=state_files.this_host(),
             started=time.time(),
-            aeron_dir=str(self._places.aeron_dir),
-            archive_dir=str(self._places.archive_dir) if self._settings.archive else "",
+            aeron_dir=str(self._node.aeron_dir),
+            archive_dir=str(self._node.archive_dir) if self._settings.archive else "",
             archive_id=self._archive_id,
             aeron_version=aeron.aeron_version(),
             package_version=package_version(),
@@ -155,27 +154,27 @@ class Keeper:
             warning=self._warning,
         )
 
-    def _listen(self) -> None:
+    def _handle_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Nothing here may take a lock, print or raise: the main thread may be in the middle of anything.
+        # A handler must not lock, print or raise, because it interrupts the main thread between any two instructions.
         self._stop.make(number)
-        if self._alive.held:
-            with suppress(OSError):  # of the disk: the node stops all the same, and tries again to remove the record
-                self._places.record.unlink(missing_ok=True)  # from now on no new user may count on it
+        if self._alive.is_acquired:
+            with suppress(OSError):  # a failing disk must not prevent the stop, which removes the record again
+                self._node.record.unlink(missing_ok=True)  # new users must not use this node any more
 
     def _end(self) -> None:
         if self._stop.number is not None:
             write_line(f"stopping: {signal.Signals(self._stop.number).name}")
-        for path in (self._places.record, self._places.state, self._places.stay):
+        for path in (self._node.record, self._node.state, self._node.stay):
             path.unlink(missing_ok=True)
-        self._stage("stopping")
+        self._write_stage("stopping")
         if self._driver is not None:
             self._driver.close()
-        self._places.progress.unlink(missing_ok=True)
+        self._node.progress.unlink(missing_ok=True)
         for lock in (self._archive_lock, self._alive, self._users):
             if lock is not None:
                 lock.release()
@@ -183,7 +182,10 @@ class Keeper:
 
 
 def archive_id(archive_dir: Path) -> int:
-    """Return the id this archive has for good; it lies beside the recordings, because it is theirs."""
+    """Return the archive's permanent id from its file in ``archive_dir``; create the file if it is missing.
+
+    Raises SetupError if the file has no id.
+    """
     path = archive_dir / ARCHIVE_ID
     if not path.exists():
         draft = path.with_suffix(".new")
@@ -191,7 +193,10 @@ def archive_id(archive_dir: Path) -> int:
         draft.replace(path)
     text = path.read_text().strip()
     if not text.isdigit():
-        raise SetupError(f"{path} does not hold an archive's id", remedy="Restore it, or remove it for a new one.")
+        raise SetupError(
+            f"{path} has {text[:40]!r}, expected an archive's id of digits",
+            remedy="Restore the file, or remove it for a new id.",
+        )
     return int(text)
 
 
@@ -204,7 +209,7 @@ def main(argument: str) -> int:
     """Run the node that ``argument`` describes; return the exit code."""
     os.umask(0o077)
     values = json.loads(argument)
-    places = NodePaths(
+    node = NodePaths(
         aeron_dir=Path(values["aeron_dir"]),
         archive_dir=Path(values["archive_dir"]),
         folder=Path(values["folder"]),
@@ -212,14 +217,14 @@ def main(argument: str) -> int:
         chosen=bool(values["chosen"]),
     )
     try:
-        Keeper(places, settings_from_json(values["settings"]), str(values["warning"])).run()
+        NodeProcess(node, settings_from_json(values["settings"]), str(values["warning"])).run()
     except AeronSparkError as error:
         write_line(f"failed: {traceback.format_exc()}")
-        state_files.write_failure(places.failure, error)
+        state_files.write_failure(node.failure, error)
         return 1
-    except Exception as error:  # nothing may end a node without a trace
+    except Exception as error:  # each failure must be in the log and in failed.json
         write_line(f"failed: {traceback.format_exc()}")
-        state_files.write_failure(places.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
+        state_files.write_failure(node.failure, TransportError(f"the node failed: {type(error).__name__}: {error}"))
         return 1
     return 0
 
@@ -227,4 +232,4 @@ def main(argument: str) -> int:
 if __name__ == "__main__":
     code = main(sys.argv[1])
     sys.stdout.flush()
-    os._exit(code)  # everything is closed; threads of a JVM must not keep the process
+    os._exit(code)  # everything is closed; threads of the JVM must not delay the end

@@ -1,8 +1,8 @@
-"""File locks (flock) that a crash releases, with a deadline on every wait, and none of them inherited by a fork.
+"""File locks (flock) that the system releases after a crash, with timeouts; a forked child does not inherit them.
 
-A lock taken with flock belongs to the open file, which a forked child shares: LOCK_UN in the child would unlock the
-parent, and a child that merely lives would keep the parent's lock. So a child closes its copies as soon as it is born,
-and a lock is released by closing, never by LOCK_UN.
+A flock belongs to the open file, which a forked child shares: LOCK_UN in the child would unlock the parent's lock, and
+the child's open copy would keep it locked after the parent's end. Therefore a child closes its copies immediately after
+the fork, and a lock is released by closing the file, never by LOCK_UN.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from typing import Final
 
 from aeron_spark.errors import SetupError, WaitTimeout
 
-RETRY: Final = 0.002  # seconds between two attempts: a start waits for milliseconds, so polling is cheap enough
-# Seconds in which a process that has just taken a lock writes its id into the file. A server that is refused promises
-# to end within a second, and half of that goes to its start.
-HOLDER_TIMEOUT: Final = 0.5
-LONGEST_PID: Final = 20  # bytes that are read of a process id; any user may have written the file
+RETRY_INTERVAL_S: Final = 0.002  # short, because locks are usually locked for milliseconds
+# A process writes its id into the file after it has acquired the lock, within this time. A server that is refused must
+# end within 1 s, and its start needs half of that.
+OWNER_TIMEOUT_S: Final = 0.5
+MAX_PID_BYTES: Final = 20  # a limit, because another user may have written the file
 MACHINE_MODE: Final = 0o666
 
 _open_locks: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLock:
-    """One lock file. Not re-entrant; one object is one holder, whatever the process."""
+    """A lock on one file. Each object acquires the lock separately, even in one process; not re-entrant."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
 
     @property
-    def held(self) -> bool:
-        """Whether this object holds the lock; false in a child forked from the process that took it."""
+    def is_acquired(self) -> bool:
+        """Whether this object has acquired the lock; false in a forked child of the process that did."""
         return self._fd is not None
 
     def try_acquire(self, *, shared: bool = False) -> bool:
-        """Take the lock if it is free now; True when this object holds it."""
+        """Acquire the lock if it is free now. Return whether this object has it."""
         if self._fd is not None:
             return True
         while True:
@@ -56,7 +56,7 @@ class FileLock:
             except BaseException:
                 os.close(fd)
                 raise
-            if self._is_in_place(fd):
+            if self._is_current(fd):
                 break
             os.close(fd)
         self._fd = fd
@@ -64,33 +64,33 @@ class FileLock:
         return True
 
     def try_own(self) -> bool:
-        """Take the lock exclusively if it is free now, and write this process's id into it; True when it was taken."""
+        """Acquire the lock if it is free, and write this process's id into the file. Return whether it succeeded."""
         if not self.try_acquire():
             return False
         self.write_owner()
         return True
 
-    def acquire(self, seconds: float, what: str, *, shared: bool = False, remedy: str = "") -> None:
-        """Take the lock, or raise WaitTimeout that says ``what`` was waited for after ``seconds``."""
+    def acquire(self, seconds: float, awaited: str, *, shared: bool = False, remedy: str = "") -> None:
+        """Acquire the lock. Raises WaitTimeout with the text ``awaited`` after ``seconds``."""
         end = time.monotonic() + seconds
         while not self.try_acquire(shared=shared):
             if time.monotonic() >= end:
-                raise WaitTimeout(f"waited {seconds:g} s for {what} (lock {self.path})", remedy=remedy)
-            time.sleep(RETRY)
+                raise WaitTimeout(f"waited {seconds:g} s for {awaited} (lock {self.path})", remedy=remedy)
+            time.sleep(RETRY_INTERVAL_S)
 
     def write_owner(self) -> None:
-        """Put this process's id into the file, for whoever finds the lock free after a crash."""
+        """Write this process's id into the file. After a crash, other processes can read whose lock it was."""
         assert self._fd is not None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
 
     def touch(self) -> None:
-        """Mark the file as used now; the keeper counts its linger time from here."""
+        """Set the file's time to now; the node process computes its idle time from it."""
         assert self._fd is not None
         os.utime(self._fd)
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Release the lock if this object has acquired it."""
         self._close()
 
     def __enter__(self) -> FileLock:
@@ -105,11 +105,11 @@ class FileLock:
         except PermissionError as error:
             raise SetupError(
                 f"the lock file {self.path} belongs to another user, or its folder cannot be written",
-                remedy="Use a folder of your own: set AERON_SPARK_DATA_HOME.",
+                remedy="Set AERON_SPARK_DATA_HOME to a folder of your own.",
             ) from error
 
-    def _is_in_place(self, fd: int) -> bool:
-        """Whether the open file is the one that others find; always true of a file that is never removed."""
+    def _is_current(self, fd: int) -> bool:
+        """Whether the path still names the open file; always true here, because the file is never removed."""
         return True
 
     def _close(self) -> None:
@@ -120,16 +120,16 @@ class FileLock:
 
 
 class MachineLock(FileLock):
-    """One lock for all users of this machine, as a file in a directory that all of them may write, such as /dev/shm.
+    """A lock for all users of this machine: a file in a directory that all users can write, such as /dev/shm.
 
-    Every user may open the file. ``release`` removes it; a process that is killed leaves it, and the next holder uses
-    it. A link, or a file with a second name, is refused: writing an id could change a file of this user's elsewhere.
+    Every user may open the file. ``release`` removes it. After a kill the file remains, and the next process uses it. A
+    symbolic link, or a file with a second name, is refused: writing an id could change another file of this user.
     """
 
     def release(self) -> None:
-        """Give the lock back, and remove its file; harmless when it is not held."""
-        if self._fd is not None and self._is_in_place(self._fd):
-            with suppress(OSError):  # in such a directory a file of another user stays
+        """Release the lock and remove its file, if this object has acquired the lock."""
+        if self._fd is not None and self._is_current(self._fd):
+            with suppress(OSError):  # in such a directory, only its owner can remove a file
                 os.unlink(self.path)
         self._close()
 
@@ -141,7 +141,7 @@ class MachineLock(FileLock):
             except FileNotFoundError:
                 try:
                     fd = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, MACHINE_MODE)
-                except FileExistsError:  # another process made it meanwhile
+                except FileExistsError:  # another process has created it since
                     continue
                 except OSError as error:
                     raise self._refused(str(error.strerror)) from error
@@ -150,26 +150,26 @@ class MachineLock(FileLock):
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
                 os.close(fd)
-                raise self._refused("it is no file, or it has a second name")
+                raise self._refused("it is not a regular file, or it has a second name")
             if found.st_uid == os.geteuid():
-                os.fchmod(fd, MACHINE_MODE)  # beyond the umask
+                os.fchmod(fd, MACHINE_MODE)  # independent of the umask
             return fd
 
-    def _is_in_place(self, fd: int) -> bool:
-        """Whether the open file is the one that others find: the holder before may have removed it meanwhile."""
+    def _is_current(self, fd: int) -> bool:
+        """Whether the path still names the open file: its last owner may have removed it since."""
         try:
             return os.path.samestat(os.fstat(fd), os.lstat(self.path))
         except FileNotFoundError:
             return False
 
-    def _refused(self, why: str) -> SetupError:
+    def _refused(self, cause: str) -> SetupError:
         return SetupError(
-            f"the lock file {self.path} cannot be used: {why}", remedy=f"See whose it is: ls -l {self.path}"
+            f"the lock file {self.path} cannot be used: {cause}", remedy=f"Check its owner: ls -l {self.path}"
         )
 
 
 def is_locked(path: Path) -> bool:
-    """Whether anybody holds the lock at ``path`` exclusively; false where the file does not exist."""
+    """Whether the file at ``path`` is locked exclusively; false if it does not exist."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -183,38 +183,38 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def owner(path: Path) -> int | None:
-    """Return the process id that the last owner wrote into the lock file, or None."""
+def owner_pid(path: Path) -> int | None:
+    """Return the process id of the last owner from the lock file, or None."""
     try:
         with path.open("rb") as file:
-            text = file.read(LONGEST_PID)
+            text = file.read(MAX_PID_BYTES)
     except FileNotFoundError:
         return None
     return int(text) if text.isdigit() else None
 
 
-def holder(
-    path: Path, seconds: float = HOLDER_TIMEOUT, *, clock: Callable[[], float] = time.monotonic,
+def current_owner_pid(
+    path: Path, seconds: float = OWNER_TIMEOUT_S, *, clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> int | None:  # fmt: skip
-    """Return the process id of the lock's present holder; None where the holder did not write one within ``seconds``.
+    """Return the process id of the lock's current owner, or None if the owner has not written it within ``seconds``.
 
-    For a caller that could not take the lock: the holder may have taken it a moment ago, so that the file is empty, or
-    still has the id of an earlier holder that was killed.
+    For a caller that could not acquire the lock. Just after an acquisition the file is empty, or has the id of an
+    earlier owner that was killed.
     """
     end = clock() + seconds
     while True:
-        pid = owner(path)
+        pid = owner_pid(path)
         if pid is not None and _exists(pid):
             return pid
         if clock() >= end:
             return None
-        sleep(RETRY)
+        sleep(RETRY_INTERVAL_S)
 
 
-def holder_name(path: Path) -> str:
-    """Return the holder's process id for an error's text."""
-    pid = holder(path)
+def current_owner_text(path: Path) -> str:
+    """Return the current owner's process id for an error's text."""
+    pid = current_owner_pid(path)
     return "of unknown id" if pid is None else str(pid)
 
 
@@ -228,9 +228,9 @@ def _exists(pid: int) -> bool:
     return True
 
 
-def _forget_in_child() -> None:
+def _close_in_child() -> None:
     for lock in list(_open_locks):
         lock._close()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,7 +1,7 @@
-"""Where a node's things are: a pure function of the caller's words and the environment.
+"""Paths of a node's directories and files, and checks of the directories.
 
-A node is known by the directory of its media driver. Everything that must outlive a reboot, and the locks, live in the
-node's folder under the data home; only Aeron's own mapped files live in /dev/shm.
+The directory of its media driver identifies a node. Aeron's mapped files are in /dev/shm. Locks, and all files that
+must survive a reboot, are in the node's folder under the data home.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ DEFAULT_NAME: Final = "default"
 
 @dataclass(frozen=True, slots=True)
 class NodePaths:
-    """The directories and files of one node. ``chosen`` says that the caller, not this package, named the driver's.
+    """The directories and files of one node.
 
-    ``archive_chosen`` says the same of the archive's: a node that runs with another one is then not what was asked for.
+    ``chosen``, ``archive_chosen``: the caller, not this package, chose the driver's or the archive's directory. A
+    running node with another archive directory then does not match the request.
     """
 
     aeron_dir: Path
@@ -42,67 +43,67 @@ class NodePaths:
 
     @property
     def disk_aeron_dir(self) -> Path:
-        """Where the default driver goes when shared memory is too small."""
+        """The default driver's directory if shared memory is too small."""
         return self.folder / "aeron"
 
     @property
     def users_lock(self) -> Path:
-        """Held shared by every process that uses the node; who stops it holds it exclusively."""
+        """Locked shared by each process that uses the node, and exclusively by the process that stops it."""
         return self.folder / "users.lock"
 
     @property
     def start_lock(self) -> Path:
-        """Held exclusively by the one process that starts the node."""
+        """Locked exclusively by the process that starts the node."""
         return self.folder / "start.lock"
 
     @property
     def alive_lock(self) -> Path:
-        """Held exclusively by the keeper for its life; it carries the keeper's pid."""
+        """Locked exclusively by the node process until its end; has its process id."""
         return self.folder / "alive.lock"
 
     @property
     def record(self) -> Path:
-        """What runs, written once by the keeper when it is ready."""
+        """The description of the running node; the node process writes it once, when it is ready."""
         return self.folder / "node.json"
 
     @property
     def state(self) -> Path:
-        """Who uses the node, written by the keeper about once a second."""
+        """Numbers of clients and recordings; the node process writes them about twice a second."""
         return self.folder / "state.json"
 
     @property
     def failure(self) -> Path:
-        """Why the keeper could not start."""
+        """The error for which the node process could not start."""
         return self.folder / "failed.json"
 
     @property
     def progress(self) -> Path:
-        """What the keeper does while it starts."""
+        """The stage of the node process's start."""
         return self.folder / "starting.json"
 
     @property
     def stay(self) -> Path:
-        """Exists while the node was started by hand, to stay until it is stopped by hand."""
+        """Exists if the node was started explicitly, and therefore does not stop when unused."""
         return self.folder / "stay"
 
     @property
     def log(self) -> Path:
-        """The keeper's output."""
+        """The output of the node process."""
         return self.folder / "node.log"
 
 
 def data_home(environ: Mapping[str, str]) -> Path:
     """Return the folder of this package's data: AERON_SPARK_DATA_HOME, else below XDG_DATA_HOME."""
-    return _home(environ, "AERON_SPARK_DATA_HOME", "XDG_DATA_HOME", ".local/share")
+    return _package_folder(environ, "AERON_SPARK_DATA_HOME", "XDG_DATA_HOME", ".local/share")
 
 
 def config_home(environ: Mapping[str, str]) -> Path:
     """Return the folder of this package's keys: AERON_SPARK_CONFIG_HOME, else below XDG_CONFIG_HOME."""
-    return _home(environ, "AERON_SPARK_CONFIG_HOME", "XDG_CONFIG_HOME", ".config")
+    return _package_folder(environ, "AERON_SPARK_CONFIG_HOME", "XDG_CONFIG_HOME", ".config")
 
 
 def default_aeron_dir(user: str) -> Path:
-    """Return where the media driver of ``user`` is when nobody says otherwise."""
+    """Return the default directory of the media driver of ``user``."""
     return SHARED_MEMORY / f"aeron-spark-{user}"
 
 
@@ -112,11 +113,14 @@ def node_paths(
     aeron_dir: str | os.PathLike[str] | None = None,
     archive_dir: str | os.PathLike[str] | None = None,
 ) -> NodePaths:
-    """Return the places of the node of ``aeron_dir`` (default: AERON_SPARK_AERON_DIR, else one a user)."""
-    named = _absolute("aeronDir", aeron_dir or environ.get("AERON_SPARK_AERON_DIR"))
+    """Return the paths of the node of ``aeron_dir`` (default: AERON_SPARK_AERON_DIR, else one directory per user).
+
+    Raises OptionError for a relative path and for the root directory.
+    """
+    chosen = _absolute("aeronDir", aeron_dir or environ.get("AERON_SPARK_AERON_DIR"))
     archive = _absolute("archiveDir", archive_dir or environ.get("AERON_SPARK_ARCHIVE_DIR"))
     default = default_aeron_dir(user)
-    driver = named or default
+    driver = chosen or default
     folder = data_home(environ) / "nodes" / (DEFAULT_NAME if driver == default else node_name(driver))
     return NodePaths(
         driver,
@@ -129,7 +133,7 @@ def node_paths(
 
 
 def node_name(aeron_dir: Path) -> str:
-    """Return a folder name for ``aeron_dir`` that a person recognises and no other directory has."""
+    """Return a readable folder name for ``aeron_dir`` that no other directory has."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", aeron_dir.name).strip("-.") or "node"
     return f"{readable[:40]}-{hashlib.sha256(str(aeron_dir).encode()).hexdigest()[:8]}"
 
@@ -140,21 +144,20 @@ def _absolute(option: str, text: str | os.PathLike[str] | None) -> Path | None:
     path = Path(os.path.normpath(os.fspath(text)))
     if not path.is_absolute():
         raise OptionError(
-            f"{option} {os.fspath(text)!r} is a relative path, and other processes have another working directory",
-            remedy="Give the whole path, such as /dev/shm/aeron-prices.",
+            f"{option} {os.fspath(text)!r} is a relative path, but other processes have other working directories",
+            remedy="Give the absolute path, such as /dev/shm/aeron-prices.",
         )
     if path == Path("/"):
-        raise OptionError(f"{option} cannot be the root directory", remedy="Name a directory of its own.")
+        raise OptionError(f"{option} cannot be the root directory", remedy="Name a separate directory.")
     return path
 
 
-def _home(environ: Mapping[str, str], own: str, general: str, under_home: str) -> Path:
-    if environ.get(own):
-        return Path(os.path.abspath(environ[own]))
-    if environ.get(general):
-        return Path(os.path.abspath(environ[general])) / "aeron-spark"
-    home = environ.get("HOME") or os.path.expanduser("~")
-    return Path(home) / under_home / "aeron-spark"
+def _package_folder(environ: Mapping[str, str], own_variable: str, xdg_variable: str, default: str) -> Path:
+    if environ.get(own_variable):
+        return Path(os.path.abspath(environ[own_variable]))
+    if environ.get(xdg_variable):
+        return Path(os.path.abspath(environ[xdg_variable])) / "aeron-spark"
+    return Path(environ.get("HOME") or os.path.expanduser("~")) / default / "aeron-spark"
 
 
 AERON_FILES: Final = frozenset({CNC_FILE, "loss-report.dat", "publications", "images"})
@@ -163,25 +166,25 @@ ARCHIVE_LOCK: Final = "node.lock"
 
 
 def make_private(folder: Path) -> None:
-    """Create ``folder`` for this user alone, or raise SetupError where it is a file or another user's."""
+    """Create ``folder`` for this user only. Raises SetupError if it is a file, or of another user."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise SetupError(f"{folder} is not a directory", remedy="Name another place.") from error
+        raise SetupError(f"{folder} is not a directory", remedy="Name another directory.") from error
     except OSError as error:
-        raise SetupError(f"{folder} cannot be created ({error.strerror})", remedy="Name another place.") from error
-    refuse_others(folder)
+        raise SetupError(f"{folder} cannot be created ({error.strerror})", remedy="Name another directory.") from error
+    require_own(folder)
 
 
-def refuse_others(folder: Path) -> None:
-    """Raise SetupError where ``folder`` exists and is a link, a file or another user's: it might be a trap."""
+def require_own(folder: Path) -> None:
+    """Raise SetupError if ``folder`` is a link, a file, or of another user, who may have created it for an attack."""
     try:
         found = os.lstat(folder)
     except FileNotFoundError:
         return
     except PermissionError as error:
         raise SetupError(
-            f"{folder} lies in a directory of another user", remedy="Name a place of your own, or run as its owner."
+            f"{folder} is in a directory of another user", remedy="Name a directory of your own, or run as its owner."
         ) from error
     if found.st_uid != os.geteuid():
         raise SetupError(
@@ -189,29 +192,29 @@ def refuse_others(folder: Path) -> None:
             remedy="Name a directory of your own (aeronDir or AERON_SPARK_AERON_DIR), or run as its owner.",
         )
     if not stat.S_ISDIR(found.st_mode):
-        raise SetupError(f"{folder} is not a directory", remedy="Name a directory, or remove what is there.")
+        raise SetupError(f"{folder} is not a directory", remedy="Name a directory, or remove the file.")
 
 
-def refuse_unwritable(folder: Path) -> None:
-    """Raise SetupError where ``folder`` cannot be written, or not be made."""
-    there = folder
-    while not there.exists():
-        there = there.parent
-    if not os.access(there, os.W_OK | os.X_OK):
+def require_writable(folder: Path) -> None:
+    """Raise SetupError if ``folder`` cannot be written, or not be created."""
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise SetupError(
-            f"{folder} cannot be written: {there} does not allow it",
-            remedy="Name another place, or have its owner grant access.",
+            f"{folder} cannot be written: {existing} does not allow it",
+            remedy="Name another directory, or let its owner grant access.",
         )
 
 
-def foreign_driver_may_be_used(aeron_dir: Path, chosen: bool) -> None:
-    """Raise SetupError unless the caller may use the live driver in ``aeron_dir``.
+def require_usable_foreign_driver(aeron_dir: Path, chosen: bool) -> None:
+    """Raise SetupError if the caller may not use the running driver in ``aeron_dir``.
 
-    A directory the caller named may be another user's, as long as it can be read and written: drivers of containers
-    are. The default name is never taken on trust, because anybody can create it.
+    A directory that the caller chose may be of another user, such as a container's, if it can be read and written. The
+    default directory must be of this user, because any user could create it.
     """
     if not chosen:
-        refuse_others(aeron_dir)
+        require_own(aeron_dir)
     if not os.access(aeron_dir / CNC_FILE, os.R_OK | os.W_OK):
         raise SetupError(
             f"the media driver in {aeron_dir} belongs to another user and cannot be written",
@@ -220,18 +223,18 @@ def foreign_driver_may_be_used(aeron_dir: Path, chosen: bool) -> None:
 
 
 def remove_dead_driver(aeron_dir: Path, dead_pid: int | None) -> None:
-    """Remove the directory of a driver that is dead: ours of ``dead_pid``, or one without a heartbeat for long.
+    """Remove the directory of a driver that has ended: of process ``dead_pid``, or without a recent heartbeat.
 
-    Raises SetupError where something is alive there, or where there are files that are not Aeron's.
+    Raises SetupError if a driver is alive in the directory, or the directory has files that are not Aeron's.
     """
-    refuse_others(aeron_dir)
+    require_own(aeron_dir)
     if not aeron_dir.exists():
         return
-    strange = sorted(entry.name for entry in aeron_dir.iterdir() if entry.name not in AERON_FILES)
-    if strange:
+    unknown = sorted(entry.name for entry in aeron_dir.iterdir() if entry.name not in AERON_FILES)
+    if unknown:
         raise SetupError(
-            f"{aeron_dir} holds files that are not a media driver's, such as {strange[0]}",
-            remedy="Name a directory of its own for the media driver: it is emptied at every start.",
+            f"{aeron_dir} has files that are not a media driver's, such as {unknown[0]}",
+            remedy="Name a separate directory for the media driver, which empties it at each start.",
         )
     found = driver_liveness(aeron_dir)
     if found is not None and found.alive and found.pid != dead_pid:
@@ -239,21 +242,21 @@ def remove_dead_driver(aeron_dir: Path, dead_pid: int | None) -> None:
     shutil.rmtree(aeron_dir)
 
 
-def take_archive(archive_dir: Path) -> locks.FileLock:
-    """Make ``archive_dir`` this process's own, and let go of what a killed node left there; return the lock to keep.
+def lock_archive(archive_dir: Path) -> locks.FileLock:
+    """Lock ``archive_dir`` for this process, remove the mark file of a killed node, and return the lock.
 
-    The lock proves the node before us dead, so its mark file, which would say "active" for ten more seconds, goes.
-    A mark file of anybody else stays, and Aeron judges it.
+    The lock proves that the last node has ended, so its mark file, which would be "active" for ten more seconds, can be
+    removed. Aeron checks the mark file of another program itself. Raises InUseError if another node has the lock.
     """
     make_private(archive_dir)
     lock = locks.FileLock(archive_dir / ARCHIVE_LOCK)
     if not lock.try_acquire():
         raise InUseError(
-            f"the archive in {archive_dir} is used by the node of process {locks.owner(lock.path)}",
-            remedy="Name another archive directory, or stop that node: two media drivers cannot share an archive.",
+            f"the archive in {archive_dir} is used by the node of process {locks.owner_pid(lock.path)}",
+            remedy="Name another archive directory, or stop that node. Two media drivers cannot share an archive.",
         )
-    before = locks.owner(lock.path)
-    if before is not None and archive_mark_pid(archive_dir) == before:
+    previous_pid = locks.owner_pid(lock.path)
+    if previous_pid is not None and archive_mark_pid(archive_dir) == previous_pid:
         (archive_dir / MARK_FILE).unlink(missing_ok=True)
     lock.write_owner()
     return lock

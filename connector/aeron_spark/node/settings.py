@@ -1,4 +1,4 @@
-"""What a node can be told: one frozen value, parsed once, compared with what runs, handed to Aeron's contexts."""
+"""Settings of a node: parsing, comparison with those of a running node, and conversion to Aeron's contexts."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ KIB: Final = 1024
 
 MIB: Final = 1024 * KIB
 
-SMALL_MACHINE_CORES: Final = 4  # below this, dedicated threads fight for the cores and UDP collapses
+SMALL_MACHINE_CORES: Final = 4  # with fewer cores, dedicated threads compete for them and UDP throughput collapses
 
-# How one thread for everything waits: spins, yields, shortest and longest sleep in ns. Aeron's own 10 spins, 20 yields,
-# and sleeps from 1 us on, are as many looks at every stream there is after each event, on cores that others need.
+# Idle strategy of the only thread: spins, yields, minimum and maximum sleep in ns. Aeron's default of 10 spins, 20
+# yields and sleeps from 1 us polls every stream after each event many times, on cores that other threads need.
 SHARED_IDLE: Final = (1, 1, 50_000, 1_000_000)
 
-# What is closed stays with the driver for up to two of these, and is looked at all the while; Aeron's own is 1 s.
+# The driver keeps and polls closed publications and subscriptions for up to two intervals. Aeron's default is 1 s.
 TIMER_INTERVAL_NS: Final = 100_000_000
 
-# A sender may be so far ahead of its receiver. On a busy machine a receiver waits some milliseconds for a core, and
-# Aeron's own 128 KiB are through in one: the sender then stood still for a third of the time.
+# On a busy machine a receiver waits some milliseconds for a core. Aeron's default window of 128 KiB is used up in one
+# millisecond: the sender then stood still for a third of the time.
 RECEIVE_WINDOW: Final = MIB
 
-RECEIVE_BUFFER: Final = 2 * RECEIVE_WINDOW  # of a socket, which many senders share
+RECEIVE_BUFFER: Final = 2 * RECEIVE_WINDOW  # of a socket; many senders share it
 
 RECEIVE_PROPERTIES: Final = ("aeron.socket.so_rcvbuf", "aeron.rcv.initial.window.length")
 
 TERM_RANGE: Final = (64 * KIB, 1024 * MIB)
 
-MTU_RANGE: Final = (1408, 65504)  # Aeron allows less, but a recording keeps its MTU for life
+MTU_RANGE: Final = (1408, 65504)  # Aeron allows less, but a recording can never change its MTU
 
 THREADING_MODES: Final = ("shared", "shared_network", "dedicated")
 
 SYNC_LEVELS: Final = (0, 1, 2)
 
-# A property that has a setting of its own is refused in ``properties``: two words for one thing would contradict.
-NAMED: Final[Mapping[str, str]] = {
+# Aeron's property -> setting. ``properties`` must not have these: the two values could contradict each other.
+SETTING_OF_PROPERTY: Final[Mapping[str, str]] = {
     "aeron.dir": "aeron_dir",
     "aeron.archive.dir": "archive_dir",
     "aeron.threading.mode": "threading",
@@ -90,49 +90,49 @@ SETTING_NAMES: Final = tuple(field.name for field in fields(NodeSettings))
 
 
 def settings_from_json(values: Mapping[str, Any]) -> NodeSettings:
-    """Return what :meth:`NodeSettings.to_json` wrote."""
+    """Return the settings from the object of :meth:`NodeSettings.to_json`."""
     return NodeSettings(**{**values, "properties": _properties(values["properties"])})
 
 
-def parse_settings(asked: Mapping[str, object], cores: int) -> NodeSettings:
-    """Return the defaults for a machine of ``cores`` with what was ``asked``; raise OptionError on anything wrong."""
+def parse_settings(requested: Mapping[str, object], cores: int) -> NodeSettings:
+    """Return the defaults for a machine with ``cores``, with the ``requested`` changes. Raises OptionError."""
     default = NodeSettings(threading="shared" if cores < SMALL_MACHINE_CORES else "dedicated")
-    settings = replace(default, **parse_asked(asked))
+    settings = replace(default, **parse_requested(requested))
     longest = max(settings.term_length, settings.ipc_term_length)
     if settings.segment_length < longest:
         raise OptionError(
             f"segment_length {settings.segment_length} is smaller than a term of {longest} bytes",
-            remedy="A segment holds whole terms: make it at least as long as the longest term buffer.",
+            remedy="Set it to at least the longest term length: a segment has complete terms.",
         )
     return settings
 
 
-def parse_asked(asked: Mapping[str, object]) -> dict[str, Any]:
-    """Return the settings in ``asked``, each parsed and checked alone; None values count as not asked."""
+def parse_requested(requested: Mapping[str, object]) -> dict[str, Any]:
+    """Return the ``requested`` settings without None values, each parsed and checked separately. Raises OptionError."""
     parsed: dict[str, Any] = {}
-    for name, value in asked.items():
+    for name, value in requested.items():
         if name not in SETTING_NAMES:
             near = difflib.get_close_matches(name, SETTING_NAMES, n=1)
             raise OptionError(
                 f"a node has no setting {name!r}",
-                remedy=f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(SETTING_NAMES)}.",
+                remedy=f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(SETTING_NAMES)}.",
             )
         if value is not None:
             parsed[name] = _PARSERS[name](name, value)
     return parsed
 
 
-def differences(asked: Mapping[str, object], running: NodeSettings) -> list[str]:
-    """Return one text a setting that runs with another value than ``asked``."""
+def differences(requested: Mapping[str, object], running: NodeSettings) -> list[str]:
+    """Return one text for each setting whose ``running`` value is not the ``requested`` one."""
     return [
         f"{name} is {_show(name, running)}, not {value!r}"
-        for name, value in parse_asked(asked).items()
+        for name, value in parse_requested(requested).items()
         if getattr(running, name) != value and (name != "properties" or not set(value) <= set(running.properties))
     ]
 
 
 def parse_size(name: str, value: object) -> int:
-    """Return the bytes of ``64KiB``, ``16MiB``, ``1GiB``, of ``64k``, ``16m``, ``1g``, or a plain number."""
+    """Return the bytes of a size: a number, or one with a unit as in ``64KiB``, ``16MiB``, ``1GiB`` or ``64k``."""
     match = re.fullmatch(r"(\d+)([kmg]?)(?:(?<=[kmg])i?b)?", str(value).strip().lower())
     if isinstance(value, bool) or match is None:
         raise OptionError(
@@ -142,16 +142,16 @@ def parse_size(name: str, value: object) -> int:
 
 
 def driver_context(settings: NodeSettings, aeron_dir: str, receive_buffer: int) -> dict[str, object]:
-    """Return what to call on io.aeron.driver.MediaDriver.Context: method to argument.
+    """Return the methods of io.aeron.driver.MediaDriver.Context to call, with their arguments.
 
-    ``receive_buffer``: bytes of it that the system gives a socket, of ``RECEIVE_BUFFER``. Who names it or the window
-    has both as Aeron sets them.
+    ``receive_buffer``: bytes that the system grants a socket, up to ``RECEIVE_BUFFER``. If a property sets the receive
+    buffer or the window, Aeron's own rule applies to both.
     """
     named = dict(settings.properties)
     chosen: dict[str, object] = {}
     if not any(name in named for name in RECEIVE_PROPERTIES):
         chosen["socketRcvbufLength"] = receive_buffer
-        chosen["initialWindowLength"] = min(RECEIVE_WINDOW, receive_buffer)  # Aeron starts with no larger one
+        chosen["initialWindowLength"] = min(RECEIVE_WINDOW, receive_buffer)  # Aeron refuses a larger one
     if "aeron.timer.interval" not in named:
         chosen["timerIntervalNs"] = TIMER_INTERVAL_NS
     if settings.threading == "shared" and "aeron.shared.idle.strategy" not in named:
@@ -171,7 +171,7 @@ def driver_context(settings: NodeSettings, aeron_dir: str, receive_buffer: int) 
 
 
 def archive_context(settings: NodeSettings, archive_dir: str, archive_id: int) -> dict[str, object] | None:
-    """Return what to call on io.aeron.archive.Archive.Context; None for a node without an archive."""
+    """Return the methods of io.aeron.archive.Archive.Context to call, with arguments; None without an archive."""
     if not settings.archive:
         return None
     context: dict[str, object] = {
@@ -208,7 +208,9 @@ def _flag(name: str, value: object) -> bool:
 def _word(name: str, value: object) -> str:
     text = str(value).lower()
     if text not in THREADING_MODES:
-        raise OptionError(f"{name} {value!r} is not a threading mode", remedy=f"One of {', '.join(THREADING_MODES)}.")
+        raise OptionError(
+            f"{name} {value!r} is not a threading mode", remedy=f"Choose one of {', '.join(THREADING_MODES)}."
+        )
     return text
 
 
@@ -218,7 +220,7 @@ def _power_of_two(name: str, value: object) -> int:
     if not low <= size <= high or size & (size - 1):
         raise OptionError(
             f"{name} {value!r} is not a power of two from 64KiB to 1GiB",
-            remedy="Aeron needs one, such as 1MiB or 16MiB.",
+            remedy="Write a power of two such as 1MiB or 16MiB.",
         )
     return size
 
@@ -267,8 +269,10 @@ def _properties(value: object) -> tuple[tuple[str, str], ...]:
     for name, text in pairs:  # type: ignore[attr-defined]
         if not re.fullmatch(r"(aeron|agrona)(\.[A-Za-z0-9_-]+)+", str(name)):
             raise OptionError(f"{name!r} is not a property of Aeron", remedy="Write --set aeron.x=y.")
-        if name in NAMED:
-            raise OptionError(f"the property {name} has a setting of its own", remedy=f"Use {NAMED[name]} instead.")
+        if name in SETTING_OF_PROPERTY:
+            raise OptionError(
+                f"the property {name} is a setting of the node", remedy=f"Use {SETTING_OF_PROPERTY[name]} instead."
+            )
         checked[str(name)] = str(text)
     return tuple(sorted(checked.items()))
 
@@ -292,14 +296,14 @@ _PARSERS: Final[Mapping[str, Any]] = {
 
 
 def machine_cores() -> int:
-    """Return the cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def granted_buffer(which: int, wanted: int) -> int:
-    """Return how many of ``wanted`` bytes the system gives a UDP socket; ``which`` is SO_RCVBUF or SO_SNDBUF."""
+def granted_buffer(option: int, requested_bytes: int) -> int:
+    """Return the bytes, up to ``requested_bytes``, that the system grants a UDP socket for SO_RCVBUF or SO_SNDBUF."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, which, wanted)
-        found = probe.getsockopt(socket.SOL_SOCKET, which)
-    # Linux says twice what it was asked for: the other half is for its own bookkeeping. See socket(7).
-    return min(wanted, found // 2 if sys.platform == "linux" else found)
+        probe.setsockopt(socket.SOL_SOCKET, option, requested_bytes)
+        granted = probe.getsockopt(socket.SOL_SOCKET, option)
+    # Linux returns twice the granted size; the other half is for its bookkeeping. See socket(7).
+    return min(requested_bytes, granted // 2 if sys.platform == "linux" else granted)

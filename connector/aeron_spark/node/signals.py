@@ -1,7 +1,7 @@
-"""A request to stop that a signal handler makes and the main thread waits for.
+"""A stop request that a signal handler makes and the main thread waits for.
 
-A ``threading.Event`` cannot be used: Python runs the handler between any two instructions of the main thread, also
-while that thread holds the event's lock in ``wait()``. ``set()`` in the handler then waits for this lock for ever.
+A ``threading.Event`` would deadlock: Python runs a handler between any two instructions of the main thread, even while
+that thread has locked the event's lock in ``wait()``. ``set()`` in the handler would wait for this lock for ever.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 
 class StopRequest:
-    """Made once, by any signal handler; waited for by the main thread. Takes no lock."""
+    """A request that a signal handler makes and the main thread waits for, without a lock."""
 
     def __init__(self) -> None:
         self._number: int | None = None
@@ -21,23 +21,23 @@ class StopRequest:
 
     @property
     def number(self) -> int | None:
-        """The first signal that asked to stop; None as long as none did."""
+        """The first signal that requested the stop, or None without a request."""
         return self._number
 
     def make(self, number: int) -> None:
-        """Ask to stop, in a handler of this signal; the wait ends at once."""
+        """Make the request, in a handler of this signal; the wait ends immediately."""
         if self._number is None:
             self._number = number
-        with suppress(BlockingIOError):  # the pipe is full of requests
+        with suppress(BlockingIOError):  # the pipe is full of earlier requests
             os.write(self._write, b"\0")
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a request for so many seconds; return whether there is one."""
+        """Wait up to ``seconds`` for a request. Return whether it was made."""
         if self._number is None:
             select.select([self._read], [], [], seconds)
         return self._number is not None
 
     def close(self) -> None:
-        """Close the pipe; handlers must have been replaced before."""
+        """Close the pipe. The handlers must have been replaced before."""
         os.close(self._read)
         os.close(self._write)

@@ -1,4 +1,4 @@
-"""Is there room? Asked before anything is mapped, because a full /dev/shm kills a process with SIGBUS."""
+"""Checks free space before the driver maps files, because a full /dev/shm kills a process with SIGBUS."""
 
 from __future__ import annotations
 
@@ -10,68 +10,69 @@ from typing import Final
 from aeron_spark.errors import SetupError
 from aeron_spark.node.settings import MIB, NodeSettings
 
-CONTROL_FILES: Final = 48 * MIB  # CnC file (46 MiB: counters, commands, errors) and loss report, at Aeron's defaults
-LOGS_AT_LEAST: Final = 4  # a publication and an image each way
-TERMS_A_LOG: Final = 3
+CONTROL_BYTES: Final = 48 * MIB  # CnC file (46 MiB: counters, commands, errors) and loss report, at Aeron's defaults
+MIN_LOGS: Final = 4  # a publication and an image in each direction
+TERMS_PER_LOG: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Bytes of the file system that holds ``path``."""
+    """Free and total bytes of the file system of ``path``."""
 
     path: str
     free: int
     total: int
 
 
-def driver_needs(settings: NodeSettings) -> int:
-    """Return the bytes without which a driver of these settings cannot serve even a few streams."""
-    return CONTROL_FILES + LOGS_AT_LEAST * TERMS_A_LOG * max(settings.term_length, settings.ipc_term_length)
+def required_driver_bytes(settings: NodeSettings) -> int:
+    """Return the bytes that a driver with these settings needs for a few streams."""
+    return CONTROL_BYTES + MIN_LOGS * TERMS_PER_LOG * max(settings.term_length, settings.ipc_term_length)
 
 
-def archive_needs(settings: NodeSettings) -> int:
-    """Return the bytes an archive needs to take its first recording: a segment, and as much again kept free."""
+def required_archive_bytes(settings: NodeSettings) -> int:
+    """Return the bytes that an archive needs for its first recording: a segment, and the same size as a reserve."""
     return 2 * settings.segment_length + MIB if settings.archive else 0
 
 
 def space_of(path: Path) -> Space:
-    """Return the space where ``path`` is, or will be."""
-    there = path
-    while not there.exists():
-        there = there.parent
-    numbers = os.statvfs(there)
+    """Return the space of the file system in which ``path`` is, or will be."""
+    existing = path
+    while not existing.exists():
+        existing = existing.parent
+    numbers = os.statvfs(existing)
     return Space(str(path), numbers.f_bavail * numbers.f_frsize, numbers.f_blocks * numbers.f_frsize)
 
 
-def lack_of_space(path: Path, needed: int) -> str:
-    """Return a sentence that says how much is missing at ``path``, or an empty text."""
+def describe_shortage(path: Path, required_bytes: int) -> str:
+    """Return a text with the free and the required space of ``path``, or an empty text if it has enough."""
     space = space_of(path)
-    if space.free >= needed:
+    if space.free >= required_bytes:
         return ""
-    return f"{path} has {space.free / MIB:.0f} MiB free, and {needed / MIB:.0f} MiB are needed"
+    return f"{path} has {space.free / MIB:.0f} MiB free, and {required_bytes / MIB:.0f} MiB are needed"
 
 
 def check_archive_space(archive_dir: Path, settings: NodeSettings) -> None:
-    """Raise SetupError where the archive's disk is too small."""
-    if lack := lack_of_space(archive_dir, archive_needs(settings)):
+    """Raise SetupError if the archive's disk has too little space."""
+    if shortage := describe_shortage(archive_dir, required_archive_bytes(settings)):
         raise SetupError(
-            f"the archive's directory {lack}",
-            remedy="Free some space, name another place (AERON_SPARK_ARCHIVE_DIR), or choose a smaller segment_length.",
+            f"the archive's directory {shortage}",
+            remedy="Free some space, name another directory (AERON_SPARK_ARCHIVE_DIR), or choose a smaller "
+            "segment_length.",
         )
 
 
-def choose_aeron_dir(wanted: Path, on_disk: Path, chosen: bool, settings: NodeSettings) -> tuple[Path, str]:
-    """Return where the driver goes and a warning; the default directory falls back to disk, a chosen one does not.
+def choose_aeron_dir(preferred: Path, on_disk: Path, chosen: bool, settings: NodeSettings) -> tuple[Path, str]:
+    """Return the driver's directory and a warning. The default directory falls back to disk, a chosen one does not.
 
-    Raises SetupError where nothing is large enough.
+    Raises SetupError if no directory has enough space.
     """
-    needed = driver_needs(settings)
-    lack = lack_of_space(wanted, needed)
-    if not lack:
-        return wanted, ""
+    required = required_driver_bytes(settings)
+    shortage = describe_shortage(preferred, required)
+    if not shortage:
+        return preferred, ""
     remedy = "Enlarge it (docker: --shm-size=1g), set AERON_SPARK_AERON_DIR, or choose a smaller term_length."
     if chosen:
-        raise SetupError(f"the media driver's directory {lack}", remedy=remedy)
-    if lack_on_disk := lack_of_space(on_disk, needed):
-        raise SetupError(f"the media driver has no room: {lack}; {lack_on_disk}", remedy=remedy)
-    return on_disk, f"{lack}: the media driver runs in {on_disk} instead, which is slower. {remedy}"
+        raise SetupError(f"the media driver's directory {shortage}", remedy=remedy)
+    if shortage_on_disk := describe_shortage(on_disk, required):
+        raise SetupError(f"the media driver has no space: {shortage}; {shortage_on_disk}", remedy=remedy)
+    return on_disk, f"{shortage}: the media driver runs in {on_disk} instead, which is slower. {remedy}"

@@ -1,8 +1,8 @@
-"""Using the node of a directory, and starting it when nobody has: quick where it runs, safe where many come at once.
+"""Returns handles on the node of a directory, and starts the node if it does not run; safe for concurrent processes.
 
-Order of locks: users (shared), then start, then alive. Whoever holds users cannot lose the node to its keeper; whoever
-holds start is the only one who replaces a dead node; and what a dead node left is removed under alive only, because a
-keeper may still be starting whose starter has been killed.
+Order of locks: users (shared), start, alive. While a process has locked users, the node does not stop as unused. Only
+the process that has locked start replaces a dead node. The files of a dead node are removed only under alive, because a
+node process may still be starting after the process that started it was killed.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from aeron_spark.errors import ConnectError, OptionError, SetupError, TransportE
 from aeron_spark.node import paths, space, state_files
 from aeron_spark.node.handle import NodeHandle
 from aeron_spark.node.liveness import Liveness, driver_liveness
-from aeron_spark.node.locks import FileLock, is_locked, owner
+from aeron_spark.node.locks import FileLock, is_locked, owner_pid
 from aeron_spark.node.paths import NodePaths, node_paths
-from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_asked, parse_settings
-from aeron_spark.node.start_progress import STALL_TIMEOUT, StallWatch, processor_ticks, read_stage
+from aeron_spark.node.settings import NodeSettings, differences, machine_cores, parse_requested, parse_settings
+from aeron_spark.node.start_progress import STALL_TIMEOUT_S, StallWatch, processor_ticks, read_stage
 
-# Seconds; a start takes about one, and minutes where the machine has too much to do, or after a kill the last segments
-# of many open recordings are read. One that is stuck is given up after progress.STALL_TIMEOUT.
+# Seconds. A start takes about one second, but minutes on an overloaded machine, or after a kill with many active
+# recordings. A start that is stuck is killed after STALL_TIMEOUT_S.
 START_TIMEOUT: Final = 600.0
-LOG_LIMIT: Final = 8 * 1024 * 1024  # bytes after which a start begins a new log and keeps one old one
-POLL_INTERVAL_S: Final = 0.005  # seconds between two looks at a node that starts
+MAX_LOG_BYTES: Final = 8 * 1024 * 1024  # then the next start begins a new log, and keeps the old one
+POLL_INTERVAL_S: Final = 0.005
 PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
 
-_children: set[int] = set()  # nodes started by this process that it has not collected yet
+_children: set[int] = set()  # process ids of started nodes that this process has not reaped yet
 
 
-def paths_here(
+def local_node_paths(
     aeron_dir: str | os.PathLike[str] | None = None,
     archive_dir: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> NodePaths:
-    """Return the node's places for this process's user and environment."""
+    """Return the node's paths for this process's user and environment."""
     return node_paths(os.environ if environ is None else environ, _user(), aeron_dir, archive_dir)
 
 
 def aeron_dir_argument(aeron_dir: str | os.PathLike[str], environ: Mapping[str, str] | None = None) -> str:
-    """Return what a printed command line ends with, so that it reaches the node of ``aeron_dir``.
+    """Return the arguments that a printed command line needs to reach the node of ``aeron_dir``.
 
-    It is empty for the node that every command of this user takes by itself.
+    Empty for the node that this user's commands use by default.
     """
-    places = paths_here(None, None, environ)
-    if not places.chosen and Path(aeron_dir) in (places.aeron_dir, places.disk_aeron_dir):
+    node = local_node_paths(None, None, environ)
+    if not node.chosen and Path(aeron_dir) in (node.aeron_dir, node.disk_aeron_dir):
         return ""
     return f" --aeron-dir {shlex.quote(os.fspath(aeron_dir))}"
 
@@ -65,69 +65,69 @@ def ensure(
     archive_dir: str | os.PathLike[str] | None = None,
     timeout: float = START_TIMEOUT,
     environ: Mapping[str, str] | None = None,
-    **asked: Any,
+    **settings: Any,
 ) -> NodeHandle:
-    """Return a handle on the node of ``aeron_dir``, started if it does not run.
+    """Return a handle on the node of ``aeron_dir``; start the node if it does not run.
 
-    ``asked`` are fields of :class:`NodeSettings`. Those not given are this machine's defaults for a node that starts,
-    and whatever runs for one that runs already. Needs no JVM in this process.
+    ``settings`` are fields of :class:`NodeSettings`. An omitted one has this machine's default if the node must be
+    started, else the running node's value. Needs no JVM in this process.
 
-    Raises OptionError where a setting is wrong or the running node has another, SetupError where this machine cannot
-    run one (no Java, no space, a directory of another user), WaitTimeout where it is not ready after ``timeout``
-    seconds, TransportError where its start fails or is stuck. A start that is slow goes on after a WaitTimeout, and the
-    next call waits for the same one.
+    Raises OptionError for a wrong setting, or one that differs from the running node's; SetupError if this machine
+    cannot run a node (no Java, no space, a directory of another user); WaitTimeout if it is not ready after ``timeout``
+    seconds; TransportError if its start fails or is stuck. After a WaitTimeout the start continues, and the next call
+    waits for the same start.
     """
-    wanted = {name: value for name, value in asked.items() if value is not None}
-    parse_asked(wanted)
-    collect_ended()
-    places = paths_here(aeron_dir, archive_dir, environ)
-    paths.make_private(places.folder)
+    requested = {name: value for name, value in settings.items() if value is not None}
+    parse_requested(requested)
+    reap_ended()
+    node = local_node_paths(aeron_dir, archive_dir, environ)
+    paths.make_private(node.folder)
     deadline = time.monotonic() + timeout
-    users = FileLock(places.users_lock)
-    users.acquire(timeout, f"the node in {places.aeron_dir} to finish stopping", shared=True)
+    users = FileLock(node.users_lock)
+    users.acquire(timeout, f"the node in {node.aeron_dir} to finish stopping", shared=True)
     try:
         users.touch()
-        found = _find(places, wanted, users)
-        return found if found is not None else _start(places, wanted, users, deadline)
+        found = _find(node, requested, users)
+        return found if found is not None else _start(node, requested, users, deadline)
     except BaseException:
         users.release()
         raise
 
 
-def _find(places: NodePaths, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
-    """Return a handle on what runs, or None where nothing does."""
-    if is_locked(places.alive_lock):
-        running = state_files.read_record(places.record)
-        return None if running is None else _handle(places, running, wanted, users)
-    found = driver_liveness(places.aeron_dir)
-    if found is None or not found.alive or found.pid == owner(places.alive_lock):
+def _find(node: NodePaths, requested: Mapping[str, Any], users: FileLock) -> NodeHandle | None:
+    """Return a handle on the running node or foreign driver, or None if the directory has neither."""
+    if is_locked(node.alive_lock):
+        running = state_files.read_record(node.record)
+        return None if running is None else _handle(node, running, requested, users)
+    found = driver_liveness(node.aeron_dir)
+    if found is None or not found.alive or found.pid == owner_pid(node.alive_lock):
         return None
-    return _foreign_handle(places, found, wanted, users)
+    return _foreign_handle(node, found, requested, users)
 
 
 def _handle(
-    places: NodePaths, running: state_files.NodeRecord, wanted: Mapping[str, Any], users: FileLock
+    node: NodePaths, running: state_files.NodeRecord, requested: Mapping[str, Any], users: FileLock
 ) -> NodeHandle | None:
     if running.host != state_files.this_host():
         raise SetupError(
-            f"the folder {places.folder} is used by a node on the host {running.host}",
-            remedy="A node's folder belongs to one machine: set AERON_SPARK_DATA_HOME to a local disk.",
+            f"the folder {node.folder} is used by a node on the host {running.host}",
+            remedy="Set AERON_SPARK_DATA_HOME to a local disk: two machines cannot share a node's folder.",
         )
-    others = differences(wanted, running.settings)
-    if running.archive_dir and places.archive_chosen and running.archive_dir != str(places.archive_dir):
-        others.append(f"archive_dir is {running.archive_dir!r}, not {str(places.archive_dir)!r}")
-    if others:
+    differing = differences(requested, running.settings)
+    if running.archive_dir and node.archive_chosen and running.archive_dir != str(node.archive_dir):
+        differing.append(f"archive_dir is {running.archive_dir!r}, not {str(node.archive_dir)!r}")
+    if differing:
         raise OptionError(
-            f"the node in {running.aeron_dir} runs with other settings: {'; '.join(others)}",
-            remedy="Stop it first ('aeron-spark node stop'), ask for what it has, or name another aeronDir.",
+            f"the node in {running.aeron_dir} runs with other settings: {'; '.join(differing)}",
+            remedy="Stop it first ('aeron-spark node stop'), use its settings, or name another aeronDir.",
         )
     driver = driver_liveness(Path(running.aeron_dir))
     if driver is None or not driver.alive:
-        if not places.record.exists():  # it has begun to stop since we read that it runs
+        if not node.record.exists():  # the node began to stop after its record was read
             return None
         raise ConnectError(
-            f"the media driver in {running.aeron_dir} has no heartbeat any more, though process {running.pid} lives",
-            remedy="It may be frozen or the machine overloaded: try again, or 'aeron-spark node stop --force'.",
+            f"the media driver in {running.aeron_dir} has no heartbeat, but its process {running.pid} exists",
+            remedy="Try again, or run 'aeron-spark node stop --force'. The process or the machine may be overloaded.",
         )
     return NodeHandle(
         aeron_dir=running.aeron_dir,
@@ -142,16 +142,16 @@ def _handle(
     )
 
 
-def _foreign_handle(places: NodePaths, found: Liveness, wanted: Mapping[str, Any], users: FileLock) -> NodeHandle:
-    paths.foreign_driver_may_be_used(places.aeron_dir, places.chosen)
-    if wanted:
+def _foreign_handle(node: NodePaths, found: Liveness, requested: Mapping[str, Any], users: FileLock) -> NodeHandle:
+    paths.require_usable_foreign_driver(node.aeron_dir, node.chosen)
+    if requested:
         raise OptionError(
-            f"the media driver in {places.aeron_dir} was started by somebody else (process {found.pid}), "
-            f"so {', '.join(sorted(wanted))} cannot be chosen",
-            remedy="Leave the settings out to use it as it is, or name another aeronDir.",
+            f"the media driver in {node.aeron_dir} (process {found.pid}) was not started by aeron-spark, "
+            f"so {', '.join(sorted(requested))} cannot be set",
+            remedy="Omit the settings to use this driver, or name another aeronDir.",
         )
     return NodeHandle(
-        aeron_dir=str(places.aeron_dir),
+        aeron_dir=str(node.aeron_dir),
         pid=found.pid,
         started=found.started,
         foreign=True,
@@ -163,131 +163,132 @@ def _foreign_handle(places: NodePaths, found: Liveness, wanted: Mapping[str, Any
     )
 
 
-def _start(places: NodePaths, wanted: Mapping[str, Any], users: FileLock, deadline: float) -> NodeHandle:
-    with FileLock(places.start_lock) as lock:
-        lock.acquire(max(0.0, deadline - time.monotonic()), f"another process to start the node in {places.aeron_dir}")
-        with FileLock(places.alive_lock) as alive:
-            watch = StallWatch(STALL_TIMEOUT, time.monotonic)
+def _start(node: NodePaths, requested: Mapping[str, Any], users: FileLock, deadline: float) -> NodeHandle:
+    with FileLock(node.start_lock) as lock:
+        lock.acquire(max(0.0, deadline - time.monotonic()), f"another process to start the node in {node.aeron_dir}")
+        with FileLock(node.alive_lock) as alive:
+            watch = StallWatch(STALL_TIMEOUT_S, time.monotonic)
             while True:
-                found = _find(places, wanted, users)
+                found = _find(node, requested, users)
                 if found is not None:
                     return found
                 if alive.try_acquire():
-                    break  # no process starts the node, and none stops it
-                _refuse_late(places, owner(places.alive_lock), watch, time.monotonic() >= deadline)
+                    break  # no process starts or stops the node
+                _refuse_late(node, owner_pid(node.alive_lock), watch, time.monotonic() >= deadline)
                 time.sleep(POLL_INTERVAL_S)
-            settings = parse_settings(wanted, machine_cores())
-            placed, warning = _prepare(places, settings)
-        process = _spawn(placed, settings, warning)
-        _await_ready(placed, process, deadline)
-    started = _find(places, wanted, users)
+            settings = parse_settings(requested, machine_cores())
+            chosen, warning = _prepare(node, settings)
+        process = _spawn(chosen, settings, warning)
+        _await_ready(chosen, process, deadline)
+    started = _find(node, requested, users)
     if started is None:
         raise TransportError(
-            f"the node in {placed.aeron_dir} ended as soon as it was ready", remedy=f"See its log, {places.log}."
+            f"the node in {chosen.aeron_dir} ended immediately after its start", remedy=f"See its log, {node.log}."
         )
     if started.warning:
         warnings.warn(started.warning, RuntimeWarning, stacklevel=4)
     return started
 
 
-def _prepare(places: NodePaths, settings: NodeSettings) -> tuple[NodePaths, str]:
-    """Check everything that can be known before a process is started; return the places it will use and a warning."""
-    dead = owner(places.alive_lock)
-    left = state_files.read_json(places.record)
-    # At once: with alive held by us, whoever looks would take the dead node that this speaks of for a living one.
-    places.record.unlink(missing_ok=True)
-    paths.refuse_others(places.aeron_dir)
-    if left is not None:  # a killed node's files give their space back before space is looked for
-        paths.remove_dead_driver(Path(left["aeron_dir"]), dead)
+def _prepare(node: NodePaths, settings: NodeSettings) -> tuple[NodePaths, str]:
+    """Remove a dead node's files and check directories and space. Return the node's final paths, and a warning."""
+    dead_pid = owner_pid(node.alive_lock)
+    old_record = state_files.read_json(node.record)
+    # First, because this process has locked alive: other processes would take the recorded dead node for a live one.
+    node.record.unlink(missing_ok=True)
+    paths.require_own(node.aeron_dir)
+    if old_record is not None:  # free the space of a killed node before the check of free space
+        paths.remove_dead_driver(Path(old_record["aeron_dir"]), dead_pid)
     if settings.archive:
-        paths.refuse_others(places.archive_dir)
-        space.check_archive_space(places.archive_dir, settings)
-    paths.remove_dead_driver(places.aeron_dir, dead)
-    aeron_dir, warning = space.choose_aeron_dir(places.aeron_dir, places.disk_aeron_dir, places.chosen, settings)
-    paths.refuse_unwritable(aeron_dir)
-    places.failure.unlink(missing_ok=True)
-    places.progress.unlink(missing_ok=True)
-    return replace(places, aeron_dir=aeron_dir), warning
+        paths.require_own(node.archive_dir)
+        space.check_archive_space(node.archive_dir, settings)
+    paths.remove_dead_driver(node.aeron_dir, dead_pid)
+    aeron_dir, warning = space.choose_aeron_dir(node.aeron_dir, node.disk_aeron_dir, node.chosen, settings)
+    paths.require_writable(aeron_dir)
+    node.failure.unlink(missing_ok=True)
+    node.progress.unlink(missing_ok=True)
+    return replace(node, aeron_dir=aeron_dir), warning
 
 
-def _spawn(places: NodePaths, settings: NodeSettings, warning: str) -> subprocess.Popen[bytes]:
+def _spawn(node: NodePaths, settings: NodeSettings, warning: str) -> subprocess.Popen[bytes]:
     argument = {
-        "aeron_dir": str(places.aeron_dir),
-        "archive_dir": str(places.archive_dir),
-        "folder": str(places.folder),
-        "config_home": str(places.config_home),
-        "chosen": places.chosen,
+        "aeron_dir": str(node.aeron_dir),
+        "archive_dir": str(node.archive_dir),
+        "folder": str(node.folder),
+        "config_home": str(node.config_home),
+        "chosen": node.chosen,
         "settings": settings.to_json(),
         "warning": warning,
     }
-    if places.log.exists() and places.log.stat().st_size > LOG_LIMIT:
-        places.log.replace(places.log.with_suffix(".log.1"))
+    if node.log.exists() and node.log.stat().st_size > MAX_LOG_BYTES:
+        node.log.replace(node.log.with_suffix(".log.1"))
     path = os.pathsep.join([str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with open(os.open(places.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
+    with open(os.open(node.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "aeron_spark.node.keeper", json.dumps(argument)],
-            cwd=places.folder,  # a working directory of the caller's could be unmounted, or hold an io.py
+            cwd=node.folder,  # the caller's working directory could be unmounted, or have an io.py
             env=os.environ | {"PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # neither a terminal's Ctrl-C nor the end of a Spark worker's group may reach it
+            start_new_session=True,  # signals for the terminal's or a Spark worker's process group must not reach it
         )
 
 
 def _await_ready(
-    places: NodePaths, process: subprocess.Popen[bytes], deadline: float, *,
+    node: NodePaths, process: subprocess.Popen[bytes], deadline: float, *,
     clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
 ) -> None:  # fmt: skip
-    """Wait until the node is ready. Raises why it has failed, TransportError where it is stuck, WaitTimeout when late.
+    """Wait until the node is ready.
 
-    A process that is stuck is killed; one that is late goes on.
+    Raises the error of a failed start, TransportError after killing a process that is stuck, and WaitTimeout at the
+    deadline, after which the start continues.
     """
-    watch = StallWatch(STALL_TIMEOUT, clock)
+    watch = StallWatch(STALL_TIMEOUT_S, clock)
     try:
-        while not places.record.exists():
+        while not node.record.exists():
             code = process.poll()
-            # Where ours has given way to a keeper that an earlier, killed starter left, that one is waited for.
-            if code is not None and not is_locked(places.alive_lock):
-                raise state_files.read_failure(places.failure) or TransportError(
-                    f"the node in {places.aeron_dir} ended with code {code} while it started",
-                    remedy=f"See its log, {places.log}.",
+            # If another node process, of a killed starter, was faster, ours ends: then wait for the other one.
+            if code is not None and not is_locked(node.alive_lock):
+                raise state_files.read_failure(node.failure) or TransportError(
+                    f"the node in {node.aeron_dir} ended with code {code} while it started",
+                    remedy=f"See its log, {node.log}.",
                 )
-            _refuse_late(places, process.pid if code is None else owner(places.alive_lock), watch, clock() >= deadline)
+            _refuse_late(node, process.pid if code is None else owner_pid(node.alive_lock), watch, clock() >= deadline)
             sleep(POLL_INTERVAL_S)
     except TransportError:
-        process.kill()  # it is stuck, or has ended
+        process.kill()  # it is stuck or has ended
         process.wait()
         raise
     finally:
-        # It outlives us on purpose. Popen would warn about that; all that remains is to collect it when it ends.
+        # The node outlives this process. A return code prevents the warning of Popen; `reap_ended` reaps it later.
         if process.returncode is None:
             process.returncode = 0
             _children.add(process.pid)
 
 
-def _refuse_late(places: NodePaths, pid: int | None, watch: StallWatch, late: bool) -> None:
-    """Raise TransportError where the node's process makes no progress, WaitTimeout where the time is over."""
-    stage = read_stage(places.progress, pid)
-    where = f"the node in {places.aeron_dir} (process {pid})"
-    if watch.stalled((stage, processor_ticks(pid))):
+def _refuse_late(node: NodePaths, pid: int | None, watch: StallWatch, late: bool) -> None:
+    """Raise TransportError if the node process makes no progress, WaitTimeout if ``late``."""
+    stage = read_stage(node.progress, pid)
+    name = f"the node in {node.aeron_dir} (process {pid})"
+    if watch.is_stalled((stage, processor_ticks(pid))):
         raise TransportError(
-            f"{where} made no progress for {STALL_TIMEOUT:g} s while it was {stage}",
-            remedy=f"See its log, {places.log}; 'aeron-spark node stop --force' ends it.",
+            f"{name} made no progress for {STALL_TIMEOUT_S:g} s while it was {stage}",
+            remedy=f"See its log, {node.log}, and stop it with 'aeron-spark node stop --force'.",
         )
     if late:
         raise WaitTimeout(
-            f"{where} was not ready in time: it is still {stage}",
-            remedy="It goes on: try again, or give it more time. Is the machine overloaded?",
+            f"{name} was not ready in time: it is still {stage}",
+            remedy="Try again, or with a longer timeout: the start continues. Check whether the machine is overloaded.",
         )
 
 
-def collect_ended() -> None:
-    """Collect nodes this process started that have ended since, so that none remains as a zombie."""
+def reap_ended() -> None:
+    """Reap the nodes that this process started and that have ended, so that they do not remain as zombies."""
     for pid in list(_children):
         try:
             ended, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:  # forked since, or somebody else collected it
+        except ChildProcessError:  # this process is a forked child, or other code has reaped it
             ended = pid
         if ended:
             _children.discard(pid)
@@ -296,5 +297,5 @@ def collect_ended() -> None:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a user without a name, in a container
         return str(os.geteuid())

@@ -1,4 +1,4 @@
-"""The files a keeper writes for everybody else: what runs, who uses it, and why it could not start."""
+"""Files that the node process writes for other processes: its description, its use, and the error of a failed start."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aeron_spark.errors import AeronSparkError, SetupError, decode_error, encode
 from aeron_spark.node.settings import NodeSettings, settings_from_json
 
 VERSION: Final = 1
-MOST_NAMES: Final = 5  # recordings that the state names
+MAX_NAMES: Final = 5  # of recordings in the state file
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node that was ready once; whether it still lives is what its lock says."""
+    """The description of a node that has started; only its lock shows whether it still runs."""
 
     pid: int
     host: str
@@ -35,22 +35,22 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What the keeper last saw; ``checked`` is a monotonic time that is the same in all processes of the machine."""
+    """The last state of a node; ``checked`` is the monotonic time, which all processes of the machine share."""
 
     checked: float
     clients: int
     recordings: int
-    recorded: tuple[str, ...] = ()  # names of the recordings, at most ``MOST_NAMES``
+    recorded: tuple[str, ...] = ()  # names of the recordings, at most ``MAX_NAMES``
 
 
 def write_record(path: Path, record: NodeRecord) -> None:
-    """Write ``record`` so that readers see all of it or nothing."""
+    """Write ``record`` atomically."""
     values = {name: getattr(record, name) for name in NodeRecord.__slots__}
     write_json(path, {"version": VERSION, **values, "settings": record.settings.to_json()})
 
 
 def read_record(path: Path) -> NodeRecord | None:
-    """Return the record, or None where none is there; raise SetupError where another version of it is."""
+    """Return the record, or None without the file. Raises SetupError for a record of another version."""
     values = read_json(path)
     if values is None:
         return None
@@ -63,23 +63,23 @@ def read_record(path: Path) -> NodeRecord | None:
 
 
 def write_state(path: Path, state: NodeState) -> None:
-    """Write what the keeper saw."""
+    """Write the node's state atomically."""
     write_json(path, {name: getattr(state, name) for name in NodeState.__slots__})
 
 
 def read_state(path: Path) -> NodeState | None:
-    """Return what the keeper last saw, or None before its first look."""
+    """Return the node's last state, or None before its first one."""
     values = read_json(path)
     return None if values is None else NodeState(**{**values, "recorded": tuple(values.get("recorded", ()))})
 
 
 def write_failure(path: Path, error: AeronSparkError) -> None:
-    """Leave ``error`` for the process that started the keeper."""
+    """Write ``error`` for the process that started the node process."""
     _replace(path, encode_error(error))
 
 
 def read_failure(path: Path) -> AeronSparkError | None:
-    """Return the error the keeper left, as the class it was."""
+    """Return the error of a failed start in its class, or None without the file."""
     try:
         return decode_error(path.read_bytes())
     except FileNotFoundError:
@@ -87,17 +87,17 @@ def read_failure(path: Path) -> AeronSparkError | None:
 
 
 def this_host() -> str:
-    """Return this machine's name: a home directory on a network is seen by several."""
+    """Return this machine's name, because several machines may share a home directory on the network."""
     return socket.gethostname()
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace ``path`` by ``values`` at once."""
+    """Replace ``path`` by ``values`` atomically."""
     _replace(path, (json.dumps(values, sort_keys=True) + "\n").encode())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in ``path``, or None where there is no such file."""
+    """Return the object in ``path``, or None without the file."""
     try:
         values: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:

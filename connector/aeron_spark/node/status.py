@@ -1,4 +1,4 @@
-"""What runs in a node's directory, told without starting anything."""
+"""Reads the state of a node's directory without starting anything."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from typing import Literal
 
 from aeron_spark.node import state_files
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.locks import is_locked, owner
+from aeron_spark.node.locks import is_locked, owner_pid
 from aeron_spark.node.settings import NodeSettings
 from aeron_spark.node.space import Space, space_of
-from aeron_spark.node.starting import collect_ended, paths_here
+from aeron_spark.node.starting import local_node_paths, reap_ended
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """``state``: ``running`` a node of this package, ``starting`` one not ready yet, ``foreign`` somebody else's
-    driver, ``stale`` files of a dead one (the next start removes them), ``absent`` nothing. What is not known is None.
+    """The state of a node's directory; unknown values are None.
+
+    ``state`` is ``running`` for a node of this package, ``starting`` for one that is not ready yet, ``foreign`` for a
+    driver that another program started, ``stale`` for files of an ended driver (the next start removes them), and
+    ``absent`` without any.
     """
 
     state: Literal["running", "starting", "foreign", "stale", "absent"]
@@ -33,39 +36,39 @@ class NodeStatus:
     aeron_version: str | None
     archive_id: int | None
     settings: NodeSettings | None
-    clients: int | None  # Aeron clients, the archive's own not counted
-    recordings: int | None  # that grow now
-    stays: bool  # started by hand: does not stop when unused
+    clients: int | None  # Aeron clients without the archive's own
+    recordings: int | None  # active ones
+    stays: bool  # started explicitly: does not stop when unused
     warning: str
     aeron_space: Space
     archive_space: Space
 
     @property
     def runs(self) -> bool:
-        """Whether a media driver can be used here now."""
+        """Whether a media driver runs in the directory and can be used."""
         return self.state in ("running", "foreign")
 
 
 def status(aeron_dir: str | os.PathLike[str] | None = None, *, environ: Mapping[str, str] | None = None) -> NodeStatus:
-    """Return what is known of the node of ``aeron_dir``; needs no JVM, and changes nothing."""
-    collect_ended()
-    places = paths_here(aeron_dir, None, environ)
-    ours = is_locked(places.alive_lock)
-    running = state_files.read_record(places.record) if ours else None
-    state = state_files.read_state(places.state) if ours else None
-    directory = Path(running.aeron_dir) if running else places.aeron_dir
+    """Return the state of the node of ``aeron_dir``. Needs no JVM, and changes nothing."""
+    reap_ended()
+    node = local_node_paths(aeron_dir, None, environ)
+    is_alive = is_locked(node.alive_lock)
+    running = state_files.read_record(node.record) if is_alive else None
+    use = state_files.read_state(node.state) if is_alive else None
+    directory = Path(running.aeron_dir) if running else node.aeron_dir
     driver = driver_liveness(directory)
-    word: Literal["running", "starting", "foreign", "stale", "absent"] = "absent"
-    if ours:
-        word = "running" if running else "starting"
+    state: Literal["running", "starting", "foreign", "stale", "absent"] = "absent"
+    if is_alive:
+        state = "running" if running else "starting"
     elif driver is not None:
-        word = "foreign" if driver.alive and driver.pid != owner(places.alive_lock) else "stale"
-    archive_dir = running.archive_dir if running else str(places.archive_dir)
+        state = "foreign" if driver.alive and driver.pid != owner_pid(node.alive_lock) else "stale"
+    archive_dir = running.archive_dir if running else str(node.archive_dir)
     return NodeStatus(
-        state=word,
+        state=state,
         aeron_dir=str(directory),
         archive_dir=archive_dir,
-        folder=str(places.folder),
+        folder=str(node.folder),
         pid=running.pid if running else driver.pid if driver else None,
         started=running.started if running else driver.started if driver else None,
         heartbeat_age=driver.heartbeat_age if driver else None,
@@ -73,10 +76,10 @@ def status(aeron_dir: str | os.PathLike[str] | None = None, *, environ: Mapping[
         aeron_version=running.aeron_version if running else None,
         archive_id=running.archive_id if running else None,
         settings=running.settings if running else None,
-        clients=state.clients if state else None,
-        recordings=state.recordings if state else None,
-        stays=ours and places.stay.exists(),
+        clients=use.clients if use else None,
+        recordings=use.recordings if use else None,
+        stays=is_alive and node.stay.exists(),
         warning=running.warning if running else "",
         aeron_space=space_of(directory),
-        archive_space=space_of(Path(archive_dir or places.archive_dir)),
+        archive_space=space_of(Path(archive_dir or node.archive_dir)),
     )

@@ -24,7 +24,7 @@ from typing import Final
 
 from aeron_spark.aeron.driver_server import ipc_in_use
 from aeron_spark.errors import InUseError
-from aeron_spark.node.locks import FileLock, MachineLock, holder_name
+from aeron_spark.node.locks import FileLock, MachineLock, current_owner_text
 from aeron_spark.node.paths import SHARED_MEMORY, node_name
 from aeron_spark.streams.store import lock_store
 from aeron_spark.transport.api import ServerAddress
@@ -52,7 +52,7 @@ class ServerLocks:
                 continue
             lock = MachineLock(path)
             if not lock.try_own():
-                raise _in_use(aeron_dir, address, holder_name(path))
+                raise _in_use(aeron_dir, address, current_owner_text(path))
             self._addresses[path] = lock
 
     def lock_store(self, folder: Path) -> FileLock:

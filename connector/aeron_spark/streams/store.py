@@ -25,7 +25,7 @@ from aeron_spark.aeron.archive import ArchiveAddress, Recording, archive_of
 from aeron_spark.disk import sync_folder, write_failed
 from aeron_spark.errors import AeronSparkError, DataLossError, EndedError, InUseError, OptionError, SetupError
 from aeron_spark.log.epochs import RANDOM_BITS
-from aeron_spark.node.locks import FileLock, holder_name
+from aeron_spark.node.locks import FileLock, current_owner_text
 from aeron_spark.streams.archive_mark import ArchiveMark
 from aeron_spark.streams.definition import Definition, check_name, read_definition, unknown_stream, write_definition
 from aeron_spark.streams.journal import StoreOpening, create_ledger
@@ -79,7 +79,7 @@ def lock_store(folder: Path) -> FileLock:
     lock = FileLock(folder / LOCK)
     if not lock.try_own():
         raise InUseError(
-            f"the store {folder} is in use by server process {holder_name(lock.path)}",
+            f"the store {folder} is in use by server process {current_owner_text(lock.path)}",
             remedy="Stop that server, or give --streams-dir another folder.",
         )
     return lock

@@ -1,4 +1,4 @@
-"""Real nodes, each in a directory of its own that is gone afterwards."""
+"""Real nodes, each in a separate directory that is removed after the test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aeron_spark import node
 
 @pytest.fixture
 def own(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a node that the test may start, kill and forget."""
+    """Yield the directory of a node that the test may start and kill; the fixture stops the node."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)
     shutil.rmtree(aeron_dir, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Programs of their own that use a node, for tests that kill and count processes."""
+"""Separate programs that use a node, for tests that kill and count processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Program(subprocess.Popen[str]):
 
 
 def python(code: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Program:
-    """Start ``code`` in a Python of its own that finds the package; its input and output are pipes."""
+    """Start ``code`` in a separate Python process that can import the package; its input and output are pipes."""
     path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
     return Program(
         [sys.executable, "-W", "error", "-c", code, *arguments],
@@ -41,7 +41,7 @@ def python(code: str, *arguments: str, environ: Mapping[str, str] | None = None)
 def foreign_driver(
     aeron_dir: Path, main: str = "io.aeron.driver.MediaDriver", *options: str
 ) -> subprocess.Popen[bytes]:
-    """Start a media driver as somebody who never heard of this package would."""
+    """Start a media driver without this package."""
     return subprocess.Popen(
         [
             "java",
@@ -59,13 +59,13 @@ def foreign_driver(
     )
 
 
-# Records what it publishes on aeron:ipc, stream 77; prints the recorded position, then one a line, until it is killed.
+# Publishes to aeron:ipc, stream 77, and records it; prints the recording's id, then recorded positions, until killed.
 RECORDER: Final = """
 import sys, time
 from aeron_spark import node
 from aeron_spark.aeron.jvm import jclass
 
-aeron_dir, length, most = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+aeron_dir, length, max_position = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 handle = node.ensure(aeron_dir)
 context = jclass("io.aeron.archive.client.AeronArchive$Context")()
 context.controlRequestChannel(handle.control_channel).controlResponseChannel(handle.control_channel)
@@ -82,11 +82,11 @@ counter = -1
 while counter < 0:
     counter = int(positions.findCounterIdBySession(counters, publication.sessionId(), archive.archiveId()))
 print("recording", int(positions.getRecordingId(counters, counter)), flush=True)
-said = time.monotonic()
+printed_at = time.monotonic()
 while True:
-    if publication.position() >= most or publication.offer(buffer) < 0:
+    if publication.position() >= max_position or publication.offer(buffer) < 0:
         time.sleep(0.0005)
-    if time.monotonic() - said > 0.05:
-        said = time.monotonic()
+    if time.monotonic() - printed_at > 0.05:
+        printed_at = time.monotonic()
         print(int(counters.getCounterValue(counter)), flush=True)
 """

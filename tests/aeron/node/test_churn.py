@@ -1,4 +1,4 @@
-"""Twenty processes start and stop a node at random: never two, never none while one is in use, nobody loses it."""
+"""Twenty processes start and stop a node at random: one node runs at a time, and it does not stop while it is used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aeron_spark import node
 from tests.aeron.node.programs import python
 
 PROCESSES = 20
-SHORT, LONG = 20.0, 90.0  # seconds
-KILL = 0.03  # how likely a user is to be killed in a round, wherever it is then
+SHORT_S, LONG_S = 20.0, 90.0
+KILL_PROBABILITY = 0.03  # of each user in each round
 
-# Does what it is told, a line at a time: "use DELAY HOLD" or "stop". Answers "ok", or says what went wrong.
+# Executes commands from its input, one a line: "use DELAY HOLD" or "stop DELAY HOLD". Prints "ok" or the failure.
 USER = """
 import sys, time
 from pathlib import Path
@@ -28,7 +28,7 @@ from aeron_spark.node.liveness import driver_liveness
 aeron_dir = sys.argv[1]
 for line in sys.stdin:
     verb, delay, hold = line.split()
-    answer = "ok"
+    result = "ok"
     time.sleep(float(delay))
     if verb == "stop":
         try:
@@ -41,81 +41,81 @@ for line in sys.stdin:
             while True:
                 found = driver_liveness(Path(aeron_dir))
                 if found is None or not found.alive or found.pid != handle.pid:
-                    answer = f"vanished: {found} instead of {handle.pid}"
+                    result = f"vanished: {found} instead of {handle.pid}"
                 if time.monotonic() >= until:
                     break
                 time.sleep(0.02)
-    print(answer, flush=True)
+    print(result, flush=True)
 """
 
 User = subprocess.Popen[str]
 
 
-def tell(user: User, text: str) -> None:
+def send(user: User, command: str) -> None:
     assert user.stdin
-    user.stdin.write(f"{text}\n")
+    user.stdin.write(f"{command}\n")
     user.stdin.flush()
 
 
-def busy_round(users: list[User], rng: random.Random, orders: list[str]) -> None:
-    """Give each user its order, kill some wherever they are, and replace those; everybody else must say ok."""
-    for user, order in zip(users, orders, strict=True):
-        tell(user, order)
-    killed = {number for number in range(len(users)) if rng.random() < KILL}
+def run_round(users: list[User], rng: random.Random, commands: list[str]) -> None:
+    """Send each user its command, kill some users at random and replace them; all others must print ok."""
+    for user, command in zip(users, commands, strict=True):
+        send(user, command)
+    killed = {number for number in range(len(users)) if rng.random() < KILL_PROBABILITY}
     if killed:
         time.sleep(rng.uniform(0, 0.5))
     for number in killed:
         users[number].kill()
     for number, user in enumerate(users):
         assert user.stdout
-        answer = user.stdout.readline()
+        result = user.stdout.readline()
         if number in killed:
             user.communicate(timeout=30)
             users[number] = python(USER, user.args[-1])  # type: ignore[index]
         else:
-            if answer != "ok\n":
+            if result != "ok\n":
                 user.kill()
-                pytest.fail(answer + user.communicate(timeout=30)[0])
+                pytest.fail(result + user.communicate(timeout=30)[0])
 
 
 def churn(own: Path, rng: random.Random, seconds: float) -> None:
     end = time.monotonic() + seconds
     users = [python(USER, str(own)) for _ in range(PROCESSES)]
-    served = rounds = 0
+    uses = rounds = 0
     try:
         while time.monotonic() < end or rounds < 4:
             verbs = [("stop" if rng.random() < 0.1 else "use") for _ in users]
-            orders = [f"{verb} {rng.uniform(0, 0.4):.3f} {rng.uniform(0, 0.5):.3f}" for verb in verbs]
-            busy_round(users, rng, orders)
-            if rounds % 4 == 0:  # everybody is away for long enough
+            commands = [f"{verb} {rng.uniform(0, 0.4):.3f} {rng.uniform(0, 0.5):.3f}" for verb in verbs]
+            run_round(users, rng, commands)
+            if rounds % 4 == 0:  # no user for long enough
                 wait_until_absent(own)
-            elif rounds % 4 == 1:  # a few hold on with no sign of life but their lock: it must not stop now
+            elif rounds % 4 == 1:  # some users keep only their lock: the node must not stop
                 silent = rng.randrange(1, 4)
-                busy_round(users, rng, ["use 0 2"] * silent + ["stop 0.5 0"] * (PROCESSES - silent))
-            else:  # some come back just as it stops
+                run_round(users, rng, ["use 0 2"] * silent + ["stop 0.5 0"] * (PROCESSES - silent))
+            else:  # the next uses begin about when the node stops
                 time.sleep(rng.uniform(0.2, 0.9))
             rounds += 1
-            served += verbs.count("use")
+            uses += verbs.count("use")
     finally:
         for user in users:
             user.communicate(timeout=60)
     wait_until_absent(own)
-    log = node.paths_here(own).log.read_text().splitlines()
-    serving = [line for line in log if "ready:" in line or line.endswith("] stopped")]
-    nodes = sum("ready:" in line for line in serving)
-    print(f"{served} uses in {rounds} rounds of {nodes} nodes")
+    log = node.local_node_paths(own).log.read_text().splitlines()
+    events = [line for line in log if "ready:" in line or line.endswith("] stopped")]
+    nodes = sum("ready:" in line for line in events)
+    print(f"{uses} uses in {rounds} rounds of {nodes} nodes")
     assert nodes > 1
-    assert_one_at_a_time(serving)
+    assert_one_at_a_time(events)
 
 
-def assert_one_at_a_time(serving: list[str]) -> None:
-    """By the log that all keepers of a folder write: each is ready only after the one before has stopped."""
-    words = [line.split()[2].rstrip(":") for line in serving]
-    assert words == ["ready", "stopped"] * (len(words) // 2) + ["ready"] * (len(words) % 2), serving
+def assert_one_at_a_time(events: list[str]) -> None:
+    """Assert from the common log of a folder's nodes that each was ready only after the last had stopped."""
+    words = [line.split()[2].rstrip(":") for line in events]
+    assert words == ["ready", "stopped"] * (len(words) // 2) + ["ready"] * (len(words) % 2), events
 
 
-def keepers_of(own: Path) -> set[int]:
-    """Return the processes that hold a driver in ``own`` mapped and are its keeper."""
+def node_pids(own: Path) -> set[int]:
+    """Return the ids of the node processes for ``own``."""
     found = set()
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
@@ -126,26 +126,26 @@ def keepers_of(own: Path) -> set[int]:
 
 def wait_until_absent(own: Path) -> None:
     deadline = time.monotonic() + 30
-    while node.status(own).state != "absent" or keepers_of(own):
-        assert time.monotonic() < deadline, (node.status(own), keepers_of(own))
+    while node.status(own).state != "absent" or node_pids(own):
+        assert time.monotonic() < deadline, (node.status(own), node_pids(own))
         time.sleep(0.05)
 
 
 @pytest.mark.full("twenty processes for twenty seconds, and some ten nodes")
 def test_twenty_processes_share_a_node(own: Path, rng: random.Random) -> None:
-    churn(own, rng, SHORT)
+    churn(own, rng, SHORT_S)
 
 
 @pytest.mark.soak
 def test_twenty_processes_share_a_node_for_long(own: Path, rng: random.Random) -> None:
-    churn(own, rng, LONG)
+    churn(own, rng, LONG_S)
 
 
-def test_the_check_of_the_log_sees_two_at_a_time() -> None:
+def test_the_check_of_the_log_detects_two_nodes_at_a_time() -> None:
     with pytest.raises(AssertionError):
         assert_one_at_a_time(["t [1] ready: x", "t [2] ready: x", "t [1] stopped", "t [2] stopped"])
 
 
-def test_a_keeper_is_seen_by_the_count(own: Path) -> None:
+def test_a_node_process_is_counted(own: Path) -> None:
     with node.ensure(own) as handle:
-        assert keepers_of(own) == {handle.pid}
+        assert node_pids(own) == {handle.pid}

@@ -1,4 +1,4 @@
-"""What a driver says about itself, read beside it."""
+"""Counters, errors and losses of a running driver, read from its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 
 
-def test_a_driver_is_known_by_its_files(own: Path) -> None:
+def test_the_files_describe_the_driver(own: Path) -> None:
     with node.ensure(own) as handle:
         found = counters.read_driver(str(own))
         assert (found.pid, found.cnc_version, found.client_liveness_timeout) == (handle.pid, "0.2.0", 10.0)
@@ -82,7 +82,7 @@ def test_the_offsets_are_those_of_aerons_classes() -> None:
     assert int(frame.HEADER_LENGTH) == archive_repair.FRAME_HEADER_LENGTH
 
 
-def test_backlog_is_what_a_subscriber_has_not_taken(own: Path) -> None:
+def test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed(own: Path) -> None:
     with node.ensure(own):
         client = Client(str(own))
         subscription = client.subscription("aeron:ipc", 1001)
@@ -100,7 +100,7 @@ def test_backlog_is_what_a_subscriber_has_not_taken(own: Path) -> None:
     assert (found.sender_position, found.receiver_position) == (None, None)
 
 
-def test_errors_are_read_from_a_dead_driver_too(own: Path) -> None:
+def test_errors_can_be_read_after_the_driver_has_ended(own: Path) -> None:
     with node.ensure(own) as handle:
         assert counters.read_errors(str(own)) == ()
         client = Client(str(own))
@@ -114,7 +114,7 @@ def test_errors_are_read_from_a_dead_driver_too(own: Path) -> None:
     assert counters.read_errors(str(own)) == (error,)
 
 
-def test_no_losses_are_no_error_but_no_driver_is(own: Path) -> None:
+def test_a_missing_driver_is_an_error_but_a_missing_loss_report_is_not(own: Path) -> None:
     with node.ensure(own, archive=False):
         assert counters.read_losses(str(own)) == ()
     node.stop(own)
@@ -123,7 +123,7 @@ def test_no_losses_are_no_error_but_no_driver_is(own: Path) -> None:
             read(str(own))
 
 
-def test_losses_are_told_by_stream(own: Path) -> None:
+def test_losses_are_reported_by_stream(own: Path) -> None:
     lossy = {
         "aeron.ReceiveChannelEndpoint.supplier": "io.aeron.driver.ext.DebugReceiveChannelEndpointSupplier",
         "aeron.debug.receive.data.loss.rate": "0.2",
@@ -137,7 +137,7 @@ def test_losses_are_told_by_stream(own: Path) -> None:
         publication = client.exclusive_publication(str(channel), 9)
         value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(1000))
         sent = 0
-        while sent < 80:  # within the window that a receiver opens before anybody polls
+        while sent < 80:  # within the receiver's initial window, before the first poll
             sent += int(publication.offer(value)) > 0
         deadline = time.monotonic() + 30
         while not (losses := counters.read_losses(str(own))):
@@ -151,7 +151,7 @@ def test_losses_are_told_by_stream(own: Path) -> None:
     assert loss.channel.startswith("aeron:udp?endpoint=localhost:")
 
 
-def test_a_receiver_lets_its_sender_be_as_far_ahead_as_the_system_allows(own: Path) -> None:
+def test_a_receivers_window_is_the_largest_that_the_system_grants(own: Path) -> None:
     window = min(RECEIVE_WINDOW, granted_buffer(socket.SO_RCVBUF, RECEIVE_BUFFER))
     with node.ensure(own, archive=False), closing(Client(str(own))) as client:
         port, _ = free_ports()
@@ -160,7 +160,7 @@ def test_a_receiver_lets_its_sender_be_as_far_ahead_as_the_system_allows(own: Pa
         publication = client.exclusive_publication(channel, 7)
         message = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(1_024))
         wait_for(publication.isConnected, 20.0, "the subscriber")
-        while publication.position() < 1.5 * window:  # nobody polls; what is not sent waits in the log
+        while publication.position() < 1.5 * window:  # without polls; unsent messages wait in the log
             publication.offer(message)
         wait_for(lambda: _position(own, "snd-pos") > window - 2_048, 20.0, "the sender to be a window ahead")
         time.sleep(0.2)
@@ -169,6 +169,6 @@ def test_a_receiver_lets_its_sender_be_as_far_ahead_as_the_system_allows(own: Pa
 
 
 def _position(own: Path, name: str) -> int:
-    """Return the value of the one counter of that name."""
+    """Return the value of the only counter with that name."""
     (found,) = [one.value for one in counters.read_counters(str(own)) if one.label.startswith(f"{name}:")]
     return found

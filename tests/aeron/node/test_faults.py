@@ -1,4 +1,4 @@
-"""A machine that cannot run a node says why, in a sentence, and nothing is left behind."""
+"""If a machine cannot run a node, the error has the cause and a remedy, and no files or processes remain."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ except AeronSparkError as error:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB, as /dev/shm is in a container."""
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    """Yield a file system of 64 MiB, the size of /dev/shm in a container."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
-def said_by(code: str, *arguments: str, **environ: str) -> str:
+def output_of(code: str, *arguments: str, **environ: str) -> str:
     program = python(code, *arguments, environ=environ)
     return program.communicate(timeout=90)[0]
 
 
 def test_no_java(own: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    said = said_by(NO_JAVA, str(own), JAVA_HOME=str(tmp_path / "empty"), PATH=str(tmp_path / "empty"))
-    assert said.startswith("SetupError Aeron needs Java 17 or newer, and no Java was found. Install one"), said
+    output = output_of(NO_JAVA, str(own), JAVA_HOME=str(tmp_path / "empty"), PATH=str(tmp_path / "empty"))
+    assert output.startswith("SetupError Aeron needs Java 17 or newer, and no Java was found. Install one"), output
     assert node.status(own).state == "absent"
 
 
-# JPype also looks where Linux distributions put Java, which a test cannot empty: the program's keeper looks nowhere.
+# JPype also searches the directories of Linux distributions, which a test cannot empty. This program patches JPype.
 NO_JAVA = (
     """
 import os, pathlib, sys
@@ -75,13 +75,13 @@ def test_java_11(own: Path, tmp_path: Path) -> None:
     server.mkdir(parents=True)
     (server / "libjvm.so").write_bytes(b"")
     (tmp_path / "java-11" / "release").write_text('JAVA_VERSION="11.0.22"\n')
-    said = said_by(ENSURE, str(own), JAVA_HOME=str(tmp_path / "java-11"))
-    assert said.startswith("SetupError Aeron needs Java 17 or newer, and "), said
-    assert "is Java 11. Set JAVA_HOME to a newer Java" in said
+    output = output_of(ENSURE, str(own), JAVA_HOME=str(tmp_path / "java-11"))
+    assert output.startswith("SetupError Aeron needs Java 17 or newer, and "), output
+    assert "is Java 11. Set JAVA_HOME to a newer Java" in output
     assert node.status(own).state == "absent"
 
 
-def test_a_directory_that_holds_other_things(own: Path) -> None:
+def test_a_directory_with_other_files_is_refused(own: Path) -> None:
     own.mkdir()
     (own / "thesis.tex").write_text("years of work")
     with pytest.raises(SetupError, match=r"thesis\.tex"):
@@ -89,14 +89,14 @@ def test_a_directory_that_holds_other_things(own: Path) -> None:
     assert (own / "thesis.tex").read_text() == "years of work"
 
 
-def test_a_directory_that_is_a_file(own: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_refused(own: Path) -> None:
     own.write_text("")
     with pytest.raises(SetupError, match="is not a directory"):
         node.ensure(own)
     own.unlink()
 
 
-def test_one_archive_is_not_shared_by_two_nodes(own: Path, aeron_dir: Path, tmp_path: Path) -> None:
+def test_two_nodes_cannot_share_an_archive(own: Path, aeron_dir: Path, tmp_path: Path) -> None:
     other = aeron_dir.with_name(f"{aeron_dir.name}-2")
     with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
         with pytest.raises(InUseError, match=f"is used by the node of process {handle.pid}"):
@@ -114,28 +114,26 @@ def test_the_directory_of_another_user_is_refused(own: Path, tmp_path: Path) -> 
 
 
 @needs_root
-def test_another_user_cannot_use_ours(own: Path, tmp_path: Path) -> None:
+def test_another_user_cannot_use_the_node(own: Path, tmp_path: Path) -> None:
     home = Path("/tmp") / own.name
     home.mkdir()
     os.chown(home, 12345, 12345)
     code = "import os, sys; os.setgroups([]); os.setgid(12345); os.setuid(12345)\n" + ENSURE
-    # This tree may lie where another user cannot look; its interpreter and packages are loaded before the change.
+    # Another user may not be able to read this source tree: import its packages before the change of the user.
     code = "import aeron_spark.node, getpass, json, subprocess, warnings\n" + code
     try:
         with node.ensure(own) as handle:
-            said = said_by(
-                code, str(own), AERON_SPARK_DATA_HOME=str(home / "data"), USER="somebody", LOGNAME="somebody"
-            )
-            assert said.startswith("SetupError "), said
-            assert str(own) in said
-            assert "another user" in said or "belongs to user 0, not to user 12345" in said
+            output = output_of(code, str(own), AERON_SPARK_DATA_HOME=str(home / "data"), USER="other", LOGNAME="other")
+            assert output.startswith("SetupError "), output
+            assert str(own) in output
+            assert "another user" in output or "belongs to user 0, not to user 12345" in output
             assert node.status(own).pid == handle.pid
     finally:
         shutil.rmtree(home)
 
 
 @needs_root
-def test_a_chosen_directory_that_is_too_small(small: Path) -> None:
+def test_a_chosen_directory_that_is_too_small_is_refused(small: Path) -> None:
     with pytest.raises(SetupError, match=r"media driver's directory .* has 6\d MiB free, and 240 MiB are needed\. Enl"):
         node.ensure(small / "aeron")
     with node.ensure(small / "aeron", term_length="1m", ipc_term_length="1m") as handle:
@@ -144,15 +142,15 @@ def test_a_chosen_directory_that_is_too_small(small: Path) -> None:
 
 
 @needs_root
-def test_the_default_directory_falls_back_to_disk_and_says_so(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_directory_falls_back_to_disk_with_a_warning(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aeron_spark.node.paths.SHARED_MEMORY", small)
     monkeypatch.delenv("AERON_SPARK_AERON_DIR")
     with pytest.warns(RuntimeWarning, match=r"64 MiB free|6\d MiB free.*runs in .*/nodes/default/aeron instead"):
         handle = node.ensure()
     with handle:
-        assert handle.aeron_dir == str(node.paths_here().disk_aeron_dir)
+        assert handle.aeron_dir == str(node.local_node_paths().disk_aeron_dir)
         assert (Path(handle.aeron_dir) / "cnc.dat").exists()
-        with node.ensure() as again:  # whoever comes later is told where it is, and not warned again
+        with node.ensure() as again:  # a later user gets the same directory, without a warning
             assert again.aeron_dir == handle.aeron_dir
             assert again.warning == handle.warning != ""
         assert node.status().aeron_dir == handle.aeron_dir
@@ -161,7 +159,7 @@ def test_the_default_directory_falls_back_to_disk_and_says_so(small: Path, monke
 
 
 @needs_root
-def test_a_disk_that_is_too_small_for_the_archive(own: Path, small: Path) -> None:
+def test_a_disk_that_is_too_small_for_the_archive_is_refused(own: Path, small: Path) -> None:
     with pytest.raises(
         SetupError, match=r"archive's directory .* has 6\d MiB free, and 257 MiB.*AERON_SPARK_ARCHIVE_DIR"
     ):
@@ -174,9 +172,9 @@ def test_a_disk_that_is_too_small_for_the_archive(own: Path, small: Path) -> Non
 
 def test_a_folder_of_another_machine_is_refused(own: Path) -> None:
     with node.ensure(own):
-        places = node.paths_here(own)
-        values = json.loads(places.record.read_text())
-        places.record.write_text(json.dumps(values | {"host": "elsewhere"}))
+        paths = node.local_node_paths(own)
+        values = json.loads(paths.record.read_text())
+        paths.record.write_text(json.dumps(values | {"host": "elsewhere"}))
         with pytest.raises(SetupError, match=r"used by a node on the host elsewhere.*AERON_SPARK_DATA_HOME"):
             node.ensure(own)
-        places.record.write_text(json.dumps(values))
+        paths.record.write_text(json.dumps(values))

@@ -1,4 +1,4 @@
-"""A media driver of somebody else in the directory: used as it is, never stopped, never deleted."""
+"""A media driver in the directory that this package did not start is used, but never stopped or deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.aeron.node.programs import foreign_driver
 
 @pytest.fixture
 def foreign(own: Path) -> Iterator[int]:
-    """The process id of a plain media driver in ``own``."""
+    """Yield the process id of a plain media driver in ``own``."""
     process = foreign_driver(own)
     deadline = time.monotonic() + 30
     while driver_liveness(own) is None:
@@ -29,7 +29,7 @@ def foreign(own: Path) -> Iterator[int]:
     process.wait(timeout=30)
 
 
-def test_it_is_used_as_it_is(own: Path, foreign: int) -> None:
+def test_a_foreign_driver_can_be_used(own: Path, foreign: int) -> None:
     with node.ensure(own) as handle:
         assert handle.foreign
         assert handle.pid == foreign
@@ -40,11 +40,11 @@ def test_it_is_used_as_it_is(own: Path, foreign: int) -> None:
     assert (found.state, found.pid, found.settings) == ("foreign", foreign, None)
 
 
-def test_it_is_never_stopped(own: Path, foreign: int) -> None:
+def test_a_foreign_driver_is_never_stopped(own: Path, foreign: int) -> None:
     for force in (False, True):
-        with pytest.raises(UsageError, match=f"process {foreign}.* started by somebody else"):
+        with pytest.raises(UsageError, match=f"process {foreign}.* was not started by aeron-spark"):
             node.stop(own, force=force, timeout=0.2)
     assert node.status(own).state == "foreign"
     # the fixture `own` ends with a forced stop
-    with pytest.raises(OptionError, match=r"max_replays cannot be chosen.*use it as it is"):
+    with pytest.raises(OptionError, match=r"max_replays cannot be set.*Omit the settings"):
         node.ensure(own, max_replays=3)

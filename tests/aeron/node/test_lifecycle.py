@@ -1,4 +1,4 @@
-"""A node's ordinary life, with the real driver and archive."""
+"""Start, use and stop of a node with the real driver and archive."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.aeron.streams import PATIENCE, Stream, close_client
 
 
 def wait_until_gone(aeron_dir: Path, seconds: float) -> float:
-    """Return after how many seconds the node was gone."""
-    began = time.monotonic()
+    """Wait until the node has ended, and return the seconds of the wait."""
+    start = time.monotonic()
     while node.status(aeron_dir).state != "absent":
-        assert time.monotonic() - began < seconds, node.status(aeron_dir)
+        assert time.monotonic() - start < seconds, node.status(aeron_dir)
         time.sleep(0.02)
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
 def test_a_node_starts_serves_and_stops_when_unused(own: Path) -> None:
@@ -48,18 +48,18 @@ def test_a_node_starts_serves_and_stops_when_unused(own: Path) -> None:
         assert found.heartbeat_age < 10
         assert found.settings is not None
         assert found.settings.linger == 1
-        time.sleep(2.5)  # longer than its linger time: a user keeps it
+        time.sleep(2.5)  # longer than the time of its idle stop, which its user prevents
         assert node.status(own).state == "running"
     assert handle.closed
-    assert 0.5 < wait_until_gone(own, 30) < 20  # and not the time that a node lingers by itself
+    assert 0.5 < wait_until_gone(own, 30) < 20  # less than the default time of the idle stop
     assert not own.exists()
     assert not psutil.pid_exists(handle.pid) or psutil.Process(handle.pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_what_it_makes_is_for_its_user_alone(own: Path) -> None:
+def test_only_its_user_can_read_the_files_of_a_node(own: Path) -> None:
     with node.ensure(own) as handle:
-        for place in (own, Path(handle.archive_dir), node.paths_here(own).folder):
-            assert stat.S_IMODE(place.stat().st_mode) == 0o700, place
+        for folder in (own, Path(handle.archive_dir), node.local_node_paths(own).folder):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
         assert stat.S_IMODE((own / "cnc.dat").stat().st_mode) == 0o600
 
 
@@ -67,13 +67,13 @@ def test_a_running_node_is_found_in_less_than_five_milliseconds(own: Path) -> No
     times, work = [], []
     with node.ensure(own) as first:
         for _ in range(50):
-            began, worked = time.perf_counter(), time.thread_time()
+            start, start_of_work = time.perf_counter(), time.thread_time()
             with node.ensure(own) as handle:
-                times.append(time.perf_counter() - began)
-                work.append(time.thread_time() - worked)
+                times.append(time.perf_counter() - start)
+                work.append(time.thread_time() - start_of_work)
                 assert handle.pid == first.pid
     assert statistics.median(work) < 0.005
-    assert min(times) < 0.005  # it waits for nothing; other programs of the machine may make the others wait
+    assert min(times) < 0.005  # the minimum, because other programs of the machine may delay a call
 
 
 def test_using_a_node_starts_no_jvm_in_the_caller(own: Path) -> None:
@@ -89,7 +89,7 @@ print("jpype" in sys.modules)
     assert output == "False\n"
 
 
-def test_two_processes_that_come_together_share_one(own: Path) -> None:
+def test_concurrent_processes_share_one_node(own: Path) -> None:
     code = """
 import sys
 from aeron_spark import node
@@ -99,14 +99,14 @@ with node.ensure(sys.argv[1]) as handle:
 """
     racers = [python(code, str(own)) for _ in range(4)]
     try:
-        said = {racer.stdout.readline() for racer in racers if racer.stdout}
+        lines = {racer.stdout.readline() for racer in racers if racer.stdout}
     finally:
         output = [racer.communicate(timeout=60)[0] for racer in racers]
-    assert len(said) == 1, (said, output)
+    assert len(lines) == 1, (lines, output)
     assert [racer.returncode for racer in racers] == [0] * 4
 
 
-def test_other_settings_are_an_error_that_names_them(own: Path) -> None:
+def test_differing_settings_are_an_error_that_names_them(own: Path) -> None:
     with node.ensure(own, max_replays=20):
         with pytest.raises(OptionError, match=r"max_replays is 20, not 30.*aeron-spark node stop"):
             node.ensure(own, max_replays=30)
@@ -129,15 +129,15 @@ def test_a_node_in_use_is_not_stopped_unless_it_is_forced(own: Path) -> None:
     assert not node.stop(own)
 
 
-def test_a_node_that_nobody_uses_stops_at_once(own: Path) -> None:
+def test_an_unused_node_stops_immediately(own: Path) -> None:
     node.ensure(own).close()
-    began = time.monotonic()
+    start = time.monotonic()
     assert node.stop(own)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - start < 20
     assert not own.exists()
 
 
-def test_an_aeron_client_that_knows_nothing_of_handles_keeps_the_node(own: Path) -> None:
+def test_an_aeron_client_without_a_handle_keeps_the_node(own: Path) -> None:
     code = """
 import sys
 from aeron_spark.aeron.client import Client
@@ -163,8 +163,8 @@ client.close()
     wait_until_gone(own, 30)
 
 
-def test_a_recording_keeps_the_node_as_long_as_it_goes_on(own: Path, node_of_256k: NodeHandle) -> None:
-    """Finding: no test noticed a node that ends while it records what a publisher of another driver sends."""
+def test_an_active_recording_keeps_the_node(own: Path, node_of_256k: NodeHandle) -> None:
+    """The publisher is connected to another driver, so only the recording keeps the node."""
     linger = 0.5
     handle = node.ensure(own, linger=linger)
     port, _ = free_ports()
@@ -174,18 +174,18 @@ def test_a_recording_keeps_the_node_as_long_as_it_goes_on(own: Path, node_of_256
         wait_for(lambda: stream.archive.recordings(stream.id), PATIENCE, "the recording")
         close_client(own)
         handle.close()
-        alone = time.monotonic()
-        looks = {}  # of the keeper, by their times, since nothing but the recording keeps the node
+        closed_at = time.monotonic()
+        recordings = {}  # by the time of the node's state, since only the recording keeps the node
 
         def is_kept() -> bool:
             assert node.status(own).state == "running"
-            state = read_state(node.paths_here(own).state)
-            if state is not None and state.checked > alone and not state.clients:
-                looks[state.checked] = state.recordings
-            return sum(at > min(looks) + linger for at in looks) > 2  # a node that ends looks twice
+            state = read_state(node.local_node_paths(own).state)
+            if state is not None and state.checked > closed_at and not state.clients:
+                recordings[state.checked] = state.recordings
+            return sum(at > min(recordings) + linger for at in recordings) > 2  # a node that ends writes two states
 
-        wait_for(is_kept, PATIENCE, "looks of the keeper after the linger time")
-        assert set(looks.values()) == {1}
+        wait_for(is_kept, PATIENCE, "states of the node after the time of its idle stop")
+        assert set(recordings.values()) == {1}
         with node.ensure(own):
             stream.archive.stop_recording(stream.channel, stream.id)
             close_client(own)
@@ -194,7 +194,7 @@ def test_a_recording_keeps_the_node_as_long_as_it_goes_on(own: Path, node_of_256
         publication.close()
 
 
-def test_a_node_started_by_hand_stays(own: Path) -> None:
+def test_an_explicitly_started_node_does_not_stop_when_unused(own: Path) -> None:
     found = node.start(own, linger=0.2)
     assert found.stays
     time.sleep(2)
@@ -204,7 +204,7 @@ def test_a_node_started_by_hand_stays(own: Path) -> None:
     wait_until_gone(own, 30)
 
 
-def test_the_archives_id_is_its_own_for_good(own: Path, tmp_path: Path) -> None:
+def test_an_archive_keeps_its_id(own: Path, tmp_path: Path) -> None:
     with node.ensure(own, archive_dir=tmp_path / "archive") as handle:
         first = handle.archive_id
     node.stop(own)
@@ -217,10 +217,10 @@ def test_a_driver_without_an_archive(own: Path) -> None:
     with node.ensure(own, archive=False) as handle:
         assert handle.archive_dir == ""
         assert node.status(own).runs
-        assert not node.paths_here(own).archive_dir.exists()
+        assert not node.local_node_paths(own).archive_dir.exists()
 
 
-def test_any_other_property_of_aeron_reaches_it(own: Path) -> None:
+def test_a_property_of_aeron_reaches_the_driver(own: Path) -> None:
     with node.ensure(own, properties={"aeron.client.liveness.timeout": "7s"}) as handle:
         assert handle.settings is not None
         found = driver_liveness(own)
@@ -229,22 +229,22 @@ def test_any_other_property_of_aeron_reaches_it(own: Path) -> None:
         assert liveness_ns == 7_000_000_000
 
 
-def test_a_property_that_aeron_does_not_know_is_refused(own: Path) -> None:
+def test_an_unknown_property_of_aeron_is_refused(own: Path) -> None:
     with pytest.raises(OptionError, match=r"no property aeron\.client\.livenes\.timeout\. Did you mean aeron\.client"):
         node.ensure(own, properties={"aeron.client.livenes.timeout": "7s"})
 
 
-def test_a_value_that_aeron_refuses_comes_back_in_its_words(own: Path) -> None:
+def test_the_error_of_a_value_that_aeron_refuses_has_aerons_text(own: Path) -> None:
     with pytest.raises((OptionError, TransportError), match=r"(?i)mtu"):
         node.ensure(own, mtu=65504, properties={"aeron.socket.so_sndbuf": "4096"})
 
 
-def test_a_forked_child_has_to_ask_for_its_own_handle(own: Path) -> None:
+def test_a_forked_child_needs_its_own_handle(own: Path) -> None:
     handle = node.ensure(own)
     pid = os.fork()
     if pid == 0:
-        mine = node.ensure(own)
-        os._exit(0 if handle.closed and not mine.closed and mine.pid == handle.pid else 1)
+        own_handle = node.ensure(own)
+        os._exit(0 if handle.closed and not own_handle.closed and own_handle.pid == handle.pid else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert not handle.closed
     handle.close()

@@ -1,4 +1,4 @@
-"""kill -9 of a node: the next one starts at once, and what was recorded is there."""
+"""After kill -9 of a node the next one starts immediately, with the recorded messages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from aeron_spark import node
 from aeron_spark.aeron.driver import CHECKSUM
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.node.liveness import driver_liveness
-from aeron_spark.node.locks import is_locked, owner
+from aeron_spark.node.locks import is_locked, owner_pid
 from tests.aeron.node.programs import JAR, RECORDER, python
 
 KILLS = 3
 MIB = 1 << 20
-SEGMENT_MIB = 64  # of which what records leaves a few free, however long its killer is kept from its work
+SEGMENT_MIB = 64  # the recording program never fills the segment, even if the kill is late
 PAGE = 4096
 HEADER = 32
 JAVA = (
@@ -33,16 +33,16 @@ JAVA = (
 
 
 def kill_node(aeron_dir: Path, pid: int) -> None:
-    """Kill the node, and return when the system has noticed."""
+    """Kill the node, and wait until its locks are free."""
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
-    while is_locked(node.paths_here(aeron_dir).alive_lock):
+    while is_locked(node.local_node_paths(aeron_dir).alive_lock):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 def record_for_a_while(aeron_dir: Path, length: int) -> tuple[subprocess.Popen[str], int, int]:
-    """Return a program that records, the id of its recording, and a position it has seen recorded."""
+    """Return a recording program, the id of its recording, and a recorded position."""
     program = python(RECORDER, str(aeron_dir), str(length), str((SEGMENT_MIB - 4) * MIB))
     assert program.stdout
     words = program.stdout.readline().split()
@@ -63,64 +63,64 @@ def stop_position(handle: node.NodeHandle, recording: int) -> int:
         archive.close()
 
 
-def test_a_killed_node_is_replaced_at_once_and_its_recordings_are_whole(own: Path) -> None:
-    seen: dict[int, int] = {}
+def test_a_killed_node_is_replaced_immediately_and_its_recordings_are_complete(own: Path) -> None:
+    recorded: dict[int, int] = {}  # position by recording
     ids = set()
-    took = []
+    start_times = []
     for length in (7000, 200, 7000)[:KILLS]:
         handle = node.ensure(own)
         ids.add(handle.archive_id)
         program, recording, position = record_for_a_while(own, length)
         kill_node(own, handle.pid)
         program.kill()
-        said, _ = program.communicate(timeout=30)
-        seen[recording] = max([position, *map(int, re.findall(r"^\d+$", said, re.MULTILINE))])
+        output, _ = program.communicate(timeout=30)
+        recorded[recording] = max([position, *map(int, re.findall(r"^\d+$", output, re.MULTILINE))])
         handle.close()
         assert node.status(own).state == "stale"
 
-        began = time.monotonic()
+        start = time.monotonic()
         with node.ensure(own) as after:
-            took.append(time.monotonic() - began)
+            start_times.append(time.monotonic() - start)
             assert after.pid != handle.pid
-            for old, reached in seen.items():
-                assert stop_position(after, old) >= reached, (old, seen)
+            for old, reached in recorded.items():
+                assert stop_position(after, old) >= reached, (old, recorded)
     assert len(ids) == 1
-    assert sorted(seen) == list(range(KILLS))
-    assert min(took) < 8  # Aeron alone would say "active" for ten seconds
+    assert sorted(recorded) == list(range(KILLS))
+    assert min(start_times) < 8  # Aeron itself would regard the killed node as active for ten seconds
 
 
-def test_a_torn_recording_is_cut_and_used(own: Path) -> None:
+def test_a_recording_with_an_incomplete_frame_is_truncated_and_usable(own: Path) -> None:
     segment, recording = killed_while_recording(own, 7000)
     content = bytearray(segment.read_bytes())
-    # Of these messages the second half is zeros, which are as whole on a page that was not written.
+    # The second half of these messages is zeros, like a page that was not written.
     begin, end = [frame for frame in frames(content) if next_page(frame[0]) < frame[0] + HEADER + 7000 // 2][-1]
-    torn_from = next_page(begin)
-    content[torn_from:] = bytes(len(content) - torn_from)
+    incomplete_from = next_page(begin)
+    content[incomplete_from:] = bytes(len(content) - incomplete_from)
     segment.write_bytes(content)
     with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         assert stop_position(after, recording) == base_of(segment) + begin
-    log = node.paths_here(own).log.read_text()
+    log = node.local_node_paths(own).log.read_text()
     assert log.count("ready:") == 2
-    assert log.count(f"{end - begin} bytes of an incomplete fragment were cut off") == 1
+    assert log.count(f"{end - begin} bytes of an incomplete fragment were removed") == 1
     assert not any(segment.read_bytes()[begin:])
 
 
-@pytest.mark.parametrize("torn", [False, True], ids=["whole", "torn"])
-def test_a_last_fragment_that_ends_what_aeron_reads_at_once_keeps_nobody_out(own: Path, torn: bool) -> None:
+@pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "incomplete"])
+def test_a_last_fragment_at_the_end_of_a_block_that_aeron_reads_is_repaired(own: Path, is_complete: bool) -> None:
     segment, recording = killed_while_recording(own, 7000)
     content = bytearray(segment.read_bytes())
     begin, end = next(frame for frame in frames(content) if frame[1] > MIB)
     content[end:] = bytes(len(content) - end)
-    if torn:
-        torn_from = next_page(begin)
-        assert any(content[torn_from:end])
-        content[torn_from:] = bytes(len(content) - torn_from)
+    if not is_complete:
+        incomplete_from = next_page(begin)
+        assert any(content[incomplete_from:end])
+        content[incomplete_from:] = bytes(len(content) - incomplete_from)
     segment.write_bytes(content)
     with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
-        assert stop_position(after, recording) == base_of(segment) + (begin if torn else end)
+        assert stop_position(after, recording) == base_of(segment) + (end if is_complete else begin)
 
 
-def test_the_archives_own_tool_finds_nothing_left_to_do(own: Path) -> None:
+def test_the_archives_tool_finds_no_error_after_the_repair(own: Path) -> None:
     segment, recording = killed_while_recording(own, 200)
     with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as after:
         position = stop_position(after, recording)
@@ -132,7 +132,7 @@ def test_the_archives_own_tool_finds_nothing_left_to_do(own: Path) -> None:
 
 
 def killed_while_recording(own: Path, length: int) -> tuple[Path, int]:
-    """Record messages of ``length`` bytes, kill the node; return the segment, of over 2 MiB, and the recording."""
+    """Record messages of ``length`` bytes and kill the node. Return the segment, of over 2 MiB, and the recording."""
     with node.ensure(own, segment_length=f"{SEGMENT_MIB}m") as handle:
         archive_dir = Path(handle.archive_dir)
         program, recording, position = record_for_a_while(own, length)
@@ -155,7 +155,7 @@ def base_of(segment: Path) -> int:
 
 
 def frames(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each frame of a segment begins and ends."""
+    """Yield the start and the end of each frame of a segment."""
     begin = 0
     while begin + 32 <= len(content):
         length = int.from_bytes(content[begin : begin + 4], "little", signed=True)
@@ -167,7 +167,7 @@ def frames(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def archive_tool(command: str, archive_dir: Path) -> str:
-    """Run Aeron's own tool, as anybody can; it has nothing to ask."""
+    """Run Aeron's ArchiveTool without input, and return its output."""
     done = subprocess.run(
         [*JAVA, "-cp", str(JAR), "io.aeron.archive.ArchiveTool", str(archive_dir), command, "-checksum", CHECKSUM],
         stdin=subprocess.DEVNULL,
@@ -180,14 +180,14 @@ def archive_tool(command: str, archive_dir: Path) -> str:
     return done.stdout
 
 
-def test_a_frozen_node_is_named_and_can_be_forced(own: Path) -> None:
+def test_a_suspended_node_can_be_stopped_by_force(own: Path) -> None:
     handle = node.ensure(own)
     os.kill(handle.pid, signal.SIGSTOP)
     handle.close()
     try:
-        began = time.monotonic()
+        start = time.monotonic()
         assert node.stop(own, force=True, timeout=0.5)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - start < 10
     finally:
         if Path(f"/proc/{handle.pid}").exists():
             os.kill(handle.pid, signal.SIGKILL)
@@ -196,27 +196,27 @@ def test_a_frozen_node_is_named_and_can_be_forced(own: Path) -> None:
         assert after.pid != handle.pid
 
 
-def test_a_node_whose_starter_was_killed_is_found_and_not_disturbed(own: Path) -> None:
+def test_a_starting_node_is_used_after_a_kill_of_the_process_that_started_it(own: Path) -> None:
     starter = python("import sys; from aeron_spark import node; node.ensure(sys.argv[1])", str(own))
     deadline = time.monotonic() + 30
-    while not (own / "cnc.dat").exists():  # the driver is there, the archive is still to come
+    while not (own / "cnc.dat").exists():  # the driver has started, the archive has not
         assert time.monotonic() < deadline
         time.sleep(0.0005)
     starter.kill()
-    early = node.status(own).state
+    state = node.status(own).state
     with node.ensure(own) as handle:
-        assert handle.pid == owner(node.paths_here(own).alive_lock)
+        assert handle.pid == owner_pid(node.local_node_paths(own).alive_lock)
         found = driver_liveness(own)
         assert found is not None
         assert found.pid == handle.pid
     starter.communicate(timeout=30)
-    assert early == "starting"
+    assert state == "starting"
 
 
-def test_a_node_killed_while_it_starts_is_an_error_and_the_next_start_works(own: Path) -> None:
-    places = node.paths_here(own)
+def test_the_start_after_a_kill_during_a_start_succeeds(own: Path) -> None:
+    paths = node.local_node_paths(own)
     with node.ensure(own) as handle:
         kill_node(own, handle.pid)
-        places.record.unlink()  # as if it had never become ready
+        paths.record.unlink()  # the node process writes the record when it is ready
     with node.ensure(own) as after:
         assert after.pid != handle.pid

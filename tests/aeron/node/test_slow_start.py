@@ -1,4 +1,4 @@
-"""Finding C11, with a real node: its process is frozen in the middle of its start, and goes on."""
+"""A real node whose process is suspended during its start, and continues later."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from aeron_spark.errors import WaitTimeout
 from aeron_spark.node import state_files
 from aeron_spark.waiting import wait_for
 
-PATIENCE = 60.0  # seconds for what takes one on an idle machine
+TIMEOUT_S = 60.0  # a start takes 1 s on an idle machine
 STAGE = "starting the Java virtual machine"
 
 
-def test_finding_c11_a_start_that_is_frozen_is_not_killed_and_the_next_call_waits_for_the_same_one(own: Path) -> None:
-    places = node.paths_here(own)
+def test_a_suspended_start_is_not_killed_and_the_next_call_waits_for_the_same_start(own: Path) -> None:
+    paths = node.local_node_paths(own)
 
-    def at_stage() -> int:
-        values = state_files.read_json(places.progress) or {}
+    def pid_at_stage() -> int:
+        values = state_files.read_json(paths.progress) or {}
         return int(values["pid"]) if values.get("stage") == STAGE else 0
 
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(node.ensure, own, timeout=3.0)
-        pid = wait_for(lambda: at_stage() or None, PATIENCE, f"the node to be {STAGE}")
+        pid = wait_for(lambda: pid_at_stage() or None, TIMEOUT_S, f"the node to be {STAGE}")
         os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(WaitTimeout, match=rf"\(process {pid}\) was not ready in time: it is still {STAGE}"):
-                starting.result(PATIENCE)
+                starting.result(TIMEOUT_S)
             with pytest.raises(WaitTimeout, match=rf"\(process {pid}\) was not ready in time: it is still {STAGE}"):
                 node.ensure(own, timeout=0.1)
         finally:
             os.kill(pid, signal.SIGCONT)
     with node.ensure(own) as handle:
         assert handle.pid == pid
-        assert not places.progress.exists()
+        assert not paths.progress.exists()

@@ -60,7 +60,7 @@ def address() -> str:
 
 def guard_found(aeron_dir: Path) -> doctor.Finding | None:
     """What the doctor says of the guard."""
-    found = [one for one in doctor.examine(node.paths_here(aeron_dir)) if one.subject == "guard"]
+    found = [one for one in doctor.examine(node.local_node_paths(aeron_dir)) if one.subject == "guard"]
     assert len(found) < 2
     return found[0] if found else None
 

@@ -173,12 +173,12 @@ def own(aeron_dir: Path) -> Iterator[Path]:
     close_everything()
     nodes.stop(aeron_dir, force=True, timeout=30)
     shutil.rmtree(aeron_dir, ignore_errors=True)
-    shutil.rmtree(nodes.paths_here(aeron_dir).folder, ignore_errors=True)
+    shutil.rmtree(nodes.local_node_paths(aeron_dir).folder, ignore_errors=True)
 
 
 def kill(aeron_dir: Path, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not is_locked(nodes.paths_here(aeron_dir).alive_lock), PATIENCE, "the node to be gone")
+    wait_for(lambda: not is_locked(nodes.local_node_paths(aeron_dir).alive_lock), PATIENCE, "the node to be gone")
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])

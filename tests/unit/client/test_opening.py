@@ -54,7 +54,7 @@ class Starts:
 def starting(tmp_path: Path) -> Iterator[Path]:
     """The directory of a node that another process seems to start, for as long as the test runs."""
     aeron_dir = tmp_path / "driver"
-    places = node.paths_here(aeron_dir)
+    places = node.local_node_paths(aeron_dir)
     places.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     with FileLock(places.start_lock) as lock:
         assert lock.try_acquire()

@@ -16,43 +16,43 @@ def alive(pid: int) -> object:
     return lambda folder: Liveness(pid, 0.0, 1.0)
 
 
-def test_a_folder_of_ours_is_for_us_alone(tmp_path: Path) -> None:
+def test_a_private_folder_is_for_its_user_only(tmp_path: Path) -> None:
     paths.make_private(tmp_path / "a" / "b")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
     paths.make_private(tmp_path / "a" / "b")
 
 
-def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
-    for place in (tmp_path / "f", tmp_path / "f" / "below"):
+    for folder in (tmp_path / "f", tmp_path / "f" / "below"):
         with pytest.raises(SetupError, match="is not a directory"):
-            paths.make_private(place)
+            paths.make_private(folder)
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "there")
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(SetupError, match="is not a directory"):
-        paths.refuse_others(tmp_path / "link")
+        paths.require_own(tmp_path / "link")
 
 
-def test_anothers_directory_is_refused_with_both_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    me = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    with pytest.raises(SetupError, match=f"belongs to user {me}, not to user {me + 1}.*AERON_SPARK_AERON_DIR"):
-        paths.refuse_others(tmp_path)
+def test_the_error_of_another_users_directory_has_both_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    with pytest.raises(SetupError, match=f"belongs to user {user}, not to user {user + 1}.*AERON_SPARK_AERON_DIR"):
+        paths.require_own(tmp_path)
 
 
-def test_a_dead_drivers_directory_goes(tmp_path: Path) -> None:
+def test_an_ended_drivers_directory_is_removed(tmp_path: Path) -> None:
     driver = tmp_path / "driver"
     (driver / "publications").mkdir(parents=True)
     (driver / "cnc.dat").write_bytes(b"")
     paths.remove_dead_driver(driver, None)
     assert not driver.exists()
-    paths.remove_dead_driver(driver, None)  # nothing there is fine
+    paths.remove_dead_driver(driver, None)  # a missing directory is not an error
 
 
-def test_a_live_drivers_directory_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_live_drivers_directory_is_not_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cnc.dat").write_bytes(b"")
     monkeypatch.setattr(paths, "driver_liveness", alive(42))
     with pytest.raises(SetupError, match="a media driver of process 42 is alive"):
@@ -60,7 +60,7 @@ def test_a_live_drivers_directory_stays(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (tmp_path / "cnc.dat").exists()
 
 
-def test_a_killed_node_is_known_by_its_lock_though_its_heartbeat_is_fresh(
+def test_a_killed_nodes_directory_is_removed_even_with_a_recent_heartbeat(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "cnc.dat").write_bytes(b"")
@@ -77,37 +77,37 @@ def test_a_directory_with_other_files_is_never_emptied(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-def test_an_archive_is_taken_by_one(tmp_path: Path) -> None:
-    lock = paths.take_archive(tmp_path / "archive")
+def test_only_one_node_can_lock_an_archive(tmp_path: Path) -> None:
+    lock = paths.lock_archive(tmp_path / "archive")
     with pytest.raises(InUseError, match=f"is used by the node of process {os.getpid()}"):
-        paths.take_archive(tmp_path / "archive")
+        paths.lock_archive(tmp_path / "archive")
     lock.release()
-    paths.take_archive(tmp_path / "archive").release()
+    paths.lock_archive(tmp_path / "archive").release()
 
 
-def test_the_mark_of_a_killed_node_goes_and_a_strangers_stays(tmp_path: Path) -> None:
+def test_only_the_mark_file_of_the_killed_node_is_removed(tmp_path: Path) -> None:
     mark = tmp_path / "archive-mark.dat"
     with FileLock(tmp_path / paths.ARCHIVE_LOCK) as lock:
         lock.try_acquire()
         lock.write_owner()
     mark.write_bytes(MARK_HEADER.pack(1, 2, 3, os.getpid() + 1))
-    paths.take_archive(tmp_path).release()
+    paths.lock_archive(tmp_path).release()
     assert mark.exists()
     mark.write_bytes(MARK_HEADER.pack(1, 2, 3, os.getpid()))
-    paths.take_archive(tmp_path).release()
+    paths.lock_archive(tmp_path).release()
     assert not mark.exists()
 
 
-def test_a_foreign_driver_is_used_where_it_can_be_written(tmp_path: Path) -> None:
+def test_a_foreign_driver_is_usable_if_it_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "cnc.dat").write_bytes(b"")
-    paths.foreign_driver_may_be_used(tmp_path, chosen=True)
+    paths.require_usable_foreign_driver(tmp_path, chosen=True)
     with pytest.raises(SetupError, match="cannot be written"):
-        paths.foreign_driver_may_be_used(tmp_path / "none", chosen=True)
+        paths.require_usable_foreign_driver(tmp_path / "none", chosen=True)
 
 
-def test_the_default_directory_is_never_taken_on_trust(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_directory_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cnc.dat").write_bytes(b"")
-    me = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     with pytest.raises(SetupError, match="belongs to user"):
-        paths.foreign_driver_may_be_used(tmp_path, chosen=False)
+        paths.require_usable_foreign_driver(tmp_path, chosen=False)

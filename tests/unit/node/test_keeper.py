@@ -1,4 +1,4 @@
-"""The node process, as far as it goes without a JVM."""
+"""The node process without a JVM."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from aeron_spark.node.settings import parse_settings
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[keeper.Keeper]:
-    """A keeper that has taken its lock, and whose record cannot be removed."""
-    places = node.paths_here(tmp_path / "driver", environ={"AERON_SPARK_DATA_HOME": str(tmp_path)})
-    places.record.mkdir(parents=True)
-    made = keeper.Keeper(places, parse_settings({}, 1), "")
-    assert made._alive.try_acquire()
-    yield made
-    made._alive.release()
-    made._stop.close()
+def stopped(tmp_path: Path) -> Iterator[keeper.NodeProcess]:
+    """Return a node process that has acquired its lock, and whose record cannot be removed."""
+    paths = node.local_node_paths(tmp_path / "driver", environ={"AERON_SPARK_DATA_HOME": str(tmp_path)})
+    paths.record.mkdir(parents=True)
+    process = keeper.NodeProcess(paths, parse_settings({}, 1), "")
+    assert process._alive.try_acquire()
+    yield process
+    process._alive.release()
+    process._stop.close()
 
 
-def test_finding_c11_a_signal_stops_a_node_whose_record_cannot_be_removed(stopped: keeper.Keeper) -> None:
-    """Finding C11: an error of the disk was raised in the middle of anything, and the request to stop was lost."""
+def test_a_signal_stops_a_node_whose_record_cannot_be_removed(stopped: keeper.NodeProcess) -> None:
+    """Regression: the handler raised an error of the disk, and the stop request was lost."""
     stopped._on_signal(signal.SIGTERM, None)
     assert stopped._stop.number == signal.SIGTERM
     assert stopped._stop.wait(0.0)

@@ -9,51 +9,50 @@ from aeron_spark.node.liveness import MARK_HEADER, archive_mark_pid, driver_live
 NOW = 1_000_000.0
 
 
-def write_cnc(folder: Path, *, version: int = 512, pid: int = 77, beat: float = NOW) -> None:
+def write_cnc(folder: Path, *, version: int = 512, pid: int = 77, heartbeat: float = NOW) -> None:
     to_driver = 1024 + RING_TRAILER_LENGTH
     file = bytearray(CNC_META_LENGTH + to_driver)
     CNC_HEADER.pack_into(file, 0, version, to_driver, 0, 0, 0, 0, 10**10, int((NOW - 60) * 1000), pid)
-    struct.pack_into("<q", file, CNC_META_LENGTH + 1024 + RING_HEARTBEAT_OFFSET, int(beat * 1000))
+    struct.pack_into("<q", file, CNC_META_LENGTH + 1024 + RING_HEARTBEAT_OFFSET, int(heartbeat * 1000))
     (folder / "cnc.dat").write_bytes(file)
 
 
-def test_a_beating_driver_is_alive(tmp_path: Path) -> None:
-    write_cnc(tmp_path, beat=NOW - 2)
+def test_a_driver_with_a_recent_heartbeat_is_alive(tmp_path: Path) -> None:
+    write_cnc(tmp_path, heartbeat=NOW - 2)
     found = driver_liveness(tmp_path, NOW)
     assert found is not None
     assert (found.pid, found.started, found.heartbeat_age) == (77, NOW - 60, 2.0)
     assert found.alive
 
 
-def test_a_driver_that_has_not_beaten_for_ten_seconds_is_dead(tmp_path: Path) -> None:
-    write_cnc(tmp_path, beat=NOW - 10)
+def test_a_driver_without_a_heartbeat_for_ten_seconds_is_not_alive(tmp_path: Path) -> None:
+    write_cnc(tmp_path, heartbeat=NOW - 10)
     found = driver_liveness(tmp_path, NOW)
     assert found is not None
     assert not found.alive
 
 
-def test_a_driver_that_closed_is_dead_at_once(tmp_path: Path) -> None:
-    write_cnc(tmp_path, beat=-0.001)
+def test_a_closed_driver_is_not_alive(tmp_path: Path) -> None:
+    write_cnc(tmp_path, heartbeat=-0.001)
     found = driver_liveness(tmp_path, NOW)
     assert found is not None
     assert found.heartbeat_age == float("inf")
 
 
-def test_what_is_not_a_ready_cnc_file_says_nothing(tmp_path: Path) -> None:
+def test_an_incomplete_cnc_file_gives_no_liveness(tmp_path: Path) -> None:
     assert driver_liveness(tmp_path, NOW) is None
     write_cnc(tmp_path, version=0)
     assert driver_liveness(tmp_path, NOW) is None
-    whole = tmp_path / "cnc.dat"
+    file = tmp_path / "cnc.dat"
     write_cnc(tmp_path)
     for length in (0, 10, CNC_HEADER.size, 500):
-        cut = whole.read_bytes()[:length]
-        whole.write_bytes(cut)
+        file.write_bytes(file.read_bytes()[:length])
         assert driver_liveness(tmp_path, NOW) is None, length
         write_cnc(tmp_path)
     assert driver_liveness(tmp_path, NOW) is not None
 
 
-def test_the_mark_file_says_whose_it_is(tmp_path: Path) -> None:
+def test_the_mark_file_has_the_process_id_of_the_archive(tmp_path: Path) -> None:
     assert archive_mark_pid(tmp_path) is None
     mark = tmp_path / "archive-mark.dat"
     mark.write_bytes(MARK_HEADER.pack(1, 2, 3, 4711) + bytes(100))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import SetupError, WaitTimeout
-from aeron_spark.node.locks import FileLock, MachineLock, holder, holder_name, is_locked, owner
+from aeron_spark.node.locks import FileLock, MachineLock, current_owner_pid, current_owner_text, is_locked, owner_pid
 
 
 def in_child(work: object) -> int:
@@ -24,7 +24,7 @@ def in_child(work: object) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_one_holder_at_a_time(tmp_path: Path) -> None:
+def test_one_object_at_a_time_has_an_exclusive_lock(tmp_path: Path) -> None:
     first, second = FileLock(tmp_path / "l"), FileLock(tmp_path / "l")
     assert first.try_acquire()
     assert not second.try_acquire()
@@ -34,89 +34,89 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     second.release()
 
 
-def test_many_sharers_keep_an_exclusive_one_out(tmp_path: Path) -> None:
-    sharers = [FileLock(tmp_path / "l") for _ in range(3)]
-    assert all(lock.try_acquire(shared=True) for lock in sharers)
-    outsider = FileLock(tmp_path / "l")
-    assert not outsider.try_acquire()
-    for lock in sharers:
+def test_shared_locks_prevent_an_exclusive_one(tmp_path: Path) -> None:
+    shared = [FileLock(tmp_path / "l") for _ in range(3)]
+    assert all(lock.try_acquire(shared=True) for lock in shared)
+    exclusive = FileLock(tmp_path / "l")
+    assert not exclusive.try_acquire()
+    for lock in shared:
         lock.release()
-    assert outsider.try_acquire()
-    outsider.release()
+    assert exclusive.try_acquire()
+    exclusive.release()
 
 
-def test_a_wait_ends_with_what_was_waited_for(tmp_path: Path) -> None:
+def test_the_error_of_a_wait_has_the_awaited_event_and_the_lock(tmp_path: Path) -> None:
     with FileLock(tmp_path / "l") as first:
         first.try_acquire()
         with pytest.raises(WaitTimeout, match=r"waited 0\.02 s for the moon .*/l\)\. Wait for night\."):
             FileLock(tmp_path / "l").acquire(0.02, "the moon", remedy="Wait for night.")
 
 
-def test_a_forked_child_does_not_hold_its_parents_lock(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_have_its_parents_lock(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "l")
     assert lock.try_acquire()
-    assert in_child(lambda: not lock.held) == 0
-    assert in_child(lambda: not FileLock(tmp_path / "l").try_acquire()) == 0  # the parent's is not lost by the fork
-    assert lock.held
+    assert in_child(lambda: not lock.is_acquired) == 0
+    assert in_child(lambda: not FileLock(tmp_path / "l").try_acquire()) == 0  # the parent still has its lock
+    assert lock.is_acquired
     lock.release()
 
 
-def test_a_child_that_lives_on_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_running_child_does_not_keep_the_lock_after_its_release(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "l")
     assert lock.try_acquire()
-    ready, told = os.pipe()
-    go, say = os.pipe()
+    ready_read, ready_write = os.pipe()
+    end_read, end_write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(told, b".")
-        os.read(go, 1)
+        os.write(ready_write, b".")
+        os.read(end_read, 1)
         os._exit(0)
-    os.read(ready, 1)
+    os.read(ready_read, 1)
     lock.release()
     try:
         other = FileLock(tmp_path / "l")
         assert other.try_acquire()
         other.release()
     finally:
-        os.write(say, b".")
+        os.write(end_write, b".")
         os.waitpid(pid, 0)
-        for fd in (ready, told, go, say):
+        for fd in (ready_read, ready_write, end_read, end_write):
             os.close(fd)
 
 
-def test_a_held_lock_is_seen_and_a_dead_holders_is_free(tmp_path: Path) -> None:
+def test_a_lock_is_free_after_its_owner_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "l"
     assert not is_locked(path)
 
-    def hold_and_die() -> bool:
+    def lock_and_end() -> bool:
         lock = FileLock(path)
         lock.try_acquire()
         lock.write_owner()
         return is_locked(path)
 
-    assert in_child(hold_and_die) == 0
+    assert in_child(lock_and_end) == 0
     assert not is_locked(path)
-    left = owner(path)
-    assert left is not None
-    assert left != os.getpid()
+    last = owner_pid(path)
+    assert last is not None
+    assert last != os.getpid()
 
 
-def test_the_owner_is_who_wrote_last(tmp_path: Path) -> None:
+def test_the_file_has_the_process_id_of_the_last_owner(tmp_path: Path) -> None:
     path = tmp_path / "l"
     path.write_text("12345678901")
-    assert owner(path) == 12345678901
+    assert owner_pid(path) == 12345678901
     with FileLock(path) as lock:
         lock.try_acquire()
         lock.write_owner()
-        assert owner(path) == os.getpid()
-    assert owner(tmp_path / "none") is None
+        assert owner_pid(path) == os.getpid()
+    assert owner_pid(tmp_path / "none") is None
 
 
-class Waits:
-    """A clock that a wait moves on, and what happens meanwhile."""
+class Clock:
+    """A virtual clock that ``sleep`` advances, and that calls ``action`` from the time ``at``."""
 
-    def __init__(self, at: float, happens: Callable[[], object]) -> None:
-        self.now, self._at, self._happens = 0.0, at, happens
+    def __init__(self, at: float, action: Callable[[], object]) -> None:
+        self.now, self._at, self._action = 0.0, at, action
 
     def __call__(self) -> float:
         return self.now
@@ -124,40 +124,42 @@ class Waits:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
         if self.now >= self._at:
-            self._happens()
+            self._action()
 
 
-def test_finding_c4_a_holder_that_writes_its_id_late_is_waited_for_within_the_promised_second(tmp_path: Path) -> None:
+def test_the_owner_may_write_its_process_id_up_to_half_a_second_late(tmp_path: Path) -> None:
     path = tmp_path / "l"
-    path.write_text(dead())
-    waits = Waits(0.4, lambda: path.write_text(str(os.getpid())))
-    assert holder(path, clock=waits, sleep=waits.sleep) == os.getpid()
-    assert waits.now < 0.5
+    path.write_text(ended_pid())
+    clock = Clock(0.4, lambda: path.write_text(str(os.getpid())))
+    assert current_owner_pid(path, clock=clock, sleep=clock.sleep) == os.getpid()
+    assert clock.now < 0.5
 
 
-def test_finding_c4_the_id_of_a_dead_process_is_none_of_a_holder(tmp_path: Path) -> None:
+def test_an_ended_process_is_not_the_current_owner(tmp_path: Path) -> None:
     path = tmp_path / "l"
-    path.write_text(dead())
-    waits = Waits(10.0, lambda: None)
-    assert holder(path, clock=waits, sleep=waits.sleep) is None
-    assert waits.now < 1.0
-    assert holder_name(path) == "of unknown id"
+    path.write_text(ended_pid())
+    clock = Clock(10.0, lambda: None)
+    assert current_owner_pid(path, clock=clock, sleep=clock.sleep) is None
+    assert clock.now < 1.0
+    assert current_owner_text(path) == "of unknown id"
 
 
-def dead() -> str:
-    """The id of a process that has ended."""
+def ended_pid() -> str:
+    """Return the id of a process that has ended."""
     process = subprocess.Popen(["true"])
     process.wait()
     return str(process.pid)
 
 
-def test_a_lock_is_for_its_user_alone(tmp_path: Path) -> None:
+def test_only_its_user_can_open_a_lock_file(tmp_path: Path) -> None:
     with FileLock(tmp_path / "l") as lock:
         lock.try_acquire()
     assert stat.S_IMODE((tmp_path / "l").stat().st_mode) == 0o600
 
 
-def test_a_folder_that_cannot_be_written_has_its_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_lock_in_an_unwritable_folder_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def refuse(*args: object) -> int:
         raise PermissionError
 
@@ -166,29 +168,29 @@ def test_a_folder_that_cannot_be_written_has_its_sentence(monkeypatch: pytest.Mo
         FileLock(tmp_path / "l").try_acquire()
 
 
-def test_release_twice_is_harmless(tmp_path: Path) -> None:
+def test_a_second_release_does_nothing(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "l")
     lock.try_acquire()
-    assert lock.try_acquire()  # held already
+    assert lock.try_acquire()  # this object has it already
     lock.release()
     lock.release()
-    assert not lock.held
+    assert not lock.is_acquired
 
 
-def test_a_machine_lock_has_one_holder_at_a_time_and_its_file_goes_with_it(tmp_path: Path) -> None:
+def test_a_machine_lock_has_one_owner_at_a_time_and_its_release_removes_the_file(tmp_path: Path) -> None:
     path = tmp_path / "l"
     first, second = MachineLock(path), MachineLock(path)
     assert first.try_own()
     assert not second.try_own()
-    assert in_child(lambda: not first.held and not MachineLock(path).try_own()) == 0
-    assert is_locked(path)  # a child that ends takes nothing away
+    assert in_child(lambda: not first.is_acquired and not MachineLock(path).try_own()) == 0
+    assert is_locked(path)  # the end of a child does not release its parent's lock
     first.release()
     assert not path.exists()
     assert second.try_own()
     second.release()
 
 
-def test_a_machine_lock_whose_file_its_holder_removed_meanwhile_is_taken_in_the_next_file(
+def test_a_machine_lock_is_acquired_in_a_new_file_if_its_owner_removed_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "l"
@@ -197,7 +199,7 @@ def test_a_machine_lock_whose_file_its_holder_removed_meanwhile_is_taken_in_the_
     flock = fcntl.flock
 
     def released_first(fd: int, how: int) -> None:
-        """Take the lock of the old file, which its holder removed after it was opened."""
+        """Take the lock of the old file, which its current_owner_pid removed after it was opened."""
         monkeypatch.setattr(fcntl, "flock", flock)
         first.release()
         flock(fd, how)
@@ -209,7 +211,7 @@ def test_a_machine_lock_whose_file_its_holder_removed_meanwhile_is_taken_in_the_
     second.release()
 
 
-def test_a_machine_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
+def test_a_machine_lock_is_free_after_a_kill_of_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "l"
     assert in_child(MachineLock(path).try_own) == 0
     assert path.exists()
@@ -218,7 +220,7 @@ def test_a_machine_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_machine_lock_changes_no_file_elsewhere(tmp_path: Path) -> None:
+def test_a_machine_lock_refuses_links_to_other_files(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("precious")
     (tmp_path / "link").symlink_to(own)

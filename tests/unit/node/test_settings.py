@@ -21,14 +21,14 @@ from aeron_spark.node.settings import (
 )
 
 
-def test_a_small_machine_shares_one_thread() -> None:
+def test_a_driver_on_a_small_machine_has_one_thread() -> None:
     assert parse_settings({}, cores=2) == NodeSettings()
     assert parse_settings({}, cores=2).threading == "shared"
     assert parse_settings({}, cores=4).threading == "dedicated"
     assert parse_settings({"threading": "DEDICATED"}, cores=1).threading == "dedicated"
 
 
-def test_texts_and_values_are_the_same() -> None:
+def test_settings_may_be_texts_or_values() -> None:
     texts = {"term_length": "1m", "max_replays": "20", "linger": "2.5", "sparse": "false", "sync_level": "1"}
     values = {"term_length": MIB, "max_replays": 20, "linger": 2.5, "sparse": False, "sync_level": 1}
     assert parse_settings(texts, 2) == parse_settings(values, 2)
@@ -47,7 +47,7 @@ def test_sizes(text: object, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "text"),
     [
         ("term_length", "16x", "is not a size"),
         ("term_length", True, "is not a size"),
@@ -56,7 +56,7 @@ def test_sizes(text: object, size: int) -> None:
         ("segment_length", "2g", "power of two"),
         ("mtu", "100", "multiple of 32 from 1408"),
         ("ipc_mtu", 1409, "multiple of 32"),
-        ("threading", "many", "One of shared"),
+        ("threading", "many", "Choose one of shared"),
         ("linger", "-1", "number of seconds"),
         ("linger", "soon", "number of seconds"),
         ("linger", "nan", "number of seconds"),
@@ -70,20 +70,20 @@ def test_sizes(text: object, size: int) -> None:
         ("properties", {"aeron.dir": "/x"}, "Use aeron_dir instead"),
         ("properties", {"aeron.archive.max.concurrent.replays": "3"}, "Use max_replays instead"),
         ("max_replay", 3, "Did you mean 'max_replays'"),
-        ("zzz", 3, "Known: archive"),
+        ("zzz", 3, "Choose from archive"),
     ],
 )
-def test_wrong_settings_have_a_sentence(name: str, value: object, says: str) -> None:
-    with pytest.raises(OptionError, match=says.replace("(", r"\(")):
+def test_the_error_of_a_wrong_setting_names_the_valid_values(name: str, value: object, text: str) -> None:
+    with pytest.raises(OptionError, match=text.replace("(", r"\(")):
         parse_settings({name: value}, 2)
 
 
-def test_a_segment_holds_a_term() -> None:
+def test_a_segment_is_at_least_as_long_as_a_term() -> None:
     with pytest.raises(OptionError, match="smaller than a term"):
         parse_settings({"segment_length": "1m"}, 2)
 
 
-def test_only_what_was_asked_is_compared() -> None:
+def test_only_requested_settings_are_compared() -> None:
     running = parse_settings({"max_replays": 20, "linger": 2}, 2)
     assert differences({}, running) == []
     assert differences({"max_replays": "20", "threading": None}, running) == []
@@ -93,14 +93,14 @@ def test_only_what_was_asked_is_compared() -> None:
     ]
 
 
-def test_properties_that_were_asked_must_be_among_those_that_run() -> None:
+def test_requested_properties_must_be_among_those_of_the_running_node() -> None:
     running = parse_settings({"properties": {"aeron.a": "1", "aeron.b": "2"}}, 2)
     assert differences({"properties": {"aeron.a": "1"}}, running) == []
     (found,) = differences({"properties": {"aeron.a": "9"}}, running)
     assert found.startswith("properties is {'aeron.a': '1', 'aeron.b': '2'}")
 
 
-def test_aeron_is_told_what_was_settled() -> None:
+def test_the_contexts_have_the_settings() -> None:
     settings = parse_settings({"max_replays": 20, "threading": "shared_network", "term_length": "1m"}, 2)
     driver = driver_context(settings, "/dev/shm/x", 2 * MIB)
     assert driver["threadingMode"] == "SHARED_NETWORK"
@@ -112,7 +112,7 @@ def test_aeron_is_told_what_was_settled() -> None:
     assert "controlChannel" not in archive
 
 
-def test_one_thread_for_everything_waits_without_many_looks_unless_told_otherwise() -> None:
+def test_the_only_thread_polls_rarely_unless_a_property_sets_its_idle_strategy() -> None:
     driver = driver_context(parse_settings({}, 2), "/dev/shm/x", 2 * MIB)
     assert driver["sharedIdleStrategy"] == SHARED_IDLE
     assert driver["timerIntervalNs"] == TIMER_INTERVAL_NS
@@ -123,13 +123,13 @@ def test_one_thread_for_everything_waits_without_many_looks_unless_told_otherwis
 
 
 @pytest.mark.parametrize(("granted", "window"), [(2 * MIB, MIB), (208 * KIB, 208 * KIB)])
-def test_a_receive_window_is_no_larger_than_what_the_system_gives_a_socket(granted: int, window: int) -> None:
+def test_a_receive_window_is_at_most_the_granted_buffer_of_a_socket(granted: int, window: int) -> None:
     driver = driver_context(parse_settings({}, 2), "/dev/shm/x", granted)
     assert (driver["socketRcvbufLength"], driver["initialWindowLength"]) == (granted, window)
 
 
 @pytest.mark.parametrize("name", RECEIVE_PROPERTIES)
-def test_who_names_a_receive_buffer_or_window_has_both_from_aeron(name: str) -> None:
+def test_a_property_of_receive_buffer_or_window_leaves_both_to_aeron(name: str) -> None:
     driver = driver_context(parse_settings({"properties": {name: "1m"}}, 2), "/dev/shm/x", 2 * MIB)
     assert not {"socketRcvbufLength", "initialWindowLength"} & set(driver)
 

@@ -1,4 +1,4 @@
-"""A request to stop that comes at any moment of the wait for it ends the wait."""
+"""A stop request ends the wait, at whichever instruction of the wait the signal arrives."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 from aeron_spark.node.signals import StopRequest
 
-SECONDS = 60.0
-SHORTEST = 0.001
+TIMEOUT_S = 60.0
+SHORT_WAIT_S = 0.001
 
 
 def ends(wait: Callable[[], object], handler: Callable[[], object], line: int) -> bool | None:
-    """Run ``handler`` before the given line of ``wait``, as a signal does. None: ``wait`` has fewer lines.
+    """Run ``handler`` before the given line of ``wait``, as a signal does.
 
-    Returns whether ``wait`` ended.
+    Returns whether ``wait`` ended, or None if it has fewer lines.
     """
     lines = 0
 
@@ -41,17 +41,17 @@ def ends(wait: Callable[[], object], handler: Callable[[], object], line: int) -
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(SECONDS)
+    thread.join(TIMEOUT_S)
     if thread.is_alive():
         return False
     return True if lines >= line else None
 
 
 def test_a_request_before_any_line_of_the_wait_is_noticed() -> None:
-    """An event deadlocks here: its lock is held while the handler sets it."""
+    """A ``threading.Event`` would deadlock: the waiting thread has locked its lock when the handler sets it."""
     for line in range(1, 100):
         request = StopRequest()
-        ended = ends(lambda request=request: request.wait(SHORTEST), lambda request=request: request.make(15), line)
+        ended = ends(lambda request=request: request.wait(SHORT_WAIT_S), lambda request=request: request.make(15), line)
         noticed = request.wait(0.0)
         request.close()
         if ended is None:
@@ -59,25 +59,25 @@ def test_a_request_before_any_line_of_the_wait_is_noticed() -> None:
             return
         assert ended
         assert noticed
-    pytest.fail("the wait has no end")
+    pytest.fail("the wait has more than 100 lines")
 
 
-def test_a_wait_ends_with_the_request_and_not_at_its_time() -> None:
+def test_a_request_ends_the_wait_before_its_timeout() -> None:
     request = StopRequest()
     thread = threading.Thread(target=request.wait, args=(3600.0,))
     thread.start()
     request.make(signal.SIGTERM)
     request.make(signal.SIGINT)
-    thread.join(SECONDS)
+    thread.join(TIMEOUT_S)
     assert not thread.is_alive()
     assert request.number == signal.SIGTERM
     assert request.wait(3600.0)
     request.close()
 
 
-def test_without_a_request_the_wait_takes_its_time_and_no_more_requests_than_the_pipe_takes_are_lost() -> None:
+def test_a_wait_without_a_request_times_out_and_a_full_pipe_does_not_lose_the_request() -> None:
     request = StopRequest()
-    assert not request.wait(SHORTEST)
+    assert not request.wait(SHORT_WAIT_S)
     assert request.number is None
     for _ in range(100_000):
         request.make(signal.SIGTERM)

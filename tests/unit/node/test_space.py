@@ -11,7 +11,7 @@ from aeron_spark.node.settings import MIB, NodeSettings
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """What is free below each path, by the test's word."""
+    """Return a table of the free bytes of each path, which the test fills."""
     table: dict[str, int] = {}
     monkeypatch.setattr(space, "space_of", lambda path: space.Space(str(path), table[str(path)], 10**12))
     return table
@@ -20,8 +20,8 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 SHM, DISK = Path("/dev/shm/node"), Path("/home/node/aeron")
 
 
-def test_shared_memory_is_taken_where_it_is_large_enough(free: dict[str, int]) -> None:
-    free[str(SHM)] = space.driver_needs(NodeSettings())
+def test_shared_memory_is_used_if_it_is_large_enough(free: dict[str, int]) -> None:
+    free[str(SHM)] = space.required_driver_bytes(NodeSettings())
     assert space.choose_aeron_dir(SHM, DISK, False, NodeSettings()) == (SHM, "")
 
 
@@ -39,7 +39,7 @@ def test_a_chosen_directory_does_not_fall_back(free: dict[str, int]) -> None:
         space.choose_aeron_dir(SHM, DISK, True, NodeSettings())
 
 
-def test_no_room_anywhere_names_both(free: dict[str, int]) -> None:
+def test_the_error_of_two_full_file_systems_names_both(free: dict[str, int]) -> None:
     free |= {str(SHM): 1 * MIB, str(DISK): 2 * MIB}
     with pytest.raises(SetupError, match=r"/dev/shm/node has 1 MiB.*/home/node/aeron has 2 MiB"):
         space.choose_aeron_dir(SHM, DISK, False, NodeSettings())
@@ -47,10 +47,10 @@ def test_no_room_anywhere_names_both(free: dict[str, int]) -> None:
 
 def test_smaller_terms_need_less() -> None:
     small = NodeSettings(term_length=MIB, ipc_term_length=MIB)
-    assert space.driver_needs(small) == 60 * MIB
+    assert space.required_driver_bytes(small) == 60 * MIB
 
 
-def test_an_archive_needs_room_for_a_segment_and_as_much_again(free: dict[str, int]) -> None:
+def test_an_archive_needs_space_for_two_segments(free: dict[str, int]) -> None:
     free["/a"] = 2 * 128 * MIB + MIB
     space.check_archive_space(Path("/a"), NodeSettings())
     free["/a"] -= 1
@@ -59,7 +59,7 @@ def test_an_archive_needs_room_for_a_segment_and_as_much_again(free: dict[str, i
     space.check_archive_space(Path("/a"), NodeSettings(archive=False))
 
 
-def test_the_space_of_a_directory_to_come_is_that_of_its_parent(tmp_path: Path) -> None:
+def test_the_space_of_a_missing_directory_is_that_of_its_parent(tmp_path: Path) -> None:
     found = space.space_of(tmp_path / "not" / "there" / "yet")
     assert found.free > 0
     assert found.path == str(tmp_path / "not" / "there" / "yet")

@@ -11,7 +11,7 @@ from aeron_spark.node.settings import NodeSettings
 
 RECORD = state_files.NodeRecord(
     pid=7,
-    host="here",
+    host="host-a",
     started=1.5,
     aeron_dir="/dev/shm/x",
     archive_dir="/a",
@@ -31,7 +31,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_record_of_another_version_has_its_remedy(tmp_path: Path) -> None:
+def test_a_record_of_another_version_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     path = tmp_path / "node.json"
     state_files.write_record(path, RECORD)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 99}))
@@ -49,7 +49,7 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [SetupError("no Java", remedy="Install it."), OptionError("odd"), AeronSparkError("x")]
 )
-def test_a_failure_keeps_its_class_and_words(tmp_path: Path, error: AeronSparkError) -> None:
+def test_a_failure_keeps_its_class_and_text(tmp_path: Path, error: AeronSparkError) -> None:
     state_files.write_failure(tmp_path / "f", error)
     found = state_files.read_failure(tmp_path / "f")
     assert type(found) is type(error)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import OptionError
-from aeron_spark.node.settings import parse_asked
+from aeron_spark.node.settings import parse_requested
 from aeron_spark.options import values
 from aeron_spark.options.declaration import Option, all_options
 from aeron_spark.stream_client.admin import Retention, parse_retention
@@ -38,7 +38,7 @@ def test_the_generated_pages_do_not_use_the_unit_m(page: str) -> None:
 def test_m_is_valid_for_an_option_that_is_only_a_size_or_only_a_time() -> None:
     assert values.parse_size("2m", 0, values.INT64_MAX) == values.parse_size("2MiB", 0, values.INT64_MAX) == 2 << 20
     assert values.parse_duration_ns("2m") == values.parse_duration_ns("2min") == 120 * values.NANOS
-    assert parse_asked({"term_length": "1m"}) == parse_asked({"term_length": "1MiB"}) == {"term_length": 1 << 20}
+    assert parse_requested({"term_length": "1m"}) == parse_requested({"term_length": "1MiB"}) == {"term_length": 1 << 20}
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,22 @@ from aeron_spark.node.paths import config_home, node_name, node_paths
 HOME = {"HOME": "/home/ada"}
 
 
-def test_the_defaults_are_those_of_the_product() -> None:
-    places = node_paths(HOME, "ada")
-    assert places.aeron_dir == Path("/dev/shm/aeron-spark-ada")
-    assert places.folder == Path("/home/ada/.local/share/aeron-spark/nodes/default")
-    assert places.archive_dir == places.folder / "archive"
-    assert places.config_home == Path("/home/ada/.config/aeron-spark")
-    assert not places.chosen
+def test_default_paths() -> None:
+    paths = node_paths(HOME, "ada")
+    assert paths.aeron_dir == Path("/dev/shm/aeron-spark-ada")
+    assert paths.folder == Path("/home/ada/.local/share/aeron-spark/nodes/default")
+    assert paths.archive_dir == paths.folder / "archive"
+    assert paths.config_home == Path("/home/ada/.config/aeron-spark")
+    assert not paths.chosen
 
 
-def test_xdg_variables_move_the_homes() -> None:
+def test_xdg_variables_move_the_folders() -> None:
     environ = HOME | {"XDG_DATA_HOME": "/data", "XDG_CONFIG_HOME": "/conf"}
     assert node_paths(environ, "ada").folder == Path("/data/aeron-spark/nodes/default")
     assert config_home(environ) == Path("/conf/aeron-spark")
 
 
-def test_variables_of_our_own_come_before_xdg() -> None:
+def test_variables_of_this_package_come_before_xdg() -> None:
     environ = HOME | {
         "XDG_DATA_HOME": "/data",
         "AERON_SPARK_DATA_HOME": "/own",
@@ -33,12 +33,12 @@ def test_variables_of_our_own_come_before_xdg() -> None:
         "AERON_SPARK_AERON_DIR": "/dev/shm/prices",
         "AERON_SPARK_ARCHIVE_DIR": "/big/archive",
     }
-    places = node_paths(environ, "ada")
-    assert places.aeron_dir == Path("/dev/shm/prices")
-    assert places.archive_dir == Path("/big/archive")
-    assert places.config_home == Path("/keys")
-    assert places.folder.parent == Path("/own/nodes")
-    assert places.chosen
+    paths = node_paths(environ, "ada")
+    assert paths.aeron_dir == Path("/dev/shm/prices")
+    assert paths.archive_dir == Path("/big/archive")
+    assert paths.config_home == Path("/keys")
+    assert paths.folder.parent == Path("/own/nodes")
+    assert paths.chosen
 
 
 def test_an_argument_comes_before_a_variable() -> None:
@@ -46,25 +46,25 @@ def test_an_argument_comes_before_a_variable() -> None:
     assert node_paths(environ, "ada", "/dev/shm/trades").aeron_dir == Path("/dev/shm/trades")
 
 
-def test_the_default_directory_named_outright_is_the_same_node() -> None:
+def test_an_explicit_default_directory_is_the_default_node() -> None:
     assert node_paths(HOME, "ada", "/dev/shm/aeron-spark-ada") == node_paths(HOME, "ada")
     assert node_paths(HOME, "ada", "/dev/shm/x/../aeron-spark-ada/") == node_paths(HOME, "ada")
 
 
-def test_two_directories_of_one_name_are_two_nodes() -> None:
+def test_two_directories_with_the_same_name_are_two_nodes() -> None:
     assert node_name(Path("/a/prices")) != node_name(Path("/b/prices"))
     assert node_name(Path("/a/prices")).startswith("prices-")
     assert node_name(Path("/a/strange ñame/")).startswith("strange-ame-")
 
 
 @pytest.mark.parametrize("text", ["prices", "./prices", "/"])
-def test_a_directory_that_others_would_not_find_is_refused(text: str) -> None:
+def test_a_relative_path_and_the_root_are_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"aeronDir.*\. "):
         node_paths(HOME, "ada", text)
 
 
-def test_an_archive_directory_counts_as_chosen_only_where_somebody_named_it() -> None:
-    """A node that runs with another one is else used as it is, as everything not asked for."""
+def test_an_archive_directory_is_chosen_if_an_argument_or_a_variable_names_it() -> None:
+    """A running node with another archive directory is used only if the caller did not choose one."""
     assert not node_paths({"HOME": "/home/me"}, "me", "/dev/shm/x").archive_chosen
     assert node_paths({"HOME": "/home/me"}, "me", "/dev/shm/x", "/disk/archive").archive_chosen
     assert node_paths({"AERON_SPARK_ARCHIVE_DIR": "/disk/archive"}, "me", "/dev/shm/x").archive_chosen
