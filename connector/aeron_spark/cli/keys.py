@@ -21,7 +21,7 @@ from aeron_spark.keys import (
     load_identity,
     parse_server,
     read_identity,
-    seal_identity,
+    set_passphrase,
 )
 from aeron_spark.keys.identity import PASSPHRASE
 from aeron_spark.node.paths import config_home
@@ -80,7 +80,7 @@ def change_passphrase(identity: Path | None, remove: bool, as_json: bool) -> Non
     """
     path = identity or _key_paths().identity
     read_identity(path)  # asks for the current passphrase, before the user chooses a new one
-    _print_key(seal_identity(path, "" if remove else _prompt_passphrase()), str(path), as_json)
+    _print_key(set_passphrase(path, "" if remove else _prompt_passphrase()), str(path), as_json)
 
 
 def _prompt_passphrase() -> str:

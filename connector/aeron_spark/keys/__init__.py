@@ -1,9 +1,9 @@
-"""Files of keys: this side's identity, the servers a client knows, the clients a server lets in."""
+"""Files of keys: the identity key, the known servers of a client, and the authorised keys of a server."""
 
 from __future__ import annotations
 
 from aeron_spark.keys.authorized_keys import parse_authorized, read_authorized
-from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, seal_identity
+from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
 from aeron_spark.keys.known_servers import KnownServers, ipc_server, network_server, parse_server
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
 
@@ -21,5 +21,5 @@ __all__ = [
     "parse_server",
     "read_authorized",
     "read_identity",
-    "seal_identity",
+    "set_passphrase",
 ]

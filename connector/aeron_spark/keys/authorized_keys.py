@@ -1,17 +1,17 @@
-"""The file of the clients a server lets in: ``[option ...] key [comment]``, one a line; ``#`` begins a line for people.
+"""The file of a server's authorised keys: ``[option ...] key [comment]`` per line; ``#`` begins a comment line.
 
     aeron-spark:Cq3…                                             everything
-    streams=prices,trades:read aeron-spark:Kx9…  Alice's desk    these two, to read, and all calls
+    streams=prices,trades:read aeron-spark:Kx9…  Alice's desk    two streams to read, and all calls
     streams=orders.*:read,write streams=prices:read calls=catalog.* tag=desk-7 aeron-spark:Zp0…
 
-Options, none of which has spaces in it:
+Options, without spaces:
 
-    streams=NAMES[:ACTIONS]   these streams; actions are read, write, manage, and all of them where none is named
-    calls=NAMES               these methods, as object.method
-    tag=NAMES                 these tags
+    streams=NAMES[:ACTIONS]   allowed streams; actions are read, write, manage (default: all)
+    calls=NAMES               allowed methods, as object.method
+    tag=NAMES                 allowed tags
 
-Names are separated by commas and may have ``*``, ``?`` and ``[...]``. An option given again adds to what it allows;
-with an empty value it allows nothing; what no option speaks of is allowed.
+Names are separated by commas and may have ``*``, ``?`` and ``[...]``. A repeated option adds names. An option with an
+empty value allows nothing. Without the option, everything of its kind is allowed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,23 @@ OPTIONS: Final = ("streams", "calls", "tag")
 
 
 def read_authorized(path: Path) -> Mapping[bytes, Grant]:
-    """Return who is let in, by public key. Raises SetupError without a file, DataFormatError for a wrong line."""
+    """Return the grants by public key. Raises SetupError without the file, DataFormatError for a wrong line."""
     content = key_files.read_public(path)
     if content is None:
-        raise SetupError(f"there is no file {path} of authorised clients", remedy="Make it: one public key a line.")
+        raise SetupError(
+            f"the file {path} of authorised keys does not exist", remedy="Create it with one public key per line."
+        )
     try:
         return parse_authorized(content.decode(), str(path))
     except UnicodeDecodeError:
-        raise DataFormatError(f"{path} is not UTF-8", remedy="Write it anew.") from None
+        raise DataFormatError(f"{path} is not UTF-8", remedy="Write the file in UTF-8.") from None
 
 
 def parse_authorized(text: str, where: str) -> Mapping[bytes, Grant]:
-    """Parse the whole of a file. Errors name ``where`` and the line, and nobody is let in by the rest of the file."""
+    """Return the grants in the text of a file, by public key.
+
+    Raises DataFormatError, with ``where`` and the line, for the first wrong line; then no key is authorised.
+    """
     found: dict[bytes, Grant] = {}
     lines: dict[bytes, int] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -50,7 +55,9 @@ def parse_authorized(text: str, where: str) -> Mapping[bytes, Grant]:
         try:
             key, grant = _parse(line)
             if key in lines:
-                raise DataFormatError(f"it has the key of line {lines[key]}", remedy="Put its options on one line.")
+                raise DataFormatError(
+                    f"its key is already on line {lines[key]}", remedy="Put all options of a key on one line."
+                )
         except AeronSparkError as error:
             raise DataFormatError(f"line {number} of {where} is wrong: {error.what}", remedy=error.remedy) from None
         found[key], lines[key] = grant, number
@@ -59,11 +66,11 @@ def parse_authorized(text: str, where: str) -> Mapping[bytes, Grant]:
 
 def _parse(line: str) -> tuple[bytes, Grant]:
     options: dict[str, list[str]] = {}
-    rest = line.strip()
+    remaining = line.strip()
     while True:
-        word, rest = (*rest.split(None, 1), "", "")[:2]
+        word, remaining = (*remaining.split(None, 1), "", "")[:2]
         if word.startswith(PREFIX):
-            return parse_public(word), _grant(options, rest)
+            return parse_public(word), _grant(options, remaining)
         name, equals, value = word.partition("=")
         if not equals or name not in OPTIONS:
             raise _unknown(word, name)
@@ -79,15 +86,15 @@ def _grant(options: Mapping[str, list[str]], comment: str) -> Grant:
 
 def _streams(value: str) -> Iterable[tuple[str, frozenset[str]]]:
     names, colon, actions = value.partition(":")
-    wanted = actions.split(",") if colon else sorted(STREAM_ACTIONS)
-    for action in wanted:
+    allowed = actions.split(",") if colon else sorted(STREAM_ACTIONS)
+    for action in allowed:
         if action not in STREAM_ACTIONS:
             near = difflib.get_close_matches(action, STREAM_ACTIONS, n=1)
             raise DataFormatError(
-                f"there is no action {action!r} of streams",
-                remedy=f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(STREAM_ACTIONS))}.",
+                f"unknown stream action {action!r}",
+                remedy=f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(sorted(STREAM_ACTIONS))}.",
             )
-    return [(name, frozenset(wanted)) for name in _split(names)]
+    return [(name, frozenset(allowed)) for name in _split(names)]
 
 
 def _names(values: list[str] | None) -> tuple[str, ...] | None:
@@ -97,7 +104,9 @@ def _names(values: list[str] | None) -> tuple[str, ...] | None:
 def _split(names: str) -> list[str]:
     found = names.split(",") if names else []
     if "" in found:
-        raise DataFormatError(f"{names!r} has a comma without a name", remedy="Write a name on both sides of a comma.")
+        raise DataFormatError(
+            f"{names!r} has a comma without a name", remedy="Write a name before and after each comma."
+        )
     return found
 
 
@@ -109,5 +118,5 @@ def _unknown(word: str, name: str) -> DataFormatError:
         f"{word[:60]!r} is neither an option nor a key",
         remedy=f"Did you mean {near[0]!r}?"
         if near
-        else f"Options: {', '.join(OPTIONS)}; a key begins with {PREFIX!r}.",
+        else f"Write one of the options {', '.join(OPTIONS)}, or a key, which begins with {PREFIX!r}.",
     )

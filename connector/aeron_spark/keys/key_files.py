@@ -1,4 +1,4 @@
-"""Files that others must not read, or not change: refused when they could, replaced whole, by one writer at a time."""
+"""Reads and writes files that other users must not read or change, atomically and by one writer at a time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from typing import Final
 from aeron_spark.errors import OptionError, SetupError, WaitTimeout
 from aeron_spark.protocol.noise import derive_psk
 
-LARGEST: Final = 4 << 20  # bytes: tens of thousands of keys
-LOCK_TIMEOUT: Final = 10.0  # seconds; a writer holds the lock for milliseconds
-LOCK_RETRY: Final = 0.002  # seconds between two attempts
-PRIVATE: Final = 0o600
-OTHERS: Final = 0o077  # what a secret allows nobody else
+MAX_FILE_BYTES: Final = 4 << 20  # tens of thousands of keys
+LOCK_TIMEOUT_S: Final = 10.0  # a writer needs the lock for milliseconds
+LOCK_RETRY_INTERVAL_S: Final = 0.002
+PRIVATE_MODE: Final = 0o600
+OTHERS_ANY: Final = 0o077  # permissions of other users that a secret file must not have
 OTHERS_WRITE: Final = 0o022
 
 
 def read_secret(path: Path) -> bytes | None:
-    """Return what only this user can read; None where there is no such file.
+    """Return the content of a file that only this user can read, or None without the file.
 
-    Raises SetupError for a link, which others may have laid, for another user's file, and for one that others may read.
+    Raises SetupError for a symbolic link, which another user may have created, for another user's file, and for a file
+    that others can read.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -37,17 +38,20 @@ def read_secret(path: Path) -> bytes | None:
         if error.errno == errno.ELOOP:
             raise SetupError(f"{path} is a symbolic link", remedy="Name the file itself.") from None
         raise _unusable(path, error) from None
-    return _read(fd, path, OTHERS, "can be read or changed")
+    return _read(fd, path, OTHERS_ANY, "can be read or changed")
 
 
 def read_shared_secret(path: Path) -> bytes:
-    """Return the pre-shared key that the secret in this file stands for; a line break at its end does not count.
+    """Return the pre-shared key of the secret in this file, without the line break at its end.
 
-    Raises SetupError where there is no such file, or others can read it, OptionError for a secret that is too short.
+    Raises SetupError if the file does not exist or others can read it, OptionError for a secret that is too short.
     """
     secret = read_secret(path)
     if secret is None:
-        raise SetupError(f"there is no shared secret in {path}", remedy="For example: openssl rand -base64 32 > FILE")
+        raise SetupError(
+            f"the shared secret {path} does not exist",
+            remedy="Create it, for example with: (umask 077; openssl rand -base64 32 > FILE)",
+        )
     try:
         return derive_psk(secret.removesuffix(b"\n").removesuffix(b"\r"))
     except OptionError as error:
@@ -55,7 +59,10 @@ def read_shared_secret(path: Path) -> bytes:
 
 
 def read_public(path: Path) -> bytes | None:
-    """Return what only this user (or root) can change; None where there is no such file. Raises SetupError likewise."""
+    """Return the content of a file that only this user or root can change, or None without the file.
+
+    Raises SetupError for another user's file, and for a file that others can change.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -66,13 +73,13 @@ def read_public(path: Path) -> bytes | None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``, mode 0600: readers, and whoever comes after a crash, see the old or the new."""
+    """Replace ``path`` by ``content`` atomically, with mode 0600. Raises SetupError."""
     with _draft(path, content) as draft:
         os.replace(draft, path)
 
 
 def create(path: Path, content: bytes) -> bool:
-    """Make ``path`` with ``content``, mode 0600; False, and nothing changed, where something is there already."""
+    """Create ``path`` with ``content`` and mode 0600. Return False, without a change, if it exists already."""
     with _draft(path, content) as draft:
         try:
             os.link(draft, path)
@@ -82,12 +89,12 @@ def create(path: Path, content: bytes) -> bool:
 
 
 @contextmanager
-def only_writer(path: Path, seconds: float = LOCK_TIMEOUT) -> Iterator[None]:
-    """Hold the lock beside ``path``, or raise WaitTimeout after ``seconds``. The lock's file stays."""
+def only_writer(path: Path, seconds: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Lock the file ``path`` + ".lock" during the block. Raises WaitTimeout after ``seconds``."""
     lock = path.with_name(f"{path.name}.lock")
     _make_folder(lock.parent)
     try:
-        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
     except OSError as error:
         raise _unusable(lock, error) from None
     try:
@@ -106,16 +113,19 @@ def _lock(fd: int, lock: Path, seconds: float) -> None:
             if time.monotonic() >= end:
                 raise WaitTimeout(
                     f"waited {seconds:g} s for another process that writes keys (lock {lock})",
-                    remedy="Look what holds the lock, and try again.",
+                    remedy="Check which process has locked the file, and try again.",
                 ) from None
-            time.sleep(LOCK_RETRY)
+            time.sleep(LOCK_RETRY_INTERVAL_S)
         else:
             return
 
 
 @contextmanager
 def _draft(path: Path, content: bytes) -> Iterator[str]:
-    """Give a file of ``content`` beside ``path``; what is done with it lasts, and what is left of it goes."""
+    """Yield a temporary file with ``content`` in the folder of ``path``.
+
+    The block renames or links it; then this syncs the folder, and removes the temporary file.
+    """
     _make_folder(path.parent)
     try:
         fd, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -123,7 +133,7 @@ def _draft(path: Path, content: bytes) -> Iterator[str]:
         raise _unusable(path, error) from None
     try:
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, PRIVATE)
+            os.fchmod(fd, PRIVATE_MODE)
             file.write(content)
             file.flush()
             os.fsync(fd)
@@ -139,7 +149,7 @@ def _draft(path: Path, content: bytes) -> Iterator[str]:
         Path(draft).unlink(missing_ok=True)
 
 
-def _read(fd: int, path: Path, forbidden: int, what: str, *, root_too: bool = False) -> bytes:
+def _read(fd: int, path: Path, forbidden: int, fault: str, *, root_too: bool = False) -> bytes:
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -151,15 +161,15 @@ def _read(fd: int, path: Path, forbidden: int, what: str, *, root_too: bool = Fa
             )
         if found.st_mode & forbidden:
             raise SetupError(
-                f"{path} {what} by others (mode {stat.S_IMODE(found.st_mode):04o})",
-                remedy=f"Where that is the file you mean, run: chmod 600 {path}",
+                f"{path} {fault} by others (mode {stat.S_IMODE(found.st_mode):04o})",
+                remedy=f"If this is the right file, run: chmod 600 {path}",
             )
         with os.fdopen(fd, "rb", closefd=False) as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     finally:
         os.close(fd)
-    if len(content) > LARGEST:
-        raise SetupError(f"{path} is larger than {LARGEST:,} bytes", remedy="Name a file of keys.")
+    if len(content) > MAX_FILE_BYTES:
+        raise SetupError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes", remedy="Name a file of keys.")
     return content
 
 
@@ -171,4 +181,4 @@ def _make_folder(folder: Path) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> SetupError:
-    return SetupError(f"{path} cannot be used ({error.strerror})", remedy="Name another place, or mend this one.")
+    return SetupError(f"{path} cannot be used ({error.strerror})", remedy="Name another path, or correct this one.")

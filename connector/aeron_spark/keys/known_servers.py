@@ -1,7 +1,7 @@
-"""The file of the servers a client knows: ``host port key [comment]``, one a line; ``#`` begins a line for people.
+"""The file of a client's known servers: ``host port key [comment]`` per line; ``#`` begins a comment line.
 
-Hosts are canonical. A server over shared memory has the host ``ipc:`` with the media driver's directory, and port 0.
-What is changed is one line; all others stay as they are, byte for byte, those with notes among them.
+Hosts are canonical. A server over shared memory has the host ``ipc:`` with the media driver's directory, and port 0. A
+change adds or removes one line; all other lines stay unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IPC: Final = "ipc:"
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """One line."""
+    """One server with its key, a line of the file."""
 
     server: ServerName
     key: bytes
@@ -32,65 +32,70 @@ class KnownServer:
 
 
 def network_server(host: str, port: int) -> ServerName:
-    """Return the name of a server on the network. Raises OptionError where it cannot be one."""
+    """Return the name of a server on the network. Raises OptionError for an invalid host or port."""
     try:
         if not 0 < port <= 65535:
-            raise ValueError(f"has the port {port}, not one of 1 to 65535")
+            raise ValueError(f"has the port {port}, expected 1 to 65535")
         canonical = canonical_host(host.removeprefix("[").removesuffix("]"))
         if not re.fullmatch("[!-~]+", canonical):
-            raise ValueError("has a zone that is no name of an interface")
+            raise ValueError("has a zone that is not the name of an interface")
         return ServerName(canonical, port)
     except ValueError as error:
         raise OptionError(f"the server {host}:{port} {error}", remedy="Write host:port.") from None
 
 
 def ipc_server(aeron_dir: Path) -> ServerName:
-    """Return the name of the server that shares the media driver in ``aeron_dir``."""
+    """Return the name of the server over the shared memory of the media driver in ``aeron_dir``."""
     return ServerName(IPC + quote(str(aeron_dir)), 0)
 
 
 def parse_server(text: str) -> ServerName:
-    """Parse ``host:port``, ``[ipv6]:port`` or ``ipc:DIRECTORY``. Raises OptionError that says what is wrong."""
+    """Parse ``host:port``, ``[ipv6]:port`` or ``ipc:DIRECTORY``. Raises OptionError for other texts."""
     if text.startswith(f"{IPC}/"):
         return ipc_server(Path(unquote(text[len(IPC) :])))
     try:
         endpoint = HostPort.parse(text)
     except ValueError as error:
-        raise OptionError(f"the server {text!r} {error}", remedy="Write such as host:40123 or [::1]:40123.") from None
+        raise OptionError(
+            f"the server {text!r} {error}", remedy="Write an address such as host:40123 or [::1]:40123."
+        ) from None
     return network_server(endpoint.host, endpoint.port)
 
 
 class KnownServers:
-    """One file. Every call reads it: another process may have changed it."""
+    """The known servers in one file. Each call reads the file, because another process may have changed it."""
 
     def __init__(self, path: Path) -> None:
-        # Through a link, so that a replacement does not put a file in the link's place.
+        # Resolve a link, so that a replacement does not replace the link by a file.
         self.path = path.resolve()
 
     def all(self) -> Mapping[ServerName, KnownServer]:
-        """Return what the file holds, in its order. Raises DataFormatError that names a line nobody can read."""
+        """Return the servers in the order of the file. Raises DataFormatError with the number of a wrong line."""
         found: dict[ServerName, KnownServer] = {}
         for number, line in enumerate(_lines(self._content()), 1):
             entry = self._entry(number, line)
             if entry is None:
                 continue
             if entry.server in found:
-                raise self._wrong(number, f"names {entry.server} again", "Leave one of the lines.")
+                raise self._wrong(number, f"names {entry.server} again", "Remove one of the lines.")
             found[entry.server] = entry
         return found
 
     def key(self, server: ServerName) -> bytes | None:
-        """Return the key that ``server`` is known by."""
+        """Return the stored key of ``server``, or None for an unknown server."""
         entry = self.all().get(server)
         return None if entry is None else entry.key
 
     def trust(self, server: ServerName, key: bytes, comment: str = "") -> bool:
-        """Add ``server``; False where it is known by this very key.
+        """Add ``server`` with its key. Return False if it is known with this key already.
 
-        Raises ServerKeyChanged, and the file stays as it is, where it is known by another.
+        Raises ServerKeyChanged, without a change of the file, if it is known with another key.
         """
         if not comment.isprintable():
-            raise OptionError(f"the comment {comment!r} has letters that cannot be printed", remedy="Use one line.")
+            raise OptionError(
+                f"the comment {comment!r} has characters that cannot be printed",
+                remedy="Write it on one line.",
+            )
         with key_files.only_writer(self.path):
             known = self.key(server)
             if known == key:
@@ -105,17 +110,17 @@ class KnownServers:
         return True
 
     def forget(self, server: ServerName) -> bool:
-        """Take ``server`` out; False, and the file stays as it is, where it is not there.
+        """Remove ``server``. Return False, without a change of the file, if it is unknown.
 
-        A line that nobody can read is kept: it must not keep anybody from mending the file.
+        Wrong lines are not an error here, so that the user can correct the file.
         """
         with key_files.only_writer(self.path):
             content = self._content()
             lines = list(_lines(content))
-            kept = [line for line in lines if not _names(line, server)]
-            if len(kept) == len(lines):
+            others = [line for line in lines if not _is_of(line, server)]
+            if len(others) == len(lines):
                 return False
-            key_files.replace(self.path, b"".join(kept))
+            key_files.replace(self.path, b"".join(others))
         return True
 
     def _content(self) -> bytes:
@@ -125,12 +130,12 @@ class KnownServers:
         try:
             return _parse(line)
         except UnicodeDecodeError:
-            raise self._wrong(number, "is not UTF-8", "Mend or remove it.") from None
+            raise self._wrong(number, "is not UTF-8", "Correct or remove it.") from None
         except AeronSparkError as error:
             raise self._wrong(number, f"is wrong: {error.what}", error.remedy) from None
 
-    def _wrong(self, number: int, what: str, remedy: str) -> DataFormatError:
-        return DataFormatError(f"line {number} of {self.path} {what}", remedy=remedy)
+    def _wrong(self, number: int, fault: str, remedy: str) -> DataFormatError:
+        return DataFormatError(f"line {number} of {self.path} {fault}", remedy=remedy)
 
 
 def _lines(content: bytes) -> Iterator[bytes]:
@@ -143,7 +148,7 @@ def _parse(line: bytes) -> KnownServer | None:
         return None
     words = text.split(None, 3)
     if len(words) < 3:
-        raise DataFormatError("it is not 'host port key [comment]'", remedy="Mend or remove it.")
+        raise DataFormatError("it is not 'host port key [comment]'", remedy="Correct or remove it.")
     return KnownServer(_server(words[0], words[1]), parse_public(words[2]), "".join(words[3:]))
 
 
@@ -155,7 +160,8 @@ def _server(host: str, port: str) -> ServerName:
     return network_server(host, int(port))
 
 
-def _names(line: bytes, server: ServerName) -> bool:
+def _is_of(line: bytes, server: ServerName) -> bool:
+    """Whether the line is about ``server``, even if its key is wrong."""
     words = line.decode("utf-8", "replace").split(None, 2)
     try:
         return len(words) >= 2 and not words[0].startswith("#") and _server(words[0], words[1]) == server

@@ -1,4 +1,4 @@
-"""What an endpoint remembers of its peers: in files, or in memory for tests and for programs that keep nothing."""
+"""Stores of an endpoint's identity and of its peers' keys: in files, or in memory for tests and temporary programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aeron_spark.protocol.keypair import KeyPair, new_keypair
 
 @dataclass(frozen=True, slots=True)
 class KeyPaths:
-    """The files of one user, in the folder of this package's configuration unless named."""
+    """The paths of one user's key files, by default in this package's configuration folder."""
 
     identity: Path
     known_servers: Path
@@ -30,21 +30,21 @@ class KeyPaths:
 
     @property
     def server_identity(self) -> Path:
-        """The file of the key of a server that this user runs, unless the server names another."""
+        """The default file of the identity key of this user's servers."""
         return self.identity.with_name("server")
 
 
 class FilePeerStore:
-    """A store of three files. The identity is made when it is first asked for, unless one was loaded from elsewhere."""
+    """A store in three files. Its first use creates the identity file, unless the caller passes an ``identity``."""
 
-    def __init__(self, places: KeyPaths, identity: KeyPair | None = None) -> None:
-        self._places = places
+    def __init__(self, paths: KeyPaths, identity: KeyPair | None = None) -> None:
+        self._paths = paths
         self._identity = identity
-        self._known = KnownServers(places.known_servers)
+        self._known = KnownServers(paths.known_servers)
 
     def identity(self) -> KeyPair:
         if self._identity is None:
-            self._identity = ensure_identity(self._places.identity)
+            self._identity = ensure_identity(self._paths.identity)
         return self._identity
 
     def server_key(self, server: ServerName) -> bytes | None:
@@ -60,13 +60,16 @@ class FilePeerStore:
         return self._known.forget(server)
 
     def grant(self, client: bytes) -> Grant | None:
-        """Read the file anew: whoever is taken out of it is not let in again. Without a file nobody is authorised."""
-        path = self._places.authorized_keys
+        """Return the client's grant, or None if its key is not authorised, or the file does not exist.
+
+        Each call reads the file, so a removed key is refused from then on.
+        """
+        path = self._paths.authorized_keys
         return read_authorized(path).get(client) if path.exists() else None
 
 
 class MemoryPeerStore:
-    """A store that is gone with its process; an identity of its own unless given one."""
+    """A store in the memory of its process, with a new identity unless the caller passes one."""
 
     def __init__(self, identity: KeyPair | None = None, authorized: Mapping[bytes, Grant] | None = None) -> None:
         self._identity = identity or new_keypair(secrets.token_bytes)

@@ -203,7 +203,7 @@ def test_the_passphrase_of_an_identity_can_be_set_changed_and_removed(
     runner = CliRunner()
     changed = runner.invoke(cli, ["keys", "passphrase"], input="two\ntwo\n", standalone_mode=False)
     assert changed.exception is None
-    with pytest.raises(SetupError, match="the passphrase is not that of the identity"):
+    with pytest.raises(SetupError, match="wrong passphrase for the identity"):
         run("show")
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "two")
     assert lines("passphrase", "--remove") == [made]
@@ -215,5 +215,5 @@ def test_a_new_passphrase_is_asked_for_twice(home: Path) -> None:
     result = CliRunner().invoke(cli, ["keys", "new", "--passphrase"], input="one\nother\none\none\n")
     assert result.exit_code == 0, result.output
     assert "do not match" in result.output
-    with pytest.raises(SetupError, match=r"is under a passphrase, and nobody is there.*AERON_SPARK_PASSPHRASE"):
+    with pytest.raises(SetupError, match=r"needs a passphrase, but .*AERON_SPARK_PASSPHRASE"):
         run("show")

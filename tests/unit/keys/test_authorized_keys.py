@@ -1,4 +1,4 @@
-"""The clients a server lets in, and what each may do."""
+"""The authorised keys of a server with their grants."""
 
 from __future__ import annotations
 
@@ -45,48 +45,48 @@ ALL = frozenset({"read", "write", "manage"})
         (f"streams= calls= tag= {KEY}", Grant((), (), ()), ""),
     ],
 )
-def test_a_line_says_what_a_client_may(line: str, grant: Grant, comment: str) -> None:
+def test_a_line_has_the_grant_of_a_key(line: str, grant: Grant, comment: str) -> None:
     parsed = parse_authorized(f"# people\n\n{line}\n", "file")
     assert parsed == {key(1): grant}
     assert parsed[key(1)].comment == comment
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "text"),
     [
-        ("prices", "'prices' is neither an option nor a key. Options: streams, calls, tag"),
+        ("prices", "'prices' is neither an option nor a key. Write one of the options streams, calls, tag"),
         (f"stream=prices {KEY}", "Did you mean 'streams'"),
         (f"calls {KEY}", "Did you mean 'calls'"),
-        (f"color=red {KEY}", "Options: streams, calls, tag"),
+        (f"color=red {KEY}", "options streams, calls, tag"),
         ("streams=prices", "it has no key"),
-        (f"streams=prices:reed {KEY}", "no action 'reed' of streams. Did you mean 'read'"),
-        (f"streams=prices: {KEY}", "no action '' of streams. Known: manage, read, write"),
+        (f"streams=prices:reed {KEY}", "unknown stream action 'reed'. Did you mean 'read'"),
+        (f"streams=prices: {KEY}", "unknown stream action ''. Choose from manage, read, write"),
         (f"streams=a,,b {KEY}", "a comma without a name"),
         (f"calls=a, {KEY}", "a comma without a name"),
         (f"{KEY}x", "is not a public key"),
         ("aeron-spark:AAAA", "is not a public key"),
         (public_text(bytes(32)), "belongs to no private key"),
-        (public_text(key(2)), "it has the key of line 1"),
+        (public_text(key(2)), "its key is already on line 1"),
     ],
 )
-def test_a_wrong_line_is_named_with_its_file(line: str, says: str) -> None:
+def test_the_error_of_a_wrong_line_has_its_number_and_the_file(line: str, text: str) -> None:
     first = public_text(key(2))
     assert parse_authorized(first, "file")
     with pytest.raises(DataFormatError) as raised:
         parse_authorized(f"{first}\n\n{line}\n", "/etc/keys")
     assert str(raised.value).startswith("line 3 of /etc/keys is wrong: ")
-    assert says in str(raised.value)
+    assert text in str(raised.value)
 
 
-def test_a_comment_ends_with_its_line_only() -> None:
-    """What other programs take for a line end must not hide a line from whoever looks at the file."""
-    parsed = parse_authorized(f"{KEY} mine\u2028{public_text(key(2))}\x0b{public_text(key(3))}", "file")
+def test_only_a_line_feed_ends_a_comment() -> None:
+    """Some editors show no line break for other separators, which could hide a key from a reader of the file."""
+    parsed = parse_authorized(f"{KEY} comment\u2028{public_text(key(2))}\x0b{public_text(key(3))}", "file")
     assert set(parsed) == {key(1)}
 
 
 def test_the_file_is_read_if_only_its_owner_can_change_it(tmp_path: Path) -> None:
     path = tmp_path / "authorized_keys"
-    with pytest.raises(SetupError, match="there is no file"):
+    with pytest.raises(SetupError, match="does not exist"):
         read_authorized(path)
     path.write_text(f"{KEY}\n")
     path.chmod(0o644)

@@ -1,4 +1,4 @@
-"""The file of an identity: whole, private, and what it was when it was made."""
+"""The file of an identity is private, and any change of it is detected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aeron_spark.errors import AeronSparkError, DataFormatError, SetupError, UsageError
-from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, seal_identity
+from aeron_spark.keys.identity import create_identity, ensure_identity, load_identity, read_identity, set_passphrase
 from aeron_spark.protocol.keypair import keypair_from, public_text
 
 PRIVATE = bytes(range(1, 33))
@@ -20,7 +20,7 @@ BASE64 = base64.b64encode(PRIVATE).decode()
 FILE = f"aeron-spark identity 1\nprivate: {BASE64}\npublic: {public_text(PAIR.public)}\n"
 
 
-def held(path: Path, text: str) -> Path:
+def write_private(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o600)
     return path
@@ -28,14 +28,14 @@ def held(path: Path, text: str) -> Path:
 
 def test_row_44_an_identity_persists_in_a_file_of_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "identity"
-    made = create_identity(path, entropy=lambda count: PRIVATE[:count])
-    assert made == PAIR
+    created = create_identity(path, entropy=lambda count: PRIVATE[:count])
+    assert created == PAIR
     assert path.read_text() == FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert read_identity(path) == load_identity(str(path)) == PAIR
 
 
-def test_an_identity_is_not_replaced_unless_forced(tmp_path: Path) -> None:
+def test_an_identity_is_replaced_only_by_force(tmp_path: Path) -> None:
     path = tmp_path / "identity"
     first = create_identity(path)
     with pytest.raises(UsageError, match=r"already.*--force"):
@@ -46,20 +46,20 @@ def test_an_identity_is_not_replaced_unless_forced(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_of_many_that_need_an_identity_at_once_all_get_the_same(tmp_path: Path) -> None:
+def test_concurrent_callers_get_the_same_new_identity(tmp_path: Path) -> None:
     path = tmp_path / "keys" / "identity"
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: ensure_identity(path), range(16)))
-    assert set(made) == {read_identity(path)}
+        pairs = list(pool.map(lambda _: ensure_identity(path), range(16)))
+    assert set(pairs) == {read_identity(path)}
     assert [one.name for one in path.parent.iterdir()] == ["identity"]
 
 
-def test_an_identity_comes_from_the_environment(tmp_path: Path) -> None:
+def test_an_identity_can_be_in_an_environment_variable(tmp_path: Path) -> None:
     assert load_identity("env:KEY", {"KEY": f" {BASE64}\n"}) == PAIR
     for environ in ({}, {"KEY": ""}):
         with pytest.raises(SetupError, match="variable KEY of the identity 'env:KEY' is not set"):
             load_identity("env:KEY", environ)
-    with pytest.raises(DataFormatError, match="the environment variable KEY holds no private key"):
+    with pytest.raises(DataFormatError, match="the environment variable KEY is not a private key"):
         load_identity("env:KEY", {"KEY": BASE64[:-4]})
 
 
@@ -68,19 +68,19 @@ def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.Monke
     assert load_identity("env:AERON_SPARK_TEST_KEY") == PAIR
 
 
-def test_a_file_is_found_where_the_caller_says(tmp_path: Path) -> None:
-    held(tmp_path / "key", FILE)
+def test_the_caller_can_map_a_file_name_to_a_path(tmp_path: Path) -> None:
+    write_private(tmp_path / "key", FILE)
     assert load_identity("key", find=lambda name: tmp_path / name) == PAIR
 
 
-def test_a_missing_identity_names_the_command(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_identity_has_the_command_that_creates_it(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"no identity in .*aeron-spark keys new"):
         read_identity(tmp_path / "identity")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660])
 def test_an_identity_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
-    path = held(tmp_path / "identity", FILE)
+    path = write_private(tmp_path / "identity", FILE)
     assert read_identity(path) == PAIR
     path.chmod(mode)
     for read in (read_identity, ensure_identity):
@@ -89,7 +89,7 @@ def test_an_identity_that_others_can_read_is_refused(mode: int, tmp_path: Path) 
 
 
 def test_an_identity_behind_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(held(tmp_path / "identity", FILE))
+    (tmp_path / "link").symlink_to(write_private(tmp_path / "identity", FILE))
     for read in (read_identity, ensure_identity):
         with pytest.raises(SetupError, match="symbolic link"):
             read(tmp_path / "link")
@@ -110,9 +110,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_broken_identity_is_refused_and_its_key_never_told(text: str, tmp_path: Path) -> None:
+def test_the_error_of_a_broken_identity_does_not_have_its_key(text: str, tmp_path: Path) -> None:
     assert text != FILE
-    path = held(tmp_path / "identity", text)
+    path = write_private(tmp_path / "identity", text)
     for read in (read_identity, ensure_identity):
         with pytest.raises(DataFormatError) as raised:
             read(path)
@@ -122,24 +122,22 @@ def test_a_broken_identity_is_refused_and_its_key_never_told(text: str, tmp_path
     assert path.read_text() == text
 
 
-def test_every_letter_of_an_identity_counts(tmp_path: Path, rng: random.Random) -> None:
-    path = held(tmp_path / "identity", FILE)
+def test_a_change_of_any_character_of_an_identity_is_detected(tmp_path: Path, rng: random.Random) -> None:
+    path = write_private(tmp_path / "identity", FILE)
     assert read_identity(path) == PAIR
     for at in range(len(FILE) - 1):  # without the last line end
         changed = chr(ord(FILE[at]) ^ (1 << rng.randrange(7)))
-        held(path, FILE[:at] + changed + FILE[at + 1 :])
+        write_private(path, FILE[:at] + changed + FILE[at + 1 :])
         try:
             found = read_identity(path)
         except AeronSparkError:
             continue
-        # X25519 itself ignores five bits of a private key; the last letter before '=' carries bits of no byte
+        # X25519 ignores five bits of a private key, and base64 ignores some bits of the last character before '='
         assert found.public == PAIR.public, at
         assert FILE.index(BASE64) <= at < FILE.index(BASE64) + len(BASE64), at
 
 
-def test_a_passphrase_opens_what_it_sealed_and_nothing_else_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_passphrase_decrypts_an_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
     path = tmp_path / "identity"
     pair = create_identity(path, passphrase="correct horse")
@@ -148,13 +146,13 @@ def test_a_passphrase_opens_what_it_sealed_and_nothing_else_does(
     assert read_identity(path) == pair
 
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse ")
-    with pytest.raises(SetupError, match="the passphrase is not that of"):
+    with pytest.raises(SetupError, match="wrong passphrase for the identity"):
         read_identity(path)
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "correct horse")
     other = public_text(PAIR.public)
     with pytest.raises(SetupError, match="or the file was changed"):
-        read_identity(held(tmp_path / "swapped", text.replace(public_text(pair.public), other)))
-    assert seal_identity(path, "") == pair
+        read_identity(write_private(tmp_path / "swapped", text.replace(public_text(pair.public), other)))
+    assert set_passphrase(path, "") == pair
     assert path.read_text().splitlines()[1] == f"private: {base64.b64encode(pair.private).decode()}"
 
 
@@ -170,11 +168,11 @@ def test_a_passphrase_opens_what_it_sealed_and_nothing_else_does(
         ("scrypt 0 8 1 AAAA AAAA", "more work than this version"),
     ],
 )
-def test_a_sealed_key_of_another_form_is_told(
+def test_an_encrypted_key_of_another_format_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed: str, why: str
 ) -> None:
     monkeypatch.setenv("AERON_SPARK_PASSPHRASE", "any")
-    path = held(
+    path = write_private(
         tmp_path / "identity", f"aeron-spark identity 1\nsealed: {sealed}\npublic: {public_text(PAIR.public)}\n"
     )
     with pytest.raises(DataFormatError, match=why):
@@ -182,6 +180,6 @@ def test_a_sealed_key_of_another_form_is_told(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_folder_in_the_place_of_an_identity_is_named_as_one(tmp_path: Path, force: bool) -> None:
+def test_a_folder_in_place_of_an_identity_is_an_error(tmp_path: Path, force: bool) -> None:
     with pytest.raises(SetupError, match=r"is a folder\. Name a file in it\."):
         create_identity(tmp_path, force=force)

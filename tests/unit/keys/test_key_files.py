@@ -1,4 +1,4 @@
-"""Files of keys: what others could read or change is refused, and no reader ever sees half a file."""
+"""Key files that others can read or change are refused, and a replacement is atomic."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def write(path: Path, content: bytes = b"x", mode: int = 0o600) -> Path:
 
 
 @pytest.mark.parametrize("reader", [key_files.read_secret, key_files.read_public])
-def test_a_file_of_ones_own_is_read_and_a_missing_one_is_none(reader: Reader, tmp_path: Path) -> None:
+def test_a_private_file_is_read_and_a_missing_one_is_none(reader: Reader, tmp_path: Path) -> None:
     assert reader(write(tmp_path / "a", b"content")) == b"content"
     assert reader(tmp_path / "b") is None
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o700])
-def test_a_secret_of_ones_own_is_read(mode: int, tmp_path: Path) -> None:
+def test_a_secret_with_a_private_mode_is_read(mode: int, tmp_path: Path) -> None:
     assert key_files.read_secret(write(tmp_path / "a", mode=mode)) == b"x"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o601, 0o644, 0o666])
-def test_row_44_a_secret_that_others_may_touch_is_refused_with_the_remedy(mode: int, tmp_path: Path) -> None:
+def test_row_44_a_secret_that_others_can_read_or_change_is_refused_with_the_remedy(mode: int, tmp_path: Path) -> None:
     path = write(tmp_path / "a", mode=mode)
     with pytest.raises(SetupError, match=f"mode {mode:04o}.*chmod 600 {path}"):
         key_files.read_secret(path)
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o644, False), (0o444, False), (0o620, True), (0o602, True)])
-def test_what_is_public_may_be_read_by_others_and_not_changed(mode: int, refused: bool, tmp_path: Path) -> None:
+def test_others_may_read_but_not_change_a_public_file(mode: int, refused: bool, tmp_path: Path) -> None:
     path = write(tmp_path / "a", mode=mode)
     if refused:
         with pytest.raises(SetupError, match="can be changed by others"):
@@ -58,7 +58,7 @@ def test_a_secret_behind_a_link_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", [key_files.read_secret, key_files.read_public])
-def test_what_is_no_file_is_refused_and_never_waited_for(reader: Reader, tmp_path: Path) -> None:
+def test_a_folder_and_a_pipe_are_refused_without_a_wait(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o700)
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name in ("folder", "pipe"):
@@ -69,7 +69,7 @@ def test_what_is_no_file_is_refused_and_never_waited_for(reader: Reader, tmp_pat
 
 
 @pytest.mark.parametrize("reader", [key_files.read_secret, key_files.read_public])
-def test_a_refusal_leaves_no_file_open(reader: Reader, tmp_path: Path) -> None:
+def test_a_refused_file_is_closed(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o700)
     paths = [tmp_path / "folder", write(tmp_path / "open", mode=0o666)]
     before = len(os.listdir("/proc/self/fd"))
@@ -88,15 +88,15 @@ def test_a_secret_of_another_user_is_refused(tmp_path: Path) -> None:
             reader(path)
 
 
-def test_a_file_too_large_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a", b"x" * key_files.LARGEST)
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", b"x" * key_files.MAX_FILE_BYTES)
     assert key_files.read_secret(path)
-    write(path, b"x" * (key_files.LARGEST + 1))
+    write(path, b"x" * (key_files.MAX_FILE_BYTES + 1))
     with pytest.raises(SetupError, match="larger than"):
         key_files.read_secret(path)
 
 
-def test_a_file_is_made_once_for_this_user_alone(tmp_path: Path) -> None:
+def test_a_file_is_created_once_and_only_its_user_can_read_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "a"
     before = os.umask(0)
     try:
@@ -107,50 +107,50 @@ def test_a_file_is_made_once_for_this_user_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b"first"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert os.listdir(path.parent) == ["a"], "a draft was left"
+    assert os.listdir(path.parent) == ["a"], "a temporary file remains"
 
 
-def test_a_replacement_takes_the_links_place_and_not_its_targets(tmp_path: Path) -> None:
-    target = write(tmp_path / "target", b"theirs")
+def test_a_replacement_replaces_a_link_and_not_its_target(tmp_path: Path) -> None:
+    target = write(tmp_path / "target", b"old")
     (tmp_path / "link").symlink_to(target)
-    key_files.replace(tmp_path / "link", b"mine")
-    assert target.read_bytes() == b"theirs"
-    assert key_files.read_secret(tmp_path / "link") == b"mine"
+    key_files.replace(tmp_path / "link", b"new")
+    assert target.read_bytes() == b"old"
+    assert key_files.read_secret(tmp_path / "link") == b"new"
 
 
-def test_a_failed_replacement_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+def test_a_failed_replacement_keeps_the_old_file_and_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(SetupError, match="cannot be used"):
         key_files.replace(tmp_path / "a", b"x")
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_readers_see_the_old_or_the_new(tmp_path: Path) -> None:
+def test_readers_get_the_complete_old_or_new_content(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    wholes = {bytes([letter]) * 100_000 for letter in b"abc"}
-    key_files.replace(path, next(iter(wholes)))
+    contents = {bytes([letter]) * 100_000 for letter in b"abc"}
+    key_files.replace(path, next(iter(contents)))
     done = threading.Event()
 
-    def write_on() -> None:
+    def replace_repeatedly() -> None:
         for _ in range(30):
-            for whole in wholes:
-                key_files.replace(path, whole)
+            for content in contents:
+                key_files.replace(path, content)
         done.set()
 
-    writer = threading.Thread(target=write_on)
+    writer = threading.Thread(target=replace_repeatedly)
     writer.start()
-    seen = 0
+    reads = 0
     while not done.is_set():
-        assert key_files.read_secret(path) in wholes
-        seen += 1
+        assert key_files.read_secret(path) in contents
+        reads += 1
     writer.join()
-    assert seen > 10
+    assert reads > 10
 
 
-def test_the_second_writer_waits_and_says_for_what(tmp_path: Path) -> None:
+def test_the_error_of_a_second_writer_has_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    waited = pytest.raises(WaitTimeout, match=r"another process that writes keys \(lock .*a\.lock")
-    with key_files.only_writer(path), waited, key_files.only_writer(path, 0.05):
+    timeout = pytest.raises(WaitTimeout, match=r"another process that writes keys \(lock .*a\.lock")
+    with key_files.only_writer(path), timeout, key_files.only_writer(path, 0.05):
         pytest.fail("two writers")
     with key_files.only_writer(path, 0.0):
         assert (tmp_path / "a.lock").exists()

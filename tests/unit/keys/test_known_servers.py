@@ -1,4 +1,4 @@
-"""The servers a client knows: first use, a changed key, several writers, and lines left as they were."""
+"""The known servers of a client: first use, a changed key, several writers, and unchanged lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_row_41_a_changed_key_is_refused_and_the_file_untouched(known: KnownServ
     assert known.key(server) == key(1)
 
 
-def test_row_42_a_key_can_be_removed_and_another_then_be_known(known: KnownServers) -> None:
+def test_row_42_after_the_removal_of_a_key_another_one_can_be_stored(known: KnownServers) -> None:
     server = network_server("10.0.0.1", 4000)
     known.trust(server, key(1))
     assert known.forget(server)
@@ -72,7 +72,7 @@ def test_row_43_two_servers_of_one_host_do_not_collide(known: KnownServers) -> N
     assert (known.key(first), known.key(second)) == (None, key(2))
 
 
-def test_two_drivers_of_one_machine_have_two_servers(known: KnownServers) -> None:
+def test_each_driver_of_a_machine_has_a_separate_server(known: KnownServers) -> None:
     first, second = ipc_server(Path("/dev/shm/aeron one")), ipc_server(Path("/dev/shm/aeron+two"))
     known.trust(first, key(1))
     known.trust(second, key(2), "over there")
@@ -81,7 +81,7 @@ def test_two_drivers_of_one_machine_have_two_servers(known: KnownServers) -> Non
     assert parse_server("ipc:/dev/shm/aeron+two") == parse_server(str(second)) == second
 
 
-def test_row_44_the_file_is_this_users_alone(known: KnownServers, path: Path) -> None:
+def test_row_44_only_its_user_can_read_and_change_the_file(known: KnownServers, path: Path) -> None:
     known.trust(network_server("host", 1), key(1))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert {one.name for one in path.parent.iterdir()} == {path.name, f"{path.name}.lock"}
@@ -101,13 +101,13 @@ def test_row_44_the_file_is_this_users_alone(known: KnownServers, path: Path) ->
         ("[fe80::1%eth0]:4000", ServerName("fe80::1%eth0", 4000)),
     ],
 )
-def test_a_server_has_one_name_in_every_spelling(spelling: str, server: ServerName, known: KnownServers) -> None:
+def test_all_spellings_of_a_server_have_the_same_name(spelling: str, server: ServerName, known: KnownServers) -> None:
     assert parse_server(spelling) == server
     assert parse_server(str(server)) == server
     host, _, port = spelling.rpartition(":")
     assert network_server(host, int(port)) == server
     known.path.parent.mkdir()
-    known.path.write_text(f"{host.strip('[]')} {port} {text(1)}\n")  # by hand
+    known.path.write_text(f"{host.strip('[]')} {port} {text(1)}\n")  # as a user may write it
     known.path.chmod(0o600)
     assert known.key(server) == key(1)
 
@@ -127,12 +127,12 @@ def test_a_server_has_one_name_in_every_spelling(spelling: str, server: ServerNa
         "ipc:here",
     ],
 )
-def test_what_is_no_server_is_refused(spelling: str) -> None:
+def test_an_invalid_server_is_refused(spelling: str) -> None:
     with pytest.raises(OptionError, match="the server"):
         parse_server(spelling)
 
 
-def test_lines_of_others_stay_byte_for_byte(known: KnownServers, path: Path) -> None:
+def test_all_other_lines_stay_unchanged(known: KnownServers, path: Path) -> None:
     head = f"# mine\r\n\r\n  10.0.0.1   4000\t{text(1)}   the   old one \n".encode()
     middle = f"HOST.example 4000 {text(2)}\n".encode()
     tail = f"# no line end {text(3)}".encode()
@@ -159,7 +159,7 @@ def test_a_link_to_the_file_stays_a_link(known: KnownServers, path: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         (b"10.0.0.1 4000", "is not 'host port key"),
         (b"10.0.0.1 4000 AAAA", "is not a public key"),
@@ -171,8 +171,8 @@ def test_a_link_to_the_file_stays_a_link(known: KnownServers, path: Path, tmp_pa
         (b"first 1 %KEY", "names first:1 again"),
     ],
 )
-def test_a_line_nobody_can_read_is_named_and_can_be_mended(
-    line: bytes, says: str, known: KnownServers, path: Path
+def test_the_error_of_a_wrong_line_has_its_number_and_other_lines_can_be_removed(
+    line: bytes, message: str, known: KnownServers, path: Path
 ) -> None:
     path.parent.mkdir()
     first = f"first 1 {text(1)}\n".encode()
@@ -184,10 +184,10 @@ def test_a_line_nobody_can_read_is_named_and_can_be_mended(
         lambda: known.key(parse_server("first:1")),
         lambda: known.trust(parse_server("x:1"), key(3)),
     ):
-        with pytest.raises(DataFormatError, match=f"line 3 of {path} .*{says}"):
+        with pytest.raises(DataFormatError, match=f"line 3 of {path} .*{message}"):
             use()
     assert path.read_bytes() == before
-    assert known.forget(parse_server("first:1")), "what is readable can be taken out"
+    assert known.forget(parse_server("first:1")), "a valid line could not be removed"
     assert b"first" not in path.read_bytes()
 
 
@@ -213,7 +213,7 @@ def trust_some(path: Path, first: int) -> None:
         known.trust(network_server("host", number), key(1))
 
 
-def test_of_many_writers_none_loses_a_line(path: Path) -> None:
+def test_concurrent_writers_do_not_lose_lines(path: Path) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), str(first)], env={**os.environ, "PYTHONPATH": str(CONNECTOR)}
@@ -229,7 +229,7 @@ def test_of_many_writers_none_loses_a_line(path: Path) -> None:
     assert {entry.key for entry in known.values()} == {key(1)}
 
 
-def test_of_two_first_uses_with_two_keys_one_is_refused(path: Path) -> None:
+def test_of_concurrent_first_uses_with_different_keys_only_one_is_stored(path: Path) -> None:
     server = network_server("host", 1)
 
     def trust(number: int) -> bool:

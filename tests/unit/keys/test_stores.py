@@ -1,4 +1,4 @@
-"""One contract, two stores: files and memory."""
+"""The contract of both stores, in files and in memory."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def key(number: int) -> bytes:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> KeyPaths:
+def paths(tmp_path: Path) -> KeyPaths:
     return KeyPaths.below(tmp_path / "config")
 
 
 @pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, places: KeyPaths) -> PeerStore:
+def store(request: pytest.FixtureRequest, paths: KeyPaths) -> PeerStore:
     if request.param == "memory":
         return MemoryPeerStore(authorized={key(7): Grant(tags=("seven",))})
-    places.authorized_keys.parent.mkdir()
-    places.authorized_keys.write_text(f"tag=seven {public_text(key(7))}\n")
-    places.authorized_keys.chmod(0o600)
-    return FilePeerStore(places)
+    paths.authorized_keys.parent.mkdir()
+    paths.authorized_keys.write_text(f"tag=seven {public_text(key(7))}\n")
+    paths.authorized_keys.chmod(0o600)
+    return FilePeerStore(paths)
 
 
-def test_an_identity_stays(store: PeerStore) -> None:
+def test_an_identity_does_not_change(store: PeerStore) -> None:
     assert store.identity() == store.identity()
 
 
@@ -52,7 +52,7 @@ def test_row_41_first_use_is_stored_and_a_changed_key_is_not(store: PeerStore) -
     assert store.servers() == {SERVER: key(1)}
 
 
-def test_row_42_what_is_known_can_be_forgotten(store: PeerStore) -> None:
+def test_row_42_a_known_server_can_be_removed(store: PeerStore) -> None:
     store.trust(SERVER, key(1))
     trust = verify_server_key(SERVER, store.server_key(SERVER), key(2), validate=False)
     assert (trust.remote_key_changed, trust.remember) == (True, False)
@@ -62,13 +62,13 @@ def test_row_42_what_is_known_can_be_forgotten(store: PeerStore) -> None:
     assert store.servers() == {SERVER: key(2)}
 
 
-def test_row_43_two_ports_are_two_servers(store: PeerStore) -> None:
+def test_row_43_two_ports_of_a_host_are_two_servers(store: PeerStore) -> None:
     store.trust(SERVER, key(1))
     store.trust(OTHER, key(2))
     assert (store.server_key(SERVER), store.server_key(OTHER)) == (key(1), key(2))
 
 
-def test_of_two_keys_at_once_one_wins(store: PeerStore) -> None:
+def test_of_concurrent_keys_of_a_server_only_one_is_stored(store: PeerStore) -> None:
     def trust(number: int) -> bool:
         try:
             store.trust(SERVER, key(number))
@@ -88,32 +88,32 @@ def test_row_45_a_key_that_is_not_authorised_has_no_grant(store: PeerStore) -> N
     assert check_client(store.grant(key(8)), "seven", required=True) == UNKNOWN_KEY
 
 
-def test_row_44_files_persist_and_memories_differ(places: KeyPaths) -> None:
-    first = FilePeerStore(places)
+def test_row_44_files_keep_an_identity_and_each_memory_store_has_a_new_one(paths: KeyPaths) -> None:
+    first = FilePeerStore(paths)
     first.trust(SERVER, key(1))
-    second = FilePeerStore(places)
-    assert second.identity() == first.identity() == FilePeerStore(places).identity()
+    second = FilePeerStore(paths)
+    assert second.identity() == first.identity() == FilePeerStore(paths).identity()
     assert second.servers() == {SERVER: key(1)}
-    assert {one.name for one in places.identity.parent.iterdir()} == {"identity", "known_servers", "known_servers.lock"}
+    assert {one.name for one in paths.identity.parent.iterdir()} == {"identity", "known_servers", "known_servers.lock"}
     assert MemoryPeerStore().identity() != MemoryPeerStore().identity()
     assert MemoryPeerStore(first.identity()).identity() == first.identity()
 
 
-def test_a_loaded_identity_is_used_and_none_is_made(places: KeyPaths, rng: random.Random) -> None:
+def test_with_a_loaded_identity_no_file_is_created(paths: KeyPaths, rng: random.Random) -> None:
     pair = new_keypair(rng.randbytes)
-    assert FilePeerStore(places, pair).identity() == pair
-    assert not places.identity.exists()
+    assert FilePeerStore(paths, pair).identity() == pair
+    assert not paths.identity.exists()
 
 
-def test_authorised_keys_are_read_anew(places: KeyPaths) -> None:
-    store = FilePeerStore(places)
-    assert store.grant(key(7)) is None, "without a file nobody is authorised"
-    places.authorized_keys.parent.mkdir()
-    places.authorized_keys.write_text(public_text(key(7)))
-    places.authorized_keys.chmod(0o600)
+def test_each_call_reads_the_authorised_keys(paths: KeyPaths) -> None:
+    store = FilePeerStore(paths)
+    assert store.grant(key(7)) is None, "without a file no key is authorised"
+    paths.authorized_keys.parent.mkdir()
+    paths.authorized_keys.write_text(public_text(key(7)))
+    paths.authorized_keys.chmod(0o600)
     assert store.grant(key(7)) == Grant()
-    places.authorized_keys.write_text("# nobody\n")
+    paths.authorized_keys.write_text("# no key\n")
     assert store.grant(key(7)) is None
-    places.authorized_keys.write_text("nonsense\n")
+    paths.authorized_keys.write_text("nonsense\n")
     with pytest.raises(DataFormatError, match="line 1"):
         store.grant(key(7))
