@@ -144,7 +144,7 @@ BEHAVIOURS: Final[tuple[Behaviour, ...]] = (
     B(
         74, "Users with equal settings share a media driver; after the last user it stops and leaves no directory.",
         tests=(
-            "test_two_processes_that_come_together_share_one",
+            "test_concurrent_processes_share_one_node",
             "test_a_node_starts_serves_and_stops_when_unused",
             "test_a_node_in_use_is_not_stopped_unless_it_is_forced",
         ),
@@ -156,10 +156,10 @@ BEHAVIOURS: Final[tuple[Behaviour, ...]] = (
     B(
         76, "Counters, backlog, errors, losses, heartbeat and version of the media driver are visible.",
         tests=(
-            "test_a_driver_is_known_by_its_files",
+            "test_the_files_describe_the_driver",
             "test_a_driver_with_a_backlog_and_an_error_is_told_whole",
-            "test_backlog_is_what_a_subscriber_has_not_taken",
-            "test_losses_are_told_by_stream",
+            "test_backlog_is_the_bytes_that_a_subscriber_has_not_consumed",
+            "test_losses_are_reported_by_stream",
         ),
     ),
     B(77, "A dead peer does not disturb the media driver's other users."),

@@ -1,4 +1,4 @@
-"""What every transport of the secure endpoint must do, whether it is Aeron or stands in for it."""
+"""The contract of all transports of the secure endpoint: Aeron's and the one within a process."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from aeron_spark.transport.api import (
 )
 from aeron_spark.waiting import Deadline
 
-PATIENCE: Final = 30.0
-WISHES: Final = ChannelSettings()
+TIMEOUT_S: Final = 30.0
+SETTINGS: Final = ChannelSettings()
 
 
 class World(Protocol):
-    """A transport, and a place in it that is free."""
+    """A transport, and an unused address."""
 
-    place: ServerAddress
-    silence: float  # seconds in which what is to come has come; nothing that comes later is heard of
+    address: ServerAddress
+    silence: float  # seconds after which a test concludes that no event arrives
 
-    def listening(self) -> ServerTransport:
-        """A server's side."""
+    def server_transport(self) -> ServerTransport:
+        """Return the transport of a server."""
 
-    def dialing(self) -> ClientTransport:
-        """Another client's side, from an address of its own."""
+    def client_transport(self) -> ClientTransport:
+        """Return the transport of another client with a separate address."""
 
 
 class Reading:
-    """Polls an inbox and keeps what came, payloads as bytes."""
+    """Polls an inbox and stores its events and messages, with payloads as bytes."""
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
@@ -56,7 +56,7 @@ class Reading:
         self.messages: list[tuple[int, bytes]] = []
 
     def poll(self, timeout: float = 0.01) -> None:
-        """Take what has come."""
+        """Poll once and store the events."""
         for event in self.inbox.poll(timeout):
             if isinstance(event, MessageArrived):
                 self.messages.append((event.token, bytes(event.payload)))
@@ -64,21 +64,21 @@ class Reading:
                 self.events.append(event)
 
     def of(self, token: int) -> list[bytes]:
-        """The messages of one way in."""
+        """Return the messages of one subscription."""
         return [message for at, message in self.messages if at == token]
 
-    def joined(self, token: int) -> list[ImageAvailable]:
-        """The images that joined a way in."""
+    def available(self, token: int) -> list[ImageAvailable]:
+        """Return the images that became available to a subscription."""
         return [event for event in self.events if isinstance(event, ImageAvailable) and event.token == token]
 
-    def left(self, token: int) -> list[ImageUnavailable]:
-        """The images that left a way in."""
+    def unavailable(self, token: int) -> list[ImageUnavailable]:
+        """Return the images that became unavailable to a subscription."""
         return [event for event in self.events if isinstance(event, ImageUnavailable) and event.token == token]
 
 
-def until(condition: Callable[[], object], *readings: Reading, what: str = "it") -> None:
-    """Poll all until the condition holds."""
-    deadline = Deadline(PATIENCE, what)
+def until(condition: Callable[[], object], *readings: Reading, awaited: str = "the condition") -> None:
+    """Poll all inboxes until the condition is true."""
+    deadline = Deadline(TIMEOUT_S, awaited)
     while not condition():
         for reading in readings:
             reading.poll(0.002)
@@ -86,78 +86,79 @@ def until(condition: Callable[[], object], *readings: Reading, what: str = "it")
 
 
 def send(publication: Publication, *parts: bytes, reading: tuple[Reading, ...] = ()) -> None:
-    """Offer until it is taken."""
-    until(lambda: publication.offer(*parts) is None, *reading, what="the message to be taken")
+    """Offer a message until the publication accepts it."""
+    until(lambda: publication.offer(*parts) is None, *reading, awaited="room for the message")
 
 
 class Open:
-    """A server and a client between which a duologue is open."""
+    """A server and a client with an open link."""
 
-    def __init__(self, world: World, ids: LinkIds | None = None, channel_settings: ChannelSettings = WISHES) -> None:
-        self.listening, self.dialing = world.listening(), world.dialing()
-        self.server, self.client = Reading(self.listening.inbox), Reading(self.dialing.inbox)
-        self.handshake = self.listening.listen(world.place, WISHES)
-        self.open_path = self.dialing.open_path()
-        until(lambda: self.server.joined(self.handshake), self.server, self.client, what="the stranger")
-        self.image = self.server.joined(self.handshake)[0]
+    def __init__(self, world: World, ids: LinkIds | None = None, channel_settings: ChannelSettings = SETTINGS) -> None:
+        self.server_transport, self.client_transport = world.server_transport(), world.client_transport()
+        self.server, self.client = Reading(self.server_transport.inbox), Reading(self.client_transport.inbox)
+        self.handshake = self.server_transport.listen(world.address, SETTINGS)
+        self.open_path = self.client_transport.open_path()
+        until(lambda: self.server.available(self.handshake), self.server, self.client, awaited="the path's image")
+        self.image = self.server.available(self.handshake)[0]
         self.ids = ids or some_ids()
-        self.at_server = self.listening.open_link(self.image.image, self.ids, channel_settings)
+        self.at_server = self.server_transport.open_link(self.image.image, self.ids, channel_settings)
         until(
-            lambda: self.listening.inbox.ready(self.at_server.token) and self.at_server.publication.ready, self.server
+            lambda: self.server_transport.inbox.ready(self.at_server.token) and self.at_server.publication.ready,
+            self.server,
         )
-        self.at_client = self.dialing.open_link(self.ids, channel_settings)
+        self.at_client = self.client_transport.open_link(self.ids, channel_settings)
         both = (self.at_server.publication, self.at_client.publication)
-        until(lambda: all(one.connected for one in both), self.server, self.client, what="the duologue")
+        until(lambda: all(one.connected for one in both), self.server, self.client, awaited="the link")
 
     def close(self) -> None:
-        """Close both sides."""
-        self.dialing.close()
-        self.listening.close()
+        """Close both transports."""
+        self.client_transport.close()
+        self.server_transport.close()
 
 
 def some_ids() -> LinkIds:
-    """Ids that nothing else in the test run has."""
+    """Return ids that no other test uses."""
     return LinkIds(*(random.SystemRandom().randrange(1, 2**31 - 1) for _ in range(4)))
 
 
 class TransportContract:
     """The tests; a module with a fixture ``world`` inherits them."""
 
-    def test_a_poll_ends_when_a_way_out_is_connected(self, world: World) -> None:
-        listening, dialing = world.listening(), world.dialing()
+    def test_a_poll_ends_when_a_publication_is_connected(self, world: World) -> None:
+        listening, dialing = world.server_transport(), world.client_transport()
         try:
-            listening.listen(world.place, WISHES)
-            begun = time.monotonic()
+            listening.listen(world.address, SETTINGS)
+            start = time.monotonic()
             publication = dialing.open_path().publication
             while not publication.connected:
-                dialing.inbox.poll(PATIENCE)
-            assert time.monotonic() - begun < PATIENCE
+                dialing.inbox.poll(TIMEOUT_S)
+            assert time.monotonic() - start < TIMEOUT_S
         finally:
             dialing.close()
             listening.close()
 
-    def test_a_stranger_is_seen_with_its_address_and_its_packet_arrives_whole(self, world: World) -> None:
-        listening, dialing = world.listening(), world.dialing()
+    def test_an_image_has_its_senders_address_and_a_packet_arrives_completely(self, world: World) -> None:
+        listening, dialing = world.server_transport(), world.client_transport()
         server = Reading(listening.inbox)
-        token = listening.listen(world.place, WISHES)
+        token = listening.listen(world.address, SETTINGS)
         pair = dialing.open_path()
         hello = bytes(range(256)) * 4 + b"tail"
         send(pair.publication, hello[:100], hello[100:], reading=(server,))
         until(lambda: server.of(token), server)
-        (image,) = server.joined(token)
+        (image,) = server.available(token)
         assert server.of(token) == [hello]
         assert image.session_id == pair.publication.session_id
         assert image.source == (pair.publication.local_address or "aeron:ipc")
         dialing.close()
         listening.close()
 
-    def test_a_rejected_client_is_told_why_and_may_knock_again(self, world: World) -> None:
-        listening, dialing = world.listening(), world.dialing()
+    def test_a_rejected_client_gets_the_reason_and_can_start_another_handshake(self, world: World) -> None:
+        listening, dialing = world.server_transport(), world.client_transport()
         server, client = Reading(listening.inbox), Reading(dialing.inbox)
-        token = listening.listen(world.place, WISHES)
+        token = listening.listen(world.address, SETTINGS)
         pair = dialing.open_path()
-        until(lambda: server.joined(token), server, client)
-        listening.inbox.reject(server.joined(token)[0].image, "aeron-spark/1 RETRY cookie")
+        until(lambda: server.available(token), server, client)
+        listening.inbox.reject(server.available(token)[0].image, "aeron-spark/1 RETRY cookie")
         until(lambda: client.events, server, client)
         assert client.events == [
             PublicationRejected(pair.token, pair.publication.session_id, "aeron-spark/1 RETRY cookie")
@@ -171,29 +172,29 @@ class TransportContract:
         dialing.close()
         listening.close()
 
-    def test_a_reason_is_cut_at_what_may_be_sent_and_an_unknown_image_is_ignored(self, world: World) -> None:
-        listening, dialing = world.listening(), world.dialing()
+    def test_a_long_reason_is_truncated_and_an_unknown_image_is_ignored(self, world: World) -> None:
+        listening, dialing = world.server_transport(), world.client_transport()
         server, client = Reading(listening.inbox), Reading(dialing.inbox)
-        token = listening.listen(world.place, WISHES)
+        token = listening.listen(world.address, SETTINGS)
         dialing.open_path()
-        until(lambda: server.joined(token), server, client)
-        listening.inbox.reject(987_654_321, "nobody")
-        listening.inbox.reject(server.joined(token)[0].image, "e\u00e9" * 700)
+        until(lambda: server.available(token), server, client)
+        listening.inbox.reject(987_654_321, "unknown")
+        listening.inbox.reject(server.available(token)[0].image, "e\u00e9" * 700)
         until(lambda: client.events, server, client)
-        (told,) = client.events
-        assert isinstance(told, PublicationRejected)
-        assert told.reason == "e?" * 500
+        (event,) = client.events
+        assert isinstance(event, PublicationRejected)
+        assert event.reason == "e?" * 500
         dialing.close()
         listening.close()
 
-    def test_an_answer_reaches_the_client_it_is_for_and_no_other(self, world: World) -> None:
-        listening = world.listening()
-        dialings = [world.dialing(), world.dialing()]
+    def test_a_response_reaches_only_its_client(self, world: World) -> None:
+        listening = world.server_transport()
+        dialings = [world.client_transport(), world.client_transport()]
         server, readings = Reading(listening.inbox), [Reading(one.inbox) for one in dialings]
-        token = listening.listen(world.place, WISHES)
+        token = listening.listen(world.address, SETTINGS)
         pairs = [one.open_path() for one in dialings]
-        until(lambda: len(server.joined(token)) == 2, server, *readings)
-        by_session = {image.session_id: image.image for image in server.joined(token)}
+        until(lambda: len(server.available(token)) == 2, server, *readings)
+        by_session = {image.session_id: image.image for image in server.available(token)}
         for pair, text in zip(pairs, (b"for the first", b"for the second"), strict=True):
             send(listening.respond(by_session[pair.publication.session_id]), text, reading=(server, *readings))
         until(lambda: all(reading.messages for reading in readings), server, *readings)
@@ -205,23 +206,23 @@ class TransportContract:
             one.close()
         listening.close()
 
-    def test_an_answer_to_somebody_who_left_is_refused(self, world: World) -> None:
-        listening, dialing = world.listening(), world.dialing()
+    def test_a_response_to_an_unavailable_sender_is_refused(self, world: World) -> None:
+        listening, dialing = world.server_transport(), world.client_transport()
         server = Reading(listening.inbox)
-        token = listening.listen(world.place, WISHES)
+        token = listening.listen(world.address, SETTINGS)
         dialing.open_path()
-        until(lambda: server.joined(token), server)
-        image = server.joined(token)[0].image
+        until(lambda: server.available(token), server)
+        image = server.available(token)[0].image
         dialing.close()
-        until(lambda: server.left(token), server, what="the image to leave")
-        with pytest.raises(TransportError, match="has gone"):
+        until(lambda: server.unavailable(token), server, awaited="the image to leave")
+        with pytest.raises(TransportError, match="is not available any more"):
             listening.respond(image)
         listening.close()
 
-    def test_packets_too_long_for_a_handshake_are_dropped_unread(self, world: World) -> None:
-        listening, dialing = world.listening(), world.dialing()
+    def test_packets_that_are_too_long_for_a_handshake_are_dropped_unread(self, world: World) -> None:
+        listening, dialing = world.server_transport(), world.client_transport()
         server = Reading(listening.inbox)
-        token = listening.listen(world.place, WISHES)
+        token = listening.listen(world.address, SETTINGS)
         pair = dialing.open_path()
         send(pair.publication, bytes(HANDSHAKE_MAX_BYTES + 1), reading=(server,))
         send(pair.publication, bytes(8_000), reading=(server,))
@@ -232,12 +233,10 @@ class TransportContract:
         dialing.close()
         listening.close()
 
-    def test_a_duologue_carries_messages_of_every_size_both_ways_in_order(self, world: World) -> None:
+    def test_a_link_carries_messages_of_all_sizes_in_both_directions_in_order(self, world: World) -> None:
         opened = Open(world)
-        most = min(
-            opened.at_client.publication.max_message, MAX_MESSAGE_BYTES
-        )  # the longest that is taken at the other end
-        sizes = [0, 1, 31, 32, 1151, 1152, 1153, 5_000, 65_536, most - 1, most]
+        limit = min(opened.at_client.publication.max_message, MAX_MESSAGE_BYTES)  # of both ends
+        sizes = [0, 1, 31, 32, 1151, 1152, 1153, 5_000, 65_536, limit - 1, limit]
         for pair, reading, token in (
             (opened.at_client, opened.server, opened.at_server.token),
             (opened.at_server, opened.client, opened.at_client.token),
@@ -249,92 +248,92 @@ class TransportContract:
             assert reading.of(token) == values
         opened.close()
 
-    def test_a_message_longer_than_the_channel_takes_is_refused_before_it_is_sent(self, world: World) -> None:
+    def test_a_message_above_the_channels_maximum_is_refused_before_it_is_sent(self, world: World) -> None:
         opened = Open(world)
-        with pytest.raises(UsageError, match="longer than"):
+        with pytest.raises(UsageError, match="bytes, expected at most"):
             opened.at_client.publication.offer(bytes(opened.at_client.publication.max_message + 1))
         opened.close()
 
-    def test_a_paused_way_in_holds_its_sender_up_and_loses_nothing(self, world: World) -> None:
+    def test_a_paused_subscription_causes_back_pressure_and_loses_no_message(self, world: World) -> None:
         opened = Open(world)
-        opened.listening.inbox.pause(opened.at_server.token)
-        taken = 0
-        deadline = Deadline(PATIENCE, "back-pressure")
-        while (result := opened.at_client.publication.offer(taken.to_bytes(4, "big"), bytes(4_000))) is None:
-            taken += 1
+        opened.server_transport.inbox.pause(opened.at_server.token)
+        sent = 0
+        deadline = Deadline(TIMEOUT_S, "back-pressure")
+        while (result := opened.at_client.publication.offer(sent.to_bytes(4, "big"), bytes(4_000))) is None:
+            sent += 1
             opened.server.poll(0)
             deadline.progress()
         assert result in {OfferResult.BACK_PRESSURED, OfferResult.ADMIN_ACTION}
-        assert taken < 1_000
+        assert sent < 1_000
         assert opened.server.of(opened.at_server.token) == []
-        opened.listening.inbox.resume(opened.at_server.token)
-        until(lambda: len(opened.server.of(opened.at_server.token)) == taken, opened.server)
-        assert [int.from_bytes(one[:4], "big") for one in opened.server.of(opened.at_server.token)] == [*range(taken)]
+        opened.server_transport.inbox.resume(opened.at_server.token)
+        until(lambda: len(opened.server.of(opened.at_server.token)) == sent, opened.server)
+        assert [int.from_bytes(one[:4], "big") for one in opened.server.of(opened.at_server.token)] == [*range(sent)]
         opened.close()
 
-    def test_a_paused_client_delays_no_other(self, world: World) -> None:
+    def test_a_paused_client_does_not_delay_other_clients(self, world: World) -> None:
         opened = Open(world)
-        other = world.dialing()
+        other = world.client_transport()
         open_path = other.open_path()
-        until(lambda: len(opened.server.joined(opened.handshake)) == 2, opened.server)
-        opened.listening.inbox.pause(opened.at_server.token)
+        until(lambda: len(opened.server.available(opened.handshake)) == 2, opened.server)
+        opened.server_transport.inbox.pause(opened.at_server.token)
         while opened.at_client.publication.offer(bytes(4_000)) is None:
             pass
-        send(open_path.publication, b"not held up", reading=(opened.server,))
-        until(lambda: opened.server.of(opened.handshake) == [b"not held up"], opened.server)
+        send(open_path.publication, b"no delay", reading=(opened.server,))
+        until(lambda: opened.server.of(opened.handshake) == [b"no delay"], opened.server)
         other.close()
         opened.close()
 
-    def test_who_closes_is_seen_to_leave(self, world: World) -> None:
+    def test_the_image_of_a_closed_publication_becomes_unavailable(self, world: World) -> None:
         opened = Open(world)
-        send(opened.at_client.publication, b"last words", reading=(opened.server,))
+        send(opened.at_client.publication, b"last message", reading=(opened.server,))
         opened.at_client.publication.close()
-        until(lambda: opened.server.left(opened.at_server.token), opened.server, what="the image to leave")
-        assert opened.server.of(opened.at_server.token) == [b"last words"]
+        until(lambda: opened.server.unavailable(opened.at_server.token), opened.server, awaited="the image to leave")
+        assert opened.server.of(opened.at_server.token) == [b"last message"]
         assert opened.at_client.publication.offer(b"more") is OfferResult.CLOSED
         opened.at_client.publication.close()
         opened.close()
 
-    def test_row_15_another_session_id_than_the_assigned_one_is_never_heard(self, world: World) -> None:
+    def test_row_15_a_publication_with_an_unassigned_session_id_is_never_received(self, world: World) -> None:
         opened = Open(world)
-        wrong = opened.dialing.open_link(
+        wrong = opened.client_transport.open_link(
             LinkIds(opened.ids.session_in + 1, opened.ids.stream_in, opened.ids.session_out + 1, opened.ids.stream_out),
-            WISHES,
+            SETTINGS,
         )
-        deadline = Deadline(world.silence, "a time in which nothing connects")
+        deadline = Deadline(world.silence, "a connection, which must not come")
         while deadline.remaining() > 0:
             assert not wrong.publication.connected
             opened.server.poll(0.01)
             opened.client.poll(0.01)
-        assert opened.client.joined(wrong.token) == []
-        assert len(opened.server.joined(opened.at_server.token)) == 1
+        assert opened.client.available(wrong.token) == []
+        assert len(opened.server.available(opened.at_server.token)) == 1
         opened.close()
 
-    def test_nothing_comes_of_a_way_in_that_was_closed(self, world: World) -> None:
+    def test_a_closed_subscription_delivers_no_events(self, world: World) -> None:
         opened = Open(world)
         send(opened.at_client.publication, b"too late", reading=())
-        opened.listening.inbox.close_subscription(opened.at_server.token)
-        opened.listening.inbox.close_subscription(opened.at_server.token)
+        opened.server_transport.inbox.close_subscription(opened.at_server.token)
+        opened.server_transport.inbox.close_subscription(opened.at_server.token)
         before = len(opened.server.events)
-        until(lambda: not opened.at_client.publication.connected, opened.server, what="the client to notice")
+        until(lambda: not opened.at_client.publication.connected, opened.server, awaited="the client to notice")
         assert opened.server.of(opened.at_server.token) == []
         assert [
             one for one in opened.server.events[before:] if getattr(one, "token", 0) == opened.at_server.token
         ] == []
         opened.close()
 
-    def test_a_poll_is_ended_by_waking_it(self, world: World) -> None:
-        listening = world.listening()
+    def test_wake_ends_a_poll(self, world: World) -> None:
+        listening = world.server_transport()
         listening.inbox.wake()
-        assert listening.inbox.poll(PATIENCE) == []
+        assert listening.inbox.poll(TIMEOUT_S) == []
         listening.close()
         assert listening.inbox.closed
 
     @pytest.mark.parametrize(("data", "control"), [(2000, 2000), (0, 1), (70_000, 1), (1, 0), (1, 65_536), (-1, 5)])
-    def test_row_20_ports_that_cannot_work_are_refused(self, world: World, data: int, control: int) -> None:
-        listening = world.listening()
+    def test_row_20_invalid_ports_are_refused(self, world: World, data: int, control: int) -> None:
+        listening = world.server_transport()
         with pytest.raises(OptionError, match="port"):
-            listening.listen(ServerAddress("udp", "127.0.0.1", data, control), WISHES)
+            listening.listen(ServerAddress("udp", "127.0.0.1", data, control), SETTINGS)
         listening.close()
 
 

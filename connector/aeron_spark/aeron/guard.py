@@ -18,7 +18,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.counters import read_counters
 from aeron_spark.aeron.exceptions import java_errors
 from aeron_spark.errors import OptionError
-from aeron_spark.transport.addresses import KEPT
+from aeron_spark.transport.addresses import CACHE_SIZE
 
 PACKAGE: Final = "io.aeronspark"
 DROP_TYPE: Final = 16723  # as DropCounters.COUNTER_TYPE_ID in Java
@@ -180,7 +180,7 @@ def owner_key(
     )
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHE_SIZE)
 def _mapped(address: str) -> bytes:
     parsed = ipaddress.ip_address(address)
     return parsed.packed if parsed.version == 6 else bytes(10) + b"\xff\xff" + parsed.packed

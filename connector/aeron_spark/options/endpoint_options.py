@@ -361,7 +361,7 @@ class ClientOptions(EndpointOptions, where=CLIENT):
         texts = {name: public_text(one) if isinstance(one, bytes) else one for name, one in (options or {}).items()}
         reader = OptionReader(texts, Where.CLIENT)
         parsed = server_address(address) if address else EndpointAddress(SHARED_MEMORY)
-        client_options = reader.read(cls, server_address=parsed.place)
+        client_options = reader.read(cls, server_address=parsed.address)
         return client_options._for_shared_memory(parsed) if parsed.is_ipc else client_options
 
     def _for_shared_memory(self, address: EndpointAddress) -> ClientOptions:
@@ -557,7 +557,7 @@ class ServerOptions(EndpointOptions, where=SERVER):
         )
 
     def _with_shared_memory(self, endpoints: tuple[EndpointAddress, ...]) -> tuple[ServerAddress, ...]:
-        addresses = tuple(endpoint.place for endpoint in endpoints)
+        addresses = tuple(endpoint.address for endpoint in endpoints)
         add_ipc = self.ipc and not any(endpoint.is_ipc for endpoint in endpoints)
         return (*addresses, SHARED_MEMORY) if add_ipc else addresses
 

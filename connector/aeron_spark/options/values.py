@@ -328,7 +328,7 @@ def parse_servers(text: str) -> ServerNames:
     """
     addresses: dict[str, str] = {}
     for part in text.split(","):
-        address = server_address(part).place
+        address = server_address(part).address
         if address.media == "ipc":
             raise OptionError(
                 f"the address {part.strip()!r} is not valid on other machines, expected host:port",

@@ -1,4 +1,4 @@
-"""Channels and the words of the transport: pure, without Aeron itself."""
+"""Aeron channels and the interface to a message transport, without Aeron itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``host:port`` of Aeron channels in one canonical spelling. Nothing is resolved here: a name stays a name."""
+"""Parses ``host:port`` of Aeron channels into one canonical spelling, without name resolution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-KEPT: Final = 1024  # texts whose addresses are remembered: a handshake asks for the same few a dozen times
+CACHE_SIZE: Final = 1024  # a handshake parses the same few texts a dozen times
 
 _ENDPOINT = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})", re.ASCII)
 _NAMED = re.compile(r"(\{[^{}/]+\})(?::[0-9]{1,5})?", re.ASCII)
@@ -26,7 +26,7 @@ class HostPort:
 
     @classmethod
     def parse(cls, text: str) -> HostPort:
-        """Parse ``host:port`` or ``[ipv6]:port``. Raises ValueError with a phrase that says what is wrong."""
+        """Parse ``host:port`` or ``[ipv6]:port``. Raises ValueError with a phrase such as "has the port 70000"."""
         match = _ENDPOINT.fullmatch(text)
         if match is None:
             raise ValueError("is not host:port, or [address]:port for IPv6")
@@ -37,19 +37,19 @@ class HostPort:
             return cls(canonical_host(match["host"]), port)
         address = ip_of(match["v6"])
         if address is None or ":" not in match["v6"]:
-            raise ValueError("has something other than an IPv6 address in its brackets")
+            raise ValueError("has no IPv6 address in its brackets")
         return cls(str(address), port)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHE_SIZE)
 def canonical_host(text: str) -> str:
-    """One spelling of an address or a host name.
+    """Return the canonical spelling of an address or a host name.
 
-    ``localhost`` is 127.0.0.1 (RFC 6761, and what Aeron on Java resolves it to); IPv4 mapped into IPv6 is IPv4, as in
-    Java. Raises ValueError for what is neither an address nor a name.
+    ``localhost`` becomes 127.0.0.1 (RFC 6761, and Aeron's resolution on Java). IPv4 mapped into IPv6 becomes IPv4, as
+    in Java. Raises ValueError for a text that is neither an address nor a name.
     """
     address = ip_of(text)
     if address is not None:
@@ -58,7 +58,7 @@ def canonical_host(text: str) -> str:
     if name == "localhost":
         return "127.0.0.1"
     if re.fullmatch(r"[0-9.]+", name):
-        # Java would read 127.1 and 010.0.0.1 as addresses, other drivers as others: nobody should depend on which.
+        # Java and other drivers read addresses such as 127.1 and 010.0.0.1 differently.
         raise ValueError("has an IPv4 address that is not four numbers of 0 to 255 without leading zeros")
     if _NAME.fullmatch(name) is None:
         raise ValueError("has a host that is neither an address nor a name")
@@ -66,10 +66,10 @@ def canonical_host(text: str) -> str:
 
 
 def canonical_interface(text: str) -> str | None:
-    """One spelling of ``interface=address[:port][/prefix]`` or ``{name}[:port]``; None for the wildcard.
+    """Return the canonical ``interface=address[:port][/prefix]`` or ``{name}[:port]``, or None for the wildcard.
 
-    With a prefix it is the network that Aeron searches: ``10.0.0.7/8`` and ``10.1.2.3/8`` are the same. The port is
-    that of the sender's socket, and no part of what a stream is. Raises ValueError as the others do.
+    With a prefix the result is the network that Aeron searches: ``10.0.0.7/8`` and ``10.1.2.3/8`` are the same. The
+    port is that of the sender's socket and does not identify a stream. Raises ValueError with a phrase.
     """
     named = _NAMED.fullmatch(text)
     if named is not None:
@@ -95,15 +95,15 @@ def canonical_interface(text: str) -> str | None:
     return str(ipaddress.ip_network(f"{host.partition('%')[0]}/{bits}", strict=False))
 
 
-def _prefix(text: str, most: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) or int(text) > most:
-        raise ValueError(f"has the prefix length {text!r}, not a number of 0 to {most}")
+def _prefix(text: str, max_length: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) or int(text) > max_length:
+        raise ValueError(f"has the prefix length {text!r}, expected 0 to {max_length}")
     return int(text)
 
 
-@lru_cache(KEPT)
+@lru_cache(CACHE_SIZE)
 def ip_of(host: str) -> IpAddress | None:
-    """The IP address that ``host`` spells, or None for a name."""
+    """Return the IP address of the text ``host``, or None for a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,10 +1,10 @@
-"""What the secure endpoint needs of a transport: ways in gathered in one inbox, ways out, and who opens them.
+"""The interface between the secure endpoint and a message transport: inbox, publications, client and server transport.
 
-Nothing here waits for the other side or for a driver: what is opened is there at once and becomes ``ready`` or fails
-later. The server's and the client's runtimes are written against these Protocols; ``transport.memory`` and ``aeron``
+No call waits for the peer or for a driver: a new publication or subscription is returned immediately, and becomes
+``ready`` or fails later. The runtimes of client and server use these protocols; ``transport.memory`` and ``aeron``
 implement them.
 
-A *token* names a way in, an *image* one sender of it; both are numbers the inbox never gives twice.
+A *token* identifies a subscription, an *image* one of its senders. An inbox never reuses either number.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from aeron_spark.errors import TransportError
 
 Part = bytes | bytearray | memoryview
 
-IPC: Final = "aeron:ipc"  # the source of an image that came through shared memory
+IPC: Final = "aeron:ipc"  # the source of an image in shared memory
 
 HANDSHAKE_STREAM_ID: Final = 0x41530001
 
-HANDSHAKE_TERM_BYTES: Final = 64 * 1024  # Aeron's smallest: nobody has proved anything yet
+HANDSHAKE_TERM_BYTES: Final = 64 * 1024  # Aeron's minimum, because the sender is not authenticated yet
 
 HANDSHAKE_MAX_BYTES: Final = 1152  # one fragment of MTU_BYTES; longer or fragmented packets are dropped unread
 
-LINK_TERM_BYTES: Final = 2 * 1024 * 1024  # half a term is the widest window: what a node of ours opens
+LINK_TERM_BYTES: Final = 2 * 1024 * 1024  # twice the receive window of a node, which is at most half a term
 
 MTU_BYTES: Final = 1184
 
 MAX_MESSAGE_BYTES: Final = 128 * 1024  # a sixteenth of LINK_TERM_BYTES
 
-BULK_TERM_BYTES: Final = 4 * 1024 * 1024  # of a branch in shared memory
+BULK_TERM_BYTES: Final = 4 * 1024 * 1024  # of a bulk link in shared memory
 
 BULK_MESSAGE_BYTES: Final = 512 * 1024  # an eighth of BULK_TERM_BYTES
 
@@ -39,16 +39,16 @@ MAX_REASON_BYTES: Final = 1000
 
 
 def ascii_reason(reason: str) -> str:
-    """The reason as it arrives: Aeron sends ASCII, and room for it is limited."""
+    """Return the reason as its receiver gets it: Aeron sends ASCII text of a limited length."""
     return reason.encode("ascii", "replace")[:MAX_REASON_BYTES].decode()
 
 
 class SenderUnavailable(TransportError):
-    """Something was to be opened for the sender of an image that has left, which may not have been told yet."""
+    """The image of the sender for which a channel was to be opened is unavailable; its event may be still to come."""
 
 
 class MessageArrived(NamedTuple):
-    """A whole message. ``payload`` is good until the inbox is polled again."""
+    """A complete message. ``payload`` is valid until the next poll of the inbox."""
 
     token: int
     image: int
@@ -56,10 +56,10 @@ class MessageArrived(NamedTuple):
 
 
 class ImageAvailable(NamedTuple):
-    """A sender appeared. ``source`` is its canonical ``host:port`` (IPv6 in brackets), or ``IPC``.
+    """An image became available. ``source`` is its sender's canonical ``host:port`` (IPv6 in brackets), or ``IPC``.
 
-    ``late``: it had said something before, which is lost to this image. Aeron gives an image up and makes another one
-    where a machine stood still for long.
+    ``late``: the sender had sent messages before, which this image does not have. Aeron replaces an image after a
+    machine stood still for long.
     """
 
     token: int
@@ -70,16 +70,16 @@ class ImageAvailable(NamedTuple):
 
 
 class ImageUnavailable(NamedTuple):
-    """A sender closed its publication, or nothing came from it for Aeron's own ten seconds."""
+    """An image became unavailable: its sender closed the publication, or was silent for Aeron's timeout of 10 s."""
 
     token: int
     image: int
 
 
 class PublicationRejected(NamedTuple):
-    """The other side rejected what we publish; a hint by anybody, for nothing authenticates it.
+    """A receiver rejected a publication's image; not authenticated, so any host may have sent it.
 
-    ``token`` is the way in that was opened together with the publication, ``session_id`` the publication's.
+    ``token`` is the subscription of the publication's channel pair, ``session_id`` the publication's Aeron session id.
     """
 
     token: int
@@ -88,14 +88,14 @@ class PublicationRejected(NamedTuple):
 
 
 class SubscriptionFailed(NamedTuple):
-    """The driver could not open a way in; it is closed already."""
+    """The driver could not open a subscription, which is closed now."""
 
     token: int
     reason: str
 
 
 class DriverLost(NamedTuple):
-    """The media driver is gone, or was started anew: everything opened through this inbox is closed. Comes once."""
+    """The media driver has ended or was restarted, which closes the inbox and its publications. Delivered once."""
 
     reason: str
 
@@ -106,35 +106,35 @@ TransportEvent = (
 
 
 class Publication(Protocol):
-    """One way out. Not thread-safe: who shares it has a lock. A closed one answers CLOSED."""
+    """An exclusive publication. Not thread-safe. After its close, ``offer`` returns CLOSED."""
 
     @property
     def session_id(self) -> int:
-        """Aeron's id of the publication."""
+        """Aeron session id of the publication."""
 
     @property
     def max_message(self) -> int:
-        """Bytes of the longest message it takes; 0 before it is ready."""
+        """Maximum length of a message in bytes; 0 before the publication is ready."""
 
     @property
     def ready(self) -> bool:
-        """Whether the driver has opened it, so that a subscriber who comes now finds it."""
+        """Whether the driver has opened the publication, so that subscribers can connect."""
 
     @property
     def connected(self) -> bool:
-        """Whether a subscriber is there."""
+        """Whether a subscriber is connected."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be offered any more: closed here, failed to open, or its driver is gone."""
+        """Whether the publication was closed, failed to open, or lost its driver."""
 
     @property
     def failure(self) -> str:
-        """Why the driver did not open it, or an empty text."""
+        """The reason for which the driver did not open the publication, or an empty text."""
 
     @property
     def local_address(self) -> str:
-        """The ``host:port`` it sends from, or an empty text where that is not known (yet), or for IPC."""
+        """The ``host:port`` from which it sends; an empty text if it is not known (yet), or for IPC."""
 
     def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
         """Offer one message made of ``parts``. Return None on success, else the reason.
@@ -143,59 +143,59 @@ class Publication(Protocol):
         """
 
     def close(self) -> None:
-        """Close it; what was taken still goes out. Closing twice does nothing."""
+        """Close the publication; accepted messages are still sent. A second call does nothing."""
 
 
 class Inbox(Protocol):
-    """All ways in of one endpoint. :meth:`poll` is for one thread, everything else for any."""
+    """All subscriptions of one endpoint. Only one thread may call :meth:`poll`; all other methods are thread-safe."""
 
     def poll(self, timeout: float) -> list[TransportEvent]:
-        """Return what has come, waiting at most ``timeout`` seconds for the first of it.
+        """Return the events that have arrived; wait up to ``timeout`` seconds for the first one.
 
-        Messages of one image come in their order, after its ImageAvailable and before its ImageUnavailable. It ends
-        early, maybe with nothing, when a publication opened beside it becomes ready, fails, or is connected for the
-        first time.
+        Messages of one image are in their order, after its ImageAvailable and before its ImageUnavailable. The poll
+        ends early, perhaps without events, when a publication of the same endpoint becomes ready, fails, or is
+        connected for the first time.
         """
 
     def wake(self) -> None:
-        """End the poll that waits now, or the next one, at once."""
+        """End the current poll, or the next one, immediately."""
 
     def pause(self, token: int) -> None:
-        """Take no more messages of this way in: Aeron's window fills, and the sender is held up."""
+        """Stop reading messages of this subscription: Aeron's window fills, and the sender gets back-pressure."""
 
     def resume(self, token: int) -> None:
-        """Take messages of it again."""
+        """Continue reading messages of this subscription."""
 
     def reject(self, image: int, reason: str) -> None:
-        """Refuse a sender; an unknown image is ignored.
+        """Reject an image; an unknown image is ignored.
 
-        ``reason`` goes to the packets' source alone: as ASCII, cut at MAX_REASON_BYTES.
+        Only the image's source gets the ``reason``: in ASCII, truncated at MAX_REASON_BYTES.
         """
 
     def close_subscription(self, token: int) -> None:
-        """Close a way in: no event of it comes any more. An unknown token is ignored."""
+        """Close a subscription; it delivers no further events. An unknown token is ignored."""
 
     def ready(self, token: int) -> bool:
-        """Whether the driver has opened this way in, so that a sender who comes now is heard."""
+        """Whether the driver has opened this subscription, so that senders can connect."""
 
     def local_address(self, token: int) -> str:
-        """The ``host:port`` a way in is bound to, or an empty text where that is not known (yet), or for IPC."""
+        """Return the ``host:port`` to which a subscription is bound; an empty text if not known (yet), or for IPC."""
 
     @property
     def dropped(self) -> int:
-        """Messages dropped unread: too long, or fragmented on a handshake stream."""
+        """Number of messages dropped unread: too long, or fragmented on a handshake stream."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or its driver is gone."""
+        """Whether the inbox was closed, or its driver has ended."""
 
     def close(self) -> None:
-        """Close every way in."""
+        """Close all subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server listens, or where a client finds it. ``host`` is an address or a name, without brackets."""
+    """The address on which a server listens. ``host`` is an IP address or a name, without brackets."""
 
     media: Literal["udp", "ipc"] = "udp"
     host: str = "127.0.0.1"
@@ -205,17 +205,17 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """How a channel is tuned. Both sides take the publisher's term length and MTU."""
+    """Parameters of a channel. Both ends use the publisher's term length and MTU."""
 
     term_bytes: int = LINK_TERM_BYTES
     mtu_bytes: int = MTU_BYTES
     reliable: bool = True
-    max_message: int = MAX_MESSAGE_BYTES  # what a way in puts together at most; longer messages are dropped, counted
+    max_message: int = MAX_MESSAGE_BYTES  # a subscription drops and counts longer messages
 
     def for_bulk_link(self, *, is_ipc: bool) -> ChannelSettings:
-        """Return the same for a branch, which carries bulk.
+        """Return the settings of a bulk link.
 
-        In shared memory it has longer terms and messages: what each message costs is then the limit, not the network.
+        In shared memory, terms and messages are longer: the cost of each message is the limit there, not the network.
         """
         if not is_ipc:
             return self
@@ -228,68 +228,68 @@ class ChannelSettings:
 
 @dataclass(frozen=True, slots=True)
 class LinkIds:
-    """The ids of a duologue, as the server assigned them: ``in`` is client to server."""
+    """The ids of a link, which the server assigns; ``in`` is from client to server."""
 
     session_in: int
     stream_in: int
     session_out: int
     stream_out: int
-    mdc_port: int | None = None  # the control port of its own, where the server sends by dynamic MDC
+    mdc_port: int | None = None  # the link's separate control port if the server sends by dynamic MDC
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelPair:
-    """A way in and a way out that belong together."""
+    """A subscription, by its token, and a publication of one path or link."""
 
     token: int
     publication: Publication
 
 
 class ServerTransport(Protocol):
-    """The server's side."""
+    """The transport of a server."""
 
     @property
     def inbox(self) -> Inbox:
-        """Where everything arrives."""
+        """The inbox with all subscriptions of the server."""
 
-    def listen(self, place: ServerAddress, channel_settings: ChannelSettings) -> int:
-        """Open a handshake subscription and return its token. Raises TransportError where it cannot be bound."""
+    def listen(self, address: ServerAddress, channel_settings: ChannelSettings) -> int:
+        """Open a handshake subscription and return its token. Raises TransportError if it cannot be bound."""
 
     def respond(self, image: int) -> Publication:
-        """Open a publication that reaches the sender of a handshake image, and nobody else."""
+        """Open a publication that only the sender of a handshake image receives."""
 
     def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
-        """Open both ways of a duologue with the sender of an image, of a handshake or a duologue, that still lives.
+        """Open subscription and publication of a link with the sender of an available image, of a path or a link.
 
-        Both must be ``ready`` before the client is told the ids.
+        Both must be ``ready`` before the server sends the ids to the client. Raises SenderUnavailable.
         """
 
     def close(self) -> None:
-        """Close the inbox and every way out."""
+        """Close the inbox and all publications."""
 
 
 class ClientTransport(Protocol):
-    """The client's side, of one server."""
+    """The transport of a client, for one server."""
 
     @property
     def inbox(self) -> Inbox:
-        """Where everything arrives."""
+        """The inbox with all subscriptions of the client."""
 
     def open_path(self) -> ChannelPair:
-        """Open the handshake pair, with a session id never used before."""
+        """Open the channel pair of a handshake, with a new Aeron session id."""
 
     def reopen_path(self, pair: ChannelPair) -> ChannelPair:
-        """Open a new way out beside the same way in, for a pair that is rejected, or will be; its own stays open."""
+        """Open a new publication for the subscription of a rejected pair; the old publication stays open."""
 
     def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
-        """Open both ways of a duologue. The handshake pair stays open until its image has joined."""
+        """Open subscription and publication of a link. The path stays open until the link's image is available."""
 
     def close(self) -> None:
-        """Close the inbox and every way out."""
+        """Close the inbox and all publications."""
 
 
 class OfferResult(IntEnum):
-    """The negative results of ``Publication.offer``; a result of 0 or more is the new stream position instead."""
+    """The negative results of ``Publication.offer``; a result of 0 or more is the new position."""
 
     NOT_CONNECTED = -1
     BACK_PRESSURED = -2
@@ -299,12 +299,12 @@ class OfferResult(IntEnum):
 
     @property
     def sentence(self) -> str:
-        """What the result means, as a sentence for an error or a log."""
+        """The meaning of the result, for an error or the log."""
         return _SENTENCES[self]
 
     @property
     def transient(self) -> bool:
-        """Whether offering the same message again, on the same publication, can succeed."""
+        """Whether another offer of the same message to the same publication can succeed."""
         return self in _TRANSIENT
 
 
@@ -313,7 +313,7 @@ _TRANSIENT: Final = frozenset({OfferResult.NOT_CONNECTED, OfferResult.BACK_PRESS
 _SENTENCES: Final[dict[OfferResult, str]] = {
     OfferResult.NOT_CONNECTED: "no subscriber is connected to the publication",
     OfferResult.BACK_PRESSURED: "a subscriber is slower than the publisher, so its flow-control window is full",
-    OfferResult.ADMIN_ACTION: "the publication is rotating to its next term; offering again at once succeeds",
+    OfferResult.ADMIN_ACTION: "the publication is rotating to its next term; another offer succeeds",
     OfferResult.CLOSED: "the publication is closed, or its client has lost its media driver",
     OfferResult.MAX_POSITION_EXCEEDED: "the publication has used up its positions (term length times 2^31 bytes)"
     " and must be replaced by a new one",

@@ -1,9 +1,9 @@
-"""Aeron channel URIs: parse, check, change, compare.
+"""Parses, checks, changes and compares Aeron channel URIs.
 
     [aeron-spy:]aeron:(ipc|udp)[?name=value[|name=value]...]
 
-Two URIs carry the same stream when their ``identity`` is equal, never when their text is: the archive's own look-up is
-a substring match, which finds port 40123 when asked for 4012.
+Two URIs carry the same Aeron stream if their ``identity`` is equal; a comparison of texts is wrong. For example, the
+archive's own search compares substrings, and finds port 40123 in a search for 4012.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from aeron_spark.transport.channel_parameters import CHECKS, FRAME_ALIGNMENT, ne
 MAX_URI_LENGTH: Final = 4095  # bytes, ChannelUri.MAX_URI_LENGTH
 SPY_PREFIX: Final = "aeron-spy:"
 _MEDIA: Final = ("ipc", "udp")
-_EXAMPLE: Final = "Write it like aeron:udp?endpoint=host:40123 or aeron:ipc"
+_EXAMPLE: Final = "Write a channel such as aeron:udp?endpoint=host:40123 or aeron:ipc"
 
 Resolve = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamIdentity:
-    """What makes two channels the same, beside the stream id: canonical addresses, and nothing that only tunes."""
+    """The parts of a channel that, with the stream id, identify an Aeron stream; without parameters for tuning."""
 
     media: str
     endpoint: str | None
@@ -38,10 +38,10 @@ class StreamIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ChannelUri:
-    """A parsed channel. ``params`` keeps the order of the text; ``str()`` gives the text back.
+    """A parsed channel. ``params`` has the order of the text; ``str()`` returns the text.
 
-    A ``foreign`` channel is one that another program wrote (a recording's, say): it is understood as far as it goes and
-    not judged.
+    A ``foreign`` channel was written by another program, such as the channel of a recording: its parameters are not
+    checked.
     """
 
     media: str
@@ -51,21 +51,23 @@ class ChannelUri:
 
     @classmethod
     def parse(cls, text: str, *, foreign: bool = False) -> ChannelUri:
-        """Parse and check ``text``. Raises OptionError; with ``foreign`` only for what is no channel URI at all."""
+        """Parse and check ``text``. Raises OptionError; with ``foreign`` only for a text that is not a channel URI."""
         if len(text.encode("utf-8", "surrogatepass")) > MAX_URI_LENGTH:
             raise OptionError(
                 f"the channel is longer than {MAX_URI_LENGTH} bytes, Aeron's limit",
                 remedy="Shorten it, for instance its alias",
             )
         spy = text.startswith(SPY_PREFIX)
-        scheme, colon, rest = text.removeprefix(SPY_PREFIX).partition(":")
+        scheme, colon, remaining = text.removeprefix(SPY_PREFIX).partition(":")
         if scheme != "aeron" or not colon:
             raise OptionError(f"the channel {text!r} does not begin with 'aeron:'", remedy=_EXAMPLE)
-        media, question, query = rest.partition("?")
+        media, question, query = remaining.partition("?")
         if media not in _MEDIA:
             close = difflib.get_close_matches(media.lower(), _MEDIA, n=1)
-            meant = f"Did you mean 'aeron:{close[0]}'? " if close else ""
-            raise OptionError(f"the channel {text!r} has the unknown medium {media!r}", remedy=f"{meant}{_EXAMPLE}")
+            suggestion = f"Did you mean 'aeron:{close[0]}'? " if close else ""
+            raise OptionError(
+                f"the channel {text!r} has the unknown medium {media!r}", remedy=f"{suggestion}{_EXAMPLE}"
+            )
         channel = cls(media, _split(text, query) if question else (), spy, foreign)
         channel._check()
         return channel
@@ -75,11 +77,11 @@ class ChannelUri:
         return f"{SPY_PREFIX if self.spy else ''}aeron:{self.media}{'?' if query else ''}{query}"
 
     def get(self, name: str) -> str | None:
-        """The value of a parameter (the last one, as Aeron takes it), or None."""
+        """Return the value of a parameter, or None. Of a repeated one, return the last value, as Aeron does."""
         return dict(self.params).get(name)
 
     def size(self, name: str) -> int | None:
-        """The value of a parameter that is a size, in bytes, or None. Raises OptionError if it is none (foreign)."""
+        """Return the bytes of a parameter that is a size, or None. Raises OptionError for a foreign value."""
         value = self.get(name)
         try:
             return None if value is None else parse_size(value)
@@ -87,9 +89,9 @@ class ChannelUri:
             raise OptionError(f"{name}={value} of the channel {self} {error}", remedy="Correct the channel") from None
 
     def with_params(self, **values: str | int | bool) -> ChannelUri:
-        """This channel with parameters set, ``_`` in a name standing for ``-``; those it has keep their place.
+        """Return this channel with parameters set; ``_`` in a name means ``-``. Existing ones keep their position.
 
-        Raises OptionError as ``parse`` does.
+        Raises OptionError like ``parse``.
         """
         added = {
             name.replace("_", "-"): str(value).lower() if isinstance(value, bool) else str(value)
@@ -100,19 +102,19 @@ class ChannelUri:
         return self._with({**dict(self.params), **added})
 
     def without(self, *names: str) -> ChannelUri:
-        """This channel without these parameters, whether it had them or not. Raises OptionError as ``parse`` does."""
-        gone = {name.replace("_", "-") for name in names}
-        for name in sorted(gone.difference(dict(self.params))):
+        """Return this channel without these parameters, which it need not have. Raises OptionError like ``parse``."""
+        removed = {name.replace("_", "-") for name in names}
+        for name in sorted(removed.difference(dict(self.params))):
             _check_name(name)
-        return self._with({name: value for name, value in self.params if name not in gone})
+        return self._with({name: value for name, value in self.params if name not in removed})
 
     @property
     def identity(self) -> StreamIdentity:
-        """What makes two channels the same stream; a spy listens to the same stream as a subscriber."""
+        """The identity of the channel's stream; a spy has the identity of the stream that it receives."""
         if self.media == "ipc":
             return StreamIdentity("ipc", None, None, None, None)
         control = self._canonical("control", _endpoint)
-        # Before Aeron 1.43 a control address alone meant dynamic; an old recording's channel may still say so.
+        # Before Aeron 1.43 a control address without a mode meant dynamic; old recordings may have such channels.
         mode = self.get("control-mode") or ("dynamic" if control else None)
         return StreamIdentity(
             "udp",
@@ -123,7 +125,7 @@ class ChannelUri:
         )
 
     def matches(self, other: ChannelUri) -> bool:
-        """Whether both carry the same streams: equal identities."""
+        """Whether both channels have the same identity."""
         return self.identity == other.identity
 
     @property
@@ -132,11 +134,11 @@ class ChannelUri:
         return _is_multicast(self._host())
 
     def is_unicast_elsewhere(self, local_addresses: Iterable[str], resolve: Resolve | None = None) -> bool:
-        """Whether this is a unicast stream to another host, which an archive on this machine cannot hear.
+        """Whether this is a unicast stream to another host, which an archive on this machine cannot receive.
 
-        ``local_addresses`` are this machine's own, loopback need not be among them. A host name is this machine's if it
-        is among them or ``resolve`` gives one of them; without ``resolve`` a name is given the benefit of the doubt. A
-        spy listens to a publication of its own driver, whatever the endpoint.
+        ``local_addresses`` are the addresses of this machine, with or without loopback. A host name is local if it is
+        among them, or if ``resolve`` returns one of them; without ``resolve`` each name is regarded as local. A spy
+        receives from a publication of its own driver, so it is always local.
         """
         host = self._host()
         if host is None or self.spy or _is_multicast(host):
@@ -156,7 +158,7 @@ class ChannelUri:
         try:
             return HostPort.parse(self.get("endpoint") or "").host
         except ValueError:
-            return None  # a foreign channel's: nothing is known about it
+            return None  # an invalid endpoint of a foreign channel
 
     def _canonical(self, name: str, canonical: Callable[[str], str | None]) -> str | None:
         value = self.get(name)
@@ -165,7 +167,7 @@ class ChannelUri:
         try:
             return canonical(value)
         except ValueError:
-            return value.lower()  # a foreign channel's: still equal to itself
+            return value.lower()  # an invalid address of a foreign channel, which equals itself
 
     def _with(self, params: dict[str, str]) -> ChannelUri:
         changed = ChannelUri(self.media, tuple(params.items()), self.spy, self.foreign)
@@ -197,8 +199,8 @@ class ChannelUri:
         address = ip_of(self._host() or "")
         if address is not None and address.is_multicast and int(address) % 2 == 0:
             raise OptionError(
-                f"the multicast address {address} of the channel {self} is even; Aeron sends data to odd addresses and"
-                " keeps the even one above for control",
+                f"the multicast address {address} of the channel {self} is even, expected an odd one: Aeron uses the"
+                " next even address for control",
                 remedy=f"Use {address + 1}, or another odd address",
             )
 
@@ -217,7 +219,7 @@ class ChannelUri:
             )
         if self.get("endpoint") is None and control is None and mode is None and self.get("tags") is None:
             raise OptionError(
-                f"the channel {self} says nowhere to send to or to listen at", remedy="Add ?endpoint=host:port to it"
+                f"the channel {self} has no address to send to or to listen on", remedy="Add ?endpoint=host:port to it"
             )
 
     def _check_term_position(self) -> None:
@@ -232,22 +234,22 @@ class ChannelUri:
         if terms % 2**32 >= 2**31:
             raise OptionError(
                 f"the term-id of the channel {self} is before its init-term-id",
-                remedy="Give the initial term id the stream began with; term ids count up from it and wrap at 2^31",
+                remedy="Give the stream's initial term id; term ids count up from it and wrap at 2^31",
             )
         offset = int(self.get("term-offset") or 0)
         if offset % FRAME_ALIGNMENT or offset > (self.size("term-length") or offset):
             raise OptionError(
                 f"term-offset={offset} of the channel {self} is not a multiple of {FRAME_ALIGNMENT} within its term",
-                remedy="Use the position where a frame ended",
+                remedy="Use the end position of a frame",
             )
 
 
 ARCHIVE_STREAMS: Final = ((ChannelUri("ipc"), 10), (ChannelUri("ipc"), 20))
-"""Where every archive has its local control requests and responses, unless it was told otherwise."""
+"""Channel and stream id of an archive's local control requests and responses, by default."""
 
 
 def same_stream(one: ChannelUri, other: ChannelUri) -> bool:
-    """Whether two channels carry the same stream; of dynamic multi-destination-cast the control address decides."""
+    """Whether two channels carry the same stream. For dynamic multi-destination-cast, compare the control addresses."""
     a, b = one.identity, other.identity
     if a.control is not None and a.control_mode == b.control_mode == "dynamic":
         return a.control == b.control
@@ -257,10 +259,10 @@ def same_stream(one: ChannelUri, other: ChannelUri) -> bool:
 def refuse_archive_streams(
     channel: ChannelUri, stream_id: int, archive_streams: Iterable[tuple[ChannelUri, int]] = ()
 ) -> None:
-    """Raise OptionError if this stream is one over which an archive is controlled.
+    """Raise OptionError if this stream is a control stream of an archive.
 
-    ``archive_streams`` are those of the archives in use, beside the defaults. Foreign messages there do not fail: they
-    slow the archive down, to a fortieth in one measurement, without a word.
+    ``archive_streams`` are those of the used archives, in addition to the defaults. Other messages on such a stream
+    would not fail, but slow down the archive without an error: to a fortieth in one measurement.
     """
     for control, control_stream_id in (*ARCHIVE_STREAMS, *archive_streams):
         if stream_id == control_stream_id and channel.matches(control):
@@ -277,8 +279,8 @@ def _split(text: str, query: str) -> tuple[tuple[str, str], ...]:
         name, equals, value = part.partition("=")
         if not name or not equals:
             raise OptionError(
-                f"the channel {text!r} has {part!r} where name=value should be",
-                remedy="Separate parameters by one '|', with none at the end, each as name=value",
+                f"the channel {text!r} has {part!r}, expected name=value",
+                remedy="Write each parameter as name=value, with one '|' between two of them and none at the end",
             )
         params.append((name, value))
     return tuple(params)
@@ -289,7 +291,7 @@ def _check_name(name: str) -> None:
         close = nearest(name)
         raise OptionError(
             f"Aeron 1.51 has no channel parameter {name!r}",
-            remedy=f"Did you mean {close!r}?" if close else f"It knows {', '.join(sorted(CHECKS))}",
+            remedy=f"Did you mean {close!r}?" if close else f"Choose from {', '.join(sorted(CHECKS))}",
         )
 
 
@@ -297,14 +299,13 @@ def _check_parameter(name: str, value: str) -> None:
     _check_name(name)
     if not value or "|" in value:
         raise OptionError(
-            f"the channel parameter {name!r} has the value {value!r}, which must have text and no '|'",
-            remedy="Give it a value, or leave the parameter out",
+            f"the channel parameter {name!r} has the value {value!r}, expected a text without '|'",
+            remedy="Give it a value, or omit the parameter",
         )
     try:
         CHECKS[name](value)
     except ValueError as error:
-        what = f"the channel parameter {name}={value} {error}"
-        raise OptionError(what, remedy="Correct it, or leave it out") from None
+        raise OptionError(f"the channel parameter {name}={value} {error}", remedy="Correct or omit it") from None
 
 
 def _endpoint(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The URI parameters that Aeron 1.51 knows, and what each value must look like.
+"""The URI parameters of Aeron 1.51, with the check of each value.
 
-Aeron itself ignores a parameter it does not know and reads ``reliable=yes`` as false; a misspelt name then shows only
-as a stream that never connects. So names and values are checked here, before anything starts.
+Aeron ignores an unknown parameter and reads ``reliable=yes`` as false. The only symptom of a misspelt name is a stream
+that never connects. Therefore names and values are checked here, before the start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as ``4096``, ``64k``, ``16M`` or ``1g``. Raises ValueError with a phrase."""
+    """Return the bytes of a size such as ``4096``, ``64k``, ``16M`` or ``1g``. Raises ValueError with a phrase."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError("is not a size such as 65536, 64k, 16m or 1g")
@@ -35,7 +35,7 @@ def parse_size(text: str) -> int:
 
 
 def nearest(name: str) -> str | None:
-    """The parameter somebody who wrote ``name`` probably meant."""
+    """Return the most similar parameter name, or None."""
     spelt = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name.strip()).replace("_", "-").lower()
     if spelt in CHECKS:
         return spelt
@@ -46,7 +46,7 @@ def nearest(name: str) -> str | None:
 
 
 def _any(text: str) -> None:
-    """Addresses are judged where they meet, in the channel; the rest is free text."""
+    """Accept any text; the channel checks addresses, together with other parameters."""
 
 
 def _size(text: str) -> None:
@@ -90,8 +90,8 @@ def _integer(low: int, high: int, *words: str) -> Check:
         if text in words:
             return
         if _INTEGER.fullmatch(text) is None or not low <= int(text) <= high:
-            also = f", nor {' nor '.join(words)}" if words else ""
-            raise ValueError(f"is not a number from {low} to {high}{also}")
+            alternatives = f", nor {' nor '.join(words)}" if words else ""
+            raise ValueError(f"is not a number from {low} to {high}{alternatives}")
 
     return check
 
@@ -148,9 +148,9 @@ CHECKS: Final[dict[str, Check]] = {
     "untethered-linger-timeout": _duration,
     "untethered-resting-timeout": _duration,
 }
-"""Every parameter name of Aeron 1.51 (CommonContext) and the check of its value."""
+"""The parameter names of Aeron 1.51 (CommonContext), with the check of each value."""
 
-# Names that Aeron's own builder and documentation use for a parameter spelt otherwise in a URI.
+# Names in Aeron's builder and documentation that differ from the parameter's name in a URI.
 _OTHER_NAMES: Final = {
     "network-interface": "interface",
     "control-endpoint": "control",

@@ -1,4 +1,4 @@
-"""What is open in the transport within one process: who hears whom, what is under way, and the faults wanted."""
+"""A transport within one process, for tests: it can delay, lose, repeat and change messages, and lose its driver."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ class _Subscription:
     inbox: MemoryInbox
     token: int
     key: Key
-    session_id: int | None  # the only one it hears, or None for all
+    session_id: int | None  # the only Aeron session that it receives, or None for all
     max_message: int
     paused: bool = False
     address: str = ""
-    waiting: deque[tuple[float, TransportEvent]] = field(default_factory=deque)
+    pending: deque[tuple[float, TransportEvent]] = field(default_factory=deque)  # with the time of arrival
 
 
 @dataclass(eq=False, slots=True)
 class Image:
-    """One publication as one way in hears it."""
+    """The connection of one publication with one subscription."""
 
     id: int
     publication: MemoryPublication
-    way: _Subscription
-    unread: int = 0
+    subscription: _Subscription
+    unread: int = 0  # bytes
 
 
 class MemoryNetwork:
-    """Everything that is open, and the faults. Thread-safe; ``clock`` gives seconds.
+    """All publications, subscriptions and images, with the simulated faults. Thread-safe; ``clock`` returns seconds.
 
-    ``delay`` is how long each event travels, in seconds. ``change`` sees every message and returns what arrives
-    instead: nothing for a loss, two for a repetition, other bytes for a forgery. ``refusal``, where not empty, is why
-    nothing new can be opened.
+    ``delay``: seconds until an event arrives. ``change``: maps each message to the messages that arrive instead: none
+    for a loss, two for a repetition, other bytes for a forgery. ``refusal``: the reason for which nothing can be
+    opened, or an empty text.
     """
 
     def __init__(self, *, window: int = WINDOW_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
@@ -81,56 +81,56 @@ class MemoryNetwork:
         self.change: Change | None = None
         self.refusal = ""
         self._window = window
-        self._cut = False
+        self._is_interrupted = False
         self._numbers = itertools.count(1)
-        self.ways: list[_Subscription] = []
+        self.subscriptions: list[_Subscription] = []
         self.publications: list[MemoryPublication] = []
         self.images: dict[int, Image] = {}
         self.lock = threading.RLock()
 
     def cut(self) -> None:
-        """Interrupt everything: every image leaves, and none joins before :meth:`heal`."""
+        """Interrupt the network: all images become unavailable, and no new ones available before :meth:`heal`."""
         with self.lock:
-            self._cut = True
-            for link in list(self.images.values()):
-                self._unlink(link)
+            self._is_interrupted = True
+            for image in list(self.images.values()):
+                self._end_image(image)
 
     def heal(self) -> None:
-        """End the interruption; what is still open is heard again, as new images."""
+        """End the interruption; open publications and subscriptions get new images."""
         with self.lock:
-            self._cut = False
+            self._is_interrupted = False
             self._match()
 
     def lose_driver(self, inbox: MemoryInbox, reason: str = "the media driver ended") -> None:
-        """End the driver that ``inbox`` uses, and everything opened through it."""
+        """End the driver of ``inbox``, with its publications and subscriptions."""
         with self.lock:
             for publication in [one for one in self.publications if one.inbox is inbox]:
                 publication.close()
-            for way in [one for one in self.ways if one.inbox is inbox]:
-                self.close_subscription_of(way)
+            for subscription in [one for one in self.subscriptions if one.inbox is inbox]:
+                self.remove_subscription(subscription)
             inbox.lost = True
             inbox.extra.append(DriverLost(reason))
             inbox.arrived.notify_all()
 
     def number(self) -> int:
-        """Return a number that was never given before."""
+        """Return a number that was never returned before."""
         return next(self._numbers)
 
-    def open_subscription(self, way: _Subscription) -> None:
+    def open_subscription(self, subscription: _Subscription) -> None:
         with self.lock:
             if self.refusal:
-                way.inbox.extra.append(SubscriptionFailed(way.token, self.refusal))
-                way.inbox.arrived.notify_all()
+                subscription.inbox.extra.append(SubscriptionFailed(subscription.token, self.refusal))
+                subscription.inbox.arrived.notify_all()
                 return
-            self.ways.append(way)
+            self.subscriptions.append(subscription)
             self._match()
 
-    def close_subscription_of(self, way: _Subscription) -> None:
+    def remove_subscription(self, subscription: _Subscription) -> None:
         with self.lock:
-            way.waiting.clear()
-            self.ways.remove(way)
-            for link in [one for one in self.images.values() if one.way is way]:
-                self._forget(link)
+            subscription.pending.clear()
+            self.subscriptions.remove(subscription)
+            for image in [one for one in self.images.values() if one.subscription is subscription]:
+                self._remove_image(image)
 
     def open_publication(self, publication: MemoryPublication) -> None:
         with self.lock:
@@ -144,85 +144,85 @@ class MemoryNetwork:
             if publication in self.publications:
                 self.publications.remove(publication)
             if publication.image is not None:
-                self._unlink(publication.image)
+                self._end_image(publication.image)
 
     def _match(self) -> None:
         for publication in self.publications:
-            if publication.image is not None or self._cut or publication.rejected:
+            if publication.image is not None or self._is_interrupted or publication.rejected:
                 continue
-            for way in self.ways:
-                if _hears(way, publication):
-                    link = Image(self.number(), publication, way)
-                    self.images[link.id] = publication.image = link
-                    publication.inbox.wake()  # it is connected
-                    late = publication.said
-                    self._send(
-                        way, ImageAvailable(way.token, link.id, publication.session_id, publication.source, late)
+            for subscription in self.subscriptions:
+                if _receives(subscription, publication):
+                    image = Image(self.number(), publication, subscription)
+                    self.images[image.id] = publication.image = image
+                    publication.inbox.wake()  # because the publication is connected now
+                    event = ImageAvailable(
+                        subscription.token, image.id, publication.session_id, publication.source, publication.has_sent
                     )
+                    self._send(subscription, event)
                     break
 
-    def _forget(self, link: Image) -> None:
-        del self.images[link.id]
-        link.publication.image = None
+    def _remove_image(self, image: Image) -> None:
+        del self.images[image.id]
+        image.publication.image = None
 
-    def _unlink(self, link: Image) -> None:
-        self._forget(link)
-        self._send(link.way, ImageUnavailable(link.way.token, link.id))
+    def _end_image(self, image: Image) -> None:
+        self._remove_image(image)
+        self._send(image.subscription, ImageUnavailable(image.subscription.token, image.id))
 
-    def _send(self, way: _Subscription, event: TransportEvent) -> None:
-        way.waiting.append((self.clock() + self.delay, event))
-        way.inbox.arrived.notify_all()
+    def _send(self, subscription: _Subscription, event: TransportEvent) -> None:
+        subscription.pending.append((self.clock() + self.delay, event))
+        subscription.inbox.arrived.notify_all()
 
     def _offer(self, publication: MemoryPublication, message: bytes) -> OfferResult | None:
         with self.lock:
-            link = publication.image
+            image = publication.image
             if publication.closed:
                 return OfferResult.CLOSED
-            if link is None:
+            if image is None:
                 return OfferResult.NOT_CONNECTED
-            if publication.held or (link.unread and link.unread + len(message) > self._window):
+            if publication.held or (image.unread and image.unread + len(message) > self._window):
                 return OfferResult.BACK_PRESSURED
-            publication.said = True
+            publication.has_sent = True
+            subscription = image.subscription
             for arriving in (message,) if self.change is None else self.change(publication, message):
-                if len(arriving) > link.way.max_message:
-                    link.way.inbox.dropped += 1
+                if len(arriving) > subscription.max_message:
+                    subscription.inbox.dropped += 1
                 else:
-                    link.unread += len(arriving)
-                    self._send(link.way, MessageArrived(link.way.token, link.id, memoryview(arriving)))
+                    image.unread += len(arriving)
+                    self._send(subscription, MessageArrived(subscription.token, image.id, memoryview(arriving)))
             return None
 
-    def reject_image(self, inbox: MemoryInbox, image: int, reason: str) -> None:
+    def reject_image(self, inbox: MemoryInbox, image_id: int, reason: str) -> None:
         with self.lock:
-            link = self.images.get(image)
-            if link is None or link.way.inbox is not inbox:
+            image = self.images.get(image_id)
+            if image is None or image.subscription.inbox is not inbox:
                 return
-            publication = link.publication
+            publication = image.publication
             publication.rejected = True
-            self._unlink(link)
-            told = next(
-                (way for way in self.ways if way.inbox is publication.inbox and way.token == publication.token), None
-            )
-            if told is not None:
-                self._send(told, PublicationRejected(told.token, publication.session_id, ascii_reason(reason)))
+            self._end_image(image)
+            senders = (one for one in self.subscriptions if one.inbox is publication.inbox)
+            sender = next((one for one in senders if one.token == publication.token), None)
+            if sender is not None:
+                self._send(sender, PublicationRejected(sender.token, publication.session_id, ascii_reason(reason)))
 
     def take(self, inbox: MemoryInbox) -> list[TransportEvent]:
-        found, inbox.extra = inbox.extra, []
+        events, inbox.extra = inbox.extra, []
         now = self.clock()
-        for way in inbox.ways.values():
-            while way.waiting and way.waiting[0][0] <= now:
-                event = way.waiting[0][1]
+        for subscription in inbox.subscriptions.values():
+            while subscription.pending and subscription.pending[0][0] <= now:
+                event = subscription.pending[0][1]
                 if isinstance(event, MessageArrived):
-                    if way.paused:
+                    if subscription.paused:
                         break
                     if event.image in self.images:
                         self.images[event.image].unread -= len(event.payload)
-                found.append(event)
-                way.waiting.popleft()
-        return found
+                events.append(event)
+                subscription.pending.popleft()
+        return events
 
 
 class MemoryPublication:
-    """Implements ``transport.port.Outgoing``. ``held`` makes it answer as if the other side were slow."""
+    """Implements ``transport.api.Publication``. With ``held`` it returns BACK_PRESSURED for each offer."""
 
     def __init__(self, network: MemoryNetwork, inbox: MemoryInbox, token: int, key: Key, session_id: int) -> None:
         self.inbox = inbox
@@ -234,14 +234,14 @@ class MemoryPublication:
         self.local_address = ""
         self.failure = ""
         self.held = False
-        self.said = False  # something, ever
+        self.has_sent = False  # a message, since it was opened
         self.rejected = False
-        self.image: Image | None = None  # of it, where a way in hears it
+        self.image: Image | None = None  # while a subscription is connected
         self._network = network
         self._closed = False
 
     def open(self, *, source: str, term_bytes: int) -> MemoryPublication:
-        """Open it: it sends from ``source``."""
+        """Open the publication, which sends from ``source``."""
         self.source = source
         self.local_address = "" if source == IPC else source
         self.max_message = term_bytes // 8
@@ -250,26 +250,26 @@ class MemoryPublication:
 
     @property
     def ready(self) -> bool:
-        """Whether it was opened."""
+        """Whether the publication was opened."""
         return not self.closed
 
     @property
     def connected(self) -> bool:
-        """Whether a subscriber is there."""
+        """Whether a subscriber is connected."""
         return not self.closed and self.image is not None
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be offered any more."""
+        """Whether the publication was closed or failed to open."""
         return self._closed or bool(self.failure)
 
     def offer(self, *parts: Part, timeout_s: float = 0.0) -> OfferResult | None:
-        """Offer one message; back-pressure is waited out as the port says."""
+        """Offer one message. Return None on success. See the protocol."""
         message = b"".join(parts)
         if not self.closed and len(message) > self.max_message:
             raise UsageError(
-                f"a message of {len(message)} bytes is longer than the {self.max_message} this channel takes",
-                remedy="Send it in pieces, or use larger term buffers on both sides.",
+                f"message of {len(message)} bytes, expected at most {self.max_message} for this channel",
+                remedy="Send it in several messages, or use larger term buffers at both ends.",
             )
         deadline = time.monotonic() + timeout_s
         while True:
@@ -279,20 +279,20 @@ class MemoryPublication:
             time.sleep(min(1e-4, timeout_s))
 
     def close(self) -> None:
-        """Close it; closing twice does nothing."""
+        """Close the publication. A second call does nothing."""
         if not self._closed:
             self._closed = True
             self._network.close_publication(self)
 
 
 class MemoryInbox:
-    """Implements ``transport.port.Inbox``."""
+    """Implements ``transport.api.Inbox``."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self.dropped = 0
         self.lost = False
         self.extra: list[TransportEvent] = []
-        self.ways: dict[int, _Subscription] = {}
+        self.subscriptions: dict[int, _Subscription] = {}
         self.arrived = threading.Condition(network.lock)
         self._network = network
         self._woken = False
@@ -300,191 +300,198 @@ class MemoryInbox:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or its driver is gone."""
+        """Whether the inbox was closed, or its driver has ended."""
         return self._closed or self.lost
 
     def add(self, key: Key | None, session_id: int | None, max_message: int, *, address: str) -> int:
-        """Open a way in and return its token; without a ``key`` it is for answers alone."""
+        """Open a subscription and return its token. Without a ``key`` it receives only responses to this client."""
         if self.closed:
             raise TransportError("the inbox is closed", remedy="Make a new one.")
         token = self._network.number()
-        way = _Subscription(self, token, key or ("answer", id(self), token), session_id, max_message, address=address)
+        key = key or ("response", id(self), token)
+        subscription = _Subscription(self, token, key, session_id, max_message, address=address)
         with self._network.lock:
-            self.ways[way.token] = way
-            self._network.open_subscription(way)
-        return way.token
+            self.subscriptions[token] = subscription
+            self._network.open_subscription(subscription)
+        return token
 
     def poll(self, timeout: float) -> list[TransportEvent]:
-        """Return what has come, waiting at most ``timeout`` seconds."""
+        """Return the events that have arrived; wait up to ``timeout`` seconds for the first one."""
         deadline = time.monotonic() + timeout
         with self.arrived:
             while True:
-                found = self._network.take(self)
+                events = self._network.take(self)
                 remaining = deadline - time.monotonic()
-                if found or self._woken or remaining <= 0:
+                if events or self._woken or remaining <= 0:
                     self._woken = False
-                    return found
+                    return events
                 self.arrived.wait(min(remaining, self._network.delay or remaining))
 
     def wake(self) -> None:
-        """End the poll that waits now, or the next one, at once."""
+        """End the current poll, or the next one, immediately."""
         with self.arrived:
             self._woken = True
             self.arrived.notify_all()
 
     def pause(self, token: int) -> None:
-        """Take no more messages of this way in."""
-        if token in self.ways:
-            self.ways[token].paused = True
+        """Stop reading messages of this subscription."""
+        if token in self.subscriptions:
+            self.subscriptions[token].paused = True
 
     def resume(self, token: int) -> None:
-        """Take messages of it again."""
-        if token in self.ways:
-            self.ways[token].paused = False
+        """Continue reading messages of this subscription."""
+        if token in self.subscriptions:
+            self.subscriptions[token].paused = False
             self.wake()
 
     def reject(self, image: int, reason: str) -> None:
-        """Refuse a sender; an unknown image is ignored."""
+        """Reject an image; an unknown image is ignored."""
         self._network.reject_image(self, image, reason)
 
     def close_subscription(self, token: int) -> None:
-        """Close a way in; an unknown token is ignored."""
+        """Close a subscription; an unknown token is ignored."""
         with self._network.lock:
-            way = self.ways.pop(token, None)
-            if way is not None and way in self._network.ways:
-                self._network.close_subscription_of(way)
+            subscription = self.subscriptions.pop(token, None)
+            if subscription is not None and subscription in self._network.subscriptions:
+                self._network.remove_subscription(subscription)
 
     def ready(self, token: int) -> bool:
-        """Whether this way in was opened."""
-        return token in self.ways and self.ways[token] in self._network.ways
+        """Whether this subscription was opened."""
+        return token in self.subscriptions and self.subscriptions[token] in self._network.subscriptions
 
     def local_address(self, token: int) -> str:
-        """The ``host:port`` a way in is bound to, or an empty text."""
-        return self.ways[token].address if token in self.ways else ""
+        """Return the ``host:port`` to which a subscription is bound, or an empty text."""
+        return self.subscriptions[token].address if token in self.subscriptions else ""
 
     def close(self) -> None:
-        """Close every way in."""
+        """Close all subscriptions."""
         self._closed = True
-        for token in list(self.ways):
+        for token in list(self.subscriptions):
             self.close_subscription(token)
         self.wake()
 
 
-def _hears(way: _Subscription, publication: MemoryPublication) -> bool:
-    if way.session_id not in (None, publication.session_id):
+def _receives(subscription: _Subscription, publication: MemoryPublication) -> bool:
+    if subscription.session_id not in (None, publication.session_id):
         return False
-    if way.key == publication.key:
+    if subscription.key == publication.key:
         return True
-    match way.key, publication.key:
-        case ("in", medium, str(host), *rest), ("in", other, str(wanted), *there) if medium == other and rest == there:
-            return host in WILDCARDS and (host == "::" or ":" not in wanted)
+    match subscription.key, publication.key:
+        case ("in", medium, str(host), *parts), ("in", other_medium, str(target), *other_parts) if (
+            medium == other_medium and parts == other_parts
+        ):
+            return host in WILDCARDS and (host == "::" or ":" not in target)
     return False
 
 
 class MemoryServerTransport:
-    """Implements ``transport.port.Listening``."""
+    """Implements ``transport.api.ServerTransport``."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self.network = network
         self.inbox = MemoryInbox(network)
-        self._places: dict[int, ServerAddress] = {}
-        self._duologues: dict[int, ServerAddress] = {}
+        self._listeners: dict[int, ServerAddress] = {}  # by token
+        self._links: dict[int, ServerAddress] = {}  # by token
 
-    def listen(self, place: ServerAddress, channel_settings: ChannelSettings) -> int:
-        """Open a handshake subscription. Raises InUseError where another server listens there."""
-        place = endpoint_channels.check_address(place, own=True)
-        key = _data_key(place, HANDSHAKE_STREAM_ID)
+    def listen(self, address: ServerAddress, channel_settings: ChannelSettings) -> int:
+        """Open a handshake subscription. Raises InUseError if another server listens on the address."""
+        address = endpoint_channels.check_address(address, own=True)
+        key = _data_key(address, HANDSHAKE_STREAM_ID)
         with self.network.lock:
-            taken = any(way.key == key and way.inbox is not self.inbox for way in self.network.ways)
+            is_used = any(one.key == key and one.inbox is not self.inbox for one in self.network.subscriptions)
             if self.network.refusal:
-                raise TransportError(f"listening on {place} failed: {self.network.refusal}")
-            if taken:
-                raise address_in_use(place.host, place.data_port)
-            token = self.inbox.add(key, None, HANDSHAKE_MAX_BYTES, address=_address(place, place.data_port))
-        self._places[token] = place
+                raise TransportError(f"listening on {address} failed: {self.network.refusal}")
+            if is_used:
+                raise address_in_use(address.host, address.data_port)
+            token = self.inbox.add(key, None, HANDSHAKE_MAX_BYTES, address=_host_port(address, address.data_port))
+        self._listeners[token] = address
         return token
 
     def respond(self, image: int) -> MemoryPublication:
-        """Open a publication that reaches the sender of a handshake image, and nobody else."""
-        link, place = self._known(image)
-        key = ("answer", id(link.publication.inbox), link.publication.token)
+        """Open a publication that only the sender of a handshake image receives."""
+        sender, address = self._find_sender(image)
+        key = ("response", id(sender.publication.inbox), sender.publication.token)
         publication = MemoryPublication(self.network, self.inbox, 0, key, self.network.number())
-        return publication.open(source=_control(place), term_bytes=HANDSHAKE_TERM_BYTES)
+        return publication.open(source=_control(address), term_bytes=HANDSHAKE_TERM_BYTES)
 
     def open_link(self, image: int, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
-        """Open both ways of a duologue."""
-        _, place = self._known(image)
-        address = _address(place, place.data_port)
+        """Open subscription and publication of a link."""
+        _, address = self._find_sender(image)
         token = self.inbox.add(
-            _data_key(place, ids.stream_in), ids.session_in, channel_settings.max_message, address=address
-        )
-        self._duologues[token] = place
+            _data_key(address, ids.stream_in), ids.session_in, channel_settings.max_message,
+            address=_host_port(address, address.data_port),
+        )  # fmt: skip
+        self._links[token] = address
         publication = MemoryPublication(self.network, self.inbox, token, ("out", ids.stream_out), ids.session_out)
-        return ChannelPair(token, publication.open(source=_control(place), term_bytes=channel_settings.term_bytes))
+        return ChannelPair(token, publication.open(source=_control(address), term_bytes=channel_settings.term_bytes))
 
     def close(self) -> None:
-        """Close the inbox and every way out."""
+        """Close the inbox and all publications."""
         _close(self.network, self.inbox)
 
-    def _known(self, image: int) -> tuple[Image, ServerAddress]:
-        link = self.network.images.get(image)
-        place = None if link is None else self._places.get(link.way.token) or self._duologues.get(link.way.token)
-        if link is None or link.way.inbox is not self.inbox or place is None:
-            raise SenderUnavailable("the sender of a handshake has gone", remedy="It may come again.")
-        return link, place
+    def _find_sender(self, image_id: int) -> tuple[Image, ServerAddress]:
+        image = self.network.images.get(image_id)
+        if image is not None and image.subscription.inbox is self.inbox:
+            token = image.subscription.token
+            address = self._listeners.get(token) or self._links.get(token)
+            if address is not None:
+                return image, address
+        raise SenderUnavailable(
+            "the sender of a handshake is not available any more", remedy="Wait until it connects again."
+        )
 
 
 class MemoryClientTransport:
-    """Implements ``transport.port.Dialing`` for a client at ``source``."""
+    """Implements ``transport.api.ClientTransport`` for a client with the address ``source``."""
 
-    def __init__(self, network: MemoryNetwork, place: ServerAddress, *, source: str = "192.0.2.1:40000") -> None:
+    def __init__(self, network: MemoryNetwork, address: ServerAddress, *, source: str = "192.0.2.1:40000") -> None:
         self.network = network
-        self.place = endpoint_channels.check_address(place, own=False)
-        self.source = IPC if place.media == "ipc" else source
+        self.address = endpoint_channels.check_address(address, own=False)
+        self.source = IPC if address.media == "ipc" else source
         self.inbox = MemoryInbox(network)
 
     def open_path(self) -> ChannelPair:
-        """Open the handshake pair."""
-        token = self.inbox.add(None, None, HANDSHAKE_MAX_BYTES, address=self._address())
-        return ChannelPair(token, self._path(token))
+        """Open the channel pair of a handshake."""
+        token = self.inbox.add(None, None, HANDSHAKE_MAX_BYTES, address=self._local_address())
+        return ChannelPair(token, self._open_path_publication(token))
 
     def reopen_path(self, pair: ChannelPair) -> ChannelPair:
-        """Open a new way out beside the same way in."""
-        return ChannelPair(pair.token, self._path(pair.token))
+        """Open a new publication for the same subscription."""
+        return ChannelPair(pair.token, self._open_path_publication(pair.token))
 
     def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
-        """Open both ways of a duologue."""
+        """Open subscription and publication of a link."""
         out: Key = ("out", ids.stream_out)
-        token = self.inbox.add(out, ids.session_out, channel_settings.max_message, address=self._address())
-        key = _data_key(self.place, ids.stream_in)
+        token = self.inbox.add(out, ids.session_out, channel_settings.max_message, address=self._local_address())
+        key = _data_key(self.address, ids.stream_in)
         publication = MemoryPublication(self.network, self.inbox, token, key, ids.session_in)
         return ChannelPair(token, publication.open(source=self.source, term_bytes=channel_settings.term_bytes))
 
     def close(self) -> None:
-        """Close the inbox and every way out."""
+        """Close the inbox and all publications."""
         _close(self.network, self.inbox)
 
-    def _path(self, token: int) -> MemoryPublication:
-        key = _data_key(self.place, HANDSHAKE_STREAM_ID)
+    def _open_path_publication(self, token: int) -> MemoryPublication:
+        key = _data_key(self.address, HANDSHAKE_STREAM_ID)
         publication = MemoryPublication(self.network, self.inbox, token, key, self.network.number())
         return publication.open(source=self.source, term_bytes=HANDSHAKE_TERM_BYTES)
 
-    def _address(self) -> str:
+    def _local_address(self) -> str:
         return "" if self.source == IPC else self.source
 
 
-def _data_key(place: ServerAddress, stream_id: int) -> Key:
-    if place.media == "ipc":
+def _data_key(address: ServerAddress, stream_id: int) -> Key:
+    if address.media == "ipc":
         return "in", "ipc", "", 0, stream_id
-    return "in", "udp", place.host, place.data_port, stream_id
+    return "in", "udp", address.host, address.data_port, stream_id
 
 
-def _address(place: ServerAddress, port: int) -> str:
-    return "" if place.media == "ipc" else str(HostPort(place.host, port))
+def _host_port(address: ServerAddress, port: int) -> str:
+    return "" if address.media == "ipc" else str(HostPort(address.host, port))
 
 
-def _control(place: ServerAddress) -> str:
-    return _address(place, place.control_port) or IPC
+def _control(address: ServerAddress) -> str:
+    return _host_port(address, address.control_port) or IPC
 
 
 def _close(network: MemoryNetwork, inbox: MemoryInbox) -> None:

@@ -120,12 +120,12 @@ class AeronWorld:
 
     def __init__(self, server: Driver, client: Driver, host: str) -> None:
         self.server, self.client = server, client
-        self.place = ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
+        self.address = ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
-    def listening(self) -> AeronServerTransport:
+    def server_transport(self) -> AeronServerTransport:
         """A server's side."""
         return AeronServerTransport(self.server.client)
 
-    def dialing(self) -> AeronClientTransport:
+    def client_transport(self) -> AeronClientTransport:
         """A client's side."""
-        return AeronClientTransport(self.client.client, self.place)
+        return AeronClientTransport(self.client.client, self.address)

@@ -16,7 +16,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport, AeronServerTransport
 from aeron_spark.aeron.jvm import jclass
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
-from tests.transport_contract import WISHES, Reading, send, some_ids, until
+from tests.transport_contract import SETTINGS, Reading, send, some_ids, until
 
 TIMES = 5
 LATE = 0.005  # seconds
@@ -73,17 +73,17 @@ def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
     serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
-    place = AeronWorld(serving, dialling, "127.0.0.1").place
+    place = AeronWorld(serving, dialling, "127.0.0.1").address
     with (
         closing(AeronServerTransport(serving.client)) as listening,
         closing(AeronClientTransport(dialling_late, place)) as dialing,
     ):
         server, client = Reading(listening.inbox), Reading(dialing.inbox)
-        token = listening.listen(place, WISHES)
+        token = listening.listen(place, SETTINGS)
         dialing.open_path()
-        until(lambda: server.joined(token), server, client)
+        until(lambda: server.available(token), server, client)
         for _ in range(TIMES):
-            came, left = _opened(serving, server, client, listening, dialing, server.joined(token)[0].image, lock)
+            came, left = _opened(serving, server, client, listening, dialing, server.available(token)[0].image, lock)
             assert (came, left) == (1, 0)
 
 
@@ -92,12 +92,12 @@ def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
 ) -> None:
     """A subscription that is opened again too early starts its set-up from the beginning: no image would ever come."""
     monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
-    place = AeronWorld(serving, dialling, "127.0.0.1").place
+    place = AeronWorld(serving, dialling, "127.0.0.1").address
     with closing(AeronClientTransport(dialling_late, place)) as dialing:
         client = Reading(dialing.inbox)
         dialling.process.send_signal(signal.SIGSTOP)
         try:
-            theirs = dialing.open_link(some_ids(), WISHES)
+            theirs = dialing.open_link(some_ids(), SETTINGS)
             time.sleep(SLOW)
         finally:
             dialling.process.send_signal(signal.SIGCONT)
@@ -119,16 +119,16 @@ def _opened(
 ) -> tuple[int, int]:
     """Open a duologue whose answer comes late, hear from it, and return how often its image came and left."""
     ids = some_ids()
-    mine = listening.open_link(image, ids, WISHES)
+    mine = listening.open_link(image, ids, SETTINGS)
     until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)
     before = lock.held_up
     serving.process.send_signal(signal.SIGSTOP)
     try:
-        theirs = dialing.open_link(ids, WISHES)
+        theirs = dialing.open_link(ids, SETTINGS)
         until(lambda: lock.held_up > before + 2, client)
     finally:
         serving.process.send_signal(signal.SIGCONT)
-    until(lambda: client.joined(theirs.token), client)
+    until(lambda: client.available(theirs.token), client)
     send(mine.publication, b"heard", reading=(server, client))
     until(lambda: client.of(theirs.token), server, client)
-    return len(client.joined(theirs.token)), len(client.left(theirs.token))
+    return len(client.available(theirs.token)), len(client.unavailable(theirs.token))

@@ -29,7 +29,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import OPTIONS, PROMPT, AeronWorld, Driver, driver, driver_process, free_ports
 from tests.aeron.node.programs import JAR
 from tests.leaks import SHARED_MEMORY
-from tests.transport_contract import WISHES, Open, Reading, send, some_ids, until
+from tests.transport_contract import SETTINGS, Open, Reading, send, some_ids, until
 
 
 @pytest.fixture
@@ -62,20 +62,20 @@ def test_row_02_two_ports_of_a_server_and_one_to_receive_of_a_client_carry_twent
     first = Open(world)
     dialings, pairs = [], []
     for _ in range(19):
-        dialing = world.dialing()
+        dialing = world.client_transport()
         dialing.open_path()
-        seen = len(first.server.joined(first.handshake))
-        until(lambda n=seen: len(first.server.joined(first.handshake)) > n, first.server)  # type: ignore[misc]
+        seen = len(first.server.available(first.handshake))
+        until(lambda n=seen: len(first.server.available(first.handshake)) > n, first.server)  # type: ignore[misc]
         ids = some_ids()
-        image = first.server.joined(first.handshake)[-1].image
-        mine = first.listening.open_link(image, ids, WISHES)
-        until(lambda p=mine: first.listening.inbox.ready(p.token) and p.publication.ready, first.server)  # type: ignore[misc]
-        theirs = dialing.open_link(ids, WISHES)
+        image = first.server.available(first.handshake)[-1].image
+        mine = first.server_transport.open_link(image, ids, SETTINGS)
+        until(lambda p=mine: first.server_transport.inbox.ready(p.token) and p.publication.ready, first.server)  # type: ignore[misc]
+        theirs = dialing.open_link(ids, SETTINGS)
         until(lambda p=mine, q=theirs: p.publication.connected and q.publication.connected, first.server)  # type: ignore[misc]
         dialings.append(dialing)
         pairs.append((mine, theirs))
     ports = {port for _, port in sockets(world.server.process.pid).keys() - before_server.keys()}
-    assert ports == {world.place.data_port, world.place.control_port}
+    assert ports == {world.address.data_port, world.address.control_port}
     receiving = {dialing.inbox.local_address(pair[1].token) for dialing, pair in zip(dialings, pairs, strict=True)}
     assert len(receiving) == 1
     assert len(sockets(world.client.process.pid).keys() - before_client.keys()) == 2  # one to send from, one to receive
@@ -88,13 +88,13 @@ def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driv
     data, control = free_ports("::")
     listening = AeronServerTransport(serving.client)
     server = Reading(listening.inbox)
-    token = listening.listen(ServerAddress("udp", "::", data, control), WISHES)
+    token = listening.listen(ServerAddress("udp", "::", data, control), SETTINGS)
     for number, host in enumerate(("127.0.0.1", "::1"), 1):
         dialing = AeronClientTransport(dialling.client, ServerAddress("udp", host, data, control))
         client = Reading(dialing.inbox)
         open_path = dialing.open_path()
-        until(lambda n=number: len(server.joined(token)) == n, server, client)  # type: ignore[misc]
-        image = server.joined(token)[-1]
+        until(lambda n=number: len(server.available(token)) == n, server, client)  # type: ignore[misc]
+        image = server.available(token)[-1]
         assert image.source == open_path.publication.local_address
         send(listening.respond(image.image), b"hello", reading=(server, client))
         until(lambda c=client: c.messages, client)  # type: ignore[misc]
@@ -105,7 +105,7 @@ def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driv
 def test_row_19_a_listener_on_ipv4_alone_hears_no_ipv6(serving: Driver, dialling: Driver) -> None:
     data, control = free_ports("::")
     listening = AeronServerTransport(serving.client)
-    listening.listen(ServerAddress("udp", "0.0.0.0", data, control), WISHES)
+    listening.listen(ServerAddress("udp", "0.0.0.0", data, control), SETTINGS)
     dialing = AeronClientTransport(dialling.client, ServerAddress("udp", "::1", data, control))
     open_path = dialing.open_path()
     time.sleep(1.0)
@@ -115,32 +115,32 @@ def test_row_19_a_listener_on_ipv4_alone_hears_no_ipv6(serving: Driver, dialling
 
 
 def test_a_port_that_is_taken_is_named(serving: Driver, dialling: Driver, world: AeronWorld) -> None:
-    first, second = world.listening(), AeronServerTransport(dialling.client)
-    first.listen(world.place, WISHES)
-    with pytest.raises(InUseError, match=f"127.0.0.1:{world.place.data_port}: the address is in use"):
-        second.listen(world.place, WISHES)
+    first, second = world.server_transport(), AeronServerTransport(dialling.client)
+    first.listen(world.address, SETTINGS)
+    with pytest.raises(InUseError, match=f"127.0.0.1:{world.address.data_port}: the address is in use"):
+        second.listen(world.address, SETTINGS)
     second.close()
     first.close()
 
 
 def test_row_21_a_client_sends_from_the_port_it_was_given_and_receives_on_the_next(world: AeronWorld) -> None:
     send_port, receive_port = free_ports()
-    listening = world.listening()
+    listening = world.server_transport()
     server = Reading(listening.inbox)
-    token = listening.listen(world.place, WISHES)
-    dialing = AeronClientTransport(world.client.client, world.place, ports=ClientPorts(send_port, receive_port))
+    token = listening.listen(world.address, SETTINGS)
+    dialing = AeronClientTransport(world.client.client, world.address, ports=ClientPorts(send_port, receive_port))
     client = Reading(dialing.inbox)
     open_path = dialing.open_path()
-    until(lambda: server.joined(token), server, client)
-    assert server.joined(token)[0].source == f"127.0.0.1:{send_port}"
+    until(lambda: server.available(token), server, client)
+    assert server.available(token)[0].source == f"127.0.0.1:{send_port}"
     assert dialing.inbox.local_address(open_path.token) == f"0.0.0.0:{receive_port}"
-    image, ids = server.joined(token)[0].image, some_ids()
-    mine = listening.open_link(image, ids, WISHES)
+    image, ids = server.available(token)[0].image, some_ids()
+    mine = listening.open_link(image, ids, SETTINGS)
     until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)
-    theirs = dialing.open_link(ids, WISHES)
+    theirs = dialing.open_link(ids, SETTINGS)
     until(lambda: mine.publication.connected and theirs.publication.connected, server, client)
-    until(lambda: server.joined(mine.token), server)
-    assert server.joined(mine.token)[0].source == f"127.0.0.1:{send_port}"
+    until(lambda: server.available(mine.token), server)
+    assert server.available(mine.token)[0].source == f"127.0.0.1:{send_port}"
     dialing.close()
     listening.close()
 
@@ -186,48 +186,48 @@ def test_a_message_longer_than_wished_for_is_dropped_and_the_next_arrives(world:
     send(opened.at_client.publication, bytes(5_000), reading=(opened.server,))
     until(lambda: opened.server.of(opened.at_server.token), opened.server)
     assert [len(one) for one in opened.server.of(opened.at_server.token)] == [5_000]
-    assert opened.listening.inbox.dropped == 1
+    assert opened.server_transport.inbox.dropped == 1
     opened.close()
 
 
 def test_a_client_that_asked_too_early_asks_again(world: AeronWorld) -> None:
-    listening, dialing = world.listening(), world.dialing()
+    listening, dialing = world.server_transport(), world.client_transport()
     server, client = Reading(listening.inbox), Reading(dialing.inbox)
-    token = listening.listen(world.place, WISHES)
+    token = listening.listen(world.address, SETTINGS)
     dialing.open_path()
-    until(lambda: server.joined(token), server, client)
+    until(lambda: server.available(token), server, client)
     ids = some_ids()
-    theirs = dialing.open_link(ids, WISHES)
+    theirs = dialing.open_link(ids, SETTINGS)
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         client.poll(0.01)
-    mine = listening.open_link(server.joined(token)[0].image, ids, WISHES)
+    mine = listening.open_link(server.available(token)[0].image, ids, SETTINGS)
     until(lambda: mine.publication.connected and theirs.publication.connected, server, client)
-    until(lambda: client.joined(theirs.token), server, client)  # the sender hears of it before its reader does
-    assert len(client.joined(theirs.token)) == 1
+    until(lambda: client.available(theirs.token), server, client)  # the sender hears of it before its reader does
+    assert len(client.available(theirs.token)) == 1
     dialing.close()
     listening.close()
 
 
 def test_rejections_and_answers_do_not_wait_for_a_status_message(world: AeronWorld) -> None:
-    listening = world.listening()
+    listening = world.server_transport()
     server = Reading(listening.inbox)
-    token = listening.listen(world.place, WISHES)
+    token = listening.listen(world.address, SETTINGS)
     rejected, answered = [], []
     for _ in range(15):
-        dialing = world.dialing()
+        dialing = world.client_transport()
         client = Reading(dialing.inbox)
         pair = dialing.open_path()
-        seen = len(server.joined(token))
-        until(lambda n=seen: len(server.joined(token)) > n, server, client)  # type: ignore[misc]
+        seen = len(server.available(token))
+        until(lambda n=seen: len(server.available(token)) > n, server, client)  # type: ignore[misc]
         begin = time.monotonic()
-        listening.inbox.reject(server.joined(token)[-1].image, "again")
+        listening.inbox.reject(server.available(token)[-1].image, "again")
         until(lambda c=client: any(isinstance(one, PublicationRejected) for one in c.events), server, client)  # type: ignore[misc]
         rejected.append(time.monotonic() - begin)
         dialing.reopen_path(pair)
-        until(lambda n=seen: len(server.joined(token)) > n + 1, server, client)  # type: ignore[misc]
+        until(lambda n=seen: len(server.available(token)) > n + 1, server, client)  # type: ignore[misc]
         begin = time.monotonic()
-        send(listening.respond(server.joined(token)[-1].image), b"answer", reading=(server, client))
+        send(listening.respond(server.available(token)[-1].image), b"answer", reading=(server, client))
         until(lambda c=client: c.messages, server, client)  # type: ignore[misc]
         answered.append(time.monotonic() - begin)
         dialing.close()
@@ -265,9 +265,9 @@ def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Dri
             until(
                 lambda: any(isinstance(one, DriverLost) for one in opened.server.events),
                 opened.server,
-                what="the driver's loss",
+                awaited="the driver's loss",
             )
-            assert opened.listening.inbox.closed
+            assert opened.server_transport.inbox.closed
             losses = [one for one in opened.server.events if isinstance(one, DriverLost)]
             assert len(losses) == 1
             assert opened.at_server.publication.offer(b"x") is OfferResult.CLOSED

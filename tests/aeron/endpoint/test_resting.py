@@ -12,7 +12,8 @@ import pytest
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.transport.api import ChannelPair, Inbox, MessageArrived, TransportEvent
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
-from tests.transport_contract import PATIENCE, WISHES, Open, send, some_ids, until
+from tests.transport_contract import SETTINGS, Open, send, some_ids, until
+from tests.transport_contract import TIMEOUT_S as PATIENCE
 
 WOKEN = 300  # times that a thread may wake in two seconds' rest; looking each 0.2 ms it would wake 10,000 times
 REST = 2.0
@@ -21,7 +22,7 @@ REST = 2.0
 @pytest.fixture
 def opened(serving: Driver, dialling: Driver) -> Iterator[Open]:
     one = Open(AeronWorld(serving, dialling, "127.0.0.1"))
-    quiet(one.dialing.inbox)
+    quiet(one.client_transport.inbox)
     yield one
     one.close()
 
@@ -49,21 +50,21 @@ def polled(inbox: Inbox) -> list[TransportEvent]:
 
 def test_an_inbox_at_rest_takes_no_processor_time(opened: Open) -> None:
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    assert opened.dialing.inbox.poll(REST) == []
+    assert opened.client_transport.inbox.poll(REST) == []
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < WOKEN
 
 
 def test_a_message_ends_the_rest(opened: Open) -> None:
     sending = later(lambda: send(opened.at_server.publication, b"good morning"))
-    [event] = polled(opened.dialing.inbox)
+    [event] = polled(opened.client_transport.inbox)
     assert isinstance(event, MessageArrived)
     assert (event.token, bytes(event.payload)) == (opened.at_client.token, b"good morning")
     sending.join()
 
 
 def test_a_call_ends_the_rest(opened: Open) -> None:
-    calling = later(opened.dialing.inbox.wake)
-    assert polled(opened.dialing.inbox) == []
+    calling = later(opened.client_transport.inbox.wake)
+    assert polled(opened.client_transport.inbox) == []
     calling.join()
 
 
@@ -72,9 +73,9 @@ def test_a_new_way_in_ends_the_rest_and_hears(opened: Open) -> None:
     ids, pairs = some_ids(), list[ChannelPair]()
 
     def open_another() -> None:
-        pairs.append(opened.listening.open_link(opened.image.image, ids, WISHES))
-        until(lambda: opened.listening.inbox.ready(pairs[0].token) and pairs[0].publication.ready, opened.server)
-        pairs.append(opened.dialing.open_link(ids, WISHES))
+        pairs.append(opened.server_transport.open_link(opened.image.image, ids, SETTINGS))
+        until(lambda: opened.server_transport.inbox.ready(pairs[0].token) and pairs[0].publication.ready, opened.server)
+        pairs.append(opened.client_transport.open_link(ids, SETTINGS))
 
     opening = later(open_another)
     end = time.monotonic() + PATIENCE
@@ -86,7 +87,7 @@ def test_a_new_way_in_ends_the_rest_and_hears(opened: Open) -> None:
 
 
 def test_what_was_held_up_ends_the_rest_once_it_may_come(opened: Open) -> None:
-    inbox = opened.dialing.inbox
+    inbox = opened.client_transport.inbox
     inbox.pause(opened.at_client.token)
     send(opened.at_server.publication, b"later")
     assert inbox.poll(0.5) == []
@@ -102,7 +103,7 @@ def test_the_lookout_serves_many_inboxes_at_once(serving: Driver, dialling: Driv
     polls: list[list[TransportEvent] | None] = [None] * 20
     try:
         for _ in polls:
-            dialings.append(world.dialing())
+            dialings.append(world.client_transport())
 
         def rest(number: int) -> None:
             polls[number] = polled(dialings[number].inbox)

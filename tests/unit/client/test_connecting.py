@@ -158,7 +158,7 @@ def hellos_and_ways(world: World, client: Client, refuse: str = "") -> list[str]
         order.append("way")
         opened = reopen_path(pair)
         if refuse and order.count("way") == 1:
-            way = next(one for one in world.network.ways if one.token == opened.token)
+            way = next(one for one in world.network.subscriptions if one.token == opened.token)
             with world.network.lock:
                 world.network._send(way, PublicationRejected(opened.token, opened.publication.session_id, refuse))
         return opened

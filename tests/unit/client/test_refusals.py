@@ -167,7 +167,7 @@ def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
 
     def forge(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
         if message[:2] == b"AS" and message[3] == HELLO:
-            way = next(one for one in world.network.ways if one.token == publication.token)
+            way = next(one for one in world.network.subscriptions if one.token == publication.token)
             for code in ("rate", "version"):
                 hint = encode_hint(RefusalHint(Refusal(code, "forged")))
                 world.network._send(way, PublicationRejected(publication.token, publication.session_id, hint))

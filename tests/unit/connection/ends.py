@@ -154,7 +154,7 @@ class World:
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
         wait_for(lambda: not self.threads(), f"the threads {self.threads()} to end")
-        assert not self.network.ways
+        assert not self.network.subscriptions
         assert not self.network.publications
 
 

@@ -13,7 +13,7 @@ def test_without_namespaces_it_is_loopback_and_says_why(monkeypatch: pytest.Monk
     with demo.network.network() as found:
         assert found.words.endswith("over loopback, as there is no NAT here: network namespaces need root")
         assert found.at_server == found.at_client == ()
-        place = server_address(found.address).place
+        place = server_address(found.address).address
         assert (place.host, place.media) == ("127.0.0.1", "udp")
         assert place.data_port != place.control_port
 

@@ -38,7 +38,9 @@ def test_the_generated_pages_do_not_use_the_unit_m(page: str) -> None:
 def test_m_is_valid_for_an_option_that_is_only_a_size_or_only_a_time() -> None:
     assert values.parse_size("2m", 0, values.INT64_MAX) == values.parse_size("2MiB", 0, values.INT64_MAX) == 2 << 20
     assert values.parse_duration_ns("2m") == values.parse_duration_ns("2min") == 120 * values.NANOS
-    assert parse_requested({"term_length": "1m"}) == parse_requested({"term_length": "1MiB"}) == {"term_length": 1 << 20}
+    assert (
+        parse_requested({"term_length": "1m"}) == parse_requested({"term_length": "1MiB"}) == {"term_length": 1 << 20}
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Addresses in one spelling. What the spellings mean for channels is in test_channel.py."""
+"""Canonical spellings of addresses. test_channel.py tests their use in channels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aeron_spark.transport.addresses import HostPort, canonical_host, canonical_
         ("[FE80::1%Lo]:8", HostPort("fe80::1%Lo", 8), "[fe80::1%Lo]:8"),
     ],
 )
-def test_an_endpoint_has_one_spelling(text: str, endpoint: HostPort, canonical: str) -> None:
+def test_host_and_port_have_one_spelling(text: str, endpoint: HostPort, canonical: str) -> None:
     assert HostPort.parse(text) == endpoint
     assert str(endpoint) == canonical
     assert HostPort.parse(canonical) == endpoint
@@ -33,7 +33,7 @@ def test_an_endpoint_has_one_spelling(text: str, endpoint: HostPort, canonical: 
     ["", ":", ":1", "a:", "a", "a:-1", "a:1 ", "a:\u0661", "a:65536", "a:100000", "::1:1", "[::1]", "[]:1", "[a]:1",
      "[10.0.0.1]:1", "[::1]]:1", "a]:1", "-a:1", "a-:1", "1.2.3:1", "1.2.3.4.5:1", "256.0.0.1:1", "...:1", "é:1"],
 )  # fmt: skip
-def test_what_is_no_endpoint_is_refused(text: str) -> None:
+def test_an_invalid_host_and_port_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(is|has) "):
         HostPort.parse(text)
 
@@ -47,7 +47,7 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
         ("10.0.0.1/1000", ""),
     ],
 )  # fmt: skip
-def test_an_interface_has_one_spelling_or_is_refused(text: str, canonical: str | None) -> None:
+def test_an_interface_has_one_spelling_or_is_invalid(text: str, canonical: str | None) -> None:
     if canonical == "":
         with pytest.raises(ValueError, match=r"^has "):
             canonical_interface(text)
@@ -56,7 +56,7 @@ def test_an_interface_has_one_spelling_or_is_refused(text: str, canonical: str |
 
 
 @given(st.ip_addresses())
-def test_any_address_is_itself_again(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+def test_the_canonical_spelling_of_an_address_is_stable(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
     text = canonical_host(str(address))
     assert canonical_host(text) == text
     mapped = getattr(address, "ipv4_mapped", None)

@@ -17,14 +17,14 @@ from aeron_spark.transport.api import OfferResult
         (-5, "MAX_POSITION_EXCEEDED", False, "used up its positions"),
     ],
 )
-def test_a_result_has_its_number_and_a_sentence(code: int, name: str, transient: bool, word: str) -> None:
+def test_each_result_has_aerons_number_and_a_text(code: int, name: str, transient: bool, word: str) -> None:
     result = OfferResult(code)
     assert result.name == name
     assert result.transient is transient
     assert word in result.sentence
 
 
-def test_there_are_no_others() -> None:
+def test_other_numbers_are_not_results() -> None:
     assert sorted(OfferResult) == [-5, -4, -3, -2, -1]
     with pytest.raises(ValueError, match="-6 is not a valid"):
         OfferResult(-6)

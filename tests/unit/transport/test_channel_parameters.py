@@ -1,4 +1,4 @@
-"""The parameters of a channel: names, nearest names, and values that Aeron would take or silently misread."""
+"""The parameters of a channel: names, similar names, and values that Aeron accepts or misreads without an error."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def refusal(text: str) -> str:
         ("untethered-resting", "untethered-resting-timeout"),
     ],
 )
-def test_an_unknown_parameter_is_refused_with_the_nearest(name: str, meant: str) -> None:
+def test_the_error_of_an_unknown_parameter_has_the_most_similar_name(name: str, meant: str) -> None:
     text = refusal(f"{UDP}|{name}=1")
     assert text == f"Aeron 1.51 has no channel parameter {name!r}. Did you mean {meant!r}?"
 
 
-def test_an_unknown_parameter_that_is_near_to_nothing_is_refused_with_all() -> None:
+def test_the_error_of_an_unknown_parameter_without_a_similar_name_has_all_names() -> None:
     text = refusal(f"{UDP}|qqq=1")
-    assert "It knows alias, cc, channel-rcv-ts-offset, " in text
+    assert "Choose from alias, cc, channel-rcv-ts-offset, " in text
     assert all(name in text for name in CHECKS)
 
 
@@ -76,7 +76,7 @@ def test_an_unknown_parameter_that_is_near_to_nothing_is_refused_with_all() -> N
         "control-mode=response|control=localhost:4",
     ],
 )  # fmt: skip
-def test_a_right_value_is_taken(good: str) -> None:
+def test_a_right_value_is_accepted(good: str) -> None:
     assert str(parse(f"{UDP}|{good}")) == f"{UDP}|{good}"
 
 

@@ -1,4 +1,4 @@
-"""Finding U2: a recording says who started it, when, and for which query, in the alias of its channel."""
+"""The alias of a recorded channel has the user, time and query of the recording's start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = RecordingStart(1_795_469_531_315, "ann@host job.py", "counts")
         "aeron-spy:aeron:udp?endpoint=localhost:40123",
     ],
 )
-def test_the_start_of_a_recording_comes_back_and_the_channel_without_it(channel: str) -> None:
+def test_start_and_channel_can_be_read_from_a_recorded_channel(channel: str) -> None:
     noted = with_start(channel, START)
     assert start_of(noted) == START
     assert without_start(noted) == (channel if "my;" not in channel else noted_last(channel))
@@ -40,7 +40,7 @@ def noted_last(channel: str) -> str:
 
 
 @given(by=st.text(max_size=150), query=st.text(max_size=150))
-def test_any_name_of_a_query_survives_and_is_cut_at_100_characters(by: str, query: str) -> None:
+def test_each_name_is_stored_up_to_100_characters(by: str, query: str) -> None:
     noted = with_start("aeron:ipc?alias=flights", RecordingStart(5, by, query))
     assert start_of(noted) == RecordingStart(5, by[:100], query[:100])
     assert (
@@ -52,23 +52,23 @@ def test_any_name_of_a_query_survives_and_is_cut_at_100_characters(by: str, quer
     assert without_start(noted) == "aeron:ipc?alias=flights"
 
 
-def test_a_channel_without_a_start_is_left_unchanged() -> None:
+def test_a_channel_without_a_start_is_unchanged() -> None:
     for channel in ("aeron:ipc", "aeron:ipc?alias=aeron-spark", "aeron:ipc?alias=aeron-spark(at=x,by=,query=)"):
         assert start_of(channel) is None
         assert without_start(channel) == channel
 
 
-def test_a_note_takes_the_place_of_an_older_one() -> None:
+def test_a_new_start_replaces_the_old_one() -> None:
     later = RecordingStart(START.at_ms + 1, "bob@host", "")
     assert with_start(with_start("aeron:ipc", START), later) == with_start("aeron:ipc", later)
 
 
-def test_a_channel_that_would_become_too_long_is_left_unchanged() -> None:
+def test_a_channel_that_would_become_too_long_is_unchanged() -> None:
     channel = f"aeron:ipc?alias={'a' * 4_070}"
     assert with_start(channel, START) == channel
 
 
-def test_the_recordings_of_a_servers_stream_are_told_from_others() -> None:
+def test_a_recording_of_a_servers_stream_has_the_streams_name() -> None:
     assert server_stream("aeron:ipc?alias=aeron-spark:flights:0:18ff3a") == "flights"
     assert server_stream(with_start("aeron:ipc", START)) is None
     assert server_stream("aeron:ipc?alias=flights") is None

@@ -1,4 +1,4 @@
-"""Finding C10: no bare TimeoutError leaves a wait for a future."""
+"""A wait for a future raises errors of this package, never a bare TimeoutError."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def test_the_result_is_returned() -> None:
     assert result_within(ended(7), -1.0, "the answer") == 7
 
 
-def test_finding_c10_a_time_that_is_over_names_the_wait_and_the_remedy() -> None:
+def test_the_error_of_a_timeout_has_the_awaited_event_and_the_remedy() -> None:
     with pytest.raises(WaitTimeout, match=r"^waited 0.01 s for the answer. Try again.$") as caught:
         result_within(Future(), 0.01, "the answer", remedy="Try again.")
     assert caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize("error", [WaitTimeout("of the call"), TimeoutError("of a socket"), ValueError("other")])
-def test_an_error_that_the_future_was_given_is_raised_unchanged(error: Exception) -> None:
+def test_the_error_of_the_future_is_raised_unchanged(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         result_within(ended(error=error), 0.0, "the answer")
     assert caught.value is error
 
 
-def test_a_class_of_time_outs_of_another_python_is_caught() -> None:
+def test_the_timeout_class_of_python_3_10_is_caught() -> None:
     class Late(Future[Any]):
         def result(self, timeout: float | None = None) -> Any:
             raise concurrent.futures.TimeoutError
@@ -53,7 +53,7 @@ def test_a_class_of_time_outs_of_another_python_is_caught() -> None:
 
 
 @pytest.mark.parametrize("seconds", [None, 1.0])
-def test_finding_c10_a_future_that_was_cancelled_gives_an_error_of_this_package(seconds: float | None) -> None:
+def test_a_cancelled_future_raises_an_error_of_this_package(seconds: float | None) -> None:
     future: Future[Any] = Future()
     future.cancel()
     with pytest.raises(UsageError, match=r"^the wait for the answer was cancelled\. ") as caught:
@@ -61,7 +61,7 @@ def test_finding_c10_a_future_that_was_cancelled_gives_an_error_of_this_package(
     assert caught.value.__suppress_context__
 
 
-def test_finding_c10_no_module_waits_for_a_future_in_another_way() -> None:
+def test_no_module_waits_for_a_future_directly() -> None:
     package = Path(aeron_spark.__file__).parent
     found = set()
     for path in sorted(package.rglob("*.py")):
@@ -72,7 +72,7 @@ def test_finding_c10_no_module_waits_for_a_future_in_another_way() -> None:
 
 
 def _waits(node: ast.AST) -> bool:
-    """Whether it is ``future.result(timeout)``; without an argument it is for a future that has ended."""
+    """Whether the call is ``future.result(timeout)``; a call without an argument is for a completed future."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

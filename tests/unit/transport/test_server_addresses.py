@@ -1,4 +1,4 @@
-"""Addresses as people write them: ports, brackets, wildcards, shared memory, and everything that is none."""
+"""Addresses of servers and clients: ports, brackets, wildcards, shared memory, and invalid texts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from aeron_spark.transport.endpoint_channels import (
 )
 
 
-def places(text: str, ports: tuple[int, int] | None = None) -> list[ServerAddress]:
-    return [address.place for address in server_addresses(text, ports)]
+def parse(text: str, ports: tuple[int, int] | None = None) -> list[ServerAddress]:
+    return [one.address for one in server_addresses(text, ports)]
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "address"),
     [
         ("10.0.0.7:20121", ServerAddress("udp", "10.0.0.7", 20121, 20122)),
         ("10.0.0.7:20121:30000", ServerAddress("udp", "10.0.0.7", 20121, 30000)),
@@ -33,18 +33,18 @@ def places(text: str, ports: tuple[int, int] | None = None) -> list[ServerAddres
         ("ipc:", ServerAddress("ipc")),
     ],
 )
-def test_an_address_is_a_place(text: str, place: ServerAddress) -> None:
-    assert places(text) == [place]
-    assert server_address(text) == EndpointAddress(place)
+def test_an_address_is_parsed(text: str, address: ServerAddress) -> None:
+    assert parse(text) == [address]
+    assert server_address(text) == EndpointAddress(address)
 
 
-def test_the_wildcard_is_one_socket_for_both_families() -> None:
-    assert places("*:20121") == [ServerAddress("udp", "::", 20121, 20122)]
-    assert places("0.0.0.0:20121") == [ServerAddress("udp", "0.0.0.0", 20121, 20122)]
+def test_the_wildcard_is_one_socket_for_ipv4_and_ipv6() -> None:
+    assert parse("*:20121") == [ServerAddress("udp", "::", 20121, 20122)]
+    assert parse("0.0.0.0:20121") == [ServerAddress("udp", "0.0.0.0", 20121, 20122)]
 
 
 @pytest.mark.parametrize("text", ["*:20121", "0.0.0.0:20121", "[::]:20121"])
-def test_a_wildcard_is_no_address_to_connect_to(text: str) -> None:
+def test_a_client_cannot_connect_to_a_wildcard(text: str) -> None:
     with pytest.raises(OptionError):
         server_address(text)
 
@@ -55,20 +55,20 @@ def test_shared_memory_may_name_its_media_driver() -> None:
 
 
 def test_several_addresses_are_separated_by_commas() -> None:
-    assert [place.host for place in places("10.0.0.7:20121, [::1]:20121 ,ipc:")] == ["10.0.0.7", "::1", "127.0.0.1"]
+    assert [one.host for one in parse("10.0.0.7:20121, [::1]:20121 ,ipc:")] == ["10.0.0.7", "::1", "127.0.0.1"]
 
 
-def test_ports_stand_in_where_an_address_names_none() -> None:
-    assert places("10.0.0.7,[::1]:1", (2000, 2005)) == [
+def test_an_address_without_ports_gets_the_default_ports() -> None:
+    assert parse("10.0.0.7,[::1]:1", (2000, 2005)) == [
         ServerAddress("udp", "10.0.0.7", 2000, 2005),
         ServerAddress("udp", "::1", 1, 2),
     ]
     with pytest.raises(OptionError, match="has no port"):
-        places("10.0.0.7")
+        parse("10.0.0.7")
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("", "not host:port"),
         (":20121", "not host:port"),
@@ -85,31 +85,31 @@ def test_ports_stand_in_where_an_address_names_none() -> None:
         ("10.0.0.7:1,", "not host:port"),
     ],
 )
-def test_what_cannot_be_listened_on_is_refused(text: str, why: str) -> None:
-    with pytest.raises(OptionError, match=why) as caught:
-        places(text)
+def test_an_invalid_server_address_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        parse(text)
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize("text", ["h:0", "h:65536", "h:65535", "h:1:0", "h:1:65536", "h:2000:2000", "h:999999999"])
 def test_row_20_ports_of_an_address_are_checked(text: str) -> None:
     with pytest.raises(OptionError, match="port") as caught:
-        places(text)
+        parse(text)
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize(("text", "ports"), [("2000", (2000, 2001)), ("2000,1", (2000, 1)), ("65535 , 1", (65535, 1))])
-def test_a_pair_of_ports_is_read(text: str, ports: tuple[int, int]) -> None:
+def test_a_pair_of_ports_is_parsed(text: str, ports: tuple[int, int]) -> None:
     assert port_pair(text) == ports
 
 
 @pytest.mark.parametrize("text", ["2000,2000", "0,1", "70000,1", "1,0", "1,70000", "65535", "", "a,b", "1,2,3", "-1,2"])
-def test_row_20_a_pair_of_ports_that_cannot_be_is_refused(text: str) -> None:
+def test_row_20_an_invalid_pair_of_ports_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="port"):
         port_pair(text)
 
 
-def test_a_clients_own_ports() -> None:
+def test_local_ports_of_a_client_are_parsed() -> None:
     assert client_ports("0.0.0.0:20400") == ClientPorts(20400, 20401, "0.0.0.0")
     assert client_ports("[::1]:20400:9") == ClientPorts(20400, 9, "::1")
     for text in ("ipc:", "10.0.0.7", "10.0.0.7:5:5", "nonsense"):
