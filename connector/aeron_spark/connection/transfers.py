@@ -135,13 +135,13 @@ class TransferRunner:
                 case RecordKind.TRANSFER_START:
                     self.assembly.start(payload)
                 case RecordKind.TRANSFER_DATA:
-                    self.assembly.data(payload)
+                    self.assembly.add_data(payload)
                 case RecordKind.TRANSFER_FINISHED:
-                    received = self.assembly.finished(payload)
+                    received = self.assembly.finish(payload)
                     if received is not None:
                         return self._whole(received)
                 case _:
-                    given_up = self.assembly.failed(payload)
+                    given_up = self.assembly.fail(payload)
                     if given_up is not None:
                         self._report(RefusedError(f"the peer gave up a stream: {given_up.text}"))
         except AeronSparkError as error:

@@ -1,9 +1,9 @@
-"""One connection's protocol without I/O: what is sent and received, over one link after another, until it is closed.
+"""The state machine of one connection, without I/O, over successive links until the connection is closed.
 
-Frames and the time go in, plaintext of frames and effects come out. A :class:`Session` numbers, keeps and repeats the
-sequenced records; beside it are the records that a link may lose, replies that wait for room, pings, keep-alive and the
-expiry of the link. Nothing here locks, waits or reads a clock: the connection's state lock guards each call, and
-``now`` is seconds that never go back.
+Its inputs are decoded frames and the time; its outputs are the plaintext of frames and effects. A :class:`Session`
+numbers, keeps and repeats the sequenced records. The machine adds unsequenced records, deferred responses, pings,
+keep-alive and the expiry of the link. It does not lock, wait or read a clock: the caller holds the connection's state
+lock during each call, and passes ``now`` in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from aeron_spark.protocol.liveness import Expiry, KeepAlive, Liveness, Pings, Ti
 from aeron_spark.protocol.session import RECORD_COST, Pushed, Session, SessionLimits
 from aeron_spark.protocol.transfers import decode_failed
 
-NUMBER_BYTES: Final = 8  # of a ping, and of a message whose delivery is acknowledged
-MAX_UNSEQUENCED: Final = 4_096  # records that wait to be sent; a peer that sends more pings than that reads no pongs
-MAX_UNSEQUENCED_PER_FRAME: Final = 128  # they must fit the smallest frame, 8 KiB
+NUMBER_BYTES: Final = 8  # of a ping, and of a message whose delivery is confirmed
+MAX_UNSEQUENCED: Final = 4_096  # waiting records; a peer that sends more pings does not read the pongs
+MAX_UNSEQUENCED_PER_FRAME: Final = 128  # records; they must fit into the smallest frame of 8 KiB
 KEEP_SESSION: Final = 1  # first byte of CLOSE
 CLOSE_ALL: Final = 0
 
-# numbers: each record is compared with them
+# as int: each received record is compared with them
 _MESSAGES: Final = frozenset((int(RecordKind.MESSAGE), int(RecordKind.MESSAGE_ACK_WANTED)))
 _NO_RECORDS: Final[tuple[OutgoingRecord, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand these messages to the listeners, after everything before them."""
+    """Deliver messages to the listeners, after all earlier deliveries have ended."""
 
     messages: Sequence[Record]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """The peer calls a method, or asks for an object: ``kind`` is CALL or OBJECT."""
+    """Execute a request of the peer. ``kind`` is CALL or OBJECT."""
 
     kind: int
     payload: memoryview
@@ -47,21 +47,21 @@ class TakeRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakeResponse:
-    """The peer responds to a call."""
+    """End a call with the response of the peer."""
 
     payload: memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmDelivery:
-    """The peer's listeners had the message of this number."""
+    """Note that the peer has delivered the message with this number to its listeners."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class TakeTransferRecord:
-    """A record of a transfer of the peer came."""
+    """Process a record of a transfer that the peer sends."""
 
     kind: int
     payload: memoryview
@@ -69,7 +69,7 @@ class TakeTransferRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResolvePing:
-    """A ping has ended: its round trip in seconds, or None where no pong came in time."""
+    """End a ping. ``round_trip`` is in seconds, or None if no pong arrived in time."""
 
     number: int
     round_trip: float | None
@@ -77,31 +77,31 @@ class ResolvePing:
 
 @dataclass(frozen=True, slots=True)
 class PeerClosed:
-    """The peer has closed the connection, and keeps the session or not."""
+    """End the connection because the peer has closed it. ``keep_session``: the peer keeps its session."""
 
     keep_session: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An error for the error listeners: of one record, or of a transfer that is no longer being sent."""
+    """Report an error of one record, or of a transfer that is no longer being sent, to the error listeners."""
 
     error: AeronSparkError
 
 
 @dataclass(frozen=True, slots=True)
 class SendFrame:
-    """A frame is due, although no caller has pushed anything."""
+    """Send a frame, although no caller has pushed a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkExpired:
-    """The link was silent for longer than its expiry."""
+    """Close the link: it was silent for longer than its expiry."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """The connection cannot go on; the caller closes it with this error."""
+    """Close the connection with this error."""
 
     error: AeronSparkError
 
@@ -115,10 +115,10 @@ Effects = tuple[Effect, ...]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The consequences of one frame.
+    """The consequences of one received frame.
 
-    ``effects`` keep the order of its records. ``frame_due``: a frame can or must be sent now. ``made_room``: the peer
-    acknowledged records, so that senders that wait may push again.
+    ``effects`` are in the order of the frame's records. ``frame_due``: a frame can or must be sent now. ``made_room``:
+    the peer has acknowledged records, so waiting senders can push again.
     """
 
     effects: Effects
@@ -127,23 +127,24 @@ class Received:
 
 
 class ConnectionMachine:
-    """One end of a connection. It begins detached at ``now``.
+    """One end of a connection. Starts without a link at ``now``.
 
-    After :meth:`close` it keeps nothing, takes nothing and says nothing; what sends then raises the error of the close.
+    After :meth:`close` the machine keeps no records and returns no effects; methods that accept records raise the error
+    that was passed to ``close``.
     """
 
     def __init__(self, limits: SessionLimits, times: Times, now: float) -> None:
         self.session = Session(limits, now)
-        self.error: AeronSparkError | None = None  # of the close
+        self.error: AeronSparkError | None = None  # passed to close
         self._times = times
-        self._refusing: AeronSparkError | None = None
+        self._refusal: AeronSparkError | None = None
         self._unsequenced: deque[OutgoingRecord] = deque()
         self._deferred: deque[tuple[int, bytes]] = deque()
-        self._deferred_bytes = 0  # each with its RECORD_COST
+        self._deferred_bytes = 0  # including RECORD_COST for each
         self._next_transfer = 1
-        self._transfers: dict[int, str | None] = {}  # that are being sent, with the reason of the peer's refusal
+        self._transfers: dict[int, str | None] = {}  # numbers being sent, each with the reason of the peer's refusal
         self._pings = Pings(times.ping_seconds)
-        self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, as is the next
+        self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, like _expiry
         self._expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
 
     @property
@@ -158,52 +159,52 @@ class ConnectionMachine:
 
     @property
     def has_unsequenced(self) -> bool:
-        """Whether records wait that are lost with the link."""
+        """Whether unsequenced records wait; they are lost with the link."""
         return bool(self._unsequenced)
 
     @property
     def unacknowledged(self) -> bool:
-        """Whether the peer may lack records or replies."""
+        """Whether records are unacknowledged or responses are deferred."""
         return bool(self.session.pending or self._deferred)
 
     @property
     def deferred_bytes(self) -> int:
-        """Bytes of the replies that wait for room, each with its RECORD_COST."""
+        """Bytes of the deferred responses, including RECORD_COST for each."""
         return self._deferred_bytes
 
     @property
     def pings(self) -> int:
-        """How many pings wait for their pong."""
+        """Number of pings that wait for their pongs."""
         return self._pings.pending
 
     def check(self) -> None:
-        """Raise why nothing can be sent: the connection is closed, or refuses for now."""
-        error = self.error or self._refusing
+        """Raise the error of :meth:`close` or :meth:`refuse`, if the machine does not accept records."""
+        error = self.error or self._refusal
         if error is not None:
-            # a new one each time: an error that is raised again and again collects every traceback
+            # a new one each time: an exception that is raised repeatedly collects every traceback
             raise error.with_what(error.what)
 
     def push(self, kind: int, payload: Buffer, now: float) -> Pushed:
-        """Accept a sequenced record, if there is room. Raises as :meth:`check` and ``Session.push``."""
-        if self.error is not None or self._refusing is not None:
+        """Accept a sequenced record if the buffer has room. Raises like :meth:`check` and ``Session.push``."""
+        if self.error is not None or self._refusal is not None:
             self.check()
         return self.session.push(kind, payload, now)
 
     def push_many(self, kind: int, payloads: Sequence[Buffer], now: float) -> tuple[int, Pushed]:
-        """Accept as many records as there is room for: how many, and what became of the next, or the last."""
-        if self.error is not None or self._refusing is not None:
+        """Accept as many records as fit. Returns their number, and the result for the next, or the last, record."""
+        if self.error is not None or self._refusal is not None:
             self.check()
         return self.session.push_many(kind, payloads, now)
 
     def push_unsequenced(self, kind: int, payload: bytes = b"") -> None:
-        """Have a record sent once; it is lost with its link. Too many are dropped, but for CLOSE."""
+        """Queue a record that is lost with its link. Drops it if MAX_UNSEQUENCED wait, unless it is a CLOSE."""
         if self.error is None and (len(self._unsequenced) < MAX_UNSEQUENCED or kind == RecordKind.CLOSE):
             self._unsequenced.append((kind, 0, payload))
 
     def reply(self, kind: int, payload: bytes, now: float) -> None:
-        """Accept a sequenced record without a bound here; one without room is deferred, and no reason to stop reading.
+        """Accept a sequenced record, or defer it while the buffer has no room. The caller can continue to receive.
 
-        :meth:`tick` ends the connection of a peer that leaves more than ``buffer_bytes`` of them unread.
+        :meth:`tick` ends the connection if more than ``buffer_bytes`` are deferred.
         """
         if self.error is not None:
             return
@@ -212,9 +213,9 @@ class ConnectionMachine:
         self._push_deferred(now)
 
     def start_ping(self, seconds: float, now: float) -> int | None:
-        """Have a ping sent, and return its number; None while too many wait. It ends as a :class:`ResolvePing`.
+        """Queue a ping and return its number, or None while too many wait. It ends with a :class:`ResolvePing`.
 
-        Raises as :meth:`check`, OptionError for a time that is not above 0.
+        ``seconds`` is the longest wait for the pong. Raises like :meth:`check`, and OptionError unless ``seconds`` > 0.
         """
         self.check()
         number = self._pings.start(now, seconds)
@@ -223,7 +224,7 @@ class ConnectionMachine:
         return number
 
     def begin_transfer(self) -> int:
-        """Return the number of a transfer that is going to be sent. Call :meth:`end_transfer` in any case."""
+        """Return the number of a new outgoing transfer. The caller must call :meth:`end_transfer` in any case."""
         number = self._next_transfer
         self._next_transfer += 1
         self._transfers[number] = None
@@ -236,14 +237,14 @@ class ConnectionMachine:
             raise _refused_transfer(refusal)
 
     def end_transfer(self, number: int) -> None:
-        """Note that a transfer is sent no longer; a refusal that comes later is reported."""
+        """Note that a transfer is no longer being sent. A later refusal by the peer is reported."""
         self._transfers.pop(number, None)
 
     def take(self, room: int, now: float) -> list[Buffer] | None:
-        """Return the plaintext of the next frame, of at most ``room`` bytes, or None while none is to be sent.
+        """Return the plaintext of the next frame, at most ``room`` bytes, or None if no record waits.
 
-        What is taken counts as sent: offer the frame until it is taken, or detach. Raises OptionError where ``room`` is
-        too small for the next record.
+        The records count as sent: the caller must offer the frame until Aeron accepts it, or detach the link. Raises
+        OptionError if ``room`` is too small for the next record.
         """
         session, waiting = self.session, self._unsequenced
         if not session.attached:
@@ -257,9 +258,10 @@ class ConnectionMachine:
         return plaintext
 
     def receive(self, frame: Frame, now: float) -> Received:
-        """Take a frame of the peer. Raises DataFormatError, and changes nothing, for one that it cannot have sent.
+        """Process a frame of the peer.
 
-        Raises UsageError while detached, and the session's error once that has ended.
+        Raises DataFormatError, and changes no state, if the frame contradicts the session; UsageError while detached;
+        the session's error after the session has ended.
         """
         session = self.session
         before = session.acknowledged
@@ -271,16 +273,17 @@ class ConnectionMachine:
         if records and {kind for kind, _, _ in records} <= _MESSAGES:
             effects: Effects = (Deliver(records),)
         else:
-            effects = tuple(self._sorted(records, now))
+            effects = tuple(self._effects_of(records, now))
         return Received(effects, frame_due or bool(self._unsequenced) or session.ack_due(now), made_room)
 
     def attach(self, peer_received: int, now: float) -> int:
-        """Let a new link carry the session; the peer has all records below ``peer_received``.
+        """Attach a new link. The peer has received all records below ``peer_received``.
 
-        Return how many records are sent again. Raises SessionLost where the two ends do not fit each other.
+        Returns the number of records that are sent again. Raises SessionLost if ``peer_received`` contradicts the
+        session.
         """
         self.session.detach(now)
-        self._refusing = None
+        self._refusal = None
         repeated = self.session.attach(peer_received, now)
         self._unsequenced.clear()
         self._keep_alive = KeepAlive(self._times.keep_alive_seconds, now)
@@ -290,28 +293,28 @@ class ConnectionMachine:
         return repeated
 
     def detach(self, now: float) -> None:
-        """Note that the link is gone: its unacknowledged records wait for the next one. Again, it does nothing."""
+        """Detach the link. Its unacknowledged records wait for the next link. Idempotent."""
         self.session.detach(now)
 
     def pause_acks(self, paused: bool) -> None:
-        """Acknowledge nothing more, or again. Frames are received all the same: their senders need it."""
+        """Stop or resume acknowledging. The machine still receives frames, because they acknowledge our records."""
         self.session.acks_paused = paused
 
     def limit_record(self, max_record_bytes: int) -> None:
-        """Note that the link takes no longer records than these."""
+        """Lower the limit of a record's payload to ``max_record_bytes`` of the link. Never raises the limit."""
         limits = self.session.limits
         if max_record_bytes < limits.max_record_bytes:
             self.session.limits = replace(limits, max_record_bytes=max_record_bytes)
 
     def refuse(self, error: AeronSparkError | None) -> None:
-        """Raise ``error`` where something is pushed, until a link is attached; None: accept again.
+        """Raise ``error`` from later pushes until a link is attached; None: accept records again.
 
-        What was accepted before is kept for the session.
+        The session keeps the records that it accepted before.
         """
-        self._refusing = error
+        self._refusal = error
 
     def close(self, error: AeronSparkError) -> None:
-        """End the connection for good. The first error counts."""
+        """End the connection permanently. Only the first call sets the error."""
         if self.error is None:
             self.error = error
             self.session.close()
@@ -321,9 +324,9 @@ class ConnectionMachine:
         self._pings.cancel()
 
     def tick(self, link_connected: bool, now: float) -> Effects:
-        """Say what the time brings: pings without a pong, frames that are due, the end of the link or of the session.
+        """Return the effects that are due at ``now``: expired pings, a frame, the end of the link or the connection.
 
-        ``link_connected``: whether the transport says that both ways of the link are there.
+        ``link_connected``: whether the publication and the subscription of the link are connected.
         """
         if self.error is not None:
             return ()
@@ -331,7 +334,7 @@ class ConnectionMachine:
         limit = self.session.limits.buffer_bytes
         if self._deferred_bytes > limit:
             what = f"the peer does not read its responses: {self._deferred_bytes} bytes wait, limit {limit}"
-            effects.append(EndConnection(RefusedError(what, remedy="Have the peer read what arrives, or call less.")))
+            effects.append(EndConnection(RefusedError(what, remedy="Make the peer read its responses.")))
             return tuple(effects)
         if not self.session.attached:
             try:
@@ -350,7 +353,7 @@ class ConnectionMachine:
         return tuple(effects)
 
     def deadline(self) -> float | None:
-        """When :meth:`tick` has something to say next if nothing changes; None: never. It may be earlier."""
+        """Return a time before which :meth:`tick` has no effects unless the state changes; None: never."""
         if self.error is not None:
             return None
         session = self.session
@@ -359,8 +362,8 @@ class ConnectionMachine:
             dues += [self._keep_alive.deadline(), self._expiry.deadline()]
         return min((due for due in dues if due is not None), default=None)
 
-    def _sorted(self, records: Sequence[Record], now: float) -> list[Effect]:
-        """Return the effects of the records; only a transfer's end divides messages, which come together otherwise."""
+    def _effects_of(self, records: Sequence[Record], now: float) -> list[Effect]:
+        """Return the effects of the records. Messages are one effect, unless a transfer ends between them."""
         effects: list[Effect] = []
         messages: list[Record] = []
         for record in records:
@@ -417,7 +420,7 @@ class ConnectionMachine:
             kind, payload = self._deferred[0]
             try:
                 pushed = self.session.push(kind, payload, now)
-            except AeronSparkError:  # the session is lost, and the next tick says so
+            except AeronSparkError:  # the session is lost; the next tick ends the connection
                 return
             if pushed is not Pushed.ACCEPTED:
                 return
@@ -430,9 +433,9 @@ def _number(payload: memoryview) -> int:
 
 
 def _refused_transfer(text: str) -> RefusedError:
-    return RefusedError(f"the peer refused the stream: {text}", remedy="Send less, or in parts")
+    return RefusedError(f"the peer refused the transfer: {text}", remedy="Send it in several smaller parts.")
 
 
 def closed_error() -> EndedError:
-    """Return the error of a connection that its own side closed."""
-    return EndedError("the connection is closed", remedy="Connect again")
+    """Return the error of a connection that this endpoint has closed."""
+    return EndedError("the connection is closed", remedy="Connect again.")

@@ -1,16 +1,18 @@
-"""What of a connection survives a change of its duologue: sequence numbers, what is unacknowledged, what was received.
+"""The state of a connection that survives a change of its link: sequence numbers and unacknowledged records.
 
 Rules:
-* Sequenced records are numbered from 0, each way. What :meth:`Session.push` accepted is kept until it is acknowledged,
-  and sent again from the first record the peer lacks when a duologue takes the place of another.
-* The receiver takes a record with the number it waits for, drops those it has, and refuses a gap. So what was accepted
-  arrives once and in order, or the session is lost; there is nothing between.
-* An acknowledgement is cumulative and only grows. One of what was never sent breaks the protocol.
-* What waits is bounded in bytes, and while no duologue is there in time. The bound in bytes holds up the sender (a
-  value); the bound in time loses the session (an error): dropping one message would break the order of the rest.
-* A lost or closed session holds nothing, and says so ever after.
+* Sequenced records are numbered from 0 in each direction. The session keeps each record that :meth:`Session.push`
+  accepted until the peer acknowledges it. A new link sends them again, from the first one that the peer has not
+  received.
+* The receiver accepts the record with the next number, drops records that it has, and rejects a gap. Thus accepted
+  records arrive once and in order, or the session is lost.
+* Acknowledgements are cumulative and never decrease. An acknowledgement of an unsent record violates the protocol.
+* A limit in bytes bounds the kept records: at the limit :meth:`Session.push` returns FULL, and the sender waits. A
+  limit in time applies while the session has no link: after it the session is lost. Dropping a single record would
+  break the order.
+* A lost or closed session keeps no records. Every later call raises its error.
 
-Nothing here locks or looks at a clock: callers hold a lock around each call, and ``now`` is seconds that never go back.
+A session does not lock or read a clock: callers hold a lock during each call, and pass ``now`` in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -38,21 +40,21 @@ from aeron_spark.protocol.frames import (
     is_sequenced,
 )
 
-BUFFER_BYTES: Final = 16 * 1024 * 1024  # a second of a gigabit link, twice over what a reconnect takes at 50 Mbit/s
-BUFFER_SECONDS: Final = 120.0  # as long as a session is kept
+BUFFER_BYTES: Final = 16 * 1024 * 1024  # at 50 Mbit/s, twice the data that is sent during a reconnect
+BUFFER_SECONDS: Final = 120.0  # same as RETENTION_SECONDS
 RETENTION_SECONDS: Final = 120.0  # see liveness.py, which checks it against the other times
-ACK_BYTES: Final = 256 * 1024  # a 64th of the buffer: its sender never waits for one while data flows
-ACK_SECONDS: Final = 0.02  # what a sender with a nearly full buffer waits at most, beside the round trip
-MAX_RECORD_BYTES: Final = 1024 * 1024  # payload; larger ones are streams, cut into chunks above
+ACK_BYTES: Final = 256 * 1024  # 1/64 of the buffer, so a sender with a steady flow never waits for an acknowledgement
+ACK_SECONDS: Final = 0.02  # longest wait of a sender with a nearly full buffer, in addition to the round trip
+MAX_RECORD_BYTES: Final = 1024 * 1024  # of payload; larger messages are transfers in several records
 _PUSHED: Final = frozenset(kind for kind in RECORD_KINDS if is_sequenced(kind))
-RECORD_COST: Final = 128  # bytes that a kept record takes here beside its payload: else empty ones were free
+RECORD_COST: Final = 128  # bytes of memory for each kept record, added to its payload
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What is configured. ``buffer_bytes`` counts each record with its RECORD_COST.
+    """The configured limits of a session. ``buffer_bytes`` counts RECORD_COST for each record.
 
-    Without ``buffering`` nothing new is accepted while nobody is connected; what was accepted is kept all the same.
+    Without ``buffering`` the session accepts no records while it has no link; it still keeps those accepted before.
     """
 
     buffer_bytes: int = BUFFER_BYTES
@@ -66,14 +68,20 @@ class SessionLimits:
     def __post_init__(self) -> None:
         for name in ("buffer_seconds", "retention_seconds", "ack_bytes", "max_record_bytes"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise OptionError(f"the session's {name} is {getattr(self, name)}", remedy="Make it more than 0")
+                raise OptionError(
+                    f"the session's {name} is {getattr(self, name)}, expected a finite value above 0",
+                    remedy=f"Set {name} to a value above 0.",
+                )
         if not 0 <= self.ack_seconds < float("inf"):
-            raise OptionError(f"the session's ack_seconds is {self.ack_seconds}", remedy="Make it 0 or more")
+            raise OptionError(
+                f"the session's ack_seconds is {self.ack_seconds}, expected a finite value of 0 or more",
+                remedy="Set ack_seconds to 0 or more.",
+            )
         needed = self.max_record_bytes + RECORD_COST
         if self.buffer_bytes < needed:
             raise OptionError(
-                f"the session's buffer_bytes is {self.buffer_bytes}, but one record takes up to {needed}",
-                remedy="Raise buffer_bytes, or lower max_record_bytes",
+                f"the session's buffer_bytes is {self.buffer_bytes}, but one record needs up to {needed}",
+                remedy="Raise buffer_bytes, or lower max_record_bytes.",
             )
 
 
@@ -81,44 +89,44 @@ class Pushed(Enum):
     """What became of a record that was pushed. Only an accepted one is delivered, or its session is lost."""
 
     ACCEPTED = "accepted"
-    FULL = "full"  # try again after an acknowledgement
-    NOT_CONNECTED = "not connected"  # no duologue, and buffering is off
+    FULL = "full"  # the next acknowledgement can make room
+    NOT_CONNECTED = "not connected"  # the session has no link, and buffering is off
 
 
 class Session:
-    """One end's state. It begins detached at ``now``; :meth:`attach` joins it to a duologue."""
+    """One end of a session. Starts without a link at ``now``; :meth:`attach` gives it a link."""
 
     def __init__(self, limits: SessionLimits, now: float) -> None:
         self.limits = limits
-        self.received = 0  # all of the peer's sequenced records below this number were received
-        self.acknowledged = 0  # all of ours below this number are at the peer
-        self.buffered_bytes = 0  # what is kept, each record with its RECORD_COST
-        self._sent: deque[tuple[int, list[OutgoingRecord]]] = deque()  # cost and records of each frame of this duologue
+        self.received = 0  # number of received records: all of the peer's below this number
+        self.acknowledged = 0  # number of our records that the peer has acknowledged
+        self.buffered_bytes = 0  # of all kept records, including RECORD_COST for each
+        self._sent: deque[tuple[int, list[OutgoingRecord]]] = deque()  # cost and records of each frame of this link
         self._waiting: deque[OutgoingRecord] = deque()
         self._cursor = 0  # number of the first waiting record
-        self._sent_count = 0  # one more than the highest number any duologue carried
-        self.acks_paused = False  # nothing more is acknowledged: the peer's buffer fills, and then its sender waits
-        self._last_ack = 0  # the last acknowledgement that went out
+        self._sent_count = 0  # number of records that any link has carried
+        self.acks_paused = False  # without acknowledgements the peer's buffer fills, and its sender waits
+        self._last_ack = 0  # the last acknowledgement that was sent
         self._attached = False
         self._detached_at = now
-        self._buffering_since: float | None = None  # since when something is kept without a duologue
-        self._unacked_bytes = 0  # received since the last frame of ours
+        self._buffering_since: float | None = None  # time since which the session keeps records without a link
+        self._unacked_bytes = 0  # received since our last frame
         self._unacked_since: float | None = None
         self._end: tuple[type[AeronSparkError], str, str] | None = None  # error, text, remedy
 
     @property
     def attached(self) -> bool:
-        """Whether a duologue carries the session now."""
+        """Whether a link carries the session."""
         return self._attached
 
     @property
     def pending(self) -> int:
-        """How many accepted records are not acknowledged yet."""
+        """Number of accepted records that are not acknowledged."""
         return self._next - self.acknowledged
 
     @property
     def waiting(self) -> int:
-        """How many accepted records this duologue has not carried yet."""
+        """Number of accepted records that this link has not carried."""
         return len(self._waiting)
 
     @property
@@ -126,13 +134,13 @@ class Session:
         return self._cursor + len(self._waiting)
 
     def push(self, kind: int, payload: Buffer, now: float, flags: int = 0) -> Pushed:
-        """Accept one sequenced record, if there is room. Raises OptionError for one that no frame may hold.
+        """Accept one sequenced record, if the buffer has room. Copies ``payload`` unless it is ``bytes``.
 
-        Raises the session's own error once it is lost or closed. Bytes are kept as they are, other buffers are copied.
+        Raises OptionError if the record is larger than a frame, and the session's error after it was lost or closed.
         """
         self._check_push(kind, now)
-        kept = payload if type(payload) is bytes else bytes(payload)
-        length = len(kept)
+        data = payload if type(payload) is bytes else bytes(payload)
+        length = len(data)
         if length > self.limits.max_record_bytes:
             raise _too_large(length, self.limits.max_record_bytes)
         if not self._attached and not self.limits.buffering:
@@ -143,18 +151,18 @@ class Session:
         if not self._attached and self._buffering_since is None:
             self._buffering_since = now
         self.buffered_bytes = needed
-        self._waiting.append((kind, flags, kept))
+        self._waiting.append((kind, flags, data))
         return Pushed.ACCEPTED
 
     def push_many(self, kind: int, payloads: Sequence[Buffer], now: float, flags: int = 0) -> tuple[int, Pushed]:
-        """Accept as many of the records as there is room for: how many, and what became of the next, or the last.
+        """Accept as many records as fit. Returns their number, and the result for the next, or the last, record.
 
-        Faster than :meth:`push` for each. The same errors; none of the records is accepted then.
+        Faster than one :meth:`push` for each. Raises the same errors, and then accepts none of the records.
         """
         self._check_push(kind, now)
-        kept = [payload if type(payload) is bytes else bytes(payload) for payload in payloads]
-        lengths = [*map(len, kept)]
-        if kept and max(lengths) > self.limits.max_record_bytes:
+        copies = [payload if type(payload) is bytes else bytes(payload) for payload in payloads]
+        lengths = [*map(len, copies)]
+        if copies and max(lengths) > self.limits.max_record_bytes:
             raise _too_large(max(lengths), self.limits.max_record_bytes)
         if not self._attached and not self.limits.buffering:
             return 0, Pushed.NOT_CONNECTED
@@ -163,29 +171,29 @@ class Session:
         if accepted and not self._attached and self._buffering_since is None:
             self._buffering_since = now
         self.buffered_bytes = ends[accepted]
-        self._waiting.extend([(kind, flags, payload) for payload in kept[:accepted]])
-        return accepted, Pushed.ACCEPTED if accepted == len(kept) else Pushed.FULL
+        self._waiting.extend([(kind, flags, payload) for payload in copies[:accepted]])
+        return accepted, Pushed.ACCEPTED if accepted == len(copies) else Pushed.FULL
 
     def _check_push(self, kind: int, now: float) -> None:
         if self._end is not None or not self._attached:
             self.check(now)
         if kind not in _PUSHED:
-            raise OptionError(f"records of the kind {kind} are not kept", remedy="Hand them to take as unsequenced")
+            raise OptionError(f"records of kind {kind} are not sequenced", remedy="Pass them to take as unsequenced.")
 
     def take(self, max_bytes: int, now: float, unsequenced: Iterable[OutgoingRecord] = ()) -> list[Buffer] | None:
-        """Return the next frame's plaintext of at most ``max_bytes``, or None while there is nothing to say.
+        """Return the next frame's plaintext of at most ``max_bytes``, or None if nothing is due.
 
-        ``unsequenced`` records go first and must fit. What is taken counts as sent: a frame that Aeron did not take
-        must be offered again as it is, or its duologue be detached. CLOSE goes out when nothing waits any more, else it
-        overtakes. Raises UsageError while detached.
+        ``unsequenced`` records are first in the frame, and must fit. The records count as sent: the caller must offer
+        the frame unchanged until Aeron accepts it, or detach the link. A CLOSE overtakes waiting records, so callers
+        should pass it only when none wait. Raises UsageError while detached.
         """
-        self._check_attached("sends nothing")
-        first, (unsequenced_bytes, records) = self._cursor, _measured(unsequenced)
+        self._check_attached("send")
+        first, (unsequenced_bytes, records) = self._cursor, _measure(unsequenced)
         room = max_bytes - FRAME_HEAD.size - unsequenced_bytes
         if room < 0 or len(records) > MAX_RECORDS:
             raise OptionError(
-                f"a frame of {max_bytes} bytes has no room for {len(records)} records that are not sequenced",
-                remedy="Send fewer of them at a time",
+                f"a frame of {max_bytes} bytes has no room for {len(records)} unsequenced records",
+                remedy="Send fewer of them at a time.",
             )
         sequenced = self._pack(room, MAX_RECORDS - len(records), alone=not records)
         records += sequenced
@@ -198,11 +206,11 @@ class Session:
             self._unacked_bytes, self._unacked_since = 0, None
         return encode(self._last_ack, first, records)
 
-    def _pack(self, room: int, most: int, *, alone: bool) -> list[OutgoingRecord]:
-        """Move waiting records to the sent ones, as many as fit."""
+    def _pack(self, room: int, max_records: int, *, alone: bool) -> list[OutgoingRecord]:
+        """Move as many waiting records as fit to the sent records. ``alone``: the frame has no other records."""
         waiting, payload_bytes = self._waiting, 0
         packed: list[OutgoingRecord] = []
-        while waiting and len(packed) < most:
+        while waiting and len(packed) < max_records:
             length = len(waiting[0][2])
             room -= RECORD_HEAD.size + length
             if room < 0:
@@ -215,25 +223,26 @@ class Session:
             self._sent_count = max(self._sent_count, self._cursor)
         elif waiting and alone:
             raise OptionError(
-                f"a record of {len(waiting[0][2])} bytes does not fit a frame",
-                remedy=f"Make frames at least {FRAME_HEAD.size + RECORD_HEAD.size} bytes larger than max_record_bytes",
+                f"a record of {len(waiting[0][2])} bytes does not fit into a frame",
+                remedy=f"Make frames at least {FRAME_HEAD.size + RECORD_HEAD.size} bytes larger than max_record_bytes.",
             )
         return packed
 
     def receive(self, frame: Frame, now: float) -> list[Record]:
-        """Take the peer's frame: what is new in it, in order. Raises DataFormatError, and changes nothing, for a gap.
+        """Process a frame of the peer, and return its new records in order.
 
-        Likewise for an acknowledgement of what was never sent; UsageError while detached.
+        Raises DataFormatError, and changes no state, for a gap or an acknowledgement of an unsent record; UsageError
+        while detached.
         """
-        self._check_attached("receives nothing")
+        self._check_attached("receive")
         if frame.first > self.received:
-            raise _broken(f"record {self.received} is missing before record {frame.first}")
+            raise _protocol_error(f"record {self.received} is missing before record {frame.first}")
         if frame.ack > self._sent_count:
-            raise _broken(f"it acknowledges {frame.ack} records, of which {self._sent_count} were sent")
+            raise _protocol_error(f"it acknowledges {frame.ack} records, but {self._sent_count} were sent")
         self._release(frame.ack)
         if not frame.sequenced:
             return frame.records
-        # repeated ones want an acknowledgement, too: their sender may not know that they arrived
+        # repeated records need an acknowledgement, too: the sender may not know that they arrived
         self._unacked_bytes += sum([len(payload) for _, _, payload in frame.records]) + RECORD_COST * frame.sequenced
         if self._unacked_since is None:
             self._unacked_since = now
@@ -242,7 +251,7 @@ class Session:
         return frame.records if not repeated else _without(frame.records, repeated)
 
     def ack_due(self, now: float) -> bool:
-        """Whether what was received must be acknowledged now. Every frame does; without one :meth:`take` makes one."""
+        """Whether a frame must acknowledge received records now. Every frame carries an acknowledgement."""
         if self._unacked_since is None or self.acks_paused:
             return False
         return self._unacked_bytes >= self.limits.ack_bytes or now >= self._unacked_since + self.limits.ack_seconds
@@ -251,30 +260,30 @@ class Session:
         while self.acknowledged < ack:
             if self._sent:
                 cost, records = self._sent.popleft()
-                rest = records[ack - self.acknowledged :]
-                if rest:
-                    rest_cost = _cost(rest)
-                    self._sent.appendleft((rest_cost, rest))
-                    cost -= rest_cost
-                self.acknowledged += len(records) - len(rest)
+                remaining = records[ack - self.acknowledged :]
+                if remaining:
+                    remaining_cost = _cost(remaining)
+                    self._sent.appendleft((remaining_cost, remaining))
+                    cost -= remaining_cost
+                self.acknowledged += len(records) - len(remaining)
             else:
-                # an earlier duologue carried it, and the peer tells only now that it came
+                # an earlier link carried the record, and the peer acknowledges it only now
                 cost = _cost((self._waiting.popleft(),))
                 self.acknowledged += 1
                 self._cursor += 1
             self.buffered_bytes -= cost
 
     def attach(self, peer_received: int, now: float) -> int:
-        """Join a new duologue whose peer has all records below ``peer_received``: how many are sent again.
+        """Attach a new link whose peer has all records below ``peer_received``. Returns the number to send again.
 
-        Raises RefusedError, and loses the session, if the two ends do not fit each other; UsageError while attached.
+        Raises SessionLost, and loses the session, if ``peer_received`` contradicts it; UsageError while attached.
         """
         self.check(now)
         if self._attached:
-            raise UsageError("the session has a duologue", remedy="Detach that one first")
+            raise UsageError("the session has a link", remedy="Detach that link first.")
         if not self.acknowledged <= peer_received <= self._sent_count:
             raise self.lose(
-                f"the peer has {peer_received} records, but {self.acknowledged} were acknowledged and"
+                f"the peer claims {peer_received} received records, but {self.acknowledged} were acknowledged and"
                 f" {self._sent_count} sent"
             )
         self._attached = True
@@ -283,7 +292,7 @@ class Session:
         return self._sent_count - self.acknowledged
 
     def detach(self, now: float) -> None:
-        """The duologue is gone: what it carried without an acknowledgement waits to be sent again. Idempotent."""
+        """Detach the link. The records that it carried unacknowledged wait to be sent again. Idempotent."""
         if not self._attached or self._end is not None:
             return
         self._attached = False
@@ -296,42 +305,42 @@ class Session:
         self._unacked_bytes, self._unacked_since = 0, None
 
     def deadline(self) -> float | None:
-        """When :meth:`check` loses the session if nothing changes; while attached, when an acknowledgement is due."""
+        """Return when :meth:`check` would lose the session, or while attached, when an acknowledgement is due."""
         if self._end is not None:
             return None
         if self._attached:
             return None if self._unacked_since is None else self._unacked_since + self.limits.ack_seconds
-        kept_until = self._detached_at + self.limits.retention_seconds
+        retained_until = self._detached_at + self.limits.retention_seconds
         if self._buffering_since is None:
-            return kept_until
-        return min(kept_until, self._buffering_since + self.limits.buffer_seconds)
+            return retained_until
+        return min(retained_until, self._buffering_since + self.limits.buffer_seconds)
 
     def check(self, now: float) -> None:
-        """Raise the session's error if it is lost or closed, or is lost now because it was detached for too long."""
+        """Raise the session's error if it is lost or closed. Loses a session that was detached for too long."""
         if self._end is not None:
             raise self._error()
         if self._attached:
             return
         if self._buffering_since is not None and now >= self._buffering_since + self.limits.buffer_seconds:
-            raise self.lose(f"messages waited {self.limits.buffer_seconds:g} s for a connection")
+            raise self.lose(f"messages waited {self.limits.buffer_seconds:g} s for a link")
         if now >= self._detached_at + self.limits.retention_seconds:
-            raise self.lose(f"nobody was connected for {self.limits.retention_seconds:g} s")
+            raise self.lose(f"it had no link for {self.limits.retention_seconds:g} s")
 
-    def lose(self, why: str) -> AeronSparkError:
-        """Give up the session, such as when the peer does not know it: the error that every call raises from now on."""
+    def lose(self, reason: str) -> AeronSparkError:
+        """End the session as lost, for example because the peer does not know it. Returns the error of later calls."""
         pending = self.pending
-        fate = f"; of {pending} messages nobody can say whether they arrived" if pending else ""
+        unknown = f"; it is unknown whether {pending} messages arrived" if pending else ""
         return self._finish(
-            SessionLost, f"the session is lost: {why}{fate}", "Connect anew, and send again what must arrive"
+            SessionLost, f"the session is lost: {reason}{unknown}", "Connect again, and repeat important messages."
         )
 
     def close(self) -> None:
-        """End the session for good; what was not acknowledged is dropped."""
-        self._finish(EndedError, "the session is closed", "Connect again")
+        """End the session, and drop its unacknowledged records."""
+        self._finish(EndedError, "the session is closed", "Connect again.")
 
-    def _finish(self, error: type[AeronSparkError], what: str, remedy: str) -> AeronSparkError:
+    def _finish(self, error_class: type[AeronSparkError], text: str, remedy: str) -> AeronSparkError:
         if self._end is None:
-            self._end = error, what, remedy
+            self._end = error_class, text, remedy
             self._attached = False
             self._sent.clear()
             self._waiting.clear()
@@ -341,22 +350,22 @@ class Session:
         return self._error()
 
     def _error(self) -> AeronSparkError:
-        # made anew each time: an exception that is raised again and again collects every traceback
-        error, what, remedy = self._end or (UsageError, "the session goes on", "")
-        return error(what, remedy=remedy)
+        # a new object each time, because an exception that is raised repeatedly collects every traceback
+        error_class, text, remedy = self._end or (UsageError, "the session has not ended", "")
+        return error_class(text, remedy=remedy)
 
-    def _check_attached(self, consequence: str) -> None:
+    def _check_attached(self, action: str) -> None:
         if self._end is not None:
             raise self._error()
         if not self._attached:
-            raise UsageError(f"the session has no duologue, and {consequence}", remedy="Attach it to one")
+            raise UsageError(f"a session without a link cannot {action}", remedy="Attach a link.")
 
 
-def _measured(records: Iterable[OutgoingRecord]) -> tuple[int, list[OutgoingRecord]]:
+def _measure(records: Iterable[OutgoingRecord]) -> tuple[int, list[OutgoingRecord]]:
     listed = list(records)
-    wrong = [kind for kind, _, _ in listed if is_sequenced(kind)]
-    if wrong:
-        raise OptionError(f"records of the kind {wrong[0]} are sequenced", remedy="Push them")
+    sequenced = [kind for kind, _, _ in listed if is_sequenced(kind)]
+    if sequenced:
+        raise OptionError(f"records of kind {sequenced[0]} are sequenced", remedy="Push them.")
     return sum(RECORD_HEAD.size + len(payload) for _, _, payload in listed), listed
 
 
@@ -365,20 +374,19 @@ def _cost(records: Iterable[OutgoingRecord]) -> int:
 
 
 def _without(records: list[Record], repeated: int) -> list[Record]:
-    """Leave out the first ``repeated`` sequenced records; the others stay as they are."""
+    """Return ``records`` without the first ``repeated`` sequenced ones."""
     numbers = [number for number, record in enumerate(records) if is_sequenced(record[0])]
     dropped = set(islice(numbers, repeated))
     return [record for number, record in enumerate(records) if number not in dropped]
 
 
-def _too_large(length: int, largest: int) -> OptionError:
+def _too_large(length: int, limit: int) -> OptionError:
     return OptionError(
-        f"a record of {length} bytes is larger than the {largest} of a frame", remedy="Send it as a stream of chunks"
+        f"a record has {length} bytes, and the limit of a frame is {limit}", remedy="Send it as a transfer."
     )
 
 
-def _broken(why: str) -> DataFormatError:
+def _protocol_error(reason: str) -> DataFormatError:
     return DataFormatError(
-        f"a frame breaks the endpoint's protocol: {why}",
-        remedy="The other side breaks the protocol: use the same release of aeron-spark at both ends",
+        f"a frame violates the endpoint protocol: {reason}", remedy="Use the same release of aeron-spark at both ends."
     )

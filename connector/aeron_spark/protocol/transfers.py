@@ -1,13 +1,13 @@
-"""What is too large for one record, and files: the records, and the sending half, in bounded memory.
+"""Transfers: sends and receives files, and data that is too large for one record, in bounded memory.
 
-    START      i64 stream id, u8 purpose, u16 type id (MESSAGE: of the message; else 0), u64 total bytes,
+    START      i64 transfer id, u8 purpose, u16 type id (MESSAGE: of the message; else 0), u64 total bytes,
                then a name in UTF-8 (FILE: the file's; else empty)
-    DATA       i64 stream id, u64 offset, then the bytes, at least one
-    FINISHED   i64 stream id, SHA-256 of all bytes
-    FAILED     i64 stream id, u8 who gave up (0 the sender of the stream, 1 its receiver), then a text in UTF-8
+    DATA       i64 transfer id, u64 offset, then the bytes, at least one
+    FINISHED   i64 transfer id, SHA-256 of all bytes
+    FAILED     i64 transfer id, u8 failed by (0 the sender of the transfer, 1 its receiver), then a text in UTF-8
 
-Numbers are big-endian. The content of a MESSAGE is its body (``typed.Encoded``), that of a CALL, RETURN or OBJECT the
-record's payload. Each direction of a connection has stream ids of its own.
+Numbers are big-endian. The content of a MESSAGE is its body (``message_types.Encoded``); the content of a CALL, RETURN
+or OBJECT is the record's payload. Each direction of a connection counts its own transfer ids.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, RefusedError, SetupError
 from aeron_spark.protocol.message_types import Buffer
 
-CHUNK_BYTES: Final = 64 * 1024  # of content in a DATA record: large against its head, small against a term
+CHUNK_BYTES: Final = 64 * 1024  # of content in a DATA record; the record's head is small compared with it
 
 MAX_NAME_BYTES: Final = 1024
 
@@ -32,7 +32,7 @@ DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 START: Final = struct.Struct(
     ">"
-    "q"  # stream id
+    "q"  # transfer id
     "B"  # purpose
     "H"  # type id
     "Q"  # total bytes
@@ -40,7 +40,7 @@ START: Final = struct.Struct(
 
 DATA: Final = struct.Struct(
     ">"
-    "q"  # stream id
+    "q"  # transfer id
     "Q"  # offset
 )
 
@@ -48,13 +48,13 @@ FINISHED: Final = struct.Struct(f">q{DIGEST_BYTES}s")
 
 FAILED: Final = struct.Struct(
     ">"
-    "q"  # stream id
-    "B"  # who gave up
+    "q"  # transfer id
+    "B"  # failed by
 )
 
 
 class Purpose(IntEnum):
-    """What a stream's content is."""
+    """The kind of a transfer's content."""
 
     MESSAGE = 1
     FILE = 2
@@ -64,7 +64,7 @@ class Purpose(IntEnum):
 
 
 class TransferRecord(IntEnum):
-    """Which of the four records."""
+    """The kind of a transfer's record."""
 
     START = 1
     DATA = 2
@@ -74,7 +74,7 @@ class TransferRecord(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransferStart:
-    """The announcement of a stream. ``total`` is in bytes, and a claim until it has arrived."""
+    """The announcement of a transfer. ``total`` is in bytes, and unverified until the content has arrived."""
 
     transfer_id: int
     purpose: Purpose
@@ -85,7 +85,7 @@ class TransferStart:
 
 @dataclass(frozen=True, slots=True)
 class TransferFailed:
-    """The end of a stream that did not arrive. ``by_receiver``: it was ours, and the other side refused it."""
+    """The failure of a transfer. ``by_receiver``: the receiver refused it; else the sender abandoned it."""
 
     transfer_id: int
     by_receiver: bool
@@ -98,60 +98,69 @@ Read = Callable[[int], Buffer]
 
 
 def encode_start(start: TransferStart) -> bytes:
-    """Return a START record. Raises OptionError for a name that is too long or no text."""
+    """Encode a START record. Raises OptionError if the name is too long or cannot be encoded in UTF-8."""
     try:
         name = start.name.encode()
     except UnicodeEncodeError:
-        raise OptionError(f"the name {start.name!r} is not UTF-8", remedy="Send the file under another name") from None
+        raise OptionError(
+            f"the name {start.name!r} cannot be encoded in UTF-8", remedy="Send the file under another name."
+        ) from None
     if len(name) > MAX_NAME_BYTES:
-        raise OptionError(f"a stream's name has {len(name)} bytes", remedy=f"Use at most {MAX_NAME_BYTES}")
+        raise OptionError(
+            f"the name of a transfer has {len(name)} bytes, and the limit is {MAX_NAME_BYTES}",
+            remedy="Send the file under a shorter name.",
+        )
     return START.pack(start.transfer_id, start.purpose, start.type_id, start.total) + name
 
 
 def decode_start(payload: Buffer) -> TransferStart:
-    """Read a START record. Raises DataFormatError."""
+    """Decode a START record. Raises DataFormatError."""
     if not START.size <= len(payload) <= START.size + MAX_NAME_BYTES:
-        raise broken(f"its START has {len(payload)} bytes")
+        raise format_error(f"its START has {len(payload)} bytes")
     transfer_id, purpose, type_id, total = START.unpack_from(payload)
     try:
         return TransferStart(
             transfer_id, Purpose(purpose), total, type_id, str(memoryview(payload)[START.size :], "utf-8")
         )
     except UnicodeDecodeError:
-        raise broken("its name is not UTF-8") from None
+        raise format_error("its name is not UTF-8") from None
     except ValueError:
-        raise broken(f"its purpose is {purpose}") from None
+        raise format_error(f"its purpose is {purpose}") from None
 
 
 def encode_failed(transfer_id: int, text: str, *, by_receiver: bool = False) -> bytes:
-    """Return a FAILED record; a text that is too long is cut."""
-    cut = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
-    return FAILED.pack(transfer_id, by_receiver) + cut
+    """Encode a FAILED record. Truncates ``text`` to MAX_TEXT_BYTES."""
+    truncated = text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
+    return FAILED.pack(transfer_id, by_receiver) + truncated
 
 
 def decode_failed(payload: Buffer) -> TransferFailed:
-    """Read a FAILED record. Raises DataFormatError."""
+    """Decode a FAILED record. Raises DataFormatError."""
     if not FAILED.size <= len(payload) <= FAILED.size + MAX_TEXT_BYTES or payload[FAILED.size - 1] > 1:
-        raise broken(f"its FAILED of {len(payload)} bytes is not one")
+        raise format_error(f"its FAILED record of {len(payload)} bytes is invalid")
     transfer_id, by_receiver = FAILED.unpack_from(payload)
     return TransferFailed(transfer_id, bool(by_receiver), str(memoryview(payload)[FAILED.size :], "utf-8", "replace"))
 
 
-def broken(why: str) -> DataFormatError:
-    """The error for a stream that is not as it should be."""
-    return DataFormatError(f"a stream cannot be received: {why}", remedy="Have it sent again, with the same release")
+def format_error(reason: str) -> DataFormatError:
+    """Return the error for an invalid transfer."""
+    return DataFormatError(
+        f"a transfer is invalid: {reason}", remedy="Send it again, with the same release of aeron-spark at both ends."
+    )
 
 
 def send_buffer(
     start: TransferStart, content: Buffer, *, chunk_bytes: int = CHUNK_BYTES
 ) -> Iterator[EncodedTransferRecord]:
-    """Yield the records of a stream whose content is in memory; only one chunk of it is copied at a time.
+    """Yield the records of a transfer whose content is in memory. Copies one chunk at a time.
 
-    ``content`` must stay as it is until the last record was taken. Raises OptionError if its size is not ``total``.
+    The caller must not change ``content`` before the last record. Raises OptionError if its size is not ``total``.
     """
     view = memoryview(content).cast("B")
     if len(view) != start.total:
-        raise OptionError(f"{start.total} bytes were announced, and {len(view)} are given", remedy="Announce the size")
+        raise OptionError(
+            f"the content has {len(view)} bytes, announced are {start.total}", remedy="Announce the exact size."
+        )
     position = 0
 
     def read(count: int) -> Buffer:
@@ -163,63 +172,63 @@ def send_buffer(
 
 
 def send_from(start: TransferStart, read: Read, *, chunk_bytes: int = CHUNK_BYTES) -> Iterator[EncodedTransferRecord]:
-    """Yield the records of a stream whose content comes from ``read(count)``, which gives ``count`` bytes or fewer.
+    """Yield the records of a transfer whose content comes from ``read(count)``, which returns at most ``count`` bytes.
 
-    If it raises, or ends before ``total`` bytes, the last record is FAILED, and the next step raises SetupError; an
-    error of this package is raised as it is. What ``read`` holds beyond ``total`` is not sent.
+    If ``read`` raises, or ends before ``total`` bytes, the last record is FAILED, and the next step raises SetupError,
+    or the error of this package that ``read`` raised. Bytes beyond ``total`` are not sent.
     """
     if chunk_bytes < 1:
-        raise OptionError(f"chunks of {chunk_bytes} bytes were asked for", remedy="Give at least 1")
+        raise OptionError(f"invalid chunk size {chunk_bytes} bytes", remedy="Use at least 1.")
     yield TransferRecord.START, encode_start(start)
     digest = hashlib.sha256()
     offset = 0
     while offset < start.total:
         try:
-            chunk = _chunk(start, read, offset, min(chunk_bytes, start.total - offset))
+            chunk = _read_chunk(start, read, offset, min(chunk_bytes, start.total - offset))
         except Exception as error:
-            yield TransferRecord.FAILED, encode_failed(start.transfer_id, "its content could not be read to the end")
+            yield TransferRecord.FAILED, encode_failed(start.transfer_id, "the sender could not read its content")
             if isinstance(error, AeronSparkError):
                 raise
-            what = f"the content of {start.name or 'a stream'} could not be read: {error}"
-            raise SetupError(what, remedy="Check the file, then send it again") from error
+            text = f"the content of {start.name or 'a transfer'} could not be read: {error}"
+            raise SetupError(text, remedy="Check the file, then send it again.") from error
         digest.update(chunk)
         yield TransferRecord.DATA, b"".join((DATA.pack(start.transfer_id, offset), chunk))
         offset += len(chunk)
     yield TransferRecord.FINISHED, FINISHED.pack(start.transfer_id, digest.digest())
 
 
-def _chunk(start: TransferStart, read: Read, offset: int, count: int) -> Buffer:
+def _read_chunk(start: TransferStart, read: Read, offset: int, count: int) -> Buffer:
     chunk = read(count)
     if 0 < len(chunk) <= count:
         return chunk
     raise SetupError(
-        f"the content of {start.name or 'a stream'} gave {len(chunk)} bytes at {offset} of {start.total}",
-        remedy="Send it again when nobody changes it meanwhile",
+        f"the content of {start.name or 'a transfer'} returned {len(chunk)} bytes at offset {offset} of {start.total}",
+        remedy="Send it again, and do not change it during the transfer.",
     )
 
 
-MEMORY_LIMIT: Final = 16 * 1024 * 1024  # bytes of a stream that stays in memory
+MEMORY_LIMIT: Final = 16 * 1024 * 1024  # largest transfer that is received in memory
 
-MAX_TRANSFERS: Final = 64  # streams of one connection that have begun and not ended
+MAX_TRANSFERS: Final = 64  # unfinished transfers of one connection
 
-MAX_MEMORY_BYTES: Final = 64 * 1024 * 1024  # of all streams in memory of one connection, as announced
+MAX_MEMORY_BYTES: Final = 64 * 1024 * 1024  # announced bytes of all transfers in memory, of one connection
 
-MAX_SPILLED_BYTES: Final = 64 * 1024 * 1024 * 1024  # of all streams in sinks of one connection, as announced
+MAX_SPILLED_BYTES: Final = 64 * 1024 * 1024 * 1024  # announced bytes of all transfers in sinks, of one connection
 
-_REMEMBERED: Final = 1024  # streams that were refused, whose later records are no news
+_MAX_REMEMBERED: Final = 1024  # abandoned transfers whose later records are ignored
 
 
 class Sink(Protocol):
-    """Where a stream that is too large for memory is written: a file, as a rule."""
+    """Receives the content of a transfer that is too large for memory; usually a file."""
 
     def write(self, data: Buffer) -> None:
-        """Append ``data``. It is only valid during the call. Raises OSError."""
+        """Append ``data``, which is valid only during the call. Raises OSError."""
 
     def close(self) -> Any:
-        """Make it whole, and return what the receiver is given instead of the bytes. Raises OSError."""
+        """Complete the content, and return an object that represents it. Raises OSError."""
 
     def discard(self) -> None:
-        """Remove it. Never raises."""
+        """Remove the content. Never raises."""
 
 
 Spill = Callable[[TransferStart], Sink]
@@ -227,7 +236,7 @@ Spill = Callable[[TransferStart], Sink]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedTransfer:
-    """A stream that arrived whole: its bytes, or what its sink's ``close`` returned."""
+    """A complete transfer. ``content`` is its bytes, or if ``spilled`` the result of its sink's ``close``."""
 
     start: TransferStart
     content: Any
@@ -235,7 +244,7 @@ class ReceivedTransfer:
 
 
 @dataclass(slots=True)
-class _Open:
+class _IncomingTransfer:
     start: TransferStart
     sink: Sink | None
     memory: bytearray = field(default_factory=bytearray)
@@ -244,10 +253,10 @@ class _Open:
 
 
 class TransferAssembly:
-    """The streams of one connection that arrive. Not for several threads at once.
+    """Assembles the incoming transfers of one connection. For one thread at a time.
 
-    An error raised for one stream leaves the others as they were; tell the sender with ``encode_failed(...,
-    by_receiver=True)``. Keys are the ids of this connection alone.
+    An error of one transfer does not affect the others. The caller reports it to the sender with ``encode_failed(...,
+    by_receiver=True)``.
     """
 
     def __init__(
@@ -263,152 +272,156 @@ class TransferAssembly:
         self.max_transfers = max_transfers
         self.max_memory_bytes = max_memory_bytes
         self.max_spilled_bytes = max_spilled_bytes
-        self.ignored = 0  # records of streams that had been given up
+        self.ignored = 0  # number of records of abandoned transfers
         self._spill = spill
-        self._open: dict[int, _Open] = {}
-        self._given_up: dict[int, None] = {}
+        self._incoming: dict[int, _IncomingTransfer] = {}
+        self._abandoned: dict[int, None] = {}
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._incoming)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes in memory now."""
-        return sum(len(one.memory) for one in self._open.values())
+        """Received bytes in memory."""
+        return sum(len(transfer.memory) for transfer in self._incoming.values())
 
     def start(self, payload: Buffer) -> TransferStart:
-        """Take a START record. Raises DataFormatError, RefusedError beyond a limit, SetupError if the sink fails."""
+        """Process a START record. Raises DataFormatError, RefusedError beyond a limit, SetupError if the sink fails."""
         start = decode_start(payload)
-        if start.transfer_id in self._open:
-            self._give_up(start.transfer_id)
-            raise broken(f"stream {start.transfer_id} began twice")
+        if start.transfer_id in self._incoming:
+            self._abandon(start.transfer_id)
+            raise format_error(f"transfer {start.transfer_id} was started twice")
         if self._closed:
-            self._remember(start.transfer_id)
-            raise RefusedError(f"stream {start.transfer_id} comes after the end", remedy="Connect again")
+            self._remember_abandoned(start.transfer_id)
+            raise RefusedError(
+                f"transfer {start.transfer_id} starts after the connection has ended", remedy="Connect again."
+            )
         try:
-            opened = _Open(start, self._sink_for(start))
+            transfer = _IncomingTransfer(start, self._sink_for(start))
         except AeronSparkError:
-            self._remember(start.transfer_id)
+            self._remember_abandoned(start.transfer_id)
             raise
-        self._given_up.pop(start.transfer_id, None)
-        self._open[start.transfer_id] = opened
+        self._abandoned.pop(start.transfer_id, None)
+        self._incoming[start.transfer_id] = transfer
         return start
 
-    def data(self, payload: Buffer) -> None:
-        """Take a DATA record. Raises DataFormatError, SetupError if the sink fails; the stream is given up then."""
+    def add_data(self, payload: Buffer) -> None:
+        """Process a DATA record. Raises DataFormatError, or SetupError if the sink fails, and abandons the transfer."""
         if len(payload) < DATA.size:
-            raise broken(f"its DATA has {len(payload)} bytes")
+            raise format_error(f"its DATA has {len(payload)} bytes")
         transfer_id, offset = DATA.unpack_from(payload)
-        one = self._find(transfer_id)
-        if one is None:
+        transfer = self._find(transfer_id)
+        if transfer is None:
             return
         chunk = memoryview(payload)[DATA.size :]
-        end = one.received + len(chunk)
-        if not chunk or offset != one.received or end > one.start.total:
-            self._give_up(transfer_id)
-            raise broken(
-                f"{len(chunk)} bytes at {offset} of stream {transfer_id} do not go on at {one.received} of"
-                f" {one.start.total}"
+        end = transfer.received + len(chunk)
+        if not chunk or offset != transfer.received or end > transfer.start.total:
+            self._abandon(transfer_id)
+            raise format_error(
+                f"{len(chunk)} bytes at offset {offset} of transfer {transfer_id}, expected at most"
+                f" {transfer.start.total - transfer.received} bytes at offset {transfer.received}"
             )
-        if one.sink is None:
-            one.memory += chunk
+        if transfer.sink is None:
+            transfer.memory += chunk
         else:
             try:
-                one.sink.write(chunk)
+                transfer.sink.write(chunk)
             except OSError as error:
-                self._give_up(transfer_id)
-                raise _unwritable(one.start, error) from error
-        one.digest.update(chunk)
-        one.received = end
+                self._abandon(transfer_id)
+                raise _spill_error(transfer.start, error) from error
+        transfer.digest.update(chunk)
+        transfer.received = end
 
-    def finished(self, payload: Buffer) -> ReceivedTransfer | None:
-        """Take a FINISHED record; return the stream, or None for one given up before. Raises as ``data`` does."""
+    def finish(self, payload: Buffer) -> ReceivedTransfer | None:
+        """Process a FINISHED record. Returns the transfer, or None if it was abandoned. Raises like ``add_data``."""
         if len(payload) != FINISHED.size:
-            raise broken(f"its FINISHED has {len(payload)} bytes")
+            raise format_error(f"its FINISHED has {len(payload)} bytes")
         transfer_id, digest = FINISHED.unpack_from(payload)
-        one = self._find(transfer_id)
-        if one is None:
+        transfer = self._find(transfer_id)
+        if transfer is None:
             return None
-        if one.received != one.start.total or one.digest.digest() != digest:
-            self._give_up(transfer_id)
-            why = "its digest is another" if one.received == one.start.total else "it ended early"
-            raise broken(f"stream {transfer_id} has {one.received} of {one.start.total} bytes, and {why}")
-        if one.sink is None:
-            del self._open[transfer_id]
-            return ReceivedTransfer(one.start, one.memory, spilled=False)
+        if transfer.received != transfer.start.total or transfer.digest.digest() != digest:
+            self._abandon(transfer_id)
+            reason = "its digest differs" if transfer.received == transfer.start.total else "it ended early"
+            raise format_error(
+                f"transfer {transfer_id} has {transfer.received} of {transfer.start.total} bytes, and {reason}"
+            )
+        if transfer.sink is None:
+            del self._incoming[transfer_id]
+            return ReceivedTransfer(transfer.start, transfer.memory, spilled=False)
         try:
-            content = one.sink.close()
+            content = transfer.sink.close()
         except OSError as error:
-            self._give_up(transfer_id)
-            raise _unwritable(one.start, error) from error
-        del self._open[transfer_id]
-        return ReceivedTransfer(one.start, content, spilled=True)
+            self._abandon(transfer_id)
+            raise _spill_error(transfer.start, error) from error
+        del self._incoming[transfer_id]
+        return ReceivedTransfer(transfer.start, content, spilled=True)
 
-    def failed(self, payload: Buffer) -> TransferFailed | None:
-        """Take a FAILED record: forget the stream, or learn that ours was refused. None if it was given up before.
+    def fail(self, payload: Buffer) -> TransferFailed | None:
+        """Process a FAILED record of the sender or receiver. Returns None if the transfer was abandoned before.
 
-        Raises DataFormatError for a stream that never began.
+        Raises DataFormatError for a transfer of the peer that was not started.
         """
-        given_up = decode_failed(payload)
-        if given_up.by_receiver:
-            return given_up
-        if self._find(given_up.transfer_id) is None:
+        failure = decode_failed(payload)
+        if failure.by_receiver:
+            return failure
+        if self._find(failure.transfer_id) is None:
             return None
-        self._give_up(given_up.transfer_id)
-        return given_up
+        self._abandon(failure.transfer_id)
+        return failure
 
     def close(self) -> list[TransferStart]:
-        """Give up every stream and remove what had arrived of it; return which they were."""
+        """Abandon every transfer, and remove its content. Returns the abandoned transfers."""
         self._closed = True
-        starts = [one.start for one in self._open.values()]
+        starts = [transfer.start for transfer in self._incoming.values()]
         for start in starts:
-            self._give_up(start.transfer_id)
+            self._abandon(start.transfer_id)
         return starts
 
-    def _find(self, transfer_id: int) -> _Open | None:
-        one = self._open.get(transfer_id)
-        if one is None:
-            if transfer_id not in self._given_up:
-                raise broken(f"stream {transfer_id} did not begin")
+    def _find(self, transfer_id: int) -> _IncomingTransfer | None:
+        transfer = self._incoming.get(transfer_id)
+        if transfer is None:
+            if transfer_id not in self._abandoned:
+                raise format_error(f"transfer {transfer_id} was not started")
             self.ignored += 1
-        return one
+        return transfer
 
     def _sink_for(self, start: TransferStart) -> Sink | None:
-        if len(self._open) >= self.max_transfers:
+        if len(self._incoming) >= self.max_transfers:
             raise RefusedError(
-                f"{len(self._open)} streams are open on this connection, as many as may be",
-                remedy="Send fewer at once, or raise the limit of open streams",
+                f"this connection has {len(self._incoming)} unfinished transfers, which is the limit",
+                remedy="Send fewer at once, or raise the limit of transfers.",
             )
-        held = sum(one.start.total for one in self._open.values() if one.sink is None)
-        if start.total <= self.memory_limit and held + start.total <= self.max_memory_bytes:
+        memory_bytes = sum(transfer.start.total for transfer in self._incoming.values() if transfer.sink is None)
+        if start.total <= self.memory_limit and memory_bytes + start.total <= self.max_memory_bytes:
             return None
-        spilled = sum(one.start.total for one in self._open.values() if one.sink is not None)
-        if spilled + start.total > self.max_spilled_bytes:
+        spilled_bytes = sum(transfer.start.total for transfer in self._incoming.values() if transfer.sink is not None)
+        if spilled_bytes + start.total > self.max_spilled_bytes:
             raise RefusedError(
-                f"a stream of {start.total} bytes is announced beside {spilled} that arrive, and"
-                f" {self.max_spilled_bytes} may be on disk for this connection",
-                remedy="Send it in parts, or raise the limit",
+                f"a transfer of {start.total} bytes is announced while others have {spilled_bytes} bytes on disk, and"
+                f" the limit of this connection is {self.max_spilled_bytes}",
+                remedy="Send it in several smaller parts, or raise the limit.",
             )
         try:
             return self._spill(start)
         except OSError as error:
-            raise _unwritable(start, error) from error
+            raise _spill_error(start, error) from error
 
-    def _give_up(self, transfer_id: int) -> None:
-        one = self._open.pop(transfer_id)
-        if one.sink is not None:
-            one.sink.discard()
-        self._remember(transfer_id)
+    def _abandon(self, transfer_id: int) -> None:
+        transfer = self._incoming.pop(transfer_id)
+        if transfer.sink is not None:
+            transfer.sink.discard()
+        self._remember_abandoned(transfer_id)
 
-    def _remember(self, transfer_id: int) -> None:
-        self._given_up[transfer_id] = None
-        if len(self._given_up) > _REMEMBERED:
-            del self._given_up[next(iter(self._given_up))]
+    def _remember_abandoned(self, transfer_id: int) -> None:
+        self._abandoned[transfer_id] = None
+        if len(self._abandoned) > _MAX_REMEMBERED:
+            del self._abandoned[next(iter(self._abandoned))]
 
 
-def _unwritable(start: TransferStart, error: OSError) -> SetupError:
+def _spill_error(start: TransferStart, error: OSError) -> SetupError:
     return SetupError(
-        f"stream {start.transfer_id} of {start.total} bytes cannot be written down: {error}",
-        remedy="Make room where spill files are, or set another place for them",
+        f"transfer {start.transfer_id} of {start.total} bytes cannot be written to disk: {error}",
+        remedy="Free space in the folder of spill files, or configure another folder.",
     )

@@ -134,11 +134,11 @@ WRONG: Final[dict[str, Callable[[], list[tuple[int, bytes]]]]] = {
     "it ended early": lambda: [
         stream(CONTENT, 100), byhand.data(CONTENT, 0, bytes(50)), byhand.finished(CONTENT, bytes(50))
     ],
-    "do not go on at 0 of 10": lambda: [stream(CONTENT, 10), byhand.data(CONTENT, 1_000_000, b"12345")],
-    "6 bytes at 5 of stream": lambda: [
+    "expected at most 10 bytes at offset 0": lambda: [stream(CONTENT, 10), byhand.data(CONTENT, 1_000_000, b"12345")],
+    "6 bytes at offset 5 of transfer": lambda: [
         stream(CONTENT, 10), byhand.data(CONTENT, 0, b"12345"), byhand.data(CONTENT, 5, b"678901")
     ],
-    "its digest is another": lambda: [
+    "its digest differs": lambda: [
         stream(CONTENT, 10), byhand.data(CONTENT, 0, b"1234567890"), byhand.finished(CONTENT, b"1234567891")
     ],
 }  # fmt: skip

@@ -294,7 +294,7 @@ def test_a_stream_that_the_peer_refuses_is_an_error_of_its_acknowledged_send(wor
     )
     client = world.client(ClientSettings(link=LINK, first_pause=0.01))
     server.on_message(bytes, lambda c, m: None)
-    with pytest.raises(RefusedError, match="refused the stream"):
+    with pytest.raises(RefusedError, match="refused the transfer"):
         client.send(bytes(200_000), acknowledge=True)
     client.send(b"small", acknowledge=True)
     wait_for(lambda: server.statistics["streams"] == 0)

@@ -1,4 +1,4 @@
-"""One connection machine, or two that are joined by a function call, in virtual time."""
+"""Tests of one connection machine, or of two that exchange frames by function calls, in virtual time."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def machine(limits: SessionLimits = LIMITS, *, attached: bool = True) -> Connect
     return one
 
 
-def carry(sender: ConnectionMachine, receiver: ConnectionMachine, now: float = 0.0) -> Received:
-    """Carry one frame, which there must be."""
+def transmit(sender: ConnectionMachine, receiver: ConnectionMachine, now: float = 0.0) -> Received:
+    """Transmit one frame, and fail if the sender has none."""
     plaintext = sender.take(FRAME, now)
     assert plaintext is not None
     return receiver.receive(decode(b"".join(plaintext)), now)
 
 
-def test_messages_of_a_frame_come_together_and_need_no_frame_in_return() -> None:
+def test_messages_of_one_frame_are_one_effect_and_need_no_immediate_response() -> None:
     one, other = machine(), machine()
     assert one.push(RecordKind.MESSAGE, b"a", 0.0) is Pushed.ACCEPTED
     assert one.push_many(RecordKind.MESSAGE_ACK_WANTED, [b"b", b"c"], 0.0) == (2, Pushed.ACCEPTED)
-    received = carry(one, other)
+    received = transmit(one, other)
     (effect,) = received.effects
     assert isinstance(effect, Deliver)
     assert [bytes(payload) for _, _, payload in effect.messages] == [b"a", b"b", b"c"]
@@ -80,9 +80,8 @@ def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_befor
         RecordKind.MESSAGE,
     ):
         one.push(kind, encode_failed(1, "") if kind == RecordKind.TRANSFER_FAILED else bytes(7) + bytes([kind]), 0.0)
-    kinds = [
-        (type(effect), getattr(effect, "kind", getattr(effect, "number", None))) for effect in carry(one, other).effects
-    ]
+    effects = transmit(one, other).effects
+    kinds = [(type(effect), getattr(effect, "kind", getattr(effect, "number", None))) for effect in effects]
     assert kinds == [
         (TakeRequest, RecordKind.CALL),
         (TakeRequest, RecordKind.OBJECT),
@@ -97,29 +96,29 @@ def test_each_record_has_its_effect_and_a_transfer_ends_after_the_messages_befor
     ]
 
 
-def test_a_refusal_of_the_peer_ends_a_transfer_that_is_being_sent_and_is_reported_later() -> None:
+def test_a_refusal_by_the_peer_ends_an_outgoing_transfer_and_is_reported_if_the_transfer_has_ended() -> None:
     one, other = machine(), machine()
     first, second = one.begin_transfer(), one.begin_transfer()
     assert (first, second) == (1, 2)
     other.push(RecordKind.TRANSFER_FAILED, encode_failed(first, "too large", by_receiver=True), 0.0)
-    assert carry(other, one).effects == ()
+    assert transmit(other, one).effects == ()
     one.check_transfer(second)
-    with pytest.raises(RefusedError, match="refused the stream: too large"):
+    with pytest.raises(RefusedError, match="refused the transfer: too large"):
         one.check_transfer(first)
     one.end_transfer(first)
     one.end_transfer(second)
     one.check_transfer(first)
     other.push(RecordKind.TRANSFER_FAILED, encode_failed(second, "too late", by_receiver=True), 0.0)
-    (effect,) = carry(other, one).effects
+    (effect,) = transmit(other, one).effects
     assert isinstance(effect, Report)
     assert "too late" in effect.error.what
 
 
-def test_a_record_that_cannot_be_read_is_reported_and_the_others_of_its_frame_are_taken() -> None:
+def test_an_invalid_record_is_reported_and_the_other_records_of_its_frame_are_processed() -> None:
     one, other = machine(), machine()
     one.push(RecordKind.TRANSFER_FAILED, b"short", 0.0)
     one.push(RecordKind.CALL, b"call", 0.0)
-    report, request = carry(one, other).effects
+    report, request = transmit(one, other).effects
     assert isinstance(report, Report)
     assert isinstance(report.error, DataFormatError)
     assert request == TakeRequest(RecordKind.CALL, memoryview(b"call"))
@@ -129,24 +128,24 @@ def test_a_record_that_cannot_be_read_is_reported_and_the_others_of_its_frame_ar
 def test_a_close_of_the_peer_is_an_effect(payload: bytes, *, keeps: bool) -> None:
     one, other = machine(), machine()
     one.push_unsequenced(RecordKind.CLOSE, payload)
-    assert carry(one, other).effects == (PeerClosed(keeps),)
+    assert transmit(one, other).effects == (PeerClosed(keeps),)
 
 
-def test_a_reply_without_room_goes_out_once_the_peer_acknowledges() -> None:
+def test_a_deferred_response_is_sent_after_the_peer_has_acknowledged() -> None:
     one, other = machine(), machine()
     assert one.push(RecordKind.MESSAGE, bytes(1_000), 0.0) is Pushed.ACCEPTED
     one.reply(RecordKind.RETURN, bytes(900), 0.0)
     assert one.deferred_bytes == 900 + RECORD_COST
     assert one.push(RecordKind.MESSAGE, bytes(900), 0.0) is Pushed.FULL
-    carry(one, other)
-    received = carry(other, one)  # the acknowledgement of 1,000 bytes
+    transmit(one, other)
+    received = transmit(other, one)  # the acknowledgement of 1,000 bytes
     assert (received.made_room, received.frame_due, one.deferred_bytes) == (True, True, 0)
-    assert carry(one, other).effects[0] == TakeResponse(memoryview(bytes(900)))
+    assert transmit(one, other).effects[0] == TakeResponse(memoryview(bytes(900)))
     assert not one.has_waiting
     assert one.unacknowledged
 
 
-def test_a_peer_that_does_not_read_its_responses_is_told_with_the_numbers() -> None:
+def test_the_connection_of_a_peer_that_does_not_read_its_responses_ends_with_an_error_that_has_the_numbers() -> None:
     one = machine()
     one.push(RecordKind.MESSAGE, bytes(1_000), 0.0)
     one.reply(RecordKind.RETURN, bytes(1_000), 0.0)
@@ -162,7 +161,7 @@ def test_a_ping_is_answered_in_the_next_frame_and_ends_once() -> None:
     one, other = machine(), machine()
     first, second = one.start_ping(3.0, 10.0), one.start_ping(3.0, 10.0)
     assert (first, second) == (0, 1)
-    received = carry(one, other, 10.0)
+    received = transmit(one, other, 10.0)
     assert (received.effects, received.frame_due) == ((), True)
     pongs = other.take(FRAME, 10.0)
     assert pongs is not None
@@ -177,13 +176,13 @@ def test_a_ping_without_a_pong_ends_at_its_deadline_and_its_pong_is_too_late() -
     one.start_ping(3.0, 10.0)
     assert one.deadline() == 13.0
     assert one.tick(True, 12.9) == ()
-    carry(one, other, 12.9)
+    transmit(one, other, 12.9)
     assert one.tick(True, 13.0) == (ResolvePing(0, None),)
-    assert carry(other, one, 13.0).effects == ()
+    assert transmit(other, one, 13.0).effects == ()
     assert one.tick(True, 13.1) == ()
 
 
-def test_pings_and_pongs_are_bounded_but_a_close_is_said() -> None:
+def test_the_queue_of_unsequenced_records_is_bounded_but_accepts_a_close() -> None:
     one = machine()
     for _ in range(MAX_UNSEQUENCED + 5):
         one.push_unsequenced(RecordKind.PONG, bytes(8))
@@ -204,14 +203,14 @@ def test_unsequenced_records_are_lost_with_their_link_and_sequenced_ones_are_not
     one.detach(1.0)
     assert one.take(FRAME, 1.0) is None
     assert one.attach(0, 2.0) == 1
-    (effect,) = carry(one, other, 2.0).effects
+    (effect,) = transmit(one, other, 2.0).effects
     assert isinstance(effect, Deliver)
     assert one.take(FRAME, 2.0) is None
 
 
-def test_a_link_that_does_not_fit_the_session_loses_it() -> None:
+def test_a_link_whose_peer_claims_unsent_records_loses_the_session() -> None:
     one = machine()
-    with pytest.raises(SessionLost, match="the peer has 3 records"):
+    with pytest.raises(SessionLost, match="the peer claims 3 received records"):
         one.attach(3, 1.0)
 
 
@@ -225,19 +224,19 @@ def test_a_session_that_waits_too_long_for_a_link_ends_the_connection() -> None:
     assert isinstance(effect.error, SessionLost)
 
 
-def test_a_keep_alive_is_due_when_no_frame_was_sent_for_so_long() -> None:
+def test_a_keep_alive_is_due_after_its_interval_without_a_frame() -> None:
     one, other = machine(), machine()
     one.push(RecordKind.MESSAGE, b"", 10.0)
-    carry(one, other, 10.0)
+    transmit(one, other, 10.0)
     assert one.deadline() == 25.0
     assert one.tick(True, 24.9) == ()
     assert one.tick(True, 25.0) == (SendFrame(),)
     assert one.tick(True, 25.1) == ()
-    assert carry(one, other, 25.1).effects == ()
+    assert transmit(one, other, 25.1).effects == ()
     assert one.take(FRAME, 25.1) is None
 
 
-def test_a_link_expires_after_its_silence_and_the_next_begins_with_all_its_time() -> None:
+def test_a_link_expires_after_its_silence_and_the_next_link_has_the_whole_expiry() -> None:
     one = machine()
     assert one.tick(False, 1.0) == ()
     assert one.deadline() == 5.0
@@ -250,19 +249,19 @@ def test_a_link_expires_after_its_silence_and_the_next_begins_with_all_its_time(
     assert one.tick(False, 13.5) == (LinkExpired(),)
 
 
-def test_an_acknowledgement_is_due_after_its_time_unless_acknowledgements_pause() -> None:
+def test_an_acknowledgement_is_due_after_its_delay_unless_acknowledgements_are_paused() -> None:
     one, other = machine(), machine()
     one.push(RecordKind.MESSAGE, b"", 0.0)
-    carry(one, other)
+    transmit(one, other)
     assert other.deadline() == 0.5
     other.pause_acks(True)
     assert other.deadline() == 15.0
     assert other.tick(True, 0.5) == ()
     other.push(RecordKind.MESSAGE, b"", 0.5)
-    assert not carry(other, one, 0.5).made_room
+    assert not transmit(other, one, 0.5).made_room
     other.pause_acks(False)
     assert other.tick(True, 0.6) == (SendFrame(),)
-    assert carry(other, one, 0.6).made_room
+    assert transmit(other, one, 0.6).made_room
 
 
 def test_a_machine_that_refuses_accepts_nothing_until_a_link_is_attached() -> None:
@@ -280,7 +279,7 @@ def test_a_machine_that_refuses_accepts_nothing_until_a_link_is_attached() -> No
     assert one.session.pending == 2
 
 
-def test_a_closed_machine_says_why_and_does_nothing_else() -> None:
+def test_a_closed_machine_raises_its_first_error_and_has_no_effects() -> None:
     one, other = machine(), machine()
     other.push(RecordKind.MESSAGE, b"late", 0.0)
     one.push(RecordKind.MESSAGE, bytes(1_000), 0.0)
@@ -291,22 +290,22 @@ def test_a_closed_machine_says_why_and_does_nothing_else() -> None:
     with pytest.raises(EndedError, match="the connection is closed"):
         one.push(RecordKind.MESSAGE, b"", 0.0)
     with pytest.raises(EndedError):
-        carry(other, one)
+        transmit(other, one)
     assert (one.deferred_bytes, one.pings, one.session.buffered_bytes) == (0, 0, 0)
     assert (one.take(FRAME, 0.0), one.deadline(), one.tick(False, 999.0)) == (None, None, ())
 
 
-def test_a_frame_that_the_peer_cannot_have_sent_changes_nothing() -> None:
+def test_a_frame_after_a_gap_is_an_error_and_changes_no_state() -> None:
     one, other = machine(), machine()
     one.push(RecordKind.MESSAGE, b"lost", 0.0)
     one.take(FRAME, 0.0)
     one.push(RecordKind.MESSAGE, b"after a gap", 0.0)
     with pytest.raises(DataFormatError, match="record 0 is missing"):
-        carry(one, other)
+        transmit(one, other)
     assert other.session.received == 0
 
 
-def test_a_link_that_takes_only_short_records_bounds_them() -> None:
+def test_the_limit_of_a_record_is_only_lowered() -> None:
     one = machine(replace(LIMITS, buffer_bytes=20_000))
     one.limit_record(500)
     one.limit_record(800)

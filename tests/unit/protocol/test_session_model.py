@@ -1,4 +1,4 @@
-"""Any history of two sessions: what was accepted arrives exactly once and in order, or the session is reported lost."""
+"""Random histories of two sessions: accepted records arrive once and in order, or the session is lost."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ ENDS = st.sampled_from([0, 1])
 
 
 class End:
-    """A session, what was accepted there, what arrived there, and the frames on their way to it."""
+    """A session with its accepted records, its arrived records, and the frames in transit to it."""
 
     def __init__(self) -> None:
         self.session = Session(LIMITS, 0.0)
         self.accepted: list[tuple[int, int, bytes]] = []
         self.arrived: list[tuple[int, int, bytes]] = []
         self.inbox: deque[bytes] = deque()
-        self.seen: list[bytes] = []
+        self.received_frames: list[bytes] = []
         self.lost = False
 
 
 class TwoSessions(RuleBasedStateMachine):
-    """A duologue brings frames in order until it is cut; then what is on its way is gone, or comes again much later."""
+    """A link delivers frames in order until it is lost. Frames in transit are then lost, or arrive again much later."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.ends = (End(), End())
         self.count = 0
-        self.repeated = 0  # records that arrived though they were there, and were dropped
+        self.repeated = 0  # number of repeated records that were dropped
         self.reconnect(0)
 
-    def both(self) -> bool:
+    def are_open(self) -> bool:
         return not any(end.lost for end in self.ends)
 
-    def must_be_lost(self, end: End, error: AeronSparkError) -> None:
-        """The one allowed way not to deliver: the session says that it is lost, and goes on saying so."""
+    def expect_lost(self, end: End, error: AeronSparkError) -> None:
+        """Check that the session is lost, which is the only permitted reason not to deliver."""
         assert isinstance(error, RefusedError)
         assert "the session is lost" in str(error)
         end.lost = True
 
-    @precondition(both)
+    @precondition(are_open)
     @rule(
         which=ENDS,
         sizes=st.lists(st.integers(0, 300), max_size=12),
@@ -79,9 +79,9 @@ class TwoSessions(RuleBasedStateMachine):
                 accepted, _ = end.session.push_many(kind, payloads, self.now)
                 end.accepted += [(kind, 0, payload) for payload in payloads[:accepted]]
         except AeronSparkError as error:
-            self.must_be_lost(end, error)
+            self.expect_lost(end, error)
 
-    @precondition(both)
+    @precondition(are_open)
     @rule(which=ENDS, frames=st.integers(1, 5), ping=st.booleans())
     def send(self, which: int, frames: int, ping: bool) -> None:
         end, peer = self.ends[which], self.ends[1 - which]
@@ -90,25 +90,25 @@ class TwoSessions(RuleBasedStateMachine):
             if buffers is not None:
                 peer.inbox.append(b"".join(buffers))
 
-    @precondition(both)
+    @precondition(are_open)
     @rule(which=ENDS, frames=st.integers(1, 5))
     def deliver(self, which: int, frames: int) -> None:
         end = self.ends[which]
         for _ in range(min(frames, len(end.inbox)) if end.session.attached else 0):
             data = end.inbox.popleft()
-            end.seen.append(data)
-            self.take_in(end, data)
+            end.received_frames.append(data)
+            self.receive(end, data)
 
-    @precondition(both)
+    @precondition(are_open)
     @rule(which=ENDS, index=st.integers(0, 1_000))
-    def deliver_an_old_frame_again(self, which: int, index: int) -> None:
+    def repeat_an_old_frame(self, which: int, index: int) -> None:
         end = self.ends[which]
-        if end.seen and end.session.attached:
+        if end.received_frames and end.session.attached:
             before = len(end.arrived)
-            self.take_in(end, end.seen[index % len(end.seen)])
+            self.receive(end, end.received_frames[index % len(end.received_frames)])
             assert len(end.arrived) == before
 
-    def take_in(self, end: End, data: bytes) -> None:
+    def receive(self, end: End, data: bytes) -> None:
         frame = decode(data)
         new = end.session.receive(frame, self.now)
         self.repeated += len(frame.records) - len(new)
@@ -118,20 +118,20 @@ class TwoSessions(RuleBasedStateMachine):
     def detach_one_end(self, which: int) -> None:
         self.ends[which].session.detach(self.now)
 
-    @precondition(both)
+    @precondition(are_open)
     @rule(stale=st.integers(0, 3))
     def reconnect(self, stale: int) -> None:
-        """Both ends get a new duologue; one was told what the other had ``stale`` records ago."""
+        """Attach a new link to both ends. One end learns the peer's count as of ``stale`` records ago."""
         for end in self.ends:
             end.session.detach(self.now)
             end.inbox.clear()
         one, other = self.ends
-        there = max(one.session.acknowledged, other.session.received - stale)
-        for end, peer_received in ((one, there), (other, one.session.received)):
+        stale_count = max(one.session.acknowledged, other.session.received - stale)
+        for end, peer_received in ((one, stale_count), (other, one.session.received)):
             try:
                 end.session.attach(peer_received, self.now)
             except AeronSparkError as error:
-                self.must_be_lost(end, error)
+                self.expect_lost(end, error)
 
     @rule(seconds=st.sampled_from([0.1, 0.2, 0.6, 0.6, 5.0, 20.0]))
     def wait(self, seconds: float) -> None:
@@ -140,28 +140,28 @@ class TwoSessions(RuleBasedStateMachine):
             try:
                 end.session.check(self.now)
             except AeronSparkError as error:
-                self.must_be_lost(end, error)
+                self.expect_lost(end, error)
 
     @invariant()
-    def once_and_in_order(self) -> None:
+    def records_arrive_once_and_in_order(self) -> None:
         one, other = self.ends
         assert other.arrived == one.accepted[: len(other.arrived)]
         assert one.arrived == other.accepted[: len(one.arrived)]
 
     @invariant()
-    def bounded_and_accounted_for(self) -> None:
+    def kept_records_equal_the_model_and_are_bounded(self) -> None:
         for end in self.ends:
-            kept = [] if end.lost else end.accepted[end.session.acknowledged :]
-            assert end.session.buffered_bytes == sum(len(payload) + RECORD_COST for _, _, payload in kept)
+            unacknowledged = [] if end.lost else end.accepted[end.session.acknowledged :]
+            assert end.session.buffered_bytes == sum(len(payload) + RECORD_COST for _, _, payload in unacknowledged)
             assert end.session.buffered_bytes <= LIMITS.buffer_bytes
-            assert end.session.pending == len(kept)
+            assert end.session.pending == len(unacknowledged)
 
     def teardown(self) -> None:
-        """Whatever happened: once there is a duologue that holds, all arrives and all is acknowledged."""
-        if not self.both():
+        """Over a link without losses, all records arrive and are acknowledged."""
+        if not self.are_open():
             return
         self.reconnect(0)
-        if not self.both():
+        if not self.are_open():
             return
         for _ in range(3):
             self.now += LIMITS.ack_seconds
@@ -177,40 +177,40 @@ TestTwoSessions = TwoSessions.TestCase
 TestTwoSessions.settings = settings(stateful_step_count=60)
 
 
-def walk(chance: random.Random, steps: int) -> TwoSessions:
-    """One long history, with outages now and then; hypothesis prefers short ones."""
+def run_history(rng: random.Random, steps: int) -> TwoSessions:
+    """Run one long history with occasional outages, because hypothesis prefers short ones."""
     world = TwoSessions()
     for _ in range(steps):
-        if not world.both():
+        if not world.are_open():
             break
-        which, number = chance.randrange(2), chance.randrange(1, 6)
-        match chance.choices(range(7), weights=(30, 30, 30, 5, 4, 8, 12))[0]:
+        which, number = rng.randrange(2), rng.randrange(1, 6)
+        match rng.choices(range(7), weights=(30, 30, 30, 5, 4, 8, 12))[0]:
             case 0:
-                sizes = [chance.randrange(300) for _ in range(number)]
-                world.push(which, sizes, kind=chance.choice([1, 2, 5]), one_by_one=chance.random() < 0.5)
+                sizes = [rng.randrange(300) for _ in range(number)]
+                world.push(which, sizes, kind=rng.choice([1, 2, 5]), one_by_one=rng.random() < 0.5)
             case 1:
-                world.send(which, number, ping=chance.random() < 0.2)
+                world.send(which, number, ping=rng.random() < 0.2)
             case 2:
                 world.deliver(which, number)
             case 3:
-                world.deliver_an_old_frame_again(which, chance.randrange(1_000))
+                world.repeat_an_old_frame(which, rng.randrange(1_000))
             case 4:
                 world.detach_one_end(which)
             case 5:
-                world.reconnect(stale=chance.choice([0, 0, 1, 3]))
+                world.reconnect(stale=rng.choice([0, 0, 1, 3]))
             case 6:
-                world.wait(chance.choice([0.1] * 9 + [25.0]))
-        world.once_and_in_order()
-        world.bounded_and_accounted_for()
+                world.wait(rng.choice([0.1] * 9 + [25.0]))
+        world.records_arrive_once_and_in_order()
+        world.kept_records_equal_the_model_and_are_bounded()
     world.teardown()
     return world
 
 
-def test_row_57_long_histories_lose_nothing_and_bring_nothing_twice(rng: random.Random) -> None:
-    worlds = [walk(rng, 400) for _ in range(40)]
-    whole = [world for world in worlds if world.both()]
-    # the test is worth something only if all of this happened
-    assert len(whole) >= 5
-    assert len(whole) < len(worlds)
+def test_row_57_no_record_is_lost_or_repeated_in_long_histories(rng: random.Random) -> None:
+    worlds = [run_history(rng, 400) for _ in range(40)]
+    unbroken = [world for world in worlds if world.are_open()]
+    # the histories must have included all of these events
+    assert len(unbroken) >= 5
+    assert len(unbroken) < len(worlds)
     assert sum(world.repeated for world in worlds) > 100
-    assert sum(len(end.arrived) for world in whole for end in world.ends) > 1_000
+    assert sum(len(end.arrived) for world in unbroken for end in world.ends) > 1_000

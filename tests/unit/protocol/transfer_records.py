@@ -1,13 +1,13 @@
-"""Sinks that are looked into, and the records of a stream written by hand."""
+"""Sinks whose content tests can inspect, and encoders of single records of a transfer."""
 
 from __future__ import annotations
 
 import hashlib
 
+from aeron_spark.protocol.message_types import Buffer
 from aeron_spark.protocol.transfers import (
     DATA,
     FINISHED,
-    Buffer,
     EncodedTransferRecord,
     Purpose,
     ReceivedTransfer,
@@ -20,13 +20,13 @@ from aeron_spark.protocol.transfers import (
 
 
 class Disk:
-    """Sinks, and what became of them."""
+    """Creates sinks, and records their content. Has room for ``room`` bytes in each sink, unless it is negative."""
 
-    def __init__(self, fails_at: int = -1) -> None:
+    def __init__(self, room: int = -1) -> None:
         self.open: dict[int, bytearray] = {}
         self.closed: list[bytes] = []
         self.discarded = 0
-        self.room = fails_at
+        self.room = room
 
     def spill(self, start: TransferStart) -> DiskSink:
         return DiskSink(self, start.transfer_id)
@@ -51,18 +51,18 @@ class DiskSink:
         self.disk.discarded += 1
 
 
-def take(assembly: TransferAssembly, record: EncodedTransferRecord) -> ReceivedTransfer | TransferFailed | None:
+def process(assembly: TransferAssembly, record: EncodedTransferRecord) -> ReceivedTransfer | TransferFailed | None:
     kind, payload = record
     if kind is TransferRecord.START:
         assembly.start(payload)
         return None
     if kind is TransferRecord.DATA:
-        assembly.data(payload)
+        assembly.add_data(payload)
         return None
-    return assembly.finished(payload) if kind is TransferRecord.FINISHED else assembly.failed(payload)
+    return assembly.finish(payload) if kind is TransferRecord.FINISHED else assembly.fail(payload)
 
 
-def begin(assembly: TransferAssembly, transfer_id: int, total: int) -> None:
+def start(assembly: TransferAssembly, transfer_id: int, total: int) -> None:
     assembly.start(encode_start(TransferStart(transfer_id, Purpose.MESSAGE, total, 64)))
 
 
@@ -70,7 +70,7 @@ def data(transfer_id: int, offset: int, content: bytes) -> bytes:
     return DATA.pack(transfer_id, offset) + content
 
 
-def finish(transfer_id: int, content: bytes) -> bytes:
+def finished(transfer_id: int, content: bytes) -> bytes:
     return FINISHED.pack(transfer_id, hashlib.sha256(content).digest())
 
 

@@ -1,4 +1,4 @@
-"""Two sessions joined by a for-loop."""
+"""Two sessions, attached to each other, that exchange frames by function calls."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ LIMITS = SessionLimits(
 FRAME = 12_000  # bytes
 
 
-def joined(limits: SessionLimits = LIMITS) -> tuple[Session, Session]:
+def attached_pair(limits: SessionLimits = LIMITS) -> tuple[Session, Session]:
     one, other = Session(limits, 0.0), Session(limits, 0.0)
     one.attach(0, 0.0)
     other.attach(0, 0.0)
     return one, other
 
 
-def rejoined(one: Session, other: Session, now: float) -> None:
+def reattach(one: Session, other: Session, now: float) -> None:
     one.detach(now)
     other.detach(now)
-    there, here = other.received, one.received
-    one.attach(there, now)
-    other.attach(here, now)
+    one.attach(other.received, now)
+    other.attach(one.received, now)
 
 
-def frame_of(
+def next_frame(
     session: Session, now: float = 0.0, max_bytes: int = FRAME, unsequenced: list[OutgoingRecord] | None = None
 ) -> Frame:
     buffers = session.take(max_bytes, now, unsequenced or [])
@@ -36,13 +35,13 @@ def frame_of(
     return decode(plaintext)
 
 
-def carried(source: Session, target: Session, now: float = 0.0) -> list[bytes]:
-    """Send all there is; the payloads that arrived."""
+def transmit_all(source: Session, target: Session, now: float = 0.0) -> list[bytes]:
+    """Transmit all waiting frames, and return the payloads of the sequenced records that arrived."""
     arrived: list[Record] = []
     while (buffers := source.take(FRAME, now)) is not None:
         arrived += target.receive(decode(b"".join(buffers)), now)
     return [bytes(payload) for kind, _, payload in arrived if kind < 64]
 
 
-def numbered(count: int, begin: int = 0) -> list[bytes]:
-    return [n.to_bytes(4, "big") for n in range(begin, begin + count)]
+def payloads(count: int, begin: int = 0) -> list[bytes]:
+    return [number.to_bytes(4, "big") for number in range(begin, begin + count)]

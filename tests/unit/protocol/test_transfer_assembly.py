@@ -1,4 +1,4 @@
-"""Streams as they arrive: whole or not at all, in bounded memory, and nothing left of those that fail."""
+"""The receiver of transfers: content is complete or removed, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aeron_spark.errors import DataFormatError, RefusedError, SetupError
+from aeron_spark.protocol.message_types import Buffer
 from aeron_spark.protocol.transfers import (
-    Buffer,
     EncodedTransferRecord,
     Purpose,
     ReceivedTransfer,
@@ -26,19 +26,19 @@ from aeron_spark.protocol.transfers import (
     send_buffer,
     send_from,
 )
-from tests.unit.protocol.stream_records import Disk, DiskSink, begin, data, finish, is_empty, take
+from tests.unit.protocol.transfer_records import Disk, DiskSink, data, finished, is_empty, process, start
 
 KIB = 1024
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 1375, 1376, 1377, KIB, 64 * KIB, 64 * KIB + 1, 3_000_000])
 @pytest.mark.parametrize("memory_limit", [0, KIB, 16 * KIB * KIB])
-def test_rows_61_62_every_size_arrives_as_it_was_in_memory_or_in_a_sink(size: int, memory_limit: int) -> None:
+def test_rows_61_62_content_of_any_size_arrives_unchanged_in_memory_or_in_a_sink(size: int, memory_limit: int) -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=memory_limit)
     content = hashlib.shake_128(b"seed").digest(size)
     start = TransferStart(1, Purpose.FILE, size, name="flights.csv")
-    *_, received = [take(assembly, record) for record in send_buffer(start, content)]
+    *_, received = [process(assembly, record) for record in send_buffer(start, content)]
     assert isinstance(received, ReceivedTransfer)
     assert received.start == start
     assert received.spilled == (size > memory_limit)
@@ -48,17 +48,17 @@ def test_rows_61_62_every_size_arrives_as_it_was_in_memory_or_in_a_sink(size: in
     assert disk.discarded == 0
 
 
-def test_row_62_the_limit_of_memory_is_sixteen_mebibytes_to_the_byte() -> None:
+def test_row_62_the_limit_of_a_transfer_in_memory_is_16_mib() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill)
-    begin(assembly, 1, 16 * KIB * KIB)
+    start(assembly, 1, 16 * KIB * KIB)
     assert not disk.open
-    begin(assembly, 2, 16 * KIB * KIB + 1)
+    start(assembly, 2, 16 * KIB * KIB + 1)
     assert list(disk.open) == [2]
 
 
-class Counting:
-    """A sink that keeps nothing but the count."""
+class CountingSink:
+    """Counts the bytes, and does not keep them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -70,18 +70,18 @@ class Counting:
         return self.count
 
     def discard(self) -> None:
-        raise AssertionError("nothing failed")
+        raise AssertionError("a complete transfer was discarded")
 
 
-def through(total: int, chunk: bytes) -> tuple[object, int]:
-    """Send ``total`` bytes that are nowhere; return what was received, and the peak of memory."""
-    assembly = TransferAssembly(lambda start: Counting())
+def send_repeated(total: int, chunk: bytes) -> tuple[object, int]:
+    """Send ``total`` bytes that repeat ``chunk``; return the received content and the peak of memory in bytes."""
+    assembly = TransferAssembly(lambda start: CountingSink())
     received = None
     tracemalloc.start()
     try:
         start = TransferStart(2**63 - 1, Purpose.FILE, total)
         for record in send_from(start, lambda count: chunk[:count], chunk_bytes=len(chunk)):
-            received = take(assembly, record)
+            received = process(assembly, record)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -90,77 +90,90 @@ def through(total: int, chunk: bytes) -> tuple[object, int]:
 
 
 def test_row_62_memory_is_bounded_by_the_chunk() -> None:
-    content, peak = through(100_000_000, bytes(64 * KIB))
+    content, peak = send_repeated(100_000_000, bytes(64 * KIB))
     assert content == 100_000_000
     assert peak < 1_000_000
 
 
 @pytest.mark.soak
-def test_row_62_two_gibibytes_and_one_byte_arrive_soak() -> None:
-    content, peak = through(2**31 + 1, bytes(1 << 20))
+def test_row_62_a_transfer_of_2_gib_and_one_byte_arrives_soak() -> None:
+    content, peak = send_repeated(2**31 + 1, bytes(1 << 20))
     assert content == 2**31 + 1
     assert peak < 10_000_000
 
 
-def test_row_62_sizes_beyond_32_bits_are_counted_exactly() -> None:
+def test_row_62_a_transfer_larger_than_32_bits_is_counted_exactly() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill)
-    begin(assembly, 1, 2**33)
-    # as if 2^32 + 5 bytes had arrived: what is asked for next is exactly behind them
-    assembly._open[1].received = 2**32 + 5
-    assembly.data(data(1, 2**32 + 5, b"abc"))
-    assert assembly._open[1].received == 2**32 + 8
-    with pytest.raises(DataFormatError, match=f"do not go on at {2**32 + 8} of {2**33}"):
-        assembly.data(data(1, 8, b"abc"))
+    start(assembly, 1, 2**33)
+    # simulates that 2^32 + 5 bytes have arrived
+    assembly._incoming[1].received = 2**32 + 5
+    assembly.add_data(data(1, 2**32 + 5, b"abc"))
+    assert assembly._incoming[1].received == 2**32 + 8
+    with pytest.raises(DataFormatError, match=f"bytes at offset {2**32 + 8}"):
+        assembly.add_data(data(1, 8, b"abc"))
     assert is_empty(assembly, disk)
 
 
-WRONG: dict[str, Callable[[int], list[tuple[str, bytes]]]] = {
-    "ended early": lambda i: [("data", data(i, 0, b"12345")), ("finished", finish(i, b"12345"))],
-    "do not go on at 0": lambda i: [("data", data(i, 1_000_000, b"12345"))],
-    "do not go on at 5": lambda i: [("data", data(i, 0, b"12345")), ("data", data(i, 0, b"12345"))],
-    "6 bytes at 5": lambda i: [("data", data(i, 0, b"12345")), ("data", data(i, 5, b"678901"))],
-    "0 bytes at 0": lambda i: [("data", data(i, 0, b""))],
-    "its digest is another": lambda i: [("data", data(i, 0, b"1234567890")), ("finished", finish(i, b"1234567891"))],
-    "began twice": lambda i: [("data", data(i, 0, b"1")), ("start", encode_start(TransferStart(i, Purpose.FILE, 10)))],
+INVALID_RECORDS: dict[str, Callable[[int], list[tuple[str, bytes]]]] = {
+    "ended early": lambda i: [("add_data", data(i, 0, b"12345")), ("finish", finished(i, b"12345"))],
+    "5 bytes at offset 1000000 of transfer -?1, expected at most 10 bytes at offset 0": lambda i: [
+        ("add_data", data(i, 1_000_000, b"12345"))
+    ],
+    "5 bytes at offset 0 of transfer -?1, expected at most 5 bytes at offset 5": lambda i: [
+        ("add_data", data(i, 0, b"12345")),
+        ("add_data", data(i, 0, b"12345")),
+    ],
+    "6 bytes at offset 5 of transfer -?1, expected at most 5 bytes at offset 5": lambda i: [
+        ("add_data", data(i, 0, b"12345")),
+        ("add_data", data(i, 5, b"678901")),
+    ],
+    "0 bytes at offset 0": lambda i: [("add_data", data(i, 0, b""))],
+    "its digest differs": lambda i: [("add_data", data(i, 0, b"1234567890")), ("finish", finished(i, b"1234567891"))],
+    "was started twice": lambda i: [
+        ("add_data", data(i, 0, b"1")),
+        ("start", encode_start(TransferStart(i, Purpose.FILE, 10))),
+    ],
 }
 
 
 @pytest.mark.parametrize("memory_limit", [0, 100])
-@pytest.mark.parametrize("why", WRONG)
+@pytest.mark.parametrize("message", INVALID_RECORDS)
 @pytest.mark.parametrize("transfer_id", [1, -1])
-def test_row_63_what_is_wrong_ends_the_stream_and_leaves_nothing(why: str, memory_limit: int, transfer_id: int) -> None:
+def test_row_63_an_invalid_record_ends_its_transfer_and_removes_the_content(
+    message: str, memory_limit: int, transfer_id: int
+) -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=memory_limit)
-    begin(assembly, 77, 3)
-    begin(assembly, transfer_id, 10)
-    *before, (last, payload) = WRONG[why](transfer_id)
-    for name, good in before:
-        assert getattr(assembly, name)(good) is None
-    with pytest.raises(DataFormatError, match=why):
-        getattr(assembly, last)(payload)
+    start(assembly, 77, 3)
+    start(assembly, transfer_id, 10)
+    *valid, (method, payload) = INVALID_RECORDS[message](transfer_id)
+    for name, valid_payload in valid:
+        assert getattr(assembly, name)(valid_payload) is None
+    with pytest.raises(DataFormatError, match=message):
+        getattr(assembly, method)(payload)
     assert len(assembly) == 1
     assert disk.discarded == (memory_limit == 0)
-    # what was under way is no news, and never delivered
-    assembly.data(data(transfer_id, 5, b"67890"))
-    assert assembly.finished(finish(transfer_id, b"1234567890")) is None
+    # later records of the transfer are ignored
+    assembly.add_data(data(transfer_id, 5, b"67890"))
+    assert assembly.finish(finished(transfer_id, b"1234567890")) is None
     assert assembly.ignored == 2
-    # the other stream is as it was
-    assembly.data(data(77, 0, b"abc"))
-    received = assembly.finished(finish(77, b"abc"))
+    # the other transfer is unaffected
+    assembly.add_data(data(77, 0, b"abc"))
+    received = assembly.finish(finished(77, b"abc"))
     assert received is not None
     assert is_empty(assembly, disk)
 
 
-def test_a_stream_that_did_not_begin_is_an_error() -> None:
+def test_a_record_of_a_transfer_that_was_not_started_is_an_error() -> None:
     assembly = TransferAssembly(Disk().spill)
     for name, payload in (
-        ("data", data(5, 0, b"x")),
-        ("finished", finish(5, b"")),
-        ("failed", encode_failed(5, "why")),
-        ("data", b"short"),
-        ("finished", b"short"),
-        ("failed", b"short"),
+        ("add_data", data(5, 0, b"x")),
+        ("finish", finished(5, b"")),
+        ("fail", encode_failed(5, "why")),
+        ("add_data", b"short"),
+        ("finish", b"short"),
+        ("fail", b"short"),
         ("start", b"short"),
     ):
         with pytest.raises(DataFormatError):
@@ -168,61 +181,61 @@ def test_a_stream_that_did_not_begin_is_an_error() -> None:
     assert len(assembly) == 0
 
 
-def test_row_64_a_sender_that_gives_up_leaves_nothing() -> None:
+def test_row_64_content_of_a_transfer_that_the_sender_abandons_is_removed() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=4)
     for transfer_id, total in ((1, 10), (2, 3)):
-        begin(assembly, transfer_id, total)
-        assembly.data(data(transfer_id, 0, b"abc"))
-        assert assembly.failed(encode_failed(transfer_id, "no more")) == TransferFailed(transfer_id, False, "no more")
+        start(assembly, transfer_id, total)
+        assembly.add_data(data(transfer_id, 0, b"abc"))
+        assert assembly.fail(encode_failed(transfer_id, "no more")) == TransferFailed(transfer_id, False, "no more")
     assert is_empty(assembly, disk)
     assert disk.discarded == 1
 
 
-def test_a_receiver_that_gave_up_is_told_to_the_sender_and_touches_no_stream_that_arrives() -> None:
+def test_a_refusal_by_the_receiver_does_not_affect_an_incoming_transfer_with_the_same_id() -> None:
     assembly = TransferAssembly(Disk().spill)
-    begin(assembly, 1, 10)
-    assert assembly.failed(encode_failed(1, "full", by_receiver=True)) == TransferFailed(1, True, "full")
+    start(assembly, 1, 10)
+    assert assembly.fail(encode_failed(1, "full", by_receiver=True)) == TransferFailed(1, True, "full")
     assert len(assembly) == 1
 
 
-def test_row_64_a_disconnect_removes_all_and_nothing_begins_afterwards() -> None:
+def test_row_64_a_closed_assembly_removes_all_content_and_refuses_new_transfers() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=4)
-    begin(assembly, 1, 10)
-    begin(assembly, 2, 3)
-    assembly.data(data(1, 0, b"abc"))
+    start(assembly, 1, 10)
+    start(assembly, 2, 3)
+    assembly.add_data(data(1, 0, b"abc"))
     assert [start.transfer_id for start in assembly.close()] == [1, 2]
     assert is_empty(assembly, disk)
     assert assembly.close() == []
-    with pytest.raises(RefusedError, match="after the end"):
-        begin(assembly, 3, 1)
+    with pytest.raises(RefusedError, match="after the connection has ended"):
+        start(assembly, 3, 1)
     assert is_empty(assembly, disk)
 
 
-def test_row_64_open_streams_have_a_limit_and_the_refused_are_no_news_later() -> None:
+def test_row_64_unfinished_transfers_have_a_limit_and_records_of_refused_ones_are_ignored() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill)
     refused = 0
     for transfer_id in range(1000):
         try:
-            begin(assembly, transfer_id, 100)
+            start(assembly, transfer_id, 100)
         except RefusedError:
             refused += 1
-            assembly.data(data(transfer_id, 0, b"abc"))
+            assembly.add_data(data(transfer_id, 0, b"abc"))
     assert (len(assembly), refused, assembly.ignored) == (64, 936, 936)
-    assembly.failed(encode_failed(0, ""))
-    begin(assembly, 999, 3)
-    assembly.data(data(999, 0, b"abc"))
-    assert assembly.finished(finish(999, b"abc")) is not None
+    assembly.fail(encode_failed(0, ""))
+    start(assembly, 999, 3)
+    assembly.add_data(data(999, 0, b"abc"))
+    assert assembly.finish(finished(999, b"abc")) is not None
 
 
-def test_row_64_memory_of_a_connection_has_a_limit_above_which_small_streams_spill() -> None:
+def test_row_64_small_transfers_spill_above_the_memory_limit_of_a_connection() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=100, max_memory_bytes=250)
     for transfer_id in range(4):
-        begin(assembly, transfer_id, 100)
-        assembly.data(data(transfer_id, 0, bytes(100)))
+        start(assembly, transfer_id, 100)
+        assembly.add_data(data(transfer_id, 0, bytes(100)))
     assert sorted(disk.open) == [2, 3]
     assert assembly.memory_bytes == 200
 
@@ -230,68 +243,68 @@ def test_row_64_memory_of_a_connection_has_a_limit_above_which_small_streams_spi
 def test_row_64_announced_bytes_on_disk_have_a_limit() -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=0, max_spilled_bytes=1000)
-    begin(assembly, 1, 600)
-    with pytest.raises(RefusedError, match="a stream of 401 bytes is announced beside 600"):
-        begin(assembly, 2, 401)
-    begin(assembly, 3, 400)
-    assembly.failed(encode_failed(1, ""))
-    begin(assembly, 4, 600)
+    start(assembly, 1, 600)
+    with pytest.raises(RefusedError, match="a transfer of 401 bytes is announced while others have 600 bytes on disk"):
+        start(assembly, 2, 401)
+    start(assembly, 3, 400)
+    assembly.fail(encode_failed(1, ""))
+    start(assembly, 4, 600)
     with pytest.raises(RefusedError):
-        begin(TransferAssembly(disk.spill), 1, 2**64 - 1)
+        start(TransferAssembly(disk.spill), 1, 2**64 - 1)
 
 
-def test_nothing_is_reserved_for_an_announcement() -> None:
+def test_an_announcement_reserves_no_memory() -> None:
     assembly = TransferAssembly(Disk().spill)
     tracemalloc.start()
     try:
         for transfer_id in range(4):
-            begin(assembly, transfer_id, 16 * KIB * KIB)
+            start(assembly, transfer_id, 16 * KIB * KIB)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 100_000
 
 
-def test_a_full_disk_ends_the_stream_and_removes_the_file() -> None:
-    disk = Disk(fails_at=5)
+def test_a_full_disk_ends_the_transfer_and_removes_the_content() -> None:
+    disk = Disk(room=5)
     assembly = TransferAssembly(disk.spill, memory_limit=0)
-    begin(assembly, 1, 10)
-    assembly.data(data(1, 0, b"12345"))
+    start(assembly, 1, 10)
+    assembly.add_data(data(1, 0, b"12345"))
     with pytest.raises(SetupError, match="No space left"):
-        assembly.data(data(1, 5, b"6"))
+        assembly.add_data(data(1, 5, b"6"))
     assert is_empty(assembly, disk)
-    assembly.data(data(1, 6, b"7"))
+    assembly.add_data(data(1, 6, b"7"))
     assert assembly.ignored == 1
 
 
-def test_a_sink_that_cannot_be_made_refuses_the_stream() -> None:
-    def no_place(start: TransferStart) -> DiskSink:
+def test_a_sink_that_cannot_be_created_refuses_the_transfer() -> None:
+    def spill(start: TransferStart) -> DiskSink:
         raise PermissionError(13, "Permission denied")
 
-    assembly = TransferAssembly(no_place, memory_limit=0)
+    assembly = TransferAssembly(spill, memory_limit=0)
     with pytest.raises(SetupError, match="Permission denied"):
-        begin(assembly, 1, 10)
-    assembly.data(data(1, 0, b"x"))
+        start(assembly, 1, 10)
+    assembly.add_data(data(1, 0, b"x"))
     assert (len(assembly), assembly.ignored) == (0, 1)
 
 
 @pytest.mark.parametrize("transfer_id", [1, 0, -1, -(2**63), 2**63 - 1, 0x0010_0000_0000_0001])
-def test_row_65_two_connections_with_the_same_stream_id_do_not_mix(transfer_id: int) -> None:
+def test_row_65_transfers_with_one_id_on_two_connections_do_not_mix(transfer_id: int) -> None:
     disks = Disk(), Disk()
     assemblies = [TransferAssembly(disk.spill, memory_limit=10) for disk in disks]
     contents = b"a" * 100, b"b" * 100
-    streams = [
+    transfers = [
         send_buffer(TransferStart(transfer_id, Purpose.FILE, 100), content, chunk_bytes=9) for content in contents
     ]
-    for records in zip(*streams, strict=True):
+    for records in zip(*transfers, strict=True):
         for assembly, record in zip(assemblies, records, strict=True):
-            take(assembly, record)
+            process(assembly, record)
     assert [disk.closed for disk in disks] == [[contents[0]], [contents[1]]]
 
 
 @settings(max_examples=50)
 @given(st.data())
-def test_row_65_streams_that_interleave_arrive_as_they_were(draw: st.DataObject) -> None:
+def test_row_65_interleaved_transfers_arrive_unchanged(draw: st.DataObject) -> None:
     disk = Disk()
     assembly = TransferAssembly(disk.spill, memory_limit=50)
     contents = draw.draw(st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=120), max_size=6))
@@ -306,7 +319,7 @@ def test_row_65_streams_that_interleave_arrive_as_they_were(draw: st.DataObject)
         if record is None:
             del senders[transfer_id]
             continue
-        received = take(assembly, record)
+        received = process(assembly, record)
         if isinstance(received, ReceivedTransfer):
             arrived[transfer_id] = disk.closed[-1] if received.spilled else bytes(received.content)
     assert arrived == contents
@@ -326,20 +339,20 @@ RECORDS = st.one_of(
         st.integers(0, 5),
         st.binary(max_size=9),
     ),
-    st.builds(lambda i, text: (TransferRecord.FINISHED, finish(i, text)), st.integers(0, 2), st.binary(max_size=9)),
+    st.builds(lambda i, text: (TransferRecord.FINISHED, finished(i, text)), st.integers(0, 2), st.binary(max_size=9)),
     st.builds(lambda i: (TransferRecord.FAILED, encode_failed(i, "x")), st.integers(0, 2)),
 )
 
 
 @given(st.lists(RECORDS, max_size=30))
-def test_any_records_in_any_order_do_no_harm(records: list[EncodedTransferRecord]) -> None:
+def test_arbitrary_records_keep_to_the_limits(records: list[EncodedTransferRecord]) -> None:
     disk = Disk()
     assembly = TransferAssembly(
         disk.spill, memory_limit=20, max_memory_bytes=25, max_transfers=2, max_spilled_bytes=100
     )
     for record in records:
         with contextlib.suppress(DataFormatError, RefusedError):
-            received = take(assembly, record)
+            received = process(assembly, record)
             if isinstance(received, ReceivedTransfer):
                 content = disk.closed[-1] if received.spilled else received.content
                 assert len(content) == received.start.total
