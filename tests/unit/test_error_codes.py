@@ -152,7 +152,7 @@ def test_other_bytes_are_not_an_encoded_error(data: bytes) -> None:
 def test_a_failed_remote_call_has_the_reason_and_the_remedy_of_the_remote_error() -> None:
     error = _raised_remotely(RefusedError("no room", remedy="Wait.", reason="full"))
     assert (error.code, error.reason, error.remedy, error.retriable) == ("RefusedError", "full", "Wait.", True)
-    assert error.what == "the other side could not do the call of fail() of 'thing': no room"
+    assert error.what == "the call of fail() of 'thing' failed at the peer: no room"
 
 
 def test_an_error_that_a_program_registers_under_a_name_of_this_package_is_not_decoded() -> None:
@@ -178,7 +178,7 @@ def _raised_remotely(error: Exception, codes: ErrorCodes | None = None) -> Remot
     shared.register("thing", Thing(), ["fail"])
     objects = ConnectionObjects(shared, lambda *args: None)
     calls, dispatcher = Calls(types, objects), Dispatcher(types, objects, codes or ErrorCodes())
-    invocation = dispatcher.call(calls.begin(Call("thing", "fail"), now=0.0, timeout=None, token=1))
+    invocation = dispatcher.dispatch_call(calls.begin(Call("thing", "fail"), now=0.0, timeout=None, token=1))
     assert isinstance(invocation, Invocation)
     encoded = dispatcher.finish(invocation, invocation.run())
     assert encoded is not None

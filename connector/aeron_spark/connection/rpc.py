@@ -28,8 +28,8 @@ from aeron_spark.protocol.rpc_messages import (
     Request,
     Target,
     call_name,
+    describe_request,
     encode_object,
-    named,
 )
 from aeron_spark.protocol.rpc_objects import CALL_TIMEOUT, ConnectionObjects, Mode, Proxy, remote_of
 from aeron_spark.waiting import result_within
@@ -119,9 +119,9 @@ class RpcRunner:
     def take_request(self, kind: int, payload: Buffer) -> None:
         """The peer calls, or asks for an object: count it, and have a worker run it."""
         with self._state_lock:
-            taken = (
-                self.dispatcher.call(payload) if kind == RecordKind.CALL else self.dispatcher.object_request(payload)
-            )
+            dispatcher = self.dispatcher
+            dispatch = dispatcher.dispatch_call if kind == RecordKind.CALL else dispatcher.dispatch_object
+            taken = dispatch(payload)
             self._was_full = self._was_full or self.full
         if isinstance(taken, Invocation):
             try:
@@ -146,7 +146,7 @@ class RpcRunner:
         deadline = self.calls.deadline()
         if deadline is not None and deadline <= now:
             with self._state_lock:
-                over = self.calls.expired(now)
+                over = self.calls.expire(now)
             for ended in over:
                 _fail(ended)
 
@@ -165,7 +165,7 @@ class RpcRunner:
         call = Call(target, method, args, kwargs)
         if mode is Mode.ONE_WAY:
             with self._state_lock:
-                record = self.calls.one_way(call)
+                record = self.calls.encode_one_way(call)
             self._send(RecordKind.CALL, record, self._until(None))
             return None
         return self._request(RecordKind.CALL, call, timeout)
@@ -178,7 +178,7 @@ class RpcRunner:
             self._send(kind, record, self._until(timeout))
             # the event loop ends it at its deadline; a grace, should it be held up, or have ended
             within = timeout + GRACE if timeout else None
-            response = result_within(waiter, within, f"the answer to {named(request)}", remedy=STUCK)
+            response = result_within(waiter, within, f"the answer to {describe_request(request)}", remedy=STUCK)
         except BaseException:
             with self._state_lock:
                 self.calls.withdraw(waiter)
@@ -210,9 +210,9 @@ class RpcRunner:
             return
         name = call_name(self._number, invocation.call_id)
         if isinstance(error, AeronSparkError):  # its caller gets the whole of it, with its remedy
-            LOG.info("call %s of %s failed: %s: %r", name, self._label(), invocation.what, str(error))
+            LOG.info("call %s of %s failed: %s: %r", name, self._label(), invocation.description, str(error))
         else:
-            LOG.warning("call %s of %s failed: %s\n%s", name, self._label(), invocation.what, _stack(error))
+            LOG.warning("call %s of %s failed: %s\n%s", name, self._label(), invocation.description, _stack(error))
 
 
 class LockedReferences:

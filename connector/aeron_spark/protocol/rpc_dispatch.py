@@ -1,9 +1,9 @@
-"""The answering half of remote calls: which object and method a request means, and what is said of the outcome.
+"""The callee's half of remote calls: finds the method of a request, runs it, and encodes the response.
 
-A request is counted and looked up with ``call`` or ``object_request``, which leave its arguments undecoded. A method
-to run comes back as an ``Invocation``, whose ``run`` decodes the arguments; it needs no lock and never raises for what
-the program's method does. ``finish`` turns its outcome into the answer. Every request that wants an answer gets one,
-whatever is wrong with it.
+``dispatch_call`` and ``dispatch_object`` count a request and find its method, without decoding the arguments. They
+return an ``Invocation``. Its ``run`` decodes the arguments and calls the method; it needs no lock, and returns the
+method's exception as a value. ``finish`` encodes the response. Every request that expects a response gets one, also an
+invalid request.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from aeron_spark.protocol.rpc_messages import (
     decode_call_head,
     decode_creation_head,
     decode_object,
+    describe_request,
     encode_failure,
     encode_value,
-    named,
     text_of,
 )
-from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, checked_methods
+from aeron_spark.protocol.rpc_objects import ConnectionObjects, Factory, Origin, check_methods
 from aeron_spark.protocol.session import RECORD_COST
 
-MAX_RUNNING: Final = 65_536  # calls of one peer that were taken and are not answered; as many as a caller may have
-MAX_RUNNING_BYTES: Final = 64 * 1024 * 1024  # of these calls, as received; as much as transfers may keep in memory
+MAX_RUNNING: Final = 65_536  # unfinished calls of one peer; same as the caller's MAX_IN_FLIGHT
+MAX_RUNNING_BYTES: Final = 64 * 1024 * 1024  # encoded size of these calls; same as the limit of transfers in memory
 
 UNKNOWN_OBJECT: Final = "unknown-object"
 UNKNOWN_METHOD: Final = "unknown-method"
@@ -50,16 +50,16 @@ NOT_PERMITTED: Final = "not-permitted"
 NOT_YOURS: Final = "not-yours"
 BUSY: Final = "busy"
 GENERIC: Final = "RemoteError"
-# What a caller can do about a request that was refused. No method ran, so that the log has nothing of it.
+# Remedies for refused requests. No method ran, so the log has no entry.
 REMEDIES: Final = {
-    UNKNOWN_OBJECT: "Check the name, and that the other side has registered the object",
-    UNKNOWN_METHOD: "Check the name, and that the other side has listed the method",
-    UNKNOWN_FACTORY: "Check the name, and that the other side has registered the factory",
-    BAD_ARGUMENTS: "Send what the method takes, and register the same message types on both sides",
-    BAD_RESULT: "Have the method return what can be sent: register its class as a message type there",
-    NOT_PERMITTED: "Ask the server's operator to permit the call to your key",
-    NOT_YOURS: "Leave it to the side that registered the object",
-    BUSY: "Call again when some of your calls have ended",
+    UNKNOWN_OBJECT: "Check the name, and that the peer has registered the object.",
+    UNKNOWN_METHOD: "Check the name, and that the peer has listed the method.",
+    UNKNOWN_FACTORY: "Check the name, and that the peer has registered the factory.",
+    BAD_ARGUMENTS: "Pass arguments that the method accepts, and register the same message types at both ends.",
+    BAD_RESULT: "Register the class of the result as a message type at the peer.",
+    NOT_PERMITTED: "Ask the server's operator to grant the call to your key.",
+    NOT_YOURS: "Delete the object at the endpoint that registered it.",
+    BUSY: "Call again when some of your calls have ended.",
 }
 
 _BUILT_IN_CODES: Final[tuple[type[Exception], ...]] = (
@@ -95,23 +95,21 @@ _BUILT_IN_CODES: Final[tuple[type[Exception], ...]] = (
 
 
 class ErrorCodes:
-    """What callers are told of an exception: the name of the nearest listed class, and the exception's text."""
+    """Converts exceptions to failures: the code of the nearest listed class, and the exception's text."""
 
     def __init__(self) -> None:
         self._codes: dict[type, str] = {cls: cls.__name__ for cls in _BUILT_IN_CODES}
 
     def register(self, cls: type[Exception], code: str = "") -> None:
-        """Tell callers of exceptions of ``cls`` by this code, its name unless given. Raises OptionError."""
+        """Use ``code`` for exceptions of ``cls``; its default is the name of the class. Raises OptionError."""
         if not isinstance(cls, type) or not issubclass(cls, Exception) or len(code) > MAX_CODE_CHARACTERS:
-            raise OptionError(
-                f"{cls!r} with the code {code!r:.120} is no exception class with a short code", remedy=_SHORT
-            )
+            raise OptionError(f"cannot register {cls!r} with the error code {code!r:.120}", remedy=_REGISTER_REMEDY)
         self._codes[cls] = code or cls.__name__[:MAX_CODE_CHARACTERS]
 
     def failure_of(self, error: BaseException) -> Failure:
-        """Return the failure that tells a caller of this exception.
+        """Return the failure of this exception.
 
-        An error of this package whose class was not registered is encoded, so that the caller gets it whole.
+        Encodes an error of this package completely, unless its class was registered.
         """
         for cls in type(error).__mro__:
             if cls in self._codes:
@@ -122,12 +120,12 @@ class ErrorCodes:
         return Failure(GENERIC, text_of(error) or GENERIC)
 
 
-_SHORT: Final = f"Give a subclass of Exception, and a code of at most {MAX_CODE_CHARACTERS} characters"
+_REGISTER_REMEDY: Final = f"Pass a subclass of Exception, and a code of at most {MAX_CODE_CHARACTERS} characters."
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a method returned, or raised; or why it was not called."""
+    """The result of a method, or its exception, or the failure if it was not called."""
 
     value: object = None
     error: BaseException | None = None
@@ -136,14 +134,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A method, or a factory, to run on a request. ``call_id`` 0: nobody waits for the outcome.
+    """A method or a factory to run for a request. ``call_id`` 0: the request is one-way.
 
-    ``decode`` reads the request with its arguments, and raises an error of this package for one that cannot be read.
-    ``size`` is what it counts for among the bytes of running calls.
+    ``decode`` decodes the request with its arguments, and raises an error of this package if it is invalid. ``size`` is
+    its part of ``running_bytes``.
     """
 
     call_id: int
-    what: str  # it is, for the log
+    description: str  # for the log
     function: Callable[..., Any]
     decode: Callable[[], Call | Create]
     size: int
@@ -151,13 +149,13 @@ class Invocation:
 
     @property
     def one_way(self) -> bool:
-        """Whether nobody waits for the outcome."""
+        """Whether the caller expects no response."""
         return self.call_id == ONE_WAY
 
     def run(self) -> Outcome:
-        """Decode the arguments and run it; that is user code, and not for the polling thread.
+        """Decode the arguments and call the method. It is user code, so never call this on the event loop.
 
-        Exceptions are part of the outcome, ``SystemExit`` too: a method does not end its server.
+        The outcome contains exceptions, also ``SystemExit``: a method must not end its server.
         """
         try:
             request = self.decode()
@@ -172,17 +170,17 @@ class Invocation:
 Permit = Callable[[Target, str], bool]
 
 
-def everything(target: Target, method: str) -> bool:
+def permit_all(target: Target, method: str) -> bool:
     """Permit every listed method of every object."""
     return True
 
 
 class Dispatcher:
-    """What one connection's peer may call. Not for several threads at once, but for ``Invocation.run``.
+    """Dispatches the requests of one connection's peer. For one thread at a time, except ``Invocation.run``.
 
-    ``permit`` is asked for each call with the target and the method, for each creation with the factory and "create".
-    ``failed_one_way`` counts one-way calls that could not be begun: their caller hears nothing of it. ``references``
-    are those of ``objects`` for a thread that runs an invocation, which may need a lock for them.
+    ``permit`` is called for each call with the target and the method, and for each creation with the factory and
+    "create". ``failed_one_way`` counts one-way calls that could not start; their caller gets no response.
+    ``references`` gives access to ``objects`` to the threads that run invocations; it may use a lock.
     """
 
     def __init__(
@@ -192,11 +190,11 @@ class Dispatcher:
         errors: ErrorCodes,
         *,
         references: References | None = None,
-        permit: Permit = everything,
+        permit: Permit = permit_all,
         max_running: int = MAX_RUNNING,
     ) -> None:
         self.running = 0
-        self.running_bytes = 0  # of the records of these calls, each with its RECORD_COST
+        self.running_bytes = 0  # of the records of these calls, including RECORD_COST for each
         self.failed_one_way = 0
         self.max_running = max_running
         self._types = types
@@ -206,12 +204,12 @@ class Dispatcher:
         self._permit = permit
 
     @property
-    def full(self) -> bool:
-        """Whether as many calls run as may. One-way calls cannot be refused: leave them unread meanwhile."""
+    def is_full(self) -> bool:
+        """Whether the maximum of calls run. One-way calls cannot be refused: the caller must leave them unread."""
         return self.running >= self.max_running
 
-    def call(self, payload: Buffer) -> Invocation | bytes | None:
-        """Take a CALL record: return what to run, or the answer that refuses it, or None for a one-way call refused.
+    def dispatch_call(self, payload: Buffer) -> Invocation | bytes | None:
+        """Return the invocation of a CALL record, or the response that refuses it, or None for a refused one-way call.
 
         Raises DataFormatError only for a record without a call id.
         """
@@ -219,17 +217,17 @@ class Dispatcher:
         try:
             target, method = decode_call_head(payload)
         except AeronSparkError as error:
-            return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
-        function = self._function_of(target, method)
+            return self._encode_refusal(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
+        function = self._find_function(target, method)
         if isinstance(function, Failure):
-            return self._refused(call_id, function)
-        return self._started(
-            call_id, named(Call(target, method)), function, payload,
+            return self._encode_refusal(call_id, function)
+        return self._start(
+            call_id, describe_request(Call(target, method)), function, payload,
             lambda: decode_call(payload, self._types, self._references),
         )  # fmt: skip
 
-    def object_request(self, payload: Buffer) -> Invocation | bytes | None:
-        """Take an OBJECT record: return what to run, or the answer, or None if it wants none.
+    def dispatch_object(self, payload: Buffer) -> Invocation | bytes | None:
+        """Return the invocation of an OBJECT record, or the response, or None if the record expects no response.
 
         Raises DataFormatError only for a record without a call id.
         """
@@ -238,100 +236,102 @@ class Dispatcher:
             name = decode_creation_head(payload)
             request = None if name is not None else decode_object(payload, self._types, self._objects)
         except AeronSparkError as error:
-            return self._refused(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
+            return self._encode_refusal(call_id, Failure(BAD_ARGUMENTS, text_of(error)))
         match request:
             case ObjectEnded():
                 self._objects.end_proxies(request.object_id)
                 return None
             case Delete():
-                failure = self._deleted(request.object_id)
-                return self._refused(call_id, failure) if failure else self._answer(call_id, None)
+                failure = self._delete(request.object_id)
+                return self._encode_refusal(call_id, failure) if failure else self._encode_result(call_id, None)
         return self._create(call_id, str(name), payload)
 
     def _create(self, call_id: int, name: str, payload: Buffer) -> Invocation | bytes | None:
         factory = self._objects.shared.find_factory(name)
         if factory is None:
-            return self._refused(
-                call_id, _unknown(UNKNOWN_FACTORY, "factory", name, self._objects.shared.factory_names())
+            return self._encode_refusal(
+                call_id, _unknown_failure(UNKNOWN_FACTORY, "factory", name, self._objects.shared.factory_names())
             )
         if not self._permit(name, "create"):
-            return self._refused(call_id, Failure(NOT_PERMITTED, f"{name!r} may not create for you"))
+            failure = Failure(NOT_PERMITTED, f"you are not permitted to create objects with {name!r}")
+            return self._encode_refusal(call_id, failure)
 
         def decode() -> Create:
             request = decode_object(payload, self._types, self._references)
-            assert isinstance(request, Create)  # its head says so
+            assert isinstance(request, Create)  # checked by decode_creation_head
             return request
 
-        return self._started(call_id, named(Create(name)), factory.make, payload, decode, factory)
+        return self._start(call_id, describe_request(Create(name)), factory.make, payload, decode, factory)
 
     def finish(self, invocation: Invocation, outcome: Outcome) -> bytes | None:
-        """Return the answer to send, or None for a one-way call. Call it once for each ``Invocation``."""
+        """Return the response to send, or None for a one-way call. Must be called once for each ``Invocation``."""
         self.running -= 1
         self.running_bytes -= invocation.size
         if outcome.refusal is not None:
-            return self._refused(invocation.call_id, outcome.refusal)
+            return self._encode_refusal(invocation.call_id, outcome.refusal)
         if invocation.one_way:
             return None
         if outcome.error is not None:
             return encode_failure(invocation.call_id, self._errors.failure_of(outcome.error), self._types)
         if invocation.factory is not None:
             try:
-                methods = checked_methods(outcome.value, invocation.factory.methods)
+                methods = check_methods(outcome.value, invocation.factory.methods)
                 number = self._objects.register(outcome.value, methods, origin=Origin.CREATED)
             except AeronSparkError as error:
-                return self._refused(invocation.call_id, Failure(BAD_RESULT, text_of(error)))
-            # by reference whatever its class: one that is a message type, too, would arrive as a copy
-            return self._answer(invocation.call_id, Reference(mine=True, target=number))
-        return self._answer(invocation.call_id, outcome.value)
+                return self._encode_refusal(invocation.call_id, Failure(BAD_RESULT, text_of(error)))
+            # always a reference: an object whose class is also a message type would arrive as a copy
+            return self._encode_result(invocation.call_id, Reference(mine=True, target=number))
+        return self._encode_result(invocation.call_id, outcome.value)
 
-    def _started(
-        self, call_id: int, what: str, function: Callable[..., Any], payload: Buffer,
+    def _start(
+        self, call_id: int, description: str, function: Callable[..., Any], payload: Buffer,
         decode: Callable[[], Call | Create], factory: Factory | None = None,
     ) -> Invocation | bytes | None:  # fmt: skip
-        if self.full and call_id != ONE_WAY:
-            return self._refused(call_id, Failure(BUSY, f"{self.running} of your calls are running, as many as may"))
+        if self.is_full and call_id != ONE_WAY:
+            failure = Failure(BUSY, f"{self.running} of your calls are running, which is the limit")
+            return self._encode_refusal(call_id, failure)
         size = len(payload) + RECORD_COST
         self.running += 1
         self.running_bytes += size
-        return Invocation(call_id, what, function, decode, size, factory)
+        return Invocation(call_id, description, function, decode, size, factory)
 
-    def _function_of(self, target: Target, method: str) -> Callable[..., Any] | Failure:
+    def _find_function(self, target: Target, method: str) -> Callable[..., Any] | Failure:
         exposed = self._objects.find(target)
         if exposed is None:
-            known = self._objects.shared.names() if isinstance(target, str) else ()
-            return _unknown(UNKNOWN_OBJECT, "object", target, known)
+            names = self._objects.shared.names() if isinstance(target, str) else ()
+            return _unknown_failure(UNKNOWN_OBJECT, "object", target, names)
         if method not in exposed.methods:
-            return _unknown(UNKNOWN_METHOD, "method", method, exposed.methods)
+            return _unknown_failure(UNKNOWN_METHOD, "method", method, exposed.methods)
         if not self._permit(target, method):
-            return Failure(NOT_PERMITTED, f"you may not call {method}() of {target!r}")
+            return Failure(NOT_PERMITTED, f"you are not permitted to call {method}() of {target!r}")
         function: Callable[..., Any] | None = getattr(exposed.value, method, None)
-        return function or _unknown(UNKNOWN_METHOD, "method", method, ())
+        return function or _unknown_failure(UNKNOWN_METHOD, "method", method, ())
 
-    def _deleted(self, number: int) -> Failure | None:
+    def _delete(self, number: int) -> Failure | None:
         exposed = self._objects.find(number)
         if exposed is None:
-            return _unknown(UNKNOWN_OBJECT, "object", number, ())
+            return _unknown_failure(UNKNOWN_OBJECT, "object", number, ())
         if exposed.origin not in (Origin.CREATED, Origin.PASSED):
-            return Failure(NOT_YOURS, f"object {number} was registered here, and is ended here")
+            return Failure(NOT_YOURS, f"object {number} can be deleted only by the endpoint that registered it")
         self._objects.end_by_number(number)
         return None
 
-    def _answer(self, call_id: int, value: object) -> bytes | None:
+    def _encode_result(self, call_id: int, value: object) -> bytes | None:
         if call_id == ONE_WAY:
             return None
         try:
             return encode_value(call_id, value, self._types, self._objects)
         except AeronSparkError as error:
-            return self._refused(call_id, Failure(BAD_RESULT, text_of(error)))
+            return self._encode_refusal(call_id, Failure(BAD_RESULT, text_of(error)))
 
-    def _refused(self, call_id: int, failure: Failure) -> bytes | None:
+    def _encode_refusal(self, call_id: int, failure: Failure) -> bytes | None:
         if call_id == ONE_WAY:
             self.failed_one_way += 1
             return None
         return encode_failure(call_id, failure, self._types)
 
 
-def _unknown(code: str, what: str, name: Target, known: Iterable[str]) -> Failure:
-    close = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    return Failure(code, f"there is no remote {what} {name!r}{meant}")
+def _unknown_failure(code: str, kind: str, name: Target, known: Iterable[str]) -> Failure:
+    matches = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
+    suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
+    return Failure(code, f"unknown remote {kind} {name!r}{suggestion}")

@@ -1,9 +1,9 @@
-"""Remote objects as a program uses them: ``remote("catalog").describe("flights")``.
+"""Remote objects: the registries of objects that the peer may call, and proxies of the peer's objects.
 
 proxy.describe("flights")               waits for the result
-proxy.with_timeout(0.5).describe(...)   waits half a second; 0 or None: as long as the connection lives
-proxy.oneway.describe(...)              returns None at once; nothing is answered, not even an error
-proxy["oneway"](...)                    a remote method of any name, for instance one of these
+proxy.with_timeout(0.5).describe(...)   waits at most 0.5 s; 0 or None: until the connection ends
+proxy.oneway.describe(...)              returns None at once; the peer sends no response, not even an error
+proxy["oneway"](...)                    calls a remote method of any name, for example "oneway"
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from aeron_spark.errors import DataFormatError, EndedError, OptionError, UsageEr
 from aeron_spark.protocol.message_types import Reference
 from aeron_spark.protocol.rpc_messages import MAX_NAME_CHARACTERS, Target, check_timeout
 
-CALL_TIMEOUT: Final = 3.0  # seconds for a call unless the proxy says otherwise: noticed by people, long for machines
+CALL_TIMEOUT: Final = 3.0  # default timeout of a call in seconds
 
 
 class Mode(Enum):
-    """Whether a call is answered."""
+    """Whether a call has a response."""
 
     SYNC = "sync"
     ONE_WAY = "one-way"
 
 
 class Invoke(Protocol):
-    """What carries a proxy's call out: it sends, and with SYNC waits, and returns the result or raises."""
+    """Executes a proxy's call: sends it, and in SYNC mode waits, and returns the result or raises the error."""
 
     def __call__(
         self,
@@ -44,19 +44,19 @@ class Invoke(Protocol):
 
 
 class Remote:
-    """What all proxies of one object share: where it is, and whether it ended."""
+    """The shared state of all proxies of one remote object."""
 
-    __slots__ = ("__weakref__", "ended", "home", "invoke", "target")
+    __slots__ = ("__weakref__", "ended", "invoke", "registry", "target")
 
-    def __init__(self, target: Target, invoke: Invoke, home: object) -> None:
+    def __init__(self, target: Target, invoke: Invoke, registry: object) -> None:
         self.target = target
         self.invoke = invoke
-        self.home = home  # the connection's registry, so that a proxy is never taken for one of another connection
-        self.ended = ""
+        self.registry = registry  # of the connection; proxies of different connections are never equal
+        self.ended = ""  # why the object ended, or empty
 
 
 class Proxy:
-    """A stand-in for an object at the other side, with its methods. Two are equal if they stand for the same one."""
+    """Represents an object of the peer; its methods call those of the object. Proxies of one object are equal."""
 
     __slots__ = ("_mode", "_remote", "_timeout")
 
@@ -71,36 +71,36 @@ class Proxy:
 
     @property
     def oneway(self) -> Proxy:
-        """The same object, called without waiting: every call returns None at once."""
+        """A proxy of the same object whose calls return None at once, without a response."""
         return Proxy(self._remote, Mode.ONE_WAY, self._timeout)
 
     def with_timeout(self, seconds: float | None) -> Proxy:
-        """The same object, with this many seconds for each call; 0 or None: as long as the connection lives."""
+        """Return a proxy of the same object with another timeout of its calls; 0 or None: until the connection ends."""
         return Proxy(self._remote, self._mode, seconds)
 
     def __getitem__(self, method: str) -> Callable[..., Any]:
-        """The remote method of this name, whatever it is."""
+        """Return the remote method with this name."""
         remote, mode, timeout = self._remote, self._mode, self._timeout
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if remote.ended:
-                raise EndedError(f"{_label(remote)} {remote.ended}", remedy="Create or look up another one")
+                raise EndedError(f"{_label(remote)} {remote.ended}", remedy="Create or look up another object.")
             return remote.invoke(remote.target, method, args, kwargs, mode, timeout)
 
         call.__name__ = call.__qualname__ = method
         return call
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        # copy, pickle and notebooks ask for names like these, and must not ask the other side
+        # copy, pickle and notebooks read such names, which must not become remote calls
         if name.startswith("_"):
             raise AttributeError(
-                f"{_label(self._remote)} has no attribute {name!r}: no private names are called remotely"
+                f"{_label(self._remote)} has no attribute {name!r}: private names cannot be called remotely"
             )
         return self[name]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise UsageError(
-            f"{name} of {_label(self._remote)} cannot be set from here", remedy="Call a method that sets it"
+            f"attribute {name} of {_label(self._remote)} cannot be set remotely", remedy="Call a method that sets it."
         )
 
     def __iter__(self) -> NoReturn:
@@ -116,14 +116,17 @@ class Proxy:
         return f"<{_label(self._remote)}>"
 
     def __reduce__(self) -> NoReturn:
-        raise UsageError(f"{_label(self._remote)} belongs to its connection", remedy="Look it up where it is needed")
+        raise UsageError(
+            f"{_label(self._remote)} belongs to its connection and cannot be copied",
+            remedy="Look up the object where you need it.",
+        )
 
     def _key(self) -> tuple[int, Target]:
-        return id(self._remote.home), self._remote.target
+        return id(self._remote.registry), self._remote.target
 
 
 def remote_of(proxy: Proxy) -> Remote:
-    """What ``proxy`` stands for."""
+    """Return the remote object of ``proxy``."""
     return proxy._remote
 
 
@@ -132,26 +135,26 @@ def _label(remote: Remote) -> str:
     return f"remote object {target}"
 
 
-MAX_OBJECTS: Final = 10_000  # of one connection: what its peer has had created and what was passed to it
+MAX_OBJECTS: Final = 10_000  # of one connection; counts created, passed and registered objects
 
 LAST_OBJECT_ID: Final = 2**63 - 1
 
-FIRST_SERVICE: Final = 2**62  # from here on the endpoint's own, which judge for themselves who may call them
+FIRST_SERVICE: Final = 2**62  # first number of the endpoint's own services, which check grants themselves
 
 
 class Origin(Enum):
-    """How an object became callable. A peer may end what it had created or was passed, and nothing else."""
+    """How an object became callable. A peer may end only CREATED and PASSED objects."""
 
     GLOBAL = "global"
     REGISTERED = "registered"
     CREATED = "created"
     PASSED = "passed"
-    SERVICE = "service"  # the endpoint's own, on every connection: no object that anybody counts
+    SERVICE = "service"  # a service of the endpoint, which does not count as an object
 
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """An object and the methods that may be called remotely."""
+    """An object and its methods that the peer may call."""
 
     value: object
     methods: tuple[str, ...]
@@ -160,124 +163,124 @@ class Exposed:
 
 @dataclass(frozen=True, slots=True)
 class Factory:
-    """What makes objects on request, and the methods of these."""
+    """A function that creates objects at the request of the peer, and their methods that the peer may call."""
 
     make: Callable[..., object]
     methods: tuple[str, ...]
 
 
 class GlobalObjects:
-    """The objects, factories and classes that all connections of a server or client share."""
+    """The objects, factories and exposed classes that all connections of an endpoint share."""
 
     def __init__(self) -> None:
         self._objects: dict[str, Exposed] = {}
-        self._names: dict[int, str] = {}  # by id() of the object, which is alive as long as it stands here
+        self._names: dict[int, str] = {}  # by id() of the object, which _objects keeps alive
         self._factories: dict[str, Factory] = {}
         self._classes: dict[type, tuple[str, ...]] = {}
 
     def register(self, name: str, value: object, methods: Iterable[str]) -> None:
-        """Let every peer call these methods of ``value``. Raises OptionError, and changes nothing."""
+        """Let every peer call these methods of ``value``. Raises OptionError, and then registers nothing."""
         _check_name(name, "object", self._objects)
         if id(value) in self._names:
             raise OptionError(
-                f"this object is registered already, as {self._names[id(value)]!r}", remedy="Give it one name"
+                f"the object is already registered as {self._names[id(value)]!r}", remedy="Register it once."
             )
-        self._objects[name] = Exposed(value, checked_methods(value, methods), Origin.GLOBAL)
+        self._objects[name] = Exposed(value, check_methods(value, methods), Origin.GLOBAL)
         self._names[id(value)] = name
 
     def unregister(self, name: str) -> bool:
-        """End the object of this name; return whether there was one."""
+        """End the object with this name. Returns whether it was registered."""
         exposed = self._objects.pop(name, None)
         if exposed is not None:
             del self._names[id(exposed.value)]
         return exposed is not None
 
     def factory(self, name: str, make: Callable[..., object], methods: Iterable[str]) -> None:
-        """Let every peer have objects made by ``make`` and call these methods of them. Raises OptionError."""
+        """Let every peer create objects with ``make`` and call these methods of them. Raises OptionError."""
         _check_name(name, "factory", self._factories)
-        names = _listed(methods, name)
+        names = _check_method_names(methods, name)
         if isinstance(make, type):
-            names = checked_methods(make, names)
+            names = check_methods(make, names)
         self._factories[name] = Factory(make, names)
 
     def expose(self, cls: type, methods: Iterable[str]) -> None:
-        """Send objects of ``cls`` and its subclasses as references, and let the receiver call these methods of them."""
-        self._classes[cls] = checked_methods(cls, methods)
+        """Pass objects of ``cls`` and its subclasses as references, and let the receiver call these methods of them."""
+        self._classes[cls] = check_methods(cls, methods)
 
     def find(self, name: str) -> Exposed | None:
-        """The object of this name."""
+        """Return the object with this name, or None."""
         return self._objects.get(name)
 
     def find_factory(self, name: str) -> Factory | None:
-        """The factory of this name."""
+        """Return the factory with this name, or None."""
         return self._factories.get(name)
 
     def name_of(self, value: object) -> str | None:
-        """The name of this very object."""
+        """Return the name under which this object is registered, or None."""
         return self._names.get(id(value))
 
     def methods_of(self, cls: type) -> tuple[str, ...] | None:
-        """The methods with which objects of ``cls`` are passed as references, or None."""
-        return next((self._classes[one] for one in cls.__mro__ if one in self._classes), None)
+        """Return the callable methods of an exposed class, or None if ``cls`` is not exposed."""
+        return next((self._classes[base] for base in cls.__mro__ if base in self._classes), None)
 
     def names(self) -> tuple[str, ...]:
-        """The names of the objects."""
+        """Return the names of the objects."""
         return tuple(self._objects)
 
     def factory_names(self) -> tuple[str, ...]:
-        """The names of the factories."""
+        """Return the names of the factories."""
         return tuple(self._factories)
 
 
 class ConnectionObjects:
-    """The objects of one connection: those at home, and proxies of those at the other side. Not for several threads."""
+    """The local objects of one connection, and the proxies of its peer's objects. For one thread at a time."""
 
     def __init__(self, shared: GlobalObjects, invoke: Invoke, *, max_objects: int = MAX_OBJECTS) -> None:
         self.max_objects = max_objects
         self.shared = shared
         self._invoke = invoke
-        self._home: dict[int, Exposed] = {}
-        self._numbers: dict[int, int] = {}  # by id() of the object, which is alive as long as it stands here
+        self._local: dict[int, Exposed] = {}
+        self._numbers: dict[int, int] = {}  # by id() of the object, which _local keeps alive
         self._remotes: WeakValueDictionary[Target, Remote] = WeakValueDictionary()
         self._next_number = 1
         self._services = 0
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._home) - self._services
+        return len(self._local) - self._services
 
     def register(
         self, value: object, methods: Iterable[str], number: int | None = None, *, origin: Origin = Origin.REGISTERED
     ) -> int:
-        """Let the peer call these methods of ``value``; return the number under which it does.
+        """Let the peer call these methods of ``value``. Returns the object's number.
 
-        The same object is not registered twice: its number is returned again. Raises OptionError for a number that is
-        taken and UsageError above ``max_objects``; then nothing has changed.
+        For an object that is already registered, returns its number. Raises OptionError if ``number`` is in use, and
+        UsageError above ``max_objects``, and then registers nothing.
         """
         self._check_open()
-        names = checked_methods(value, methods)
-        known = self._numbers.get(id(value))
-        if known is not None:
-            if number not in (None, known):
-                raise OptionError(f"this object is registered already, as {known}", remedy="Give it one number")
-            return known
+        names = check_methods(value, methods)
+        known_number = self._numbers.get(id(value))
+        if known_number is not None:
+            if number not in (None, known_number):
+                raise OptionError(f"the object is already registered as {known_number}", remedy="Register it once.")
+            return known_number
         if len(self) >= self.max_objects:
             raise UsageError(
-                f"this connection has {len(self)} remote objects, as many as it may",
-                remedy="Delete some, or raise the limit of objects",
+                f"this connection has {len(self)} remote objects, which is the limit",
+                remedy="Delete objects that are not needed, or raise the limit of objects.",
             )
         chosen = self._free_number() if number is None else self._checked_number(number, origin)
-        self._home[chosen] = Exposed(value, names, origin)
+        self._local[chosen] = Exposed(value, names, origin)
         self._numbers[id(value)] = chosen
         self._services += origin is Origin.SERVICE
         return chosen
 
     def find(self, target: Target) -> Exposed | None:
-        """The object at home that the peer calls ``target``."""
-        return self.shared.find(target) if isinstance(target, str) else self._home.get(target)
+        """Return the local object that the peer addresses as ``target``, or None."""
+        return self.shared.find(target) if isinstance(target, str) else self._local.get(target)
 
     def proxy(self, target: Target, mode: Mode = Mode.SYNC, timeout: float | None = CALL_TIMEOUT) -> Proxy:
-        """A proxy of what the peer has under this name or number. Nobody is asked: a wrong one fails when called."""
+        """Return a proxy of the peer's object with this name or number. Only a call finds out whether it exists."""
         self._check_open()
         remote = self._remotes.get(target)
         if remote is None:
@@ -285,16 +288,16 @@ class ConnectionObjects:
         return Proxy(remote, mode, timeout)
 
     def refer(self, value: object) -> Reference | None:
-        """Return how ``value`` is written if it is a remote object, or may be passed as one, else None.
+        """Return the reference that represents ``value``, or None if it is not passed by reference.
 
-        Raises OptionError for a proxy of another connection or of an object that ended, UsageError above
-        ``max_objects``.
+        Registers an object of an exposed class. Raises OptionError for a proxy of another connection or of an ended
+        object, and UsageError above ``max_objects``.
         """
         if isinstance(value, Proxy):
             remote = remote_of(value)
-            if remote.home is not self or remote.ended:
-                why = remote.ended or "belongs to another connection"
-                raise OptionError(f"{value!r} {why}", remedy="Pass a proxy of this connection, or what it returns")
+            if remote.registry is not self or remote.ended:
+                reason = remote.ended or "belongs to another connection"
+                raise OptionError(f"{value!r} {reason}", remedy="Pass a proxy of this connection.")
             return Reference(mine=False, target=remote.target)
         number = self._numbers.get(id(value))
         if number is not None:
@@ -308,45 +311,46 @@ class ConnectionObjects:
         return Reference(mine=True, target=self.register(value, methods, origin=Origin.PASSED))
 
     def resolve(self, reference: Reference) -> object:
-        """The object at home, or a proxy, that the peer's reference means. Raises DataFormatError if there is none."""
+        """Return the local object, or the proxy, of the peer's reference. Raises DataFormatError if it is unknown."""
         if reference.mine:
             if isinstance(reference.target, int) and not 0 < reference.target <= LAST_OBJECT_ID:
                 raise DataFormatError(
-                    f"a reference has the number {reference.target}", remedy="Use the same release on both sides"
+                    f"a reference has the invalid number {reference.target}",
+                    remedy="Use the same release of aeron-spark at both ends.",
                 )
             return self.proxy(reference.target)
         exposed = self.find(reference.target)
         if exposed is None:
             raise DataFormatError(
-                f"a reference means object {reference.target!r}, which is not here (any more)",
-                remedy="Do not pass what was deleted",
+                f"a reference names object {reference.target!r}, which does not exist, or was deleted",
+                remedy="Pass only objects that are not deleted.",
             )
         return exposed.value
 
     def end(self, value: object) -> int | None:
-        """End an object at home; return its number, for the news to the peer, or None if it was none."""
+        """End a local object. Returns its number, or None if it was not registered."""
         number = self._numbers.pop(id(value), None)
         if number is not None:
-            del self._home[number]
+            del self._local[number]
         return number
 
     def end_by_number(self, number: int) -> Exposed | None:
-        """End the object of this number at home, and return it."""
-        exposed = self._home.get(number)
+        """End the local object with this number, and return it."""
+        exposed = self._local.get(number)
         if exposed is not None:
             self.end(exposed.value)
         return exposed
 
-    def end_proxies(self, target: Target, why: str = "was deleted") -> None:
-        """Note that the peer's object ended: its proxies refuse calls from now on."""
+    def end_proxies(self, target: Target, reason: str = "was deleted") -> None:
+        """Note that the peer's object has ended. Later calls of its proxies raise EndedError."""
         remote = self._remotes.pop(target, None)
         if remote is not None:
-            remote.ended = why
+            remote.ended = reason
 
     def close(self) -> None:
-        """Forget every object and end every proxy. Nothing can be registered or resolved afterwards."""
+        """Remove every object and end every proxy. Later registrations raise EndedError."""
         self._closed = True
-        self._home.clear()
+        self._local.clear()
         self._numbers.clear()
         self._services = 0
         for remote in list(self._remotes.values()):
@@ -354,57 +358,61 @@ class ConnectionObjects:
         self._remotes.clear()
 
     def _free_number(self) -> int:
-        while self._next_number in self._home:
+        while self._next_number in self._local:
             self._next_number += 1
         self._next_number += 1
         return self._next_number - 1
 
     def _checked_number(self, number: int, origin: Origin) -> int:
         last = LAST_OBJECT_ID if origin is Origin.SERVICE else FIRST_SERVICE - 1
-        if type(number) is not int or not 0 < number <= last or number in self._home:
-            taken = "is taken" if number in self._home else "is not from 1 to 2^62 - 1"
+        if type(number) is not int or not 0 < number <= last or number in self._local:
+            reason = "is in use" if number in self._local else "is not from 1 to 2^62 - 1"
             raise OptionError(
-                f"the number {number!r} of a remote object {taken}", remedy="Leave it out, or choose another"
+                f"the number {number!r} of a remote object {reason}", remedy="Omit it, or choose another number."
             )
         return number
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EndedError("the connection of these remote objects has ended", remedy="Connect again")
+            raise EndedError("the connection of the remote objects has ended", remedy="Connect again.")
 
 
-def checked_methods(value: object, methods: Iterable[str]) -> tuple[str, ...]:
-    """Return the listed names if each is a public method of ``value`` (an object or a class). Raises OptionError."""
+def check_methods(value: object, methods: Iterable[str]) -> tuple[str, ...]:
+    """Return ``methods`` as a tuple. Raises OptionError unless all are public methods of ``value``, object or class."""
     owner = value.__name__ if isinstance(value, type) else type(value).__name__
-    names = _listed(methods, owner)
+    names = _check_method_names(methods, owner)
     for name in names:
         if not callable(getattr(value, name, None)):
             public = [
                 known for known in dir(value) if not known.startswith("_") and callable(getattr(value, known, None))
             ]
-            close = difflib.get_close_matches(name, public, n=1)
+            matches = difflib.get_close_matches(name, public, n=1)
             raise OptionError(
                 f"{owner} has no method {name!r}",
-                remedy=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(public) or 'none'}",
+                remedy=f"Did you mean {matches[0]!r}?" if matches else f"Choose from: {', '.join(public) or 'none'}.",
             )
     return names
 
 
-def _listed(methods: Iterable[str], owner: str) -> tuple[str, ...]:
+def _check_method_names(methods: Iterable[str], owner: str) -> tuple[str, ...]:
     names = (methods,) if isinstance(methods, str) else tuple(methods)
     if not names:
-        raise OptionError(f"no methods of {owner} are listed", remedy="List those that may be called: methods=['...']")
+        raise OptionError(
+            f"no methods of {owner} are listed", remedy="List the methods that the peer may call: methods=['...']."
+        )
     for name in names:
         if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
             raise OptionError(
                 f"{name!r} of {owner} is not the name of a public method",
-                remedy="Names with an underscore in front are never called remotely; give the method another one",
+                remedy="Choose a name that does not begin with an underscore.",
             )
     return names
 
 
-def _check_name(name: str, what: str, taken: Iterable[str]) -> None:
+def _check_name(name: str, kind: str, used: Iterable[str]) -> None:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARACTERS:
-        raise OptionError(f"the name {name!r:.80} of a remote {what} is not usable", remedy="Use 1 to 255 characters")
-    if name in taken:
-        raise OptionError(f"a remote {what} {name!r} is registered already", remedy="Choose another name")
+        raise OptionError(
+            f"invalid name {name!r:.80} of a remote {kind}", remedy=f"Use 1 to {MAX_NAME_CHARACTERS} characters."
+        )
+    if name in used:
+        raise OptionError(f"a remote {kind} {name!r} is already registered", remedy="Choose another name.")

@@ -168,7 +168,7 @@ def test_positions_by_time(server: Server, session: StreamSession) -> None:
 
 
 def test_a_client_of_the_service_with_untyped_calls_hears_that_there_is_no_such_object(session: StreamSession) -> None:
-    with pytest.raises(RemoteError, match=f"there is no remote object {FIRST_SERVICE + 1}") as caught:
+    with pytest.raises(RemoteError, match=f"unknown remote object {FIRST_SERVICE + 1}") as caught:
         session.client.remote(FIRST_SERVICE + 1).list_all()
     assert caught.value.code == UNKNOWN_OBJECT
 

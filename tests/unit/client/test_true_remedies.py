@@ -115,7 +115,7 @@ def test_finding_u8_a_failed_call_names_itself_as_the_other_sides_log_does(
         caplog.clear()
         with pytest.raises(RemoteError) as caught:
             call()
-        found = re.fullmatch(r"See call ([0-9a-f]{8}-[0-9]+) in the other side's log", caught.value.remedy)
+        found = re.fullmatch(r"See call ([0-9a-f]{8}-[0-9]+) in the peer's log\.", caught.value.remedy)
         assert found is not None, caught.value.remedy
         (record,) = [one for one in caplog.records if one.name == LOG and one.levelno == logging.WARNING]
         text = record.getMessage()

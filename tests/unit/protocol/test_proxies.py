@@ -1,4 +1,4 @@
-"""Proxies: what a program writes, and the call that comes of it."""
+"""Proxies: the remote calls that a program makes with them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_attribute_is_a_method_of_the_remote_object() -> None:
     assert recorder.calls == [("catalog", "describe", ("flights",), {"deep": True}, Mode.SYNC, CALL_TIMEOUT)]
 
 
-def test_row_69_one_way_returns_at_once_and_modes_nest_without_touching_each_other() -> None:
+def test_row_69_a_one_way_call_returns_none_and_a_derived_proxy_does_not_change_the_original() -> None:
     proxy, recorder = proxy_of()
     assert proxy.oneway.describe() is None
     assert proxy.oneway.with_timeout(7).describe() is None
@@ -66,14 +66,14 @@ def test_a_method_of_any_name_can_be_called() -> None:
     assert [call[1] for call in recorder.calls] == ["oneway", "with_timeout"]
 
 
-def test_private_names_do_not_leave() -> None:
+def test_private_names_are_not_remote_methods() -> None:
     proxy, recorder = proxy_of()
     for name in ("_x", "__len__", "__deepcopy__", "_repr_html_"):
         assert not hasattr(proxy, name)
     assert recorder.calls == []
 
 
-def test_a_proxy_is_told_apart_by_what_it_stands_for() -> None:
+def test_proxies_of_the_same_object_are_equal() -> None:
     proxy, recorder = proxy_of()
     assert proxy == proxy.oneway == Proxy(Remote("catalog", recorder, recorder))
     assert hash(proxy) == hash(proxy.oneway)
@@ -85,12 +85,12 @@ def test_a_proxy_is_told_apart_by_what_it_stands_for() -> None:
     assert recorder.calls == []
 
 
-def test_what_a_proxy_does_not_do_says_so() -> None:
+def test_unsupported_operations_of_a_proxy_are_errors() -> None:
     proxy, recorder = proxy_of()
     with pytest.raises(UsageError, match="name of remote object 'catalog' cannot be set"):
         proxy.name = 1
     with pytest.raises(TypeError, match="iterated"):
         iter(proxy)
-    with pytest.raises(OptionError, match="time-out"):
+    with pytest.raises(OptionError, match="invalid timeout"):
         proxy.with_timeout(-1)
     assert recorder.calls == []

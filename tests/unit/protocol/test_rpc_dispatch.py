@@ -1,4 +1,4 @@
-"""What a peer may call, and that every call is answered."""
+"""The methods that a peer can call, and the response to every call."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from aeron_spark.protocol.rpc_messages import (
 )
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Proxy
 from aeron_spark.protocol.session import RECORD_COST
-from tests.unit.protocol.remote_sides import Side, sides
+from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
 TYPES = Types()
 
@@ -90,9 +90,9 @@ class Service:
         return "unlisted"
 
 
-def joined(**limits: Any) -> tuple[Side, Service]:
+def connect(**limits: Any) -> tuple[RpcEnd, Service]:
     service = Service()
-    client, server = sides(server=Side(**limits))
+    client, server = connected_ends(server=RpcEnd(**limits))
     server.shared.register("service", service, ["fail", "result", "bump", "slow_nested"])
     server.errors.register(Registered, "my-code")
     return client, service
@@ -107,7 +107,7 @@ def joined(**limits: Any) -> tuple[Side, Service]:
         ("narrow", "ValueError", "narrow"),
         ("registered", "my-code", "mine"),
         ("unregistered", "RemoteError", "theirs"),
-        ("unprintable", "RemoteError", "cannot be had"),
+        ("unprintable", "RemoteError", "has no text"),
         ("long", "ValueError", "xxxx"),
         ("surrogate", "ValueError", "[?]"),
         ("exit", "RemoteError", "3"),
@@ -115,7 +115,7 @@ def joined(**limits: Any) -> tuple[Side, Service]:
     ],
 )
 def test_row_68_remote_exceptions_have_a_code_and_a_text_and_no_stack(kind: str, code: str, text: str) -> None:
-    client, _ = joined()
+    client, _ = connect()
     with pytest.raises(RemoteError, match=text) as caught:
         client.remote("service").fail(kind)
     assert caught.value.code == code
@@ -124,8 +124,8 @@ def test_row_68_remote_exceptions_have_a_code_and_a_text_and_no_stack(kind: str,
     assert __file__ not in str(caught.value)
 
 
-def test_row_68_a_result_that_cannot_be_sent_is_an_error_and_not_silence() -> None:
-    client, _ = joined()
+def test_row_68_a_result_that_cannot_be_sent_is_an_error() -> None:
+    client, _ = connect()
     with pytest.raises(RemoteError, match="a object is none of") as caught:
         client.remote("service").result()
     assert caught.value.code == "bad-result"
@@ -136,16 +136,16 @@ def test_row_68_a_result_that_cannot_be_sent_is_an_error_and_not_silence() -> No
     [
         ("service", "bumb", "unknown-method", "did you mean 'bump'"),
         ("servise", "bump", "unknown-object", "did you mean 'service'"),
-        ("service", "unlisted", "unknown-method", "no remote method 'unlisted'"),
-        ("service", "_private", "unknown-method", "no remote method"),
-        ("service", "__class__", "unknown-method", "no remote method"),
-        ("service", "__init__", "unknown-method", "no remote method"),
-        ("service", "count", "unknown-method", "no remote method"),
-        (12, "bump", "unknown-object", "no remote object 12"),
+        ("service", "unlisted", "unknown-method", "unknown remote method 'unlisted'"),
+        ("service", "_private", "unknown-method", "unknown remote method"),
+        ("service", "__class__", "unknown-method", "unknown remote method"),
+        ("service", "__init__", "unknown-method", "unknown remote method"),
+        ("service", "count", "unknown-method", "unknown remote method"),
+        (12, "bump", "unknown-object", "unknown remote object 12"),
     ],
 )
 def test_only_listed_methods_of_known_objects_are_called(target: Any, method: str, code: str, text: str) -> None:
-    client, service = joined()
+    client, service = connect()
     with pytest.raises(RemoteError, match=text) as caught:
         client.remote(target)[method]()
     assert caught.value.code == code
@@ -153,14 +153,14 @@ def test_only_listed_methods_of_known_objects_are_called(target: Any, method: st
 
 
 def test_wrong_arguments_are_an_error_of_the_caller() -> None:
-    client, _ = joined()
+    client, _ = connect()
     with pytest.raises(RemoteError, match="positional argument") as caught:
         client.remote("service").bump(1, 2)
     assert caught.value.code == "TypeError"
 
 
-def test_unknown_factories_are_named_by_their_nearest() -> None:
-    client, _ = joined()
+def test_the_error_of_an_unknown_factory_suggests_the_nearest_name() -> None:
+    client, _ = connect()
     client.peer.shared.factory("service", Service, ["bump"])
     assert client.create("service").bump() == 1
     with pytest.raises(RemoteError, match="did you mean 'service'") as caught:
@@ -173,14 +173,14 @@ def test_unknown_factories_are_named_by_their_nearest() -> None:
     assert len(client.peer.objects) == 1
 
 
-def test_what_is_not_permitted_does_not_run() -> None:
-    asked = []
+def test_a_call_that_is_not_permitted_does_not_run() -> None:
+    checked = []
 
     def permit(target: object, method: str) -> bool:
-        asked.append((target, method))
+        checked.append((target, method))
         return method == "fail"
 
-    client, service = joined(permit=permit)
+    client, service = connect(permit=permit)
     client.peer.shared.factory("service", Service, ["bump"])
     for attempt in (client.remote("service").bump, lambda: client.create("service")):
         with pytest.raises(RemoteError) as caught:
@@ -188,12 +188,12 @@ def test_what_is_not_permitted_does_not_run() -> None:
         assert caught.value.code == "not-permitted"
     with pytest.raises(RemoteError, match="a value"):
         client.remote("service").fail("value")
-    assert asked == [("service", "bump"), ("service", "create"), ("service", "fail")]
+    assert checked == [("service", "bump"), ("service", "create"), ("service", "fail")]
     assert service.count == 0
 
 
-def test_row_69_a_nested_call_that_is_late_ends_the_outer_one_with_its_error() -> None:
-    client, service = joined()
+def test_row_69_a_nested_call_that_times_out_ends_the_outer_call_with_its_error() -> None:
+    client, service = connect()
     server = client.peer
 
     class Sleeper:
@@ -203,13 +203,13 @@ def test_row_69_a_nested_call_that_is_late_ends_the_outer_one_with_its_error() -
     client.objects.register(Sleeper(), ["sleep"], 1)
     service.client = server.remote(1)
     assert client.remote("service").oneway.slow_nested() is None
-    with pytest.raises(RemoteError, match="within 1 seconds") as caught:
+    with pytest.raises(RemoteError, match="within 1 s") as caught:
         client.remote("service").with_timeout(60).slow_nested()
     assert caught.value.code == "WaitTimeout"
 
 
-def test_row_72_many_one_way_calls_all_arrive_and_a_thousand_answered_ones_are_counted() -> None:
-    client, service = joined()
+def test_row_72_twenty_thousand_one_way_calls_and_a_thousand_calls_all_run() -> None:
+    client, service = connect()
     proxy = client.remote("service")
     for _ in range(20_000):
         assert proxy.oneway.bump() is None
@@ -218,8 +218,8 @@ def test_row_72_many_one_way_calls_all_arrive_and_a_thousand_answered_ones_are_c
     assert (client.peer.dispatcher.running, client.peer.dispatcher.failed_one_way) == (0, 0)
 
 
-def test_one_way_calls_that_fail_are_counted_and_not_answered() -> None:
-    client, _ = joined()
+def test_one_way_calls_that_cannot_start_are_counted_and_have_no_response() -> None:
+    client, _ = connect()
     client.remote("service").oneway.fail("value")
     assert client.peer.dispatcher.failed_one_way == 0
     client.remote("nobody").oneway.bump()
@@ -228,29 +228,29 @@ def test_one_way_calls_that_fail_are_counted_and_not_answered() -> None:
     assert client.peer.dispatcher.running == 0
 
 
-def test_ten_thousand_calls_taken_before_the_first_ends_are_all_answered_in_any_order() -> None:
-    client, service = joined()
+def test_ten_thousand_concurrent_calls_have_their_responses_in_any_order() -> None:
+    client, service = connect()
     dispatcher = client.peer.dispatcher
     records = [
         client.calls.begin(Call("service", "bump"), now=0, timeout=None, token=number) for number in range(10_000)
     ]
-    taken = [dispatcher.call(record) for record in records]
+    invocations = [dispatcher.dispatch_call(record) for record in records]
     assert dispatcher.running == 10_000
-    answered = set()
-    for invocation in reversed(taken):
+    tokens = set()
+    for invocation in reversed(invocations):
         assert isinstance(invocation, Invocation)
-        answer = dispatcher.finish(invocation, invocation.run())
-        assert answer is not None
-        response = client.calls.take_response(answer)
+        response_record = dispatcher.finish(invocation, invocation.run())
+        assert response_record is not None
+        response = client.calls.take_response(response_record)
         assert response is not None
         assert client.calls.result_of(response)
-        answered.add(response.token)
-    assert answered == set(range(10_000))
+        tokens.add(response.token)
+    assert tokens == set(range(10_000))
     assert (service.count, dispatcher.running, len(client.calls)) == (10_000, 0, 0)
 
 
-class Picky:
-    """Refuses every value, as a program's own class may."""
+class RefusingReferences:
+    """Counts and refuses every reference."""
 
     def __init__(self) -> None:
         self.decoded = 0
@@ -264,71 +264,71 @@ class Picky:
 
 
 def test_a_request_is_counted_with_its_bytes_and_its_arguments_are_decoded_when_it_runs() -> None:
-    shared, picky = GlobalObjects(), Picky()
+    shared, references = GlobalObjects(), RefusingReferences()
     shared.register("service", Service(), ["bump"])
     shared.factory("maker", Service, ["bump"])
     objects = ConnectionObjects(shared, lambda *_: None)
-    dispatcher = Dispatcher(TYPES, objects, ErrorCodes(), references=picky)
+    dispatcher = Dispatcher(TYPES, objects, ErrorCodes(), references=references)
     argument = Reference(mine=False, target="elsewhere")
     call = encode_call(1, Call("service", "bump", (argument,)), TYPES, None)
     create = encode_object(2, Create("maker", (argument,)), TYPES, None)
-    for payload, take in ((call, dispatcher.call), (create, dispatcher.object_request)):
-        taken = take(payload)
-        assert isinstance(taken, Invocation)
+    for payload, dispatch in ((call, dispatcher.dispatch_call), (create, dispatcher.dispatch_object)):
+        invocation = dispatch(payload)
+        assert isinstance(invocation, Invocation)
         assert (dispatcher.running, dispatcher.running_bytes) == (1, len(payload) + RECORD_COST)
-        decoded = picky.decoded
-        answer = dispatcher.finish(taken, taken.run())
-        assert picky.decoded == decoded + 1
-        assert answer is not None
-        failure = decode_return(answer, TYPES, None)
+        decoded = references.decoded
+        response_record = dispatcher.finish(invocation, invocation.run())
+        assert references.decoded == decoded + 1
+        assert response_record is not None
+        failure = decode_return(response_record, TYPES, None)
         assert isinstance(failure, Failure)
         assert failure.code == "bad-arguments"
         assert (dispatcher.running, dispatcher.running_bytes) == (0, 0)
 
 
-def test_a_one_way_call_whose_arguments_cannot_be_read_is_counted_and_not_answered() -> None:
-    client, service = joined()
+def test_a_one_way_call_with_invalid_arguments_is_counted_and_has_no_response() -> None:
+    client, service = connect()
     dispatcher = client.peer.dispatcher
-    taken = dispatcher.call(CALL.pack(0) + TYPES.encode_plain(["service", "bump", [], []]))
-    assert isinstance(taken, Invocation)
-    assert dispatcher.finish(taken, taken.run()) is None
+    invocation = dispatcher.dispatch_call(CALL.pack(0) + TYPES.encode_plain(["service", "bump", [], []]))
+    assert isinstance(invocation, Invocation)
+    assert dispatcher.finish(invocation, invocation.run()) is None
     assert (dispatcher.failed_one_way, dispatcher.running, service.count) == (1, 0, 0)
 
 
-def test_above_the_limit_a_call_is_told_busy_and_one_way_calls_still_run() -> None:
-    client, _ = joined(max_running=1)
+def test_a_call_above_the_limit_is_refused_as_busy_and_a_one_way_call_still_runs() -> None:
+    client, _ = connect(max_running=1)
     dispatcher = client.peer.dispatcher
-    first = dispatcher.call(encode_call(1, Call("service", "bump"), TYPES, None))
+    first = dispatcher.dispatch_call(encode_call(1, Call("service", "bump"), TYPES, None))
     assert isinstance(first, Invocation)
-    assert dispatcher.full
-    refused = dispatcher.call(encode_call(2, Call("service", "bump"), TYPES, None))
+    assert dispatcher.is_full
+    refused = dispatcher.dispatch_call(encode_call(2, Call("service", "bump"), TYPES, None))
     assert isinstance(refused, bytes)
     failure = decode_return(refused, TYPES, None)
     assert isinstance(failure, Failure)
     assert failure.code == "busy"
-    one_way = dispatcher.call(encode_call(0, Call("service", "bump"), TYPES, None))
+    one_way = dispatcher.dispatch_call(encode_call(0, Call("service", "bump"), TYPES, None))
     assert isinstance(one_way, Invocation)
     dispatcher.finish(one_way, Outcome())
     dispatcher.finish(first, first.run())
-    assert not dispatcher.full
+    assert not dispatcher.is_full
 
 
 @given(st.binary(max_size=120))
-def test_any_bytes_are_a_request_that_is_answered_or_have_no_call_id(body: bytes) -> None:
-    client, _ = joined()
+def test_arbitrary_bytes_have_a_response_or_no_call_id(body: bytes) -> None:
+    client, _ = connect()
     dispatcher = client.peer.dispatcher
-    for payload, take in (
-        (body, dispatcher.call),
-        (CALL.pack(5) + body, dispatcher.call),
-        (body, dispatcher.object_request),
-        (OBJECT.pack(5, body[0] % 4 if body else 0) + body, dispatcher.object_request),
+    for payload, dispatch in (
+        (body, dispatcher.dispatch_call),
+        (CALL.pack(5) + body, dispatcher.dispatch_call),
+        (body, dispatcher.dispatch_object),
+        (OBJECT.pack(5, body[0] % 4 if body else 0) + body, dispatcher.dispatch_object),
     ):
         try:
-            answer = take(payload)
+            response_record = dispatch(payload)
         except DataFormatError:
             assert len(payload) < CALL.size
             continue
-        assert isinstance(answer, bytes) or call_id_of(payload) == 0
+        assert isinstance(response_record, bytes) or call_id_of(payload) == 0
     assert len(client.peer.objects) == 0
     assert dispatcher.running == 0
 
@@ -339,7 +339,7 @@ NAMED = st.dictionaries(st.text(max_size=9), VALUES, max_size=5)
 
 
 @given(st.integers(0, 2**64 - 1), st.text(min_size=1, max_size=99) | st.integers(1, 2**63), ARGUMENTS, NAMED)
-def test_requests_come_back_as_they_were_sent(number: int, target: Any, args: Any, kwargs: Any) -> None:
+def test_requests_can_be_encoded_and_decoded(number: int, target: Any, args: Any, kwargs: Any) -> None:
     call = Call(target, "method", args, kwargs)
     record = encode_call(number, call, TYPES, None)
     assert (call_id_of(record), decode_call(record, TYPES, None)) == (number, call)
@@ -350,7 +350,7 @@ def test_requests_come_back_as_they_were_sent(number: int, target: Any, args: An
 
 
 @pytest.mark.parametrize("name", ["x" * 256, ""])
-def test_names_have_limits(name: str) -> None:
+def test_names_have_a_maximum_length(name: str) -> None:
     with pytest.raises(DataFormatError):
         decode_call(encode_call(1, Call("a", name), TYPES, None), TYPES, None)
     with pytest.raises(DataFormatError):
@@ -359,9 +359,9 @@ def test_names_have_limits(name: str) -> None:
         decode_call(CALL.pack(1) + TYPES.encode_plain([True, "m", [], {}]), TYPES, None)
 
 
-def test_a_failure_can_always_be_told() -> None:
+def test_a_failure_with_any_text_can_be_encoded() -> None:
     record = encode_failure(1, Failure("c" * 999, "\ud800" + "t" * 9999), TYPES)
     failure = decode_return(record, TYPES, None)
     assert isinstance(failure, Failure)
     assert (len(failure.code), len(failure.text)) == (100, 1000)
-    assert text_of(Unprintable()) == "(its text cannot be had)"
+    assert text_of(Unprintable()) == "(the exception has no text)"

@@ -1,4 +1,4 @@
-"""Remote objects: who finds which, what a reference becomes, and that nothing stays after the end."""
+"""Remote objects: registration, references, limits, and their end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aeron_spark.protocol.message_types import BuiltIn, Reference
 from aeron_spark.protocol.rpc_dispatch import Dispatcher
 from aeron_spark.protocol.rpc_messages import Call
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE, LAST_OBJECT_ID, GlobalObjects, Origin, Proxy, remote_of
-from tests.unit.protocol.remote_sides import Side, sides
+from tests.unit.protocol.rpc_ends import RpcEnd, connected_ends
 
 
 class Counter:
@@ -34,7 +34,7 @@ class Counter:
 
 
 class Cow:
-    """A remote object that keeps what it is given."""
+    """A remote object that keeps its last argument."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -57,17 +57,17 @@ class Cow:
         return Counter(5)
 
 
-def joined(**limits: Any) -> tuple[Side, Side]:
+def connect(**limits: Any) -> tuple[RpcEnd, RpcEnd]:
     shared = GlobalObjects()
     shared.register("counter", Counter(), ["add"])
     shared.register("cow", Cow("global"), ["keep", "call_back", "is_me", "me", "calf"])
     shared.factory("counter", Counter, ["add"])
     shared.expose(Counter, ["add"])
-    return sides(server=Side(shared, **limits))
+    return connected_ends(server=RpcEnd(shared, **limits))
 
 
-def test_row_66_global_and_connection_scope_create_with_arguments_get_and_delete() -> None:
-    client, server = joined()
+def test_row_66_objects_can_be_registered_globally_or_for_a_connection_created_and_deleted() -> None:
+    client, server = connect()
     assert client.remote("counter").add(23) == 23
     server.objects.register(Counter(100), ["add"], 123)
     assert client.remote(123).add() == 101
@@ -85,22 +85,22 @@ def test_row_66_global_and_connection_scope_create_with_arguments_get_and_delete
     assert caught.value.code == "unknown-object"
 
 
-def test_deletion_at_home_ends_the_proxies_at_the_other_side() -> None:
-    client, server = joined()
+def test_the_end_of_a_local_object_ends_the_proxies_of_the_peer() -> None:
+    client, server = connect()
     counter = Counter()
     number = server.objects.register(counter, ["add"])
     proxy = client.remote(number)
-    same = client.remote(number).oneway
+    oneway = client.remote(number).oneway
     assert proxy.add() == 1
     server.end(counter)
-    for one in (proxy, same):
+    for one in (proxy, oneway):
         with pytest.raises(UsageError, match="was deleted"):
             one.add()
     assert server.objects.end(counter) is None
 
 
-def test_a_peer_ends_only_what_it_had_created_or_was_passed() -> None:
-    client, server = joined()
+def test_a_peer_can_delete_only_created_and_passed_objects() -> None:
+    client, server = connect()
     number = server.objects.register(Counter(), ["add"])
     with pytest.raises(RemoteError) as caught:
         client.delete(client.remote(number))
@@ -113,13 +113,13 @@ def test_a_peer_ends_only_what_it_had_created_or_was_passed() -> None:
 
 
 def test_row_70_a_proxy_passed_back_becomes_the_original_object() -> None:
-    client, server = joined()
+    client, server = connect()
     proxy = client.remote("cow")
     assert proxy.is_me(proxy) is True
-    back = proxy.me()
-    assert isinstance(back, Proxy)
-    assert back == proxy
-    # created objects, too, alone and within containers, and the other way round
+    result = proxy.me()
+    assert isinstance(result, Proxy)
+    assert result == proxy
+    # also created objects, alone and within containers, and objects of the client
     made = client.create("counter", 1)
     proxy.keep([made, {"a": (made,)}])
     cow = server.shared.find("cow")
@@ -137,8 +137,8 @@ def test_row_70_a_proxy_passed_back_becomes_the_original_object() -> None:
 
 def test_row_70_equal_ids_of_two_clients_stay_separate() -> None:
     shared = GlobalObjects()
-    one, server_one = sides(server=Side(shared))
-    two, server_two = sides(server=Side(shared))
+    one, server_one = connected_ends(server=RpcEnd(shared))
+    two, server_two = connected_ends(server=RpcEnd(shared))
     one.objects.register(Counter(3), ["add"], 4)
     two.objects.register(Counter(4), ["add"], 4)
     assert [server_one.remote(4).add(), server_two.remote(4).add()] == [4, 5]
@@ -149,7 +149,7 @@ def test_row_70_equal_ids_of_two_clients_stay_separate() -> None:
 
 @pytest.mark.parametrize("number", [*range(32760, 32780), 65535, 65536, 2**31, 2**32, FIRST_SERVICE - 1])
 def test_row_70_ids_above_32767_work(number: int) -> None:
-    client, server = joined()
+    client, server = connect()
     counter = Counter(number % 1000)
     assert server.objects.register(counter, ["add"], number) == number
     assert client.remote(number).add() == number % 1000 + 1
@@ -157,7 +157,7 @@ def test_row_70_ids_above_32767_work(number: int) -> None:
 
 
 def test_an_object_of_an_exposed_class_is_passed_as_reference_and_others_are_not() -> None:
-    client, server = joined()
+    client, server = connect()
     calf = client.remote("cow").calf()
     assert isinstance(calf, Proxy)
     assert calf.add() == 6
@@ -169,8 +169,8 @@ def test_an_object_of_an_exposed_class_is_passed_as_reference_and_others_are_not
     assert server.types.encode(Counter(), server.objects).type_id == BuiltIn.REFERENCE
 
 
-def test_a_reference_to_what_is_gone_is_an_error_and_not_another_object() -> None:
-    client, server = joined()
+def test_a_reference_to_a_deleted_object_is_an_error() -> None:
+    client, server = connect()
     made = client.create("counter")
     number = remote_of(made).target
     server.objects.end_by_number(number)  # type: ignore[arg-type]
@@ -178,14 +178,14 @@ def test_a_reference_to_what_is_gone_is_an_error_and_not_another_object() -> Non
         client.remote("cow").keep(made)
     assert caught.value.code == "bad-arguments"
     assert remote_of(client.create("counter")).target != number
-    with pytest.raises(DataFormatError, match="not here"):
+    with pytest.raises(DataFormatError, match="does not exist"):
         server.objects.resolve(Reference(mine=False, target="nobody"))
-    with pytest.raises(DataFormatError, match="has the number"):
+    with pytest.raises(DataFormatError, match="invalid number -1"):
         server.objects.resolve(Reference(mine=True, target=-1))
 
 
-def test_own_numbers_are_not_overwritten_and_not_given_twice() -> None:
-    _, server = joined()
+def test_chosen_numbers_are_unique_and_are_not_allocated_again() -> None:
+    _, server = connect()
     chosen = Counter()
     assert server.objects.register(chosen, ["add"], 2) == 2
     assert [server.objects.register(Counter(), ["add"]) for _ in range(3)] == [1, 3, 4]
@@ -196,16 +196,16 @@ def test_own_numbers_are_not_overwritten_and_not_given_twice() -> None:
     for number in (2, 0, -1, FIRST_SERVICE, True):
         with pytest.raises(OptionError, match="the number"):
             server.objects.register(Counter(), ["add"], number)
-    for number in (FIRST_SERVICE, LAST_OBJECT_ID):  # of what is allowed without a grant
+    for number in (FIRST_SERVICE, LAST_OBJECT_ID):  # numbers of services
         assert server.objects.register(Counter(), ["add"], number, origin=Origin.SERVICE) == number
-    with pytest.raises(OptionError, match="registered already, as 2"):
+    with pytest.raises(OptionError, match="already registered as 2"):
         server.objects.register(chosen, ["add"], 9)
     server.objects.end_by_number(4)
     assert server.objects.register(Counter(), ["add"]) == 5
 
 
-def test_objects_of_a_connection_have_a_limit_and_a_refused_creation_leaves_nothing() -> None:
-    client, server = joined(max_objects=3)
+def test_the_objects_of_a_connection_have_a_limit_and_a_refused_creation_registers_none() -> None:
+    client, server = connect(max_objects=3)
     made = [client.create("counter") for _ in range(3)]
     for attempt in (lambda: client.create("counter"), lambda: client.remote("cow").calf()):
         with pytest.raises(RemoteError, match="3 remote objects") as caught:
@@ -216,10 +216,10 @@ def test_objects_of_a_connection_have_a_limit_and_a_refused_creation_leaves_noth
     client.create("counter")
 
 
-def test_after_close_nothing_is_held_and_nothing_works() -> None:
-    client, server = joined()
+def test_a_closed_registry_keeps_no_objects_and_raises_errors() -> None:
+    client, server = connect()
     counter = Counter()
-    gone = weakref.ref(counter)
+    reference = weakref.ref(counter)
     number = server.objects.register(counter, ["add"])
     proxy = client.remote(number)
     assert proxy.add() == 1
@@ -227,7 +227,7 @@ def test_after_close_nothing_is_held_and_nothing_works() -> None:
     client.objects.close()
     del counter
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     assert len(server.objects) == 0
     with pytest.raises(UsageError, match="was lost with its connection"):
         proxy.add()
@@ -236,16 +236,16 @@ def test_after_close_nothing_is_held_and_nothing_works() -> None:
             attempt()
 
 
-def test_proxies_that_nobody_holds_are_not_kept() -> None:
-    client, _ = joined()
+def test_unreferenced_proxies_are_not_kept() -> None:
+    client, _ = connect()
     for number in range(1, 1000):
         client.remote(number)
     gc.collect()
     assert len(client.objects._remotes) == 0
 
 
-def test_global_objects_come_and_go() -> None:
-    client, server = joined()
+def test_global_objects_can_be_unregistered_and_registered_again() -> None:
+    client, server = connect()
     proxy = client.remote("counter")
     assert proxy.add() == 1
     assert server.shared.unregister("counter")
@@ -258,7 +258,7 @@ def test_global_objects_come_and_go() -> None:
 
 
 @pytest.mark.parametrize(
-    ("methods", "why"),
+    ("methods", "message"),
     [
         (["ad"], "Counter has no method 'ad'. Did you mean 'add'"),
         (["_private"], "not the name of a public method"),
@@ -268,45 +268,45 @@ def test_global_objects_come_and_go() -> None:
         ([7], "not the name of a public method"),
     ],
 )
-def test_methods_are_checked_when_they_are_listed(methods: list[Any], why: str) -> None:
-    client, server = joined()
+def test_methods_are_checked_at_the_registration(methods: list[Any], message: str) -> None:
+    client, server = connect()
     for attempt in (
         lambda: server.shared.register("new", Counter(), methods),
         lambda: server.objects.register(Counter(), methods),
     ):
-        with pytest.raises(OptionError, match=why):
+        with pytest.raises(OptionError, match=message):
             attempt()
     assert "new" not in server.shared.names()
     assert len(server.objects) == 0
     assert isinstance(client.dispatcher, Dispatcher)
 
 
-def test_names_are_checked() -> None:
+def test_invalid_or_used_names_are_an_error() -> None:
     shared = GlobalObjects()
     counter = Counter()
     shared.register("a", counter, ["add"])
-    for name, value, why in (
-        ("a", Counter(), "registered already"),
-        ("b", counter, "registered already, as 'a'"),
-        ("", Counter(), "not usable"),
-        ("x" * 256, Counter(), "not usable"),
+    for name, value, message in (
+        ("a", Counter(), "already registered"),
+        ("b", counter, "already registered as 'a'"),
+        ("", Counter(), "invalid name"),
+        ("x" * 256, Counter(), "invalid name"),
     ):
-        with pytest.raises(OptionError, match=why):
+        with pytest.raises(OptionError, match=message):
             shared.register(name, value, ["add"])
     assert shared.names() == ("a",)
 
 
-def test_a_proxy_stays_with_its_connection() -> None:
-    client, _ = joined()
+def test_a_proxy_cannot_be_copied_or_pickled() -> None:
+    client, _ = connect()
     proxy = client.remote("counter")
     for attempt in (pickle.dumps, copy.copy):
         with pytest.raises(UsageError, match="belongs to its connection"):
             attempt(proxy)
 
 
-def test_a_target_of_a_call_that_is_neither_name_nor_number_is_refused() -> None:
-    client, _ = joined()
+def test_a_call_with_an_invalid_target_is_refused() -> None:
+    client, _ = connect()
     for target in (0, -5, "", "x" * 256):
         with pytest.raises(RemoteError) as caught:
-            client.ask(Call(target, "add"))
+            client.request(Call(target, "add"))
         assert caught.value.code == "bad-arguments"

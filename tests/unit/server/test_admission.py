@@ -284,7 +284,7 @@ def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world
         client_of(world, 1).connect(PATIENCE)
     client = world.client(store=MemoryPeerStore(keys))
     assert client.remote("door").open() == "open"
-    with pytest.raises(RemoteError, match="may not call"):
+    with pytest.raises(RemoteError, match="not permitted to call"):
         client.remote("door").shut()
 
 

@@ -168,9 +168,9 @@ def test_a_request_without_an_answer_is_named_in_its_error() -> None:
 def test_a_server_without_the_service_says_that_it_has_no_such_object() -> None:
     class Old(Server):
         def handle(self, data: bytes) -> bytes:
-            raise RemoteError("there is no remote object 4611686018427387906", code=UNKNOWN_OBJECT)
+            raise RemoteError("unknown remote object 4611686018427387906", code=UNKNOWN_OBJECT)
 
-    with pytest.raises(RemoteError, match="there is no remote object"):
+    with pytest.raises(RemoteError, match="unknown remote object"):
         session(Old("", 0)).call(ListStreams())
 
 
@@ -183,7 +183,7 @@ class Busy(Server):
         self.opened += 1
         if self.opened <= self._refusals:
             raised = RefusedError("there is no place for a branch", reason=self._code)
-            raise RemoteError("the other side could not do it", code="RefusedError", raised=raised)
+            raise RemoteError("the call failed at the peer", code="RefusedError", raised=raised)
         return self
 
     def close(self) -> None:

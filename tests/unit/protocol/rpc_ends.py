@@ -1,4 +1,4 @@
-"""Two sides of a connection that call each other, joined by a function call: each gets the other's records at once."""
+"""Two ends of a connection that make remote calls by passing each other their records in function calls."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from aeron_spark.protocol.rpc_messages import Call, Create, Delete, ObjectEnded,
 from aeron_spark.protocol.rpc_objects import ConnectionObjects, GlobalObjects, Mode, Proxy, remote_of
 
 
-class Side:
-    """One side. ``now`` stands still unless a test moves it; what a method takes is what it adds to ``now``."""
+class RpcEnd:
+    """One end. Only tests and their remote methods change ``now``; a method's duration is its increment of ``now``."""
 
     def __init__(self, shared: GlobalObjects | None = None, types: Types | None = None, **limits: Any) -> None:
         self.now = 0.0
@@ -22,7 +22,7 @@ class Side:
         self.objects = ConnectionObjects(self.shared, self.invoke, max_objects=limits.pop("max_objects", 100))
         self.calls = Calls(self.types, self.objects, max_in_flight=limits.pop("max_in_flight", 100_000))
         self.dispatcher = Dispatcher(self.types, self.objects, self.errors, **limits)
-        self.peer: Side = self
+        self.peer: RpcEnd = self
 
     def invoke(
         self,
@@ -35,52 +35,52 @@ class Side:
     ) -> Any:
         call = Call(target, method, args, kwargs)
         if mode is Mode.ONE_WAY:
-            answer = self.peer.serve(self.calls.one_way(call))
-            assert answer is None
+            response_record = self.peer.serve(self.calls.encode_one_way(call))
+            assert response_record is None
             return None
-        return self.ask(call, timeout)
+        return self.request(call, timeout)
 
-    def ask(self, request: Request, timeout: float | None = 3.0) -> Any:
-        """Ask, let the peer answer, and return the result or raise."""
+    def request(self, request: Request, timeout: float | None = 3.0) -> Any:
+        """Send a request, let the peer execute it, and return the result or raise."""
         token = object()
         record = self.calls.begin(request, now=self.now, timeout=timeout, token=token)
-        begun = self.peer.now
-        answer = self.peer.serve(record, is_call=isinstance(request, Call))
-        self.now += self.peer.now - begun
-        ended = [*self.calls.expired(self.now)]
-        if answer is not None and (response := self.calls.take_response(answer)):
+        started = self.peer.now
+        response_record = self.peer.serve(record, is_call=isinstance(request, Call))
+        self.now += self.peer.now - started
+        ended = [*self.calls.expire(self.now)]
+        if response_record is not None and (response := self.calls.take_response(response_record)):
             assert response.token is token
             return self.calls.result_of(response)
-        (found,) = [one for one in ended if one.token is token]
-        raise found.error
+        (call,) = [one for one in ended if one.token is token]
+        raise call.error
 
     def serve(self, record: bytes, *, is_call: bool = True) -> bytes | None:
-        taken = self.dispatcher.call(record) if is_call else self.dispatcher.object_request(record)
-        if isinstance(taken, Invocation):
-            return self.dispatcher.finish(taken, taken.run())
-        return taken
+        invocation = self.dispatcher.dispatch_call(record) if is_call else self.dispatcher.dispatch_object(record)
+        if isinstance(invocation, Invocation):
+            return self.dispatcher.finish(invocation, invocation.run())
+        return invocation
 
     def remote(self, target: Target) -> Proxy:
         return self.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, **kwargs: Any) -> Any:
-        return self.ask(Create(factory, args, kwargs))
+        return self.request(Create(factory, args, kwargs))
 
     def delete(self, proxy: Proxy) -> None:
         target = remote_of(proxy).target
         assert isinstance(target, int)
-        self.ask(Delete(target))
+        self.request(Delete(target))
         self.objects.end_proxies(target)
 
     def end(self, value: object) -> None:
-        """End an object at home and tell the peer."""
+        """End a local object, and notify the peer."""
         number = self.objects.end(value)
         assert number is not None
         self.peer.serve(encode_object(0, ObjectEnded(number), self.types, None), is_call=False)
 
 
-def sides(client: Side | None = None, server: Side | None = None) -> tuple[Side, Side]:
-    """A client and a server, joined."""
-    one, other = client or Side(), server or Side()
+def connected_ends(client: RpcEnd | None = None, server: RpcEnd | None = None) -> tuple[RpcEnd, RpcEnd]:
+    """Return a client and a server that are connected."""
+    one, other = client or RpcEnd(), server or RpcEnd()
     one.peer, other.peer = other, one
     return one, other
