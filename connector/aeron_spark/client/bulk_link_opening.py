@@ -11,7 +11,7 @@ from aeron_spark.connection.bulk_links import SERVICE, BulkLink
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.runtime import Runtime
-from aeron_spark.protocol.bulk import PART_BYTES, bulk_link_keys
+from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.transport.api import LinkIds
 from aeron_spark.waiting import result_within
@@ -23,7 +23,7 @@ def open_bulk_link(runtime: Runtime, runner: ClientRunner, connection: Connectio
     Raises WaitTimeout, RefusedError or TransportError.
     """
     end = time.monotonic() + timeout_s
-    own_part = secrets.token_bytes(PART_BYTES)
+    own_part = secrets.token_bytes(RANDOM_BYTES)
     response = connection.remote(SERVICE).with_timeout(timeout_s).open(own_part)
     bulk_link: BulkLink = result_within(
         runtime.call_on_loop(lambda: _open_link(runtime, runner, connection, own_part, response)),

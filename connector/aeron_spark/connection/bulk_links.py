@@ -194,7 +194,7 @@ class BulkLink:
             return
         if self.link.expiry.observe(self.link.connected, now) is Liveness.EXPIRED:
             self.end(TransportError(f"{self.label} was silent for too long", remedy="Open another one"))
-        elif self.open and self.link.keep_alive.due(now) and self._sending.acquire(blocking=False):
+        elif self.open and self.link.keep_alive.is_due(now) and self._sending.acquire(blocking=False):
             try:
                 if self.link.retry(now):
                     self.link.send([ALIVE], now)

@@ -1,11 +1,11 @@
-"""The keys of a branch: a further duologue of a connection that is authenticated already.
+"""Derives the keys of a bulk link: a further link of an authenticated connection.
 
-Both sides draw 32 random bytes and tell each other over the connection itself, sealed. From them
+Client and server each send 32 random bytes, encrypted, over the connection. Both derive
 
-    client's key || server's key = HKDF-SHA256(ikm = client's part || server's part, salt = none,
+    client's key || server's key = HKDF-SHA256(ikm = client's bytes || server's bytes, salt = none,
                                                info = "aeron-spark/1 branch" || the four ids, big-endian, 4 bytes each)
 
-so that a branch is as authentic as its connection, needs no handshake of its own, and never shares a key.
+Thus a bulk link is as authentic as its connection, needs no separate handshake, and never shares a key.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from aeron_spark.errors import DataFormatError
 
-PART_BYTES: Final = 32
+RANDOM_BYTES: Final = 32
 KEY_BYTES: Final = 32
 LABEL: Final = b"aeron-spark/1 branch"
 IDS: Final = struct.Struct(">iiii")  # session in, stream in, session out, stream out
 
 
 class BulkFrameKind(IntEnum):
-    """The first byte of a branch's frames, behind the first one, which is an OPEN as in every duologue."""
+    """The first byte of a bulk link's frames, except the first frame, which is an OPEN as on every link."""
 
     DATA = 1
     ALIVE = 2
     CLOSE = 3
 
 
-def bulk_link_keys(client_part: bytes, server_part: bytes, ids: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
-    """Return the keys of the client's frames and of the server's, 32 bytes each.
+def bulk_link_keys(client_random: bytes, server_random: bytes, ids: tuple[int, int, int, int]) -> tuple[bytes, bytes]:
+    """Return the key of the client's frames and the key of the server's frames, 32 bytes each.
 
-    Raises DataFormatError for parts that are not 32 bytes long.
+    Raises DataFormatError unless both random values have 32 bytes.
     """
-    for part in (client_part, server_part):
-        if len(part) != PART_BYTES:
+    for random_bytes in (client_random, server_random):
+        if len(random_bytes) != RANDOM_BYTES:
             raise DataFormatError(
-                f"{len(part)} random bytes came for the keys of a branch, and there must be {PART_BYTES}",
-                remedy="Use the same release of aeron-spark at both ends",
+                f"{len(random_bytes)} random bytes for the keys of a bulk link, expected {RANDOM_BYTES}",
+                remedy="Use the same release of aeron-spark at both ends.",
             )
-    derived = HKDF(SHA256(), 2 * KEY_BYTES, None, LABEL + IDS.pack(*ids)).derive(client_part + server_part)
+    derived = HKDF(SHA256(), 2 * KEY_BYTES, None, LABEL + IDS.pack(*ids)).derive(client_random + server_random)
     return derived[:KEY_BYTES], derived[KEY_BYTES:]

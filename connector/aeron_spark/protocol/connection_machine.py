@@ -342,7 +342,7 @@ class ConnectionMachine:
             except AeronSparkError as error:
                 effects.append(EndConnection(error))
             return tuple(effects)
-        if self._keep_alive.due(now):
+        if self._keep_alive.is_due(now):
             self._keep_alive.sent(now)
             self.push_unsequenced(RecordKind.ACK)
             effects.append(SendFrame())

@@ -1,9 +1,9 @@
-"""Whether MessagePack bytes have a shape that is safe to decode, found out without decoding them.
+"""Checks that MessagePack bytes are safe to decode, without decoding them.
 
-A decoder builds what it is told to build: nested until the stack ends, a list of 2^32 entries, a map whose keys all
-fall into one slot. So depth and number of entries are counted first, and map keys are text or bytes, the only ones
-whose hash a peer cannot foresee (chosen tuples or integers make a map quadratic). Within extension types that hold
-MessagePack themselves the same rules go on.
+A decoder follows the bytes: nesting can exhaust the stack, an array can announce 2^32 entries, and the keys of a map
+can have equal hashes. Therefore this module limits the depth and the number of entries, and permits only text and bytes
+as keys: a peer cannot predict their hashes, while chosen integers or tuples make a map quadratic. The same rules apply
+within extension types that contain MessagePack.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-MAX_DEPTH: Final = 64  # containers within containers; deeper is an accident or an attack
-MAX_ITEMS: Final = 1_000_000  # entries of all containers together: about 100 MB of Python objects at worst
+MAX_DEPTH: Final = 64  # levels of nested containers
+MAX_ITEMS: Final = 1_000_000  # entries of all containers together; at most about 100 MB of Python objects
 
 
 def _scalar_lengths() -> list[int]:
@@ -28,8 +28,8 @@ def _scalar_lengths() -> list[int]:
     return lengths
 
 
-_LENGTHS: Final = tuple(_scalar_lengths())  # whole length by first byte, 0 where more must be read
-_SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: bytes of the length
+_LENGTHS: Final = tuple(_scalar_lengths())  # complete length by first byte; 0: depends on later bytes
+_SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}  # bin and str: width of the length
 _FIXED_EXTENSIONS: Final = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 _EXTENSIONS: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _ARRAYS: Final = {0xDC: 2, 0xDD: 4}
@@ -48,23 +48,23 @@ def fault_of(
     max_depth: int = MAX_DEPTH,
     max_items: int = MAX_ITEMS,
 ) -> str | None:
-    """Return what is wrong with the shape of ``body``, one MessagePack value, or None.
+    """Return the fault of ``body``, which must be one MessagePack value, or None.
 
-    ``nested`` says which extension types hold MessagePack, and after how many bytes of their payload it begins.
+    ``nested`` has the extension types that contain MessagePack, and the offset in their payload where it begins.
     """
-    scan = _Scan(body, nested, max_depth, max_items)
+    scanner = _Scanner(body, nested, max_depth, max_items)
     try:
-        end = scan.values(0, 1, 0)
+        end = scanner.scan_values(0, 1, 0)
     except _Unsafe as fault:
         return str(fault)
     except IndexError:
-        return "it ends in the middle"
+        return "it is truncated"
     if end != len(body):
-        return "it ends in the middle" if end > len(body) else f"{len(body) - end} bytes follow it"
+        return "it is truncated" if end > len(body) else f"{len(body) - end} bytes follow the value"
     return None
 
 
-class _Scan:
+class _Scanner:
     __slots__ = ("body", "items", "max_depth", "max_items", "nested")
 
     def __init__(self, body: bytes | memoryview, nested: Mapping[int, int], max_depth: int, max_items: int) -> None:
@@ -74,49 +74,49 @@ class _Scan:
         self.max_items = max_items
         self.items = 0
 
-    def values(self, at: int, count: int, depth: int, *, pairs: bool = False) -> int:
-        """Walk over ``count`` values from ``at``; every other one is a key if they are ``pairs``. Return the end."""
+    def scan_values(self, at: int, count: int, depth: int, *, pairs: bool = False) -> int:
+        """Check ``count`` values from offset ``at``, and return their end. ``pairs``: every other value is a key."""
         self.items += count
         if self.items > self.max_items:
             raise _Unsafe(f"it has more than {self.max_items} entries")
         if depth > self.max_depth:
-            raise _Unsafe(f"it is nested deeper than {self.max_depth}")
+            raise _Unsafe(f"it is nested deeper than {self.max_depth} levels")
         body, lengths = self.body, _LENGTHS
         for index in range(count):
             first = body[at]
             if pairs and not index & 1 and first not in _KEYS:
                 raise _Unsafe("a map has a key that is neither text nor bytes")
             length = lengths[first]
-            at = at + length if length else self.sized(first, at, depth)
+            at = at + length if length else self.scan_sized(first, at, depth)
         return at
 
-    def sized(self, first: int, at: int, depth: int) -> int:
-        """Walk over the value at ``at``, whose first byte does not say its length alone. Return its end."""
+    def scan_sized(self, first: int, at: int, depth: int) -> int:
+        """Check the value at ``at``, whose length depends on more than its first byte, and return its end."""
         if first & 0xF0 == 0x90:
-            return self.values(at + 1, first & 0x0F, depth + 1)
+            return self.scan_values(at + 1, first & 0x0F, depth + 1)
         if first & 0xF0 == 0x80:
-            return self.values(at + 1, 2 * (first & 0x0F), depth + 1, pairs=True)
+            return self.scan_values(at + 1, 2 * (first & 0x0F), depth + 1, pairs=True)
         if width := _SIZED.get(first):
-            return at + 1 + width + self.number(at + 1, width)
+            return at + 1 + width + self.read_number(at + 1, width)
         if width := _ARRAYS.get(first):
-            return self.values(at + 1 + width, self.number(at + 1, width), depth + 1)
+            return self.scan_values(at + 1 + width, self.read_number(at + 1, width), depth + 1)
         if width := _MAPS.get(first):
-            return self.values(at + 1 + width, 2 * self.number(at + 1, width), depth + 1, pairs=True)
+            return self.scan_values(at + 1 + width, 2 * self.read_number(at + 1, width), depth + 1, pairs=True)
         if length := _FIXED_EXTENSIONS.get(first):
-            return self.extension(at + 1, length, depth)
+            return self.scan_extension(at + 1, length, depth)
         if width := _EXTENSIONS.get(first):
-            return self.extension(at + 1 + width, self.number(at + 1, width), depth)
-        raise _Unsafe(f"it has the byte 0x{first:02x}, which begins nothing")
+            return self.scan_extension(at + 1 + width, self.read_number(at + 1, width), depth)
+        raise _Unsafe(f"it has the invalid first byte 0x{first:02x}")
 
-    def extension(self, at: int, length: int, depth: int) -> int:
-        """Walk over an extension value whose code is at ``at``. Return its end."""
+    def scan_extension(self, at: int, length: int, depth: int) -> int:
+        """Check an extension value whose code is at ``at``, and return its end."""
         end = at + 1 + length
-        before = self.nested.get(self.body[at])
-        if before is None:
+        prefix = self.nested.get(self.body[at])
+        if prefix is None:
             return end
-        if length <= before or self.values(at + 1 + before, 1, depth + 1) != end:
-            raise _Unsafe("a value within it is longer or shorter than it says")
+        if length <= prefix or self.scan_values(at + 1 + prefix, 1, depth + 1) != end:
+            raise _Unsafe("a nested value does not fill its extension")
         return end
 
-    def number(self, at: int, width: int) -> int:
+    def read_number(self, at: int, width: int) -> int:
         return int.from_bytes(self.body[at : at + width], "big")

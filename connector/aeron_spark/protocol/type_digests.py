@@ -1,4 +1,4 @@
-"""The message types of client and server, compared during the handshake: a difference is named there, not met later."""
+"""Compares the message types of client and server during the handshake, so that a difference is an error at once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from aeron_spark.protocol.type_schemas import encode_summary
 
 
 def type_digests(types: Types) -> dict[int, bytes]:
-    """Return a digest for each registered type, of the first MAX_TYPES by id."""
+    """Return the digests of the registered types by id, limited to the MAX_TYPES lowest ids."""
     return {
-        one.id: hashlib.sha256(encode_summary((one,))).digest()[:DIGEST_BYTES] for one in types.summary()[:MAX_TYPES]
+        summary.id: hashlib.sha256(encode_summary((summary,))).digest()[:DIGEST_BYTES]
+        for summary in types.summary()[:MAX_TYPES]
     }
 
 
 def schema_refusal(types: Types, theirs: Mapping[int, bytes]) -> Refusal | None:
-    """Return why a client with these types cannot be understood: one that both have, and that differs."""
+    """Return the refusal of a client whose message types contradict ours, or None.
+
+    A type that only one end has is permitted.
+    """
     mine = type_digests(types)
-    names = {one.id: one.name for one in types.summary()}
+    names = {summary.id: summary.name for summary in types.summary()}
     for type_id in sorted(mine.keys() & theirs.keys()):
         if mine[type_id] != theirs[type_id]:
             return Refusal(

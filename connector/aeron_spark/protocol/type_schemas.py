@@ -1,7 +1,8 @@
-"""What two sides think a type looks like, small enough to exchange when they connect, and where they differ.
+"""Summarises message types for the handshake, and finds differences between the types of two endpoints.
 
-A field's digest is taken from the JSON schema that msgspec derives, without titles and descriptions and with references
-written out: two classes of different names and documentation are one type if the same bytes mean the same in both.
+The digest of a field is computed from the JSON schema that msgspec derives, without titles and descriptions, and with
+resolved references. Two classes with different names and documentation have equal digests if they decode the same bytes
+in the same way.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from msgspec import inspect
 
 from aeron_spark.errors import DataFormatError
 
-FIELD_DIGEST_BYTES: Final = 8  # tells accidents apart; nothing secret depends on it
-MAX_SUMMARIES: Final = 4096  # of one side
-_NOTES: Final = {"title", "description", "examples"}  # parts of a schema that change no byte
-_FORESEEABLE: Final = "keys of dicts and entries of sets must be str or bytes, whose hashes a peer cannot foresee"
+FIELD_DIGEST_BYTES: Final = 8  # detects accidental differences; not a security measure
+MAX_SUMMARIES: Final = 4096  # of one endpoint
+_NOTES: Final = {"title", "description", "examples"}  # parts of a schema that do not affect the encoding
+_PREDICTABLE: Final = "keys of dicts and entries of sets must be str or bytes, whose hashes a peer cannot predict"
 
 
 class TypeSummary(msgspec.Struct, frozen=True, array_like=True):
-    """A registered type as the other side needs to know it: its id, and a digest a field."""
+    """A registered type: its id, its name, and the digests of its fields by name."""
 
     id: int
     name: str
@@ -35,88 +36,87 @@ _SUMMARIES: Final = msgspec.msgpack.Decoder(list[TypeSummary])
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One way in which two sides' types differ. ``field`` is empty if it is the type as a whole."""
+    """A difference between the types of two endpoints. ``field`` is empty if it concerns the whole type."""
 
     type_id: int
     type_name: str
     field: str
-    what: str
+    text: str
 
     def __str__(self) -> str:
-        place = f"{self.type_name}.{self.field}" if self.field else self.type_name
-        return f"type {self.type_id} ({place}): {self.what}"
+        name = f"{self.type_name}.{self.field}" if self.field else self.type_name
+        return f"type {self.type_id} ({name}): {self.text}"
 
 
 def summarise(type_id: int, cls: type) -> TypeSummary:
-    """Return what is told of ``cls`` to the other side."""
+    """Return the summary of ``cls``."""
     (schema,), definitions = msgspec.json.schema_components([cls], ref_template="{name}")
-    whole = definitions.get(schema.get("$ref", ""), schema)
-    required = set(whole.get("required", ()))
+    resolved = definitions.get(schema.get("$ref", ""), schema)
+    required = set(resolved.get("required", ()))
     fields: dict[str, Any] = {
-        name: [field, name in required] for name, field in dict(whole.get("properties", {})).items()
+        name: [field, name in required] for name, field in dict(resolved.get("properties", {})).items()
     }
-    for place, field in enumerate(whole.get("prefixItems", ())):
-        fields[str(place)] = [field, place < whole.get("minItems", 0)]
+    for index, field in enumerate(resolved.get("prefixItems", ())):
+        fields[str(index)] = [field, index < resolved.get("minItems", 0)]
     return TypeSummary(
         type_id, cls.__name__, {name: _digest(_canonical(field, definitions, ())) for name, field in fields.items()}
     )
 
 
 def encode_summary(summary: Iterable[TypeSummary]) -> bytes:
-    """Return the summary as bytes, the same for the same types."""
-    return msgspec.msgpack.encode(sorted(summary, key=lambda one: one.id), order="deterministic")
+    """Encode summaries. Equal types have equal bytes."""
+    return msgspec.msgpack.encode(sorted(summary, key=lambda item: item.id), order="deterministic")
 
 
 def decode_summary(data: bytes | memoryview) -> tuple[TypeSummary, ...]:
-    """Read what the other side's ``encode_summary`` wrote. Raises DataFormatError."""
+    """Decode the summaries of the peer. Raises DataFormatError."""
     try:
         summary = _SUMMARIES.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DataFormatError(
-            f"the other side's list of types cannot be read: {error}", remedy="Use the same release on both sides"
+            f"the peer's list of message types is invalid: {error}",
+            remedy="Use the same release of aeron-spark at both ends.",
         ) from None
     if len(summary) > MAX_SUMMARIES:
         raise DataFormatError(
-            f"the other side has {len(summary)} types, more than {MAX_SUMMARIES}", remedy="Register fewer types"
+            f"the peer has {len(summary)} message types, and the limit is {MAX_SUMMARIES}",
+            remedy="Register fewer types.",
         )
     return tuple(summary)
 
 
 def differences(mine: Iterable[TypeSummary], theirs: Iterable[TypeSummary]) -> tuple[Difference, ...]:
-    """Name each type, and field of a type, that the two sides do not have in common, by id and name."""
-    ours = {one.id: one for one in mine}
-    others = {one.id: one for one in theirs}
-    found = []
-    for type_id in sorted(ours.keys() | others.keys()):
-        one, other = ours.get(type_id), others.get(type_id)
-        if one is None or other is None:
-            where = "there" if one is None else "here"
-            found.append(Difference(type_id, (one or other or _NOBODY).name, "", f"is registered only {where}"))
+    """Return the types and fields that differ between the two endpoints, by id and name."""
+    local = {summary.id: summary for summary in mine}
+    remote = {summary.id: summary for summary in theirs}
+    found: list[Difference] = []
+    for type_id in sorted(local.keys() | remote.keys()):
+        if type_id not in remote:
+            found.append(Difference(type_id, local[type_id].name, "", "is registered only by this endpoint"))
+        elif type_id not in local:
+            found.append(Difference(type_id, remote[type_id].name, "", "is registered only by the peer"))
         else:
-            found += _field_differences(one, other)
+            found += _field_differences(local[type_id], remote[type_id])
     return tuple(found)
-
-
-_NOBODY: Final = TypeSummary(0, "", {})
 
 
 def _field_differences(mine: TypeSummary, theirs: TypeSummary) -> Iterator[Difference]:
     for field in sorted(mine.fields.keys() | theirs.fields.keys()):
-        here, there = mine.fields.get(field), theirs.fields.get(field)
-        if here == there:
+        local, remote = mine.fields.get(field), theirs.fields.get(field)
+        if local == remote:
             continue
-        if here is None or there is None:
-            what = f"the field exists only {'there' if here is None else 'here'}"
+        if local is None or remote is None:
+            text = f"the field exists only at {'the peer' if local is None else 'this endpoint'}"
         else:
-            what = "the field has another type, default or obligation there"
-        yield Difference(mine.id, mine.name, field, what)
+            text = "the peer's field has another type or default, or is not equally required"
+        yield Difference(mine.id, mine.name, field, text)
 
 
 def fault_of_type(cls: type) -> str:
     """Return why objects of ``cls`` cannot be messages, or the empty string.
 
-    In the second case msgspec has built all that it needs to decode ``cls``, so that any thread may. Until then no
-    other thread may use ``cls`` with msgspec, or call this for a class with a field in common: the process would crash.
+    After it has returned the empty string, any thread can decode ``cls``, because msgspec has prepared it. Until then
+    no other thread may use ``cls`` with msgspec, or call this for a class with a common field: the process would crash.
     """
     try:
         msgspec.msgpack.Decoder(cls)
@@ -129,24 +129,23 @@ def fault_of_type(cls: type) -> str:
     pending: list[inspect.Type] = [described]
     seen: set[int] = set()
     while pending:
-        one = pending.pop()
-        if id(one) in seen:
+        current = pending.pop()
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        for foreseeable in _hashed_by(one):
-            if not _is_unforeseeable(foreseeable):
-                return _FORESEEABLE
-        pending += _within(one)
+        seen.add(id(current))
+        if not all(map(_has_unpredictable_hash, _hashed_types(current))):
+            return _PREDICTABLE
+        pending += _contained_types(current)
     return ""
 
 
-def _hashed_by(one: inspect.Type) -> list[inspect.Type]:
-    if isinstance(one, inspect.DictType):
-        return [one.key_type]
-    return [one.item_type] if isinstance(one, inspect.SetType | inspect.FrozenSetType) else []
+def _hashed_types(container: inspect.Type) -> list[inspect.Type]:
+    if isinstance(container, inspect.DictType):
+        return [container.key_type]
+    return [container.item_type] if isinstance(container, inspect.SetType | inspect.FrozenSetType) else []
 
 
-def _is_unforeseeable(key: inspect.Type) -> bool:
+def _has_unpredictable_hash(key: inspect.Type) -> bool:
     if isinstance(key, inspect.LiteralType):
         return all(isinstance(value, str) for value in key.values)
     if isinstance(key, inspect.EnumType):
@@ -154,23 +153,23 @@ def _is_unforeseeable(key: inspect.Type) -> bool:
     return isinstance(key, inspect.StrType | inspect.BytesType)
 
 
-def _within(one: inspect.Type) -> list[inspect.Type]:
-    if isinstance(one, inspect.UnionType):
-        return list(one.types)
-    if isinstance(one, inspect.TupleType):
-        return list(one.item_types)
-    if isinstance(one, inspect.DictType):
-        return [one.value_type]
-    if isinstance(one, inspect.Metadata):
-        return [one.type]
-    if isinstance(one, inspect.ListType | inspect.VarTupleType):
-        return [one.item_type]
-    fields = getattr(one, "fields", ())  # structs, dataclasses, named tuples, typed dicts
+def _contained_types(container: inspect.Type) -> list[inspect.Type]:
+    if isinstance(container, inspect.UnionType):
+        return list(container.types)
+    if isinstance(container, inspect.TupleType):
+        return list(container.item_types)
+    if isinstance(container, inspect.DictType):
+        return [container.value_type]
+    if isinstance(container, inspect.Metadata):
+        return [container.type]
+    if isinstance(container, inspect.ListType | inspect.VarTupleType):
+        return [container.item_type]
+    fields = getattr(container, "fields", ())  # structs, dataclasses, named tuples, typed dicts
     return [field.type for field in fields]
 
 
 def _canonical(schema: Any, definitions: dict[str, Any], within: tuple[str, ...]) -> Any:
-    """``schema`` without notes; a reference is what it refers to, or how far up what it refers to began."""
+    """Return ``schema`` without notes, with resolved references. A recursive reference becomes its relative depth."""
     if isinstance(schema, list | tuple):
         return [_canonical(part, definitions, within) for part in schema]
     if not isinstance(schema, dict):
@@ -180,7 +179,7 @@ def _canonical(schema: Any, definitions: dict[str, Any], within: tuple[str, ...]
         if name in within:
             return {"$up": within[::-1].index(name)}
         return _canonical(definitions[name], definitions, (*within, name))
-    # below "properties" the keys are fields' names: one may be called "title"
+    # the keys of "properties" are the names of fields, which may be "title"
     return {
         key: (
             {field: _canonical(part, definitions, within) for field, part in value.items()}

@@ -12,7 +12,7 @@ from aeron_spark.connection.bulk_links import METHODS, SERVICE, BulkLink, BulkLi
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.errors import RefusedError, WaitTimeout
-from aeron_spark.protocol.bulk import PART_BYTES, bulk_link_keys
+from aeron_spark.protocol.bulk import RANDOM_BYTES, bulk_link_keys
 from aeron_spark.protocol.frame_cipher import FrameDecryptor, FrameEncryptor
 from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.server.runner import ServerRunner
@@ -45,7 +45,7 @@ class BulkLinkHandler:
         ``part`` is the client's part of the keys. Runs on a worker thread. Raises RefusedError if the connection or the
         server has no bulk link left, WaitTimeout if the event loop or the media driver does not open it in time.
         """
-        server_part = secrets.token_bytes(PART_BYTES)
+        server_part = secrets.token_bytes(RANDOM_BYTES)
         settings = self._runner.settings.link
         timeout_s = settings.times.setup_seconds
         opening = self._run_on_loop(lambda: self._begin(connection, part, server_part))

@@ -181,7 +181,7 @@ def test_a_client_sends_nothing_useful_as_its_part(world: World) -> None:
     _, client, _, _ = both_ends(world)
     from aeron_spark.connection.bulk_links import SERVICE
 
-    with pytest.raises(Exception, match="7 random bytes came"):
+    with pytest.raises(Exception, match="7 random bytes for"):
         client.remote(SERVICE).open(bytes(7))
 
 

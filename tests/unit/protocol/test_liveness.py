@@ -1,4 +1,4 @@
-"""Expiry, keep-alive and pings, by a clock of the test's own."""
+"""Expiry, keep-alive and pings, in virtual time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from aeron_spark.errors import OptionError
 from aeron_spark.protocol.liveness import Expiry, KeepAlive, Liveness, Pings, Times
 
 
-def test_a_connection_that_never_was_connected_has_its_whole_set_up_time() -> None:
+def test_a_link_that_was_never_connected_expires_after_its_set_up_time() -> None:
     expiry = Expiry(10.0, 4.0, now=100.0)
     assert [expiry.observe(False, now) for now in (100.0, 104.5, 109.9)] == [Liveness.SETTING_UP] * 3
     assert expiry.deadline() == 110.0
     assert expiry.observe(False, 110.0) is Liveness.EXPIRED
 
 
-def test_row_52_an_outage_shorter_than_the_expiry_is_not_noticed() -> None:
+def test_row_52_an_outage_shorter_than_the_expiry_has_no_effect() -> None:
     expiry = Expiry(10.0, 4.0, now=0.0)
-    seen = [(1.0, True), (50.0, True), (51.0, False), (54.9, False), (55.0, True), (56.0, False), (59.9, False)]
-    states = [expiry.observe(connected, now) for now, connected in seen]
+    observations = [(1.0, True), (50.0, True), (51.0, False), (54.9, False), (55.0, True), (56.0, False), (59.9, False)]
+    states = [expiry.observe(connected, now) for now, connected in observations]
     assert states[:3] == [Liveness.CONNECTED, Liveness.CONNECTED, Liveness.SILENT]
     assert Liveness.EXPIRED not in states
     assert expiry.deadline() == 60.0
@@ -30,7 +30,7 @@ def test_row_52_an_outage_shorter_than_the_expiry_is_not_noticed() -> None:
     assert expiry.deadline() is None
 
 
-def test_row_51_silence_ends_a_connection_after_its_expiry_and_not_before() -> None:
+def test_row_51_a_silent_link_expires_after_its_expiry_and_not_before() -> None:
     expiry = Expiry(10.0, 4.0, now=0.0)
     expiry.observe(True, 1.0)
     expiry.observe(False, 20.0)
@@ -38,14 +38,14 @@ def test_row_51_silence_ends_a_connection_after_its_expiry_and_not_before() -> N
     assert expiry.observe(False, 24.0) is Liveness.EXPIRED
 
 
-def test_what_has_expired_stays_expired() -> None:
+def test_an_expired_link_stays_expired() -> None:
     expiry = Expiry(1.0, 1.0, now=0.0)
     expiry.observe(False, 1.0)
     assert expiry.observe(True, 1.1) is Liveness.EXPIRED
     assert expiry.deadline() is None
 
 
-def test_a_process_that_was_frozen_counts_silence_from_when_it_looks_again() -> None:
+def test_a_suspended_process_counts_silence_from_its_next_observation() -> None:
     expiry = Expiry(10.0, 4.0, now=0.0)
     expiry.observe(True, 1.0)
     assert expiry.observe(False, 500.0) is Liveness.SILENT
@@ -53,7 +53,7 @@ def test_a_process_that_was_frozen_counts_silence_from_when_it_looks_again() -> 
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 3.0), st.booleans()), max_size=60))
-def test_a_connection_expires_as_an_obvious_model_says(steps: list[tuple[float, bool]]) -> None:
+def test_a_link_expires_like_a_simple_model(steps: list[tuple[float, bool]]) -> None:
     expiry, now, limit, expired = Expiry(5.0, 2.0, now=0.0), 0.0, 5.0, False
     for pause, connected in steps:
         now += pause
@@ -70,10 +70,10 @@ def test_a_connection_expires_as_an_obvious_model_says(steps: list[tuple[float, 
 
 def test_a_frame_is_due_after_an_interval_without_one() -> None:
     alive = KeepAlive(15.0, now=0.0)
-    assert not alive.due(14.9)
-    assert alive.due(15.0)
+    assert not alive.is_due(14.9)
+    assert alive.is_due(15.0)
     alive.sent(15.0)
-    assert (alive.due(29.9), alive.deadline(), alive.due(30.0)) == (False, 30.0, True)
+    assert (alive.is_due(29.9), alive.deadline(), alive.is_due(30.0)) == (False, 30.0, True)
 
 
 def test_row_47_a_hundred_pings_have_a_hundred_round_trips() -> None:
@@ -87,7 +87,7 @@ def test_row_47_a_hundred_pings_have_a_hundred_round_trips() -> None:
     assert (pings.pending, pings.deadline()) == (0, None)
 
 
-def test_row_48_a_ping_without_a_pong_is_given_up_at_its_deadline_and_leaves_nothing() -> None:
+def test_row_48_a_ping_without_a_pong_is_removed_at_its_deadline() -> None:
     pings = Pings(ping_seconds=30.0)
     slow, quick = pings.start(0.0), pings.start(0.0, timeout=2.0)
     assert pings.deadline() == 2.0
@@ -100,7 +100,7 @@ def test_row_48_a_ping_without_a_pong_is_given_up_at_its_deadline_and_leaves_not
     assert (pings.pending, pings.expire(99.0), pings.cancel()) == (0, [], [])
 
 
-def test_a_pong_at_the_deadline_is_late_even_before_anybody_looked() -> None:
+def test_a_pong_at_the_deadline_is_late_although_the_ping_was_not_expired_yet() -> None:
     pings = Pings(ping_seconds=1.0)
     number = pings.start(0.0)
     assert number is not None
@@ -108,7 +108,7 @@ def test_a_pong_at_the_deadline_is_late_even_before_anybody_looked() -> None:
     assert pings.expire(1.0) == [number]
 
 
-def test_a_pong_counts_once_and_one_of_no_ping_never() -> None:
+def test_a_second_pong_and_a_pong_without_a_ping_are_ignored() -> None:
     pings = Pings()
     number = pings.start(0.0)
     assert number is not None
@@ -117,8 +117,8 @@ def test_a_pong_counts_once_and_one_of_no_ping_never() -> None:
     assert pings.pong(number, 0.2) is None
 
 
-def test_pings_are_bounded_and_their_ids_never_used_again() -> None:
-    pings = Pings(ping_seconds=1.0, most=3)
+def test_pending_pings_have_a_limit_and_their_numbers_are_not_reused() -> None:
+    pings = Pings(ping_seconds=1.0, max_pending=3)
     first = [pings.start(0.0) for _ in range(4)]
     assert first[3] is None
     assert pings.expire(1.0) == first[:3]
@@ -126,7 +126,7 @@ def test_pings_are_bounded_and_their_ids_never_used_again() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_ping_without_a_deadline_is_refused(timeout: float) -> None:
+def test_a_ping_with_an_invalid_timeout_is_an_error(timeout: float) -> None:
     pings = Pings()
     with pytest.raises(OptionError, match="timeout"):
         pings.start(0.0, timeout)
@@ -135,7 +135,7 @@ def test_a_ping_without_a_deadline_is_refused(timeout: float) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["start", "pong", "expire"]), st.floats(0.0, 3.0), st.integers(0, 30))))
 def test_every_ping_ends_exactly_once(steps: list[tuple[str, float, int]]) -> None:
-    pings, now = Pings(ping_seconds=2.0, most=5), 0.0
+    pings, now = Pings(ping_seconds=2.0, max_pending=5), 0.0
     deadlines: dict[int, float] = {}
     for step, number, which in [(step, pause, which) for step, pause, which in steps]:
         now += number
@@ -150,9 +150,9 @@ def test_every_ping_ends_exactly_once(steps: list[tuple[str, float, int]]) -> No
             if in_time:
                 del deadlines[which]
         else:
-            over = [n for n, deadline in deadlines.items() if now >= deadline]
-            assert pings.expire(now) == over
-            for n in over:
+            expired = [n for n, deadline in deadlines.items() if now >= deadline]
+            assert pings.expire(now) == expired
+            for n in expired:
                 del deadlines[n]
         assert pings.pending == len(deadlines)
         earliest = pings.deadline()
@@ -161,10 +161,10 @@ def test_every_ping_ends_exactly_once(steps: list[tuple[str, float, int]]) -> No
 
 
 @pytest.mark.parametrize(
-    ("times", "why"),
+    ("times", "message"),
     [
-        ({"retention_seconds": 30.0}, "less than 60 s"),
-        ({"retention_seconds": 59.99}, "less than 60 s"),
+        ({"retention_seconds": 30.0}, "expected at least 60"),
+        ({"retention_seconds": 59.99}, "expected at least 60"),
         ({"retention_seconds": 70.0, "expiry_seconds": 65.0}, "takes 70 s to end"),
         ({"retention_seconds": 5.0, "min_retention_seconds": 0.0, "linger_seconds": 1.0}, "takes 5 s to end"),
         ({"retention_seconds": float("nan")}, "retention_seconds is nan"),
@@ -174,11 +174,11 @@ def test_every_ping_ends_exactly_once(steps: list[tuple[str, float, int]]) -> No
         ({"linger_seconds": -1.0}, "linger_seconds is -1"),
     ],
 )
-def test_row_56_times_that_contradict_each_other_are_refused(times: dict[str, Any], why: str) -> None:
-    with pytest.raises(OptionError, match=why):
+def test_row_56_contradictory_times_are_an_error(times: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         Times(**times)
 
 
-def test_row_56_the_least_retention_is_allowed() -> None:
+def test_row_56_the_minimum_retention_is_allowed() -> None:
     assert Times(retention_seconds=60.0).retention_seconds == 60.0
     assert Times(retention_seconds=1.0, min_retention_seconds=0.0, expiry_seconds=0.5, linger_seconds=0.1)

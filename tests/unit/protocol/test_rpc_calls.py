@@ -193,7 +193,7 @@ def test_an_invalid_timeout_is_an_error(timeout: float) -> None:
 
 def test_a_call_that_cannot_be_encoded_does_not_begin() -> None:
     calls = Calls(TYPES)
-    with pytest.raises(OptionError, match="a object is none of"):
+    with pytest.raises(OptionError, match="its type object is not one of"):
         calls.begin(Call("a", "b", (object(),)), now=0, timeout=1, token=1)
     with pytest.raises(OptionError, match="300 arguments"):
         calls.begin(Call("a", "b", tuple(range(300))), now=0, timeout=1, token=1)

@@ -126,7 +126,7 @@ def test_row_68_remote_exceptions_have_a_code_and_a_text_and_no_stack(kind: str,
 
 def test_row_68_a_result_that_cannot_be_sent_is_an_error() -> None:
     client, _ = connect()
-    with pytest.raises(RemoteError, match="a object is none of") as caught:
+    with pytest.raises(RemoteError, match="its type object is not one of") as caught:
         client.remote("service").result()
     assert caught.value.code == "bad-result"
 

@@ -164,7 +164,7 @@ def test_an_object_of_an_exposed_class_is_passed_as_reference_and_others_are_not
     with pytest.raises(RemoteError) as caught:
         calf["secret"]()
     assert caught.value.code == "unknown-method"
-    with pytest.raises(OptionError, match="a Cow is none of"):
+    with pytest.raises(OptionError, match="its type Cow is not one of"):
         client.remote("cow").keep(Cow())
     assert server.types.encode(Counter(), server.objects).type_id == BuiltIn.REFERENCE
 
