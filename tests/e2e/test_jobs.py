@@ -90,7 +90,7 @@ def recorded(aeron_dir: Path, stream: str, path: Path) -> pa.Table:
     with pa.OSFile(str(path), "rb") as file:
         messages = pa.ipc.open_file(file).read_all().column("value").to_pylist()
     frames = [decode(message) for message in messages]
-    assert all(frame.header.whole for frame in frames)
+    assert all(frame.header.is_whole for frame in frames)
     return pa.Table.from_batches([batch for frame in frames for batch in decode_batches(frame.payload)])
 
 

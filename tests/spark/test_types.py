@@ -179,10 +179,10 @@ def test_an_incompatible_schema_fails_with_both_and_says_where(spark: SparkSessi
         read(spark, stream, "id bigint, what int").collect()
     text = str(failed.value)
     assert "recording embedded/" in text
-    assert "the group at position 0: the data's schema does not go with the wanted one" in text
+    assert "the group at position 0: the data's schema is incompatible with the wanted schema" in text
     assert "what: string" in text
     assert "what: int32" in text
-    with pytest.raises(Exception, match="column 'id' is not nullable and not wanted"):
+    with pytest.raises(Exception, match="column 'id' is not nullable and not in the wanted schema"):
         read(spark, stream, "what string").collect()
 
 
@@ -206,7 +206,7 @@ def test_a_flipped_bit_in_a_message_is_told_as_such_with_its_place(
         read(spark, stream, payload=payload).collect()
     text = str(failed.value)
     assert f"recording {publisher.key}: at position {position}: " in text
-    assert "it was changed on its way" in text
+    assert "it was altered after the writer encoded it" in text
     assert "schema" not in text.rpartition("DataFormatError")[2]
 
 

@@ -89,6 +89,6 @@ class RowEncoder:
     def _encoded(self, batch: pa.RecordBatch, most: int) -> pa.Buffer:
         if not self._reuses_memory:
             return encode_batch(batch)
-        if self._batches is None or self._batches.most != most:
+        if self._batches is None or self._batches.max_bytes != most:
             self._batches = BatchEncoder(most)
         return self._batches.encode(batch)

@@ -30,7 +30,7 @@ import msgspec
 import pyarrow as pa
 
 from aeron_spark.errors import DataFormatError, RefusedError, TransportError, UsageError
-from aeron_spark.wire.staged_items import ALIGNMENT, Item, StagedValues, items_so_far, read_items
+from aeron_spark.wire.staged_items import ALIGNMENT, Item, StagedValues, complete_items, read_items
 
 HEAD: Final = struct.Struct(
     "<"
@@ -104,7 +104,7 @@ class StageItems:
     def complete(self, begin: int) -> Iterator[tuple[int, Item]]:
         """Yield the complete items from their byte ``begin`` on, each with the offset of its end."""
         if self._map is not None:
-            yield from items_so_far(self._items(self._map), begin)
+            yield from complete_items(self._items(self._map), begin)
 
     def _items(self, mapped: mmap.mmap) -> pa.Buffer:
         return pa.py_buffer(memoryview(mapped)).slice(self._begin)

@@ -1,4 +1,4 @@
-"""The connector's own format on the wire: chunks, groups of chunks, Arrow batches. docs/wire-format.md is normative."""
+"""The connector's wire format: chunks, groups of chunks, Arrow batches. docs/wire-format.md is normative."""
 
 from __future__ import annotations
 

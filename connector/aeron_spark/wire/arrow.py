@@ -1,4 +1,4 @@
-"""Arrow record batches as payload: each group is one whole Arrow IPC stream, with its schema, that stands alone."""
+"""Encodes Arrow record batches as payloads. Each group is one complete Arrow IPC stream with its schema."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError
 
 _LISTS = (pa.ListType, pa.LargeListType)
-MAX_GROWTH: Final = 8  # times as many rows as fitted the last time; each guess that is too large costs a measurement
-ALIGNMENT: Final = 8  # bytes; Arrow wants its buffers aligned, and an IPC stream keeps them so relative to its start
+MAX_GROWTH: Final = 8  # next slice in relation to the last; a slice that is too large is measured in vain
+ALIGNMENT: Final = 8  # bytes; an IPC stream aligns its buffers relative to its start
 
 
 def encoded_size(batch: pa.RecordBatch) -> int:
-    """The bytes ``encode_batch`` would give, without making them."""
+    """Return the size of the result of ``encode_batch`` in bytes, without encoding."""
     counter = pa.MockOutputStream()
     with pa.ipc.new_stream(counter, batch.schema) as stream:
         stream.write_batch(batch)
@@ -32,14 +32,14 @@ def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 class BatchEncoder:
-    """Encodes as ``encode_batch`` does, one batch after the other into the same memory of ``most`` bytes."""
+    """Encodes like ``encode_batch``, but always into the same memory of ``max_bytes``."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._memory = pa.allocate_buffer(most)
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._memory = pa.allocate_buffer(max_bytes)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer:
-        """Encode a batch; what is returned lasts until the next one. Raises OSError where it does not fit."""
+        """Encode a batch. The result is valid until the next call. Raises OSError if it does not fit."""
         with pa.FixedSizeBufferWriter(self._memory) as sink:
             with pa.ipc.new_stream(sink, batch.schema) as stream:
                 stream.write_batch(batch)
@@ -48,7 +48,7 @@ class BatchEncoder:
 
 
 def encode_parts(batch: pa.RecordBatch) -> list[pa.Buffer]:
-    """Encode as ``encode_batch`` does, into buffers that follow each other: mostly views of the batch's own."""
+    """Encode like ``encode_batch``, but return consecutive buffers, most of which are views of the batch's buffers."""
     parts = _Parts()
     with pa.ipc.new_stream(pa.PythonFile(parts, mode="w"), batch.schema) as stream:
         stream.write_batch(batch)
@@ -56,66 +56,66 @@ def encode_parts(batch: pa.RecordBatch) -> list[pa.Buffer]:
 
 
 class _Parts(io.RawIOBase):
-    """A file that keeps what is written to it as it is."""
+    """A file that keeps the buffers that are written to it."""
 
     def __init__(self) -> None:
         self.buffers: list[pa.Buffer] = []
         self._size = 0
 
     def writable(self) -> bool:
-        """Say that it is, as Arrow asks."""
+        """Return True; Arrow checks it."""
         return True
 
     def write(self, data: Any) -> int:
-        """Keep ``data``: Arrow hands its buffers over without a copy."""
+        """Keep ``data``, which Arrow passes without a copy."""
         buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
         self.buffers.append(buffer)
         self._size += buffer.size
         return int(buffer.size)
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of written bytes."""
         return self._size
 
 
 def decode_batches(buffer: pa.Buffer | memoryview | bytes, rows: int | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an Arrow IPC stream; their columns are views of ``buffer``, or of a copy to align it.
+    """Yield the batches of an Arrow IPC stream. Their columns are views of ``buffer``, or of an aligned copy of it.
 
-    Raises DataFormatError if it is none, or if it does not have the ``rows`` its header promised.
+    Raises DataFormatError for an invalid stream, and for another number of rows than ``rows``.
     """
-    found = 0
+    count = 0
     source = buffer if isinstance(buffer, pa.Buffer) else pa.py_buffer(buffer)
     if source.address % ALIGNMENT:
-        source = pa.py_buffer(source.to_pybytes())  # a message lies wherever the one before it ended
+        source = pa.py_buffer(source.to_pybytes())  # messages can begin at any address
     try:
         with pa.ipc.open_stream(source) as stream:
             for batch in stream:
                 batch.validate()
-                found += batch.num_rows
+                count += batch.num_rows
                 yield batch
     except (pa.ArrowException, OSError) as error:
         raise DataFormatError(
             f"the payload of an arrow group is not an Arrow IPC stream: {error}",
-            remedy="The writer broke it before it was published; write it anew",
+            remedy="The writer published invalid data. Write it again.",
         ) from error
-    if rows is not None and found != rows:
+    if rows is not None and count != rows:
         raise DataFormatError(
-            f"an arrow group holds {found} rows, its header says {rows}",
-            remedy="The writer broke it before it was published; write it anew",
+            f"an arrow group has {count} rows, but its header announces {rows}",
+            remedy="The writer published invalid data. Write it again.",
         )
 
 
 def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield slices of ``batch`` in order, each with the index of its first row, whose encodings fit ``max_bytes``.
+    """Yield the first row and the slice, for consecutive slices of ``batch`` whose encodings fit into ``max_bytes``.
 
-    One row that is larger stays alone, to be sent in chunks. A batch without rows is yielded as it is.
+    A larger row is a slice of its own, to be sent in chunks. A batch without rows is yielded unchanged.
     """
     begin, step = 0, batch.num_rows
     while True:
         part = batch.slice(begin, step)
         size = encoded_size(part)
         if size > max_bytes and part.num_rows > 1:
-            # By the average row, but at most by half: one huge row must not split all others into single ones.
+            # Shrink according to the average row, but at most by half, so one huge row does not isolate all others.
             step = max(part.num_rows // 2, min(part.num_rows * max_bytes * 15 // (size * 16), part.num_rows - 1))
             continue
         yield begin, part
@@ -126,24 +126,25 @@ def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return ``batch`` with the columns of ``target``, as a schema that has changed since allows.
+    """Return ``batch`` with the columns of the schema ``target``, if the schemas are compatible.
 
-    Columns are matched by name. One that is missing in the batch is null, if ``target`` allows that; one that
-    ``target`` does not know is dropped, if the batch allows nulls in it. Types have to be the same but for what makes
-    no difference to a row: the zone a timestamp is shown in, the width of offsets, dictionary encoding. Raises
-    DataFormatError showing both schemas.
+    Matches columns by name. A column that is missing in the batch is null, if it is nullable in ``target``. A column
+    that is missing in ``target`` is dropped, if it is nullable in the batch. Types must be equal, except for the zone
+    of a timestamp, the width of offsets, and dictionary encoding. Raises DataFormatError with both schemas.
     """
     if batch.schema.equals(target):
         return batch
-    for schema, whose in ((batch.schema, "data"), (target, "wanted schema")):
+    for schema, label in ((batch.schema, "data"), (target, "wanted schema")):
         if len(set(schema.names)) < len(schema.names):
-            raise _unlike(batch.schema, target, f"the {whose} names a column twice")
-    given = dict(zip(batch.schema.names, batch.columns, strict=True))
+            raise _schema_error(batch.schema, target, f"the {label} has two columns with one name")
+    columns_by_name = dict(zip(batch.schema.names, batch.columns, strict=True))
     for field in batch.schema:
         if field.name not in target.names and not field.nullable:
-            raise _unlike(batch.schema, target, f"the data's column {field.name!r} is not nullable and not wanted")
-    columns = [_column(given.get(field.name), field, batch, target) for field in target]
-    # Without a column there would be nothing to count the rows by.
+            raise _schema_error(
+                batch.schema, target, f"the data's column {field.name!r} is not nullable and not in the wanted schema"
+            )
+    columns = [_column(columns_by_name.get(field.name), field, batch, target) for field in target]
+    # from_arrays cannot know the number of rows without a column
     if not columns:
         return batch.select([])
     return pa.RecordBatch.from_arrays(columns, schema=target)
@@ -154,42 +155,48 @@ def _column(
 ) -> pa.Array[Any]:
     if column is None:
         if not field.nullable:
-            raise _unlike(batch.schema, target, f"the column {field.name!r} is missing in the data and not nullable")
+            raise _schema_error(
+                batch.schema, target, f"the column {field.name!r} is missing in the data and not nullable"
+            )
         nulls: pa.Array[Any] = pa.nulls(batch.num_rows, field.type)
         return nulls
-    if not _same_rows(column.type, field.type):
-        raise _unlike(batch.schema, target, f"the column {field.name!r} is {column.type} and not {field.type}")
+    if not _have_same_rows(column.type, field.type):
+        raise _schema_error(batch.schema, target, f"the column {field.name!r} is {column.type}, wanted is {field.type}")
     if column.null_count and not field.nullable:
-        raise _unlike(batch.schema, target, f"the column {field.name!r} has nulls and is not nullable")
+        raise _schema_error(batch.schema, target, f"the column {field.name!r} has nulls and is not nullable")
     try:
         return column if column.type.equals(field.type) else column.cast(field.type)
     except pa.ArrowException as error:
-        raise _unlike(batch.schema, target, f"the column {field.name!r} does not fit {field.type}: {error}") from error
+        raise _schema_error(
+            batch.schema, target, f"the column {field.name!r} does not fit {field.type}: {error}"
+        ) from error
 
 
-def _same_rows(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether both types hold the same rows, so that a cast changes nothing that shows in them."""
+def _have_same_rows(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast between the types changes no row."""
     kinds = pa.types
-    if given.equals(wanted):
+    if actual.equals(wanted):
         return True
-    if kinds.is_dictionary(given):
-        return _same_rows(given.value_type, wanted)
-    if kinds.is_timestamp(given) and kinds.is_timestamp(wanted):
-        return given.unit == wanted.unit and given.tz is not None and wanted.tz is not None
-    if kinds.is_struct(given) and kinds.is_struct(wanted):
-        return given.num_fields == wanted.num_fields and all(
-            given.field(i).name == wanted.field(i).name and _same_field(given.field(i), wanted.field(i))
-            for i in range(given.num_fields)
+    if kinds.is_dictionary(actual):
+        return _have_same_rows(actual.value_type, wanted)
+    if kinds.is_timestamp(actual) and kinds.is_timestamp(wanted):
+        return actual.unit == wanted.unit and actual.tz is not None and wanted.tz is not None
+    if kinds.is_struct(actual) and kinds.is_struct(wanted):
+        return actual.num_fields == wanted.num_fields and all(
+            actual.field(i).name == wanted.field(i).name and _are_same_fields(actual.field(i), wanted.field(i))
+            for i in range(actual.num_fields)
         )
-    if kinds.is_map(given) and kinds.is_map(wanted):
-        return _same_rows(given.key_type, wanted.key_type) and _same_field(given.item_field, wanted.item_field)
-    if isinstance(given, _LISTS) and isinstance(wanted, _LISTS):
-        return _same_field(given.value_field, wanted.value_field)
-    return any(alike(given) and alike(wanted) for alike in (_is_string, _is_binary))
+    if kinds.is_map(actual) and kinds.is_map(wanted):
+        return _have_same_rows(actual.key_type, wanted.key_type) and _are_same_fields(
+            actual.item_field, wanted.item_field
+        )
+    if isinstance(actual, _LISTS) and isinstance(wanted, _LISTS):
+        return _are_same_fields(actual.value_field, wanted.value_field)
+    return any(alike(actual) and alike(wanted) for alike in (_is_string, _is_binary))
 
 
-def _same_field(given: pa.Field[Any], wanted: pa.Field[Any]) -> bool:
-    return (wanted.nullable or not given.nullable) and _same_rows(given.type, wanted.type)
+def _are_same_fields(actual: pa.Field[Any], wanted: pa.Field[Any]) -> bool:
+    return (wanted.nullable or not actual.nullable) and _have_same_rows(actual.type, wanted.type)
 
 
 def _is_string(kind: pa.DataType) -> bool:
@@ -200,13 +207,13 @@ def _is_binary(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def _unlike(given: pa.Schema, wanted: pa.Schema, why: str) -> DataFormatError:
+def _schema_error(actual: pa.Schema, wanted: pa.Schema, reason: str) -> DataFormatError:
     return DataFormatError(
-        f"the data's schema does not go with the wanted one: {why}\nthe data has:\n{_indented(given)}\nwanted is:\n"
-        f"{_indented(wanted)}\n",
-        remedy="Give the schema the data has, with .schema(...), or read the stream from a later position",
+        f"the data's schema is incompatible with the wanted schema: {reason}\nthe data has:\n{_indent(actual)}\n"
+        f"wanted is:\n{_indent(wanted)}\n",
+        remedy="Pass the schema of the data with .schema(...), or read the stream from a later position.",
     )
 
 
-def _indented(schema: pa.Schema) -> str:
+def _indent(schema: pa.Schema) -> str:
     return "\n".join(f"    {field}" for field in schema) or "    (no columns)"

@@ -1,4 +1,4 @@
-"""One chunk on the wire: one Aeron message. docs/wire-format.md is normative; this file is version 1 of it.
+"""Encodes and decodes a chunk, which is one Aeron message, in version 1 of docs/wire-format.md, which is normative.
 
 All numbers are little-endian.
 
@@ -11,17 +11,17 @@ All numbers are little-endian.
     8      4     crc             CRC-32 (zlib's) of bytes 0..7, continued over bytes 12..end of the message
     12     4     rows            rows of the whole group; 1 for bytes
     16     8     group_position  -1 in the FIRST chunk; else a stream position at or before the group's first chunk,
-                                 with no other message between
+                                 without another message between them
     24     8     total           payload bytes of the whole group
-    32     8     offset          where this chunk's payload lies in the group's
+    32     8     offset          position of this chunk's payload in the group's payload
     40     8     published       ns since 1970, UTC
-    48     8     batch           the writer's batch or transaction; -1 none
+    48     8     batch           the writer's batch or transaction; -1: none
     56     8     row             index of the group's first row within its batch and partition
-    64     4     partition       -1 none
+    64     4     partition       -1: none
     68     4     reserved        0, ignored by readers
     72           writer          the id, then zeros up to the payload, which begins at a multiple of 8
 
-The CRC covers every byte of the message but its own four, so that a flipped bit shows wherever it is.
+The CRC covers every byte of the message except its own four, so any flipped bit is detected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import pyarrow as pa
 from aeron_spark.errors import DataFormatError, OptionError
 
 Payload = bytes | bytearray | memoryview | pa.Buffer
-Crc32 = Callable[[Payload, int], int]  # of a payload, continued from what comes before it
+Crc32 = Callable[[Payload, int], int]  # of a payload, continued from the CRC of the bytes before it
 
 MAGIC: Final = b"AsF1"
 VERSION: Final = 1
@@ -71,7 +71,7 @@ FIXED_BYTES: Final = LAYOUT.size
 
 
 class Content(IntEnum):
-    """What a group holds."""
+    """The kind of a group's payload."""
 
     BYTES = 1
     ARROW = 2
@@ -79,7 +79,7 @@ class Content(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a chunk says about itself and its group; names and units as in the table above."""
+    """The header of a chunk. Names and units are those of the table above."""
 
     content: Content
     total: int
@@ -95,8 +95,8 @@ class Header:
     last: bool = True
 
     @property
-    def whole(self) -> bool:
-        """Whether this chunk is its whole group."""
+    def is_whole(self) -> bool:
+        """Whether this chunk is a complete group."""
         return self.first and self.last
 
 
@@ -109,38 +109,37 @@ class Frame:
 
 
 def writer_bytes(writer: str) -> bytes:
-    """The writer's id as it stands in a message. Raises OptionError if it is longer than its length can say."""
+    """Return the encoded writer id. Raises OptionError if it is longer than MAX_WRITER_BYTES."""
     data = writer.encode("utf-8", "replace")
     if len(data) > MAX_WRITER_BYTES:
         raise OptionError(
-            f"the writer's id {writer[:40]!r}... has {len(data)} bytes of UTF-8, more than {MAX_WRITER_BYTES}",
-            remedy="Choose a shorter writerId",
+            f"the writer id {writer[:40]!r}... has {len(data)} bytes in UTF-8, and the limit is {MAX_WRITER_BYTES}",
+            remedy="Choose a shorter writerId.",
         )
     return data
 
 
 def header_bytes(writer_length: int) -> int:
-    """Where the payload begins, after a writer's id of ``writer_length`` bytes."""
+    """Return the offset of the payload, after a writer id of ``writer_length`` bytes."""
     return FIXED_BYTES + (writer_length + 7) // 8 * 8
 
 
 def payload_limit(max_message_bytes: int, writer: str = "") -> int:
-    """The most payload a message of ``max_message_bytes`` carries. Raises OptionError if that is none."""
+    """Return the maximum payload of a message of ``max_message_bytes``. Raises OptionError if there is no room."""
     needed = header_bytes(len(writer_bytes(writer)))
     if max_message_bytes <= needed:
         raise OptionError(
-            f"messages of at most {max_message_bytes} bytes have no room for payload beside the wire format's header of"
-            f" {needed}",
-            remedy="Raise maxMessageBytes, or the channel's term-length (a message is at most an eighth of it)",
+            f"messages of at most {max_message_bytes} bytes have no room for payload, because the header has {needed}"
+            " bytes",
+            remedy="Raise maxMessageBytes, or the channel's term-length, of which a message is at most an eighth.",
         )
     return max_message_bytes - needed
 
 
 def encode_header(header: Header, payload: Payload, crc32: Crc32 = zlib.crc32) -> bytes:
-    """Encode everything before the payload, which follows it on the wire as it is.
+    """Encode the header, which precedes the unchanged payload in a message.
 
-    The payload is only read, for the checksum, so that it can be published from where it lies. ``crc32`` computes it:
-    zlib's function, or a faster one that gives the same.
+    Reads the payload for the checksum, and does not copy it. ``crc32`` is zlib's function, or a faster equivalent.
     """
     writer = writer_bytes(header.writer)
     head = LAYOUT.pack(
@@ -160,35 +159,37 @@ def encode_header(header: Header, payload: Payload, crc32: Crc32 = zlib.crc32) -
         header.partition,
         0,
     )
-    rest = head[CRC_END:] + writer.ljust(header_bytes(len(writer)) - FIXED_BYTES, b"\0")
-    crc = crc32(payload, zlib.crc32(rest, zlib.crc32(head[:CRC_BEGIN])))
-    return head[:CRC_BEGIN] + crc.to_bytes(4, "little") + rest
+    tail = head[CRC_END:] + writer.ljust(header_bytes(len(writer)) - FIXED_BYTES, b"\0")
+    crc = crc32(payload, zlib.crc32(tail, zlib.crc32(head[:CRC_BEGIN])))
+    return head[:CRC_BEGIN] + crc.to_bytes(4, "little") + tail
 
 
 def encode(header: Header, payload: Payload) -> bytes:
-    """Encode one whole message. Copies the payload once; ``encode_header`` does not copy it at all."""
+    """Encode one complete message. Copies the payload; ``encode_header`` does not."""
     return b"".join((encode_header(header, payload), payload))
 
 
 def is_framed(message: Payload) -> bool:
-    """Whether a message says that it is in this format, of whatever version, so that ``decode`` should judge it."""
+    """Whether a message begins like one of any version of this format, so that ``decode`` should check it."""
     return len(message) >= FIXED_BYTES and bytes(memoryview(message)[:4]) == MAGIC
 
 
 def decode(message: Payload) -> Frame:
-    """Decode and check one message. Raises DataFormatError that names what is wrong with it."""
+    """Decode and check one message. Raises DataFormatError that names the fault."""
     view = memoryview(message).cast("B")
     if len(view) < FIXED_BYTES:
-        raise _broken(f"it has {len(view)} bytes, fewer than the {FIXED_BYTES} of a header")
+        raise _format_error(f"it has {len(view)} bytes, expected at least {FIXED_BYTES}")
     (magic, version, content, flags, writer_length, crc, rows, group_position, total, offset, published, batch, row,
      partition, _) = LAYOUT.unpack_from(view)  # fmt: skip
     check_prefix(magic, version)
     begin = header_bytes(writer_length)
     if len(view) < begin:
-        raise _broken(f"it has {len(view)} bytes, fewer than the {begin} of its header with its writer's id")
+        raise _format_error(f"it has {len(view)} bytes, expected at least {begin} for the header and the writer id")
     computed = zlib.crc32(view[CRC_END:], zlib.crc32(view[:CRC_BEGIN]))
     if computed != crc:
-        raise _broken(f"its checksum is {crc:#010x}, that of its bytes {computed:#010x}: it was changed on its way")
+        raise _format_error(
+            f"its checksum is {crc:#010x}, computed is {computed:#010x}: it was altered after the writer encoded it"
+        )
     frame = Frame(
         Header(
             content=_content(content),
@@ -207,57 +208,59 @@ def decode(message: Payload) -> Frame:
         view[begin:],
     )
     if flags & ~(FIRST | LAST):
-        raise _broken(f"it has the flags {flags:#04x}, of which version {VERSION} knows only {FIRST | LAST:#04x}")
-    _check_place(frame)
+        raise _format_error(f"it has the flags {flags:#04x}, and version {VERSION} knows only {FIRST | LAST:#04x}")
+    _check_position(frame)
     return frame
 
 
 def check_prefix(magic: bytes, version: int) -> None:
-    """Raise DataFormatError unless a message with this beginning is one of this format and version."""
+    """Raise DataFormatError unless these are the magic and the version of this format."""
     if magic != MAGIC:
-        raise _broken(f"it begins with {bytes(magic)!r}, not with {MAGIC!r}", remedy="Read the stream with payload=raw")
+        raise _format_error(
+            f"it begins with {bytes(magic)!r}, expected {MAGIC!r}", remedy="Read the stream with payload=raw."
+        )
     if version != VERSION:
-        raise _broken(
-            f"it has the version {version}, this reader knows {VERSION}",
-            remedy="Read it with the release of aeron-spark that wrote it, or a newer one",
+        raise _format_error(
+            f"it has the version {version}, expected {VERSION}",
+            remedy="Read it with the release of aeron-spark that wrote it, or a newer one.",
         )
 
 
-def _check_place(frame: Frame) -> None:
+def _check_position(frame: Frame) -> None:
     header, length = frame.header, len(frame.payload)
     if header.first != (header.offset == 0) or header.first != (header.group_position == NOT_CONTINUED):
-        raise _broken(
-            f"its FIRST flag is {header.first}, but its offset {header.offset} and its group's position"
+        raise _format_error(
+            f"its FIRST flag is {header.first}, but its offset is {header.offset} and its group position"
             f" {header.group_position}"
         )
     if header.group_position < NOT_CONTINUED:
-        raise _broken(f"its group's position is {header.group_position}")
+        raise _format_error(f"its group position is {header.group_position}")
     end = header.offset + length
     if end > header.total or header.last != (end == header.total):
-        raise _broken(
+        raise _format_error(
             f"its LAST flag is {header.last}, but its payload ends at {end} of {header.total} bytes of its group"
         )
-    if not length and not header.whole:
-        raise _broken("it is one of several chunks, and empty")
+    if not length and not header.is_whole:
+        raise _format_error("it is an empty chunk of a group with several chunks")
     if header.content is Content.BYTES and header.rows != 1:
-        raise _broken(f"it holds one value, but says {header.rows} rows")
+        raise _format_error(f"it has one value, but announces {header.rows} rows")
 
 
 def _content(code: int) -> Content:
     try:
         return Content(code)
     except ValueError:
-        raise _broken(f"its content is {code}, neither 1 (bytes) nor 2 (arrow)") from None
+        raise _format_error(f"its content is {code}, expected 1 (bytes) or 2 (arrow)") from None
 
 
 def _writer(data: memoryview) -> str:
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError:
-        raise _broken("its writer's id is not UTF-8") from None
+        raise _format_error("its writer id is not UTF-8") from None
 
 
-def _broken(
-    why: str, *, remedy: str = "Somebody else may publish to this stream; give each its own"
+def _format_error(
+    reason: str, *, remedy: str = "Check whether another program publishes to this stream, and use separate streams."
 ) -> DataFormatError:
-    return DataFormatError(f"a message is not in aeron-spark's wire format: {why}", remedy=remedy)
+    return DataFormatError(f"a message is not in aeron-spark's wire format: {reason}", remedy=remedy)

@@ -1,4 +1,4 @@
-"""Messages as Arrow arrays: what crosses from a recording to its readers, with no object per message."""
+"""Encodes and decodes many messages at once as Arrow arrays, without a Python object for each message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from aeron_spark.wire.groups import Group, Reassembler
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Messages in the order of their positions: ``values`` binary, ``positions`` and ``reserved`` int64, none null."""
+    """Messages in order: ``values`` is binary, ``positions`` and ``reserved`` are int64, all without nulls."""
 
     values: pa.Array[Any]
     positions: pa.Array[Any]
@@ -45,30 +45,30 @@ class Rows:
 
 
 def repeated(value: int | str, kind: pa.DataType, rows: int) -> pa.Array[Any]:
-    """Return an array of ``rows`` times the same ``value``, of an integer type or string.
+    """Return an array that contains ``value`` ``rows`` times, of an integer type or string.
 
-    ``pa.scalar`` would import pandas where that is installed, which costs a fresh worker a fifth of a second.
+    Does not use ``pa.scalar``, which imports an installed pandas and delays a new worker by 0.2 s.
     """
-    one: pa.Array[Any]
+    single: pa.Array[Any]
     if isinstance(value, str):
         data = value.encode()
         offsets = bytes(4) + len(data).to_bytes(4, sys.byteorder)
-        one = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        single = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     else:
         data = value.to_bytes(kind.bit_width // 8, sys.byteorder, signed=True)
-        one = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])
-    many: pa.Array[Any] = pa.repeat(one[0], rows)  # type: ignore[call-overload]  # the stubs know no scalar of any type
-    return many
+        single = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])
+    array: pa.Array[Any] = pa.repeat(single[0], rows)  # type: ignore[call-overload]  # the stubs have no scalar of any type
+    return array
 
 
-ENCODED_BYTES: Final = 16 << 20  # of one array of messages, so that a large batch of values never doubles at once
+ENCODED_BYTES: Final = 16 << 20  # of one array of encoded messages; bounds the memory for a large batch of values
 
 _WHOLE: Final = FIRST | LAST
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Consecutive values and what their headers say; ``begin`` is the index of their first message."""
+    """Consecutive values with the fields of their headers. ``begin`` is the index of the first message."""
 
     begin: int
     values: pa.Array[Any]  # binary
@@ -84,7 +84,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``length`` consecutive values from ``begin``: ``small`` ones for encode_values, or one that has to be chunked."""
+    """``length`` values from ``begin``: small ones for ``encode_values``, or one that must be split into chunks."""
 
     begin: int
     length: int
@@ -92,15 +92,15 @@ class Run:
 
 
 def runs(values: pa.Array[Any], *, max_message_bytes: int, writer: str = "") -> Iterator[Run]:
-    """Divide a binary or string array into runs that are encoded at once, each at most ENCODED_BYTES (or one value).
+    """Divide a binary or string array into runs of at most ENCODED_BYTES, or of one larger value.
 
-    Raises DataFormatError if a value is null, which the wire format cannot say; OptionError if a header has no room.
+    Raises DataFormatError if a value is null, and OptionError if a message has no room for payload.
     """
     limit = payload_limit(max_message_bytes, writer)
     if values.null_count:
         raise DataFormatError(
-            f"{values.null_count} of {len(values)} values are null, which a message cannot be",
-            remedy="Filter the nulls out before writing, or write all columns with payload=arrow",
+            f"{values.null_count} of {len(values)} values are null, and a message cannot be null",
+            remedy="Filter the nulls out before writing, or write all columns with payload=arrow.",
         )
     return _runs(_offsets(values), limit, max_message_bytes - limit)
 
@@ -123,17 +123,17 @@ def _runs(offsets: memoryview, limit: int, header_length: int) -> Iterator[Run]:
 
 
 def value_at(values: pa.Array[Any], index: int) -> pa.Buffer:
-    """Return one value as a view of the array's memory: Arrow's own scalars are copies."""
+    """Return one value as a view of the array's memory. Arrow's scalars are copies."""
     begin, end = _offsets(values)[index : index + 2]
     data = values.buffers()[2]
     return pa.py_buffer(b"") if data is None else data.slice(begin, end - begin)
 
 
 def encode_values(values: pa.Array[Any], header: Header, first_row: int) -> pa.Array[Any]:
-    """Encode each value as one message; return them as a binary array, ready to be offered.
+    """Encode each value as one message. Returns the messages as a binary array.
 
-    ``values`` is a run of small ones, without nulls. ``header`` gives writer, batch, partition and time; rows are
-    counted up from ``first_row``.
+    ``values`` is a run of small values without nulls. ``header`` has their writer, batch, partition and time;
+    ``first_row`` is the row of the first value.
     """
     offsets = _offsets(values)
     data = memoryview(values.buffers()[2] or b"")
@@ -163,28 +163,28 @@ def encode_values(values: pa.Array[Any], header: Header, first_row: int) -> pa.A
             partition,
             0,
         )
-        rest = fields[CRC_END:] + tail
-        append(prefix + crc32(value, crc32(rest, prefix_crc)).to_bytes(4, "little") + rest)
+        checked = fields[CRC_END:] + tail
+        append(prefix + crc32(value, crc32(checked, prefix_crc)).to_bytes(4, "little") + checked)
         append(value)
         begin = end
-    return _binary([end - offsets[0] + index * len(template) for index, end in enumerate(offsets)], parts)
+    return _binary_array([end - offsets[0] + index * len(template) for index, end in enumerate(offsets)], parts)
 
 
-def _binary(ends: list[int], parts: list[Any]) -> pa.Array[Any]:
-    """A binary array of ``parts`` put together; ``ends`` begins with 0."""
+def _binary_array(ends: list[int], parts: list[Any]) -> pa.Array[Any]:
+    """Return a binary array of the joined ``parts``. ``ends`` are its offsets, beginning with 0."""
     offsets = pa.array(ends, pa.int32()).buffers()[1]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, offsets, pa.py_buffer(b"".join(parts))])
 
 
 def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
-    """Decode consecutive messages from index ``begin`` as long as each is a whole value of its own.
+    """Decode consecutive messages from index ``begin``, as long as each is one complete value.
 
-    Stops, possibly at once, at a message that ``decode`` and a Reassembler have to judge: a chunk of several, an arrow
-    group, or one that is not right in any way. So this never raises for what is in the messages.
+    Stops, possibly at the first message, before a chunk of several, an arrow group or an invalid message, which
+    ``decode`` and a Reassembler must process. Never raises because of the content of messages.
     """
     offsets = _offsets(messages)
     data = memoryview(messages.buffers()[2] or b"")
-    crc32, shape, writer_data, writer = zlib.crc32, _Shape(0), b"", ""
+    crc32, fmt, writer_data, writer = zlib.crc32, _PrefixFormat(0), b"", ""
     payloads: list[memoryview] = []
     ends, published, writers, batches, partitions, rows = [0], [], [], [], [], []
     size, at = 0, offsets[begin]
@@ -192,16 +192,16 @@ def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
         if end - at < FIXED_BYTES:
             break
         (prefix,) = _PREFIX.unpack_from(data, at)
-        if prefix != shape.prefix:
+        if prefix != fmt.prefix:
             if prefix & _PREFIX_MASK != _WHOLE_VALUE:
                 break
-            shape = _Shape(prefix)
-        header_length = shape.header_length
+            fmt = _PrefixFormat(prefix)
+        header_length = fmt.header_length
         length = end - at - header_length
-        if length < 0 or size + length > _LARGEST:
+        if length < 0 or size + length > _MAX_ARRAY_BYTES:
             break
-        _, crc, group_rows, group, total, offset, time, batch, row, partition, _, id_ = shape.unpack(data, at)
-        if crc32(data[at + CRC_END : end], shape.prefix_crc) != crc:
+        _, crc, group_rows, group, total, offset, time, batch, row, partition, _, id_ = fmt.unpack(data, at)
+        if crc32(data[at + CRC_END : end], fmt.prefix_crc) != crc:
             break
         if total != length or offset or group != NOT_CONTINUED or group_rows != 1:
             break
@@ -222,7 +222,7 @@ def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
         at = end
     return Values(
         begin,
-        _binary(ends, payloads),
+        _binary_array(ends, payloads),
         pa.array(published, pa.int64()),
         pa.array(writers, pa.string()),
         pa.array(batches, pa.int64()),
@@ -231,43 +231,43 @@ def decode_values(messages: pa.Array[Any], begin: int = 0) -> Values:
     )
 
 
-# The first eight bytes as one number: all messages of a writer have the same, so one comparison judges them.
+# The first eight bytes as one number. It is equal for all whole values of a writer, so one comparison checks all.
 _PREFIX: Final = struct.Struct("<Q")
 
 _PREFIX_MASK: Final = (1 << 56) - 1  # all but the writer's length
 
 _WHOLE_VALUE: Final = int.from_bytes(MAGIC + bytes((VERSION, Content.BYTES, _WHOLE)), "little")
 
-_LARGEST: Final = 2**31 - 1  # bytes of a binary array, whose offsets are int32
+_MAX_ARRAY_BYTES: Final = 2**31 - 1  # of a binary array, whose offsets are int32
 
 
-class _Shape:
-    """What the messages with one prefix have in common."""
+class _PrefixFormat:
+    """The format of all messages with one prefix."""
 
     def __init__(self, prefix: int) -> None:
         writer_length = prefix >> 56
         self.prefix = prefix
         self.prefix_crc = zlib.crc32(_PREFIX.pack(prefix))
         self.header_length = header_bytes(writer_length)
-        # LAYOUT with its first five fields as one, and with the writer's id.
+        # LAYOUT with its first five fields as one number, and with the writer id
         self.unpack = struct.Struct(f"<QIIqQQqqqiI{writer_length}s").unpack_from
 
 
 def read_groups(
     reassembler: Reassembler, messages: pa.Array[Any], positions: pa.Array[Any]
 ) -> Iterator[Values | Group]:
-    """Yield what the messages of one recording hold, in order: runs of whole small values, and other finished groups.
+    """Yield the content of one recording's messages in order: runs of small values, and other complete groups.
 
-    Raises DataFormatError at the first message that is not right; what came before it has been yielded.
+    Raises DataFormatError at the first invalid message, after yielding the content before it.
     """
     index = 0
     data, offsets = memoryview(messages.buffers()[2] or b""), _offsets(messages)
     while index < len(messages):
-        found = decode_values(messages, index)
-        if len(found):
+        values = decode_values(messages, index)
+        if len(values):
             reassembler.interrupt()
-            yield found
-            index += len(found)
+            yield values
+            index += len(values)
             continue
         position = positions[index].as_py()
         try:
@@ -284,11 +284,11 @@ def _offsets(values: pa.Array[Any]) -> memoryview:
     kind = values.type
     narrow = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if not narrow and not pa.types.is_large_string(kind) and not pa.types.is_large_binary(kind):
-        raise DataFormatError(f"values are {kind}", remedy="Give a column of BINARY or STRING")
+        raise DataFormatError(f"values have the type {kind}", remedy="Use a column of type BINARY or STRING.")
     width = 4 if narrow else 8
     buffer = values.buffers()[1]
     if buffer is None or not len(values):
-        data = memoryview(bytes(width))  # Arrow may leave the offsets out where there are no values
+        data = memoryview(bytes(width))  # Arrow may omit the offsets of an empty array
     else:
         begin = values.offset * width
         data = memoryview(buffer).cast("B")[begin : begin + (len(values) + 1) * width]

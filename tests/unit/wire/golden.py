@@ -1,7 +1,7 @@
-"""The golden vectors of docs/wire-format.md, made by an encoder of its own that shares nothing with aeron_spark.wire.
+"""The golden vectors of docs/wire-format.md, created by an encoder that is independent of aeron_spark.wire.
 
-``python -m tests.unit.wire.golden`` writes tests/golden/wire/vectors.json and the list in the document anew. Do that
-only to add vectors: those that are there are what version 1 is.
+``python -m tests.unit.wire.golden`` rewrites tests/golden/wire/vectors.json and the list in the document. Use it only
+to add vectors: the existing ones define version 1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CASES: tuple[dict[str, Any], ...] = (
 
 
 def encode(case: dict[str, Any]) -> bytes:
-    """Encode by the document alone: one number after the other, and a checksum by another implementation."""
+    """Encode according to the document: number by number, with another implementation of the checksum."""
     case = {**_DEFAULTS, **case}
     writer = case["writer"].encode()
 
@@ -70,25 +70,25 @@ def encode(case: dict[str, Any]) -> bytes:
 
 
 def vectors() -> list[dict[str, Any]]:
-    """Each case with all its fields and its message in hexadecimal."""
+    """Return each case with all its fields and its message in hexadecimal."""
     return [{**_DEFAULTS, **case, "message": encode(case).hex()} for case in CASES]
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """The document's list of vectors."""
+    """Return the document's list of vectors."""
     lines = []
     for vector in found:
-        said = [f"{name} {vector[name]}" for name in ("total", *_DEFAULTS) if vector[name] != _DEFAULTS.get(name)]
-        lines += [f"**{vector['name']}**: {', '.join(said)}", "", "```text"]
+        fields = [f"{name} {vector[name]}" for name in ("total", *_DEFAULTS) if vector[name] != _DEFAULTS.get(name)]
+        lines += [f"**{vector['name']}**: {', '.join(fields)}", "", "```text"]
         lines += [" ".join(re.findall("..", line)) for line in re.findall(".{1,64}", vector["message"])]
         lines += ["```", ""]
     return "\n".join(lines)
 
 
 def document(text: str, found: list[dict[str, Any]]) -> str:
-    """``text`` with its list of vectors replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    """Return ``text`` with a new list of vectors."""
+    before, _, remainder = text.partition(BEGIN)
+    _, _, after = remainder.partition(END)
     return f"{before}{BEGIN}\n{table(found)}\n{END}{after}"
 
 

@@ -1,4 +1,4 @@
-"""Arrow batches as payload: they come back without a copy, fit the limits they are split by, and a wanted schema."""
+"""Arrow batches as payload: they are decoded without a copy, split by size, and adapted to a wanted schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALL = pa.record_batch(
 )
 
 
-def test_all_types_survive() -> None:
+def test_all_types_can_be_encoded_and_decoded() -> None:
     encoded = encode_batch(ALL)
     (batch,) = decode_batches(encoded, rows=3)
     assert batch.equals(ALL)
@@ -53,39 +53,39 @@ def test_all_types_survive() -> None:
     [ALL.slice(1, 1), ALL.slice(0, 0), pa.record_batch({"a": pa.array([], pa.int32())})],
     ids=["slice", "no rows of a slice", "no rows"],
 )
-def test_slices_and_batches_without_rows_survive(batch: pa.RecordBatch) -> None:
-    (found,) = decode_batches(encode_batch(batch), rows=batch.num_rows)
-    assert found.equals(batch)
+def test_slices_and_batches_without_rows_can_be_encoded_and_decoded(batch: pa.RecordBatch) -> None:
+    (decoded,) = decode_batches(encode_batch(batch), rows=batch.num_rows)
+    assert decoded.equals(batch)
 
 
 @pytest.mark.parametrize("batch", [ALL, ALL.slice(1, 1), ALL.slice(0, 0)], ids=["all", "slice", "no rows"])
-def test_the_parts_of_an_encoding_are_its_bytes(batch: pa.RecordBatch) -> None:
+def test_the_parts_of_an_encoding_are_equal_to_the_encoding(batch: pa.RecordBatch) -> None:
     assert b"".join(part.to_pybytes() for part in encode_parts(batch)) == encode_batch(batch).to_pybytes()
 
 
-def test_an_encoder_gives_the_same_bytes_in_memory_it_uses_again() -> None:
+def test_an_encoder_reuses_its_memory() -> None:
     encoder = BatchEncoder(64 << 10)
     first = encoder.encode(ALL)
     assert first == encode_batch(ALL)
-    again = encoder.encode(ALL.slice(1, 1))
-    assert again == encode_batch(ALL.slice(1, 1))
-    assert again.address == first.address
+    second = encoder.encode(ALL.slice(1, 1))
+    assert second == encode_batch(ALL.slice(1, 1))
+    assert second.address == first.address
     with pytest.raises(OSError, match="out of bounds"):
         BatchEncoder(encoded_size(ALL) - 1).encode(ALL)
 
 
-def test_the_parts_of_an_encoding_hold_no_copy_of_a_large_value() -> None:
+def test_the_parts_of_an_encoding_do_not_copy_a_large_value() -> None:
     batch = pa.record_batch({"a": pa.array([b"x" * 100_000], pa.binary())})
     (large,) = (part for part in encode_parts(batch) if part.size > 1000)
     assert large.address == batch.column(0).buffers()[2].address
 
 
-def test_a_slice_is_encoded_without_the_rows_around_it() -> None:
+def test_a_slice_is_encoded_without_the_other_rows() -> None:
     batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
     assert encoded_size(batch.slice(7, 10)) < 1000
 
 
-def test_decoding_copies_nothing_that_is_aligned() -> None:
+def test_aligned_streams_are_decoded_without_a_copy() -> None:
     encoded = encode_batch(pa.record_batch({"a": pa.array(range(1000), pa.int64())}))
     (batch,) = decode_batches(encoded)
     data = batch.column(0).buffers()[1]
@@ -94,7 +94,7 @@ def test_decoding_copies_nothing_that_is_aligned() -> None:
 
 
 @pytest.mark.parametrize("offset", range(8))
-def test_a_stream_that_lies_anywhere_in_memory_is_read(offset: int) -> None:
+def test_a_stream_at_any_address_can_be_decoded(offset: int) -> None:
     encoded = pa.py_buffer(bytes(offset) + encode_batch(ALL).to_pybytes())
     for source in (encoded.slice(offset), memoryview(encoded)[offset:], encoded.to_pybytes()[offset:]):
         (batch,) = decode_batches(source)
@@ -103,7 +103,7 @@ def test_a_stream_that_lies_anywhere_in_memory_is_read(offset: int) -> None:
         assert (batch.column("long").buffers()[1] or encoded).address % 8 == 0
 
 
-def test_several_batches_of_one_stream_are_read() -> None:
+def test_several_batches_of_one_stream_can_be_decoded() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ALL.schema) as stream:
         stream.write_batch(ALL)
@@ -112,12 +112,12 @@ def test_several_batches_of_one_stream_are_read() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no arrow at all", bytes(64), b"\xff" * 64])
-def test_what_is_no_arrow_stream_is_refused(data: bytes) -> None:
+def test_other_bytes_than_an_arrow_stream_are_an_error(data: bytes) -> None:
     with pytest.raises(DataFormatError, match="not an Arrow IPC stream"):
         list(decode_batches(data))
 
 
-def test_a_stream_that_was_cut_is_refused_or_shorter() -> None:
+def test_a_truncated_stream_is_an_error() -> None:
     encoded = encode_batch(pa.record_batch({"a": [1, 2, 3]})).to_pybytes()
     assert len(list(decode_batches(encoded, rows=3))) == 1
     for length in range(0, len(encoded) - 8):
@@ -126,8 +126,8 @@ def test_a_stream_that_was_cut_is_refused_or_shorter() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 2, 4])
-def test_another_number_of_rows_than_promised_is_refused(rows: int) -> None:
-    with pytest.raises(DataFormatError, match=f"holds 3 rows, its header says {rows}"):
+def test_another_number_of_rows_than_in_the_header_is_an_error(rows: int) -> None:
+    with pytest.raises(DataFormatError, match=f"has 3 rows, but its header announces {rows}"):
         list(decode_batches(encode_batch(ALL), rows=rows))
 
 
@@ -137,7 +137,7 @@ def test_a_batch_that_fits_is_not_split() -> None:
     assert [row for row, _ in split_rows(ALL, size - 1)] != [0]
 
 
-def test_a_row_that_is_too_large_stays_alone() -> None:
+def test_a_row_that_is_too_large_is_a_slice_of_its_own() -> None:
     batch = pa.record_batch({"a": ["x", "y" * 10_000, "z"]})
     parts = list(split_rows(batch, 500))
     assert [(row, part.num_rows) for row, part in parts] == [(0, 1), (1, 1), (2, 1)]
@@ -145,7 +145,7 @@ def test_a_row_that_is_too_large_stays_alone() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 5_000, 9_999])
-def test_one_huge_row_does_not_split_all_others(at: int) -> None:
+def test_one_huge_row_does_not_isolate_the_other_rows(at: int) -> None:
     batch = pa.record_batch({"a": ["x" * (1_000_000 if row == at else 10) for row in range(10_000)]})
     parts = list(split_rows(batch, 50_000))
     assert len(parts) < 40
@@ -153,19 +153,19 @@ def test_one_huge_row_does_not_split_all_others(at: int) -> None:
     assert sum(part.num_rows for _, part in parts) == 10_000
 
 
-def test_even_rows_fill_their_parts() -> None:
+def test_slices_of_equal_rows_use_most_of_the_limit() -> None:
     batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
     parts = list(split_rows(batch, 80_000))
     assert len(parts) <= 13
 
 
-def test_a_limit_below_everything_gives_single_rows() -> None:
+def test_a_limit_below_every_row_gives_single_rows() -> None:
     assert [row for row, _ in split_rows(ALL, 0)] == [0, 1, 2]
     assert [row for row, _ in split_rows(ALL.slice(0, 0), 0)] == [0]
 
 
 @given(st.lists(st.binary(max_size=3000), max_size=40), st.integers(400, 4000))
-def test_split_batches_fit_and_are_all_there(values: list[bytes], limit: int) -> None:
+def test_slices_fit_and_are_complete(values: list[bytes], limit: int) -> None:
     batch = pa.record_batch({"v": pa.array(values, pa.binary()), "n": pa.array(range(len(values)), pa.int64())})
     parts = list(split_rows(batch, limit))
     row = 0
@@ -195,46 +195,46 @@ ROWS = pa.record_batch({"a": pa.array([1, None], pa.int64()), "b": ["x", None]},
         (pa.schema([A, field("b", pa.large_string())]), {"a": [1, None], "b": ["x", None]}),
     ],
 )
-def test_older_and_newer_data_conform(target: pa.Schema, expected: dict[str, list[Any]]) -> None:
-    found = conform(ROWS, target)
-    assert found.schema == target
-    assert found.to_pydict() == expected
-    found.validate(full=True)
+def test_older_and_newer_data_conform_to_the_wanted_schema(target: pa.Schema, expected: dict[str, list[Any]]) -> None:
+    batch = conform(ROWS, target)
+    assert batch.schema == target
+    assert batch.to_pydict() == expected
+    batch.validate(full=True)
 
 
-def test_no_columns_wanted_still_counts_the_rows() -> None:
-    found = conform(ROWS, pa.schema([]))
-    assert (found.num_rows, found.num_columns) == (2, 0)
+def test_a_wanted_schema_without_columns_keeps_the_number_of_rows() -> None:
+    batch = conform(ROWS, pa.schema([]))
+    assert (batch.num_rows, batch.num_columns) == (2, 0)
 
 
 @pytest.mark.parametrize(
-    ("target", "why"),
+    ("target", "reason"),
     [
         ([A, field("c", pa.int8(), nullable=False)], "the column 'c' is missing in the data and not nullable"),
-        ([field("a", pa.int32()), B], "the column 'a' is int64 and not int32"),
-        ([field("a", pa.string()), B], "the column 'a' is int64 and not string"),
+        ([field("a", pa.int32()), B], "the column 'a' is int64, wanted is int32"),
+        ([field("a", pa.string()), B], "the column 'a' is int64, wanted is string"),
         ([field("a", pa.int64(), nullable=False), B], "the column 'a' has nulls and is not nullable"),
-        ([A, A], "the wanted schema names a column twice"),
+        ([A, A], "the wanted schema has two columns with one name"),
     ],
 )
-def test_what_does_not_conform_is_refused_with_both_schemas(target: list[pa.Field[Any]], why: str) -> None:
+def test_incompatible_schemas_are_an_error_that_has_both(target: list[pa.Field[Any]], reason: str) -> None:
     with pytest.raises(DataFormatError) as raised:
         conform(ROWS, pa.schema(target))
     text = str(raised.value)
-    assert why in text
+    assert reason in text
     assert "the data has:\n    pyarrow.Field<a: int64>\n    pyarrow.Field<b: string>" in text
     assert f"wanted is:\n    {target[0]}\n" in text
     assert "(no columns)" not in text
 
 
-def test_data_that_names_a_column_twice_is_refused() -> None:
-    with pytest.raises(DataFormatError, match="the data names a column twice"):
+def test_data_with_two_columns_of_one_name_is_an_error() -> None:
+    with pytest.raises(DataFormatError, match="the data has two columns with one name"):
         conform(pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), pa.schema([A]))
 
 
-def test_a_column_that_cannot_be_null_is_not_dropped() -> None:
+def test_a_column_that_is_not_nullable_is_not_dropped() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1])], schema=pa.schema([field("a", pa.int64(), nullable=False)]))
-    with pytest.raises(DataFormatError, match="'a' is not nullable and not wanted") as raised:
+    with pytest.raises(DataFormatError, match="'a' is not nullable and not in the wanted schema") as raised:
         conform(batch, pa.schema([]))
     assert "(no columns)" in str(raised.value)
 
@@ -266,7 +266,7 @@ def test_a_column_that_cannot_be_null_is_not_dropped() -> None:
     ],
     ids=str,
 )
-def test_types_that_hold_the_same_rows_conform(given_type: pa.DataType, wanted: pa.DataType, same: bool) -> None:
+def test_types_with_the_same_rows_conform(given_type: pa.DataType, wanted: pa.DataType, same: bool) -> None:
     batch = pa.record_batch({"c": pa.array([None, None], given_type)})
     if same:
         assert conform(batch, pa.schema([("c", wanted)])).schema.field("c").type == wanted
@@ -275,9 +275,9 @@ def test_types_that_hold_the_same_rows_conform(given_type: pa.DataType, wanted: 
             conform(batch, pa.schema([("c", wanted)]))
 
 
-def test_rows_that_do_not_fit_the_wanted_type_are_refused() -> None:
+def test_rows_that_do_not_fit_the_wanted_type_are_an_error() -> None:
     offsets = pa.py_buffer((0).to_bytes(8, "little") + (2**31).to_bytes(8, "little"))
-    # Only claims to be as long: nothing reads the text before its length is seen not to fit.
+    # the announced length exceeds the buffer; the length is checked before the value is read
     values = pa.foreign_buffer(pa.py_buffer(b"x").address, 2**31)
     column = pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, values])
     batch = pa.RecordBatch.from_arrays([column], ["c"])

@@ -1,4 +1,4 @@
-"""One message: golden vectors, every bit flipped, every length cut, every rule broken under a right checksum."""
+"""One message: golden vectors, every flipped bit, every truncation, every violated rule with a valid checksum."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.wire import golden
 VECTORS: list[dict[str, Any]] = json.loads(golden.VECTORS.read_text())
 NAMES = [vector["name"] for vector in VECTORS]
 
-# The vector "writer, batch, partition and row", in full, so that nothing stands between it and this test.
+# The vector "writer, batch, partition and row" as a literal
 LITERAL = bytes.fromhex(
     "41734631 01 01 03 0c 5ba74179 01000000"
     " ffffffffffffffff 0500000000000000 0000000000000000 00002a36fe9c9717"
@@ -59,35 +59,35 @@ def header_of(vector: dict[str, Any]) -> Header:
 
 
 def changed(at: int, data: bytes, message: bytes = LITERAL) -> bytes:
-    """``message`` with other bytes at ``at``, and a checksum that is right again."""
-    made = message[:at] + data + message[at + len(data) :]
-    crc = zlib.crc32(made[12:], zlib.crc32(made[:8]))
-    return made[:8] + crc.to_bytes(4, "little") + made[12:]
+    """Return ``message`` with ``data`` at offset ``at``, and a valid checksum."""
+    result = message[:at] + data + message[at + len(data) :]
+    crc = zlib.crc32(result[12:], zlib.crc32(result[:8]))
+    return result[:8] + crc.to_bytes(4, "little") + result[12:]
 
 
-def test_a_literal_message_is_read_and_written() -> None:
+def test_a_literal_message_is_encoded_and_decoded() -> None:
     assert decode(LITERAL) == Frame(LITERAL_HEADER, memoryview(b"hello"))
     assert encode(LITERAL_HEADER, b"hello") == LITERAL
     assert encode_header(LITERAL_HEADER, b"hello") + b"hello" == LITERAL
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=NAMES)
-def test_a_golden_vector_is_read_and_written(vector: dict[str, Any]) -> None:
+def test_a_golden_vector_is_encoded_and_decoded(vector: dict[str, Any]) -> None:
     message, payload = bytes.fromhex(vector["message"]), bytes.fromhex(vector["payload"])
     header = header_of(vector)
     assert encode(header, payload) == message
     assert decode(message) == Frame(header, memoryview(payload))
 
 
-def test_the_vectors_are_what_the_document_says() -> None:
-    assert golden.vectors() == VECTORS, "the vectors that are checked in are version 1 and must not change"
+def test_the_vectors_are_those_of_the_document() -> None:
+    assert golden.vectors() == VECTORS, "the committed vectors define version 1 and must not change"
     text = golden.DOCUMENT.read_text()
     assert text == golden.document(text, VECTORS)
     assert all(f"**{name}**" in text for name in NAMES)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=NAMES)
-def test_every_flipped_bit_is_noticed(vector: dict[str, Any]) -> None:
+def test_every_flipped_bit_is_an_error(vector: dict[str, Any]) -> None:
     message = bytearray.fromhex(vector["message"])
     decode(message)
     for bit in range(8 * len(message)):
@@ -99,7 +99,7 @@ def test_every_flipped_bit_is_noticed(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=NAMES)
-def test_every_cut_is_noticed(vector: dict[str, Any]) -> None:
+def test_every_truncated_message_is_an_error(vector: dict[str, Any]) -> None:
     message = bytes.fromhex(vector["message"])
     decode(message)
     for length in range(len(message)):
@@ -110,37 +110,40 @@ def test_every_cut_is_noticed(vector: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "why"),
+    ("message", "fault"),
     [
-        (b"", "it has 0 bytes, fewer than the 72 of a header"),
-        (LITERAL[:71], "it has 71 bytes, fewer than the 72 of a header"),
-        (LITERAL[:80], "it has 80 bytes, fewer than the 88 of its header with its writer's id"),
-        (changed(0, b"AsF2"), "it begins with b'AsF2', not with b'AsF1'"),
-        (changed(4, b"\x02"), "it has the version 2, this reader knows 1"),
-        (LITERAL[:-1] + b"0", "its checksum is 0x7941a75b, that of its bytes 0x"),
-        (changed(5, b"\x00"), "its content is 0, neither 1"),
-        (changed(5, b"\x03"), "its content is 3, neither 1"),
+        (b"", "it has 0 bytes, expected at least 72"),
+        (LITERAL[:71], "it has 71 bytes, expected at least 72"),
+        (LITERAL[:80], "it has 80 bytes, expected at least 88 for the header and the writer id"),
+        (changed(0, b"AsF2"), "it begins with b'AsF2', expected b'AsF1'"),
+        (changed(4, b"\x02"), "it has the version 2, expected 1"),
+        (LITERAL[:-1] + b"0", "its checksum is 0x7941a75b, computed is 0x"),
+        (changed(5, b"\x00"), "its content is 0, expected 1"),
+        (changed(5, b"\x03"), "its content is 3, expected 1"),
         (changed(6, b"\x07"), "it has the flags 0x07"),
-        (changed(72, b"\xff"), "its writer's id is not UTF-8"),
-        (changed(6, b"\x02"), "its FIRST flag is False, but its offset 0 and its group's position -1"),
-        (changed(16, b"\x00" * 8), "its FIRST flag is True, but its offset 0 and its group's position 0"),
-        (changed(32, b"\x01"), "its FIRST flag is True, but its offset 1"),
+        (changed(72, b"\xff"), "its writer id is not UTF-8"),
+        (changed(6, b"\x02"), "its FIRST flag is False, but its offset is 0 and its group position -1"),
+        (changed(16, b"\x00" * 8), "its FIRST flag is True, but its offset is 0 and its group position 0"),
+        (changed(32, b"\x01"), "its FIRST flag is True, but its offset is 1"),
         (changed(6, b"\x02", changed(16, b"\xfe", changed(32, b"\x01", changed(24, b"\x06")))), "position is -2"),
         (changed(6, b"\x01"), "its LAST flag is False, but its payload ends at 5 of 5"),
         (changed(24, b"\x04"), "its LAST flag is True, but its payload ends at 5 of 4"),
         (changed(24, b"\x06"), "its LAST flag is True, but its payload ends at 5 of 6"),
-        (changed(6, b"\x01", changed(24, b"\x06", LITERAL[:88])), "it is one of several chunks, and empty"),
-        (changed(12, b"\x02"), "it holds one value, but says 2 rows"),
+        (
+            changed(6, b"\x01", changed(24, b"\x06", LITERAL[:88])),
+            "it is an empty chunk of a group",
+        ),
+        (changed(12, b"\x02"), "it has one value, but announces 2 rows"),
     ],
 )
-def test_what_is_wrong_with_a_message_is_named(message: bytes, why: str) -> None:
+def test_the_error_names_the_fault_of_a_message(message: bytes, fault: str) -> None:
     with pytest.raises(DataFormatError) as raised:
         decode(message)
-    assert why in str(raised.value)
+    assert fault in str(raised.value)
     assert raised.value.remedy
 
 
-def test_what_readers_ignore_is_ignored() -> None:
+def test_reserved_bytes_and_padding_are_ignored() -> None:
     assert decode(changed(68, b"\x01\x02\x03\x04")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
     assert decode(changed(84, b"\xff\xff")) == Frame(LITERAL_HEADER, memoryview(b"hello"))
 
@@ -159,11 +162,11 @@ def test_what_readers_ignore_is_ignored() -> None:
         (memoryview(LITERAL), True),
     ],
 )
-def test_the_magic_alone_says_whether_a_message_is_framed(message: bytes, framed: bool) -> None:
+def test_a_message_with_the_magic_and_the_size_of_a_header_is_framed(message: bytes, framed: bool) -> None:
     assert is_framed(message) is framed
 
 
-def test_a_payload_is_a_view_and_any_buffer_will_do() -> None:
+def test_a_payload_is_a_view_and_can_be_any_buffer() -> None:
     message = bytearray(LITERAL)
     frame = decode(memoryview(message))
     message[-1] = ord("y")
@@ -176,13 +179,13 @@ def test_a_payload_is_a_view_and_any_buffer_will_do() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "whole"), [(True, True, True), (True, False, False), (False, True, False), (False, False, False)]
 )
-def test_a_chunk_is_whole_if_it_is_first_and_last(first: bool, last: bool, whole: bool) -> None:
-    assert Header(Content.BYTES, 1, first=first, last=last).whole is whole
+def test_a_chunk_is_a_whole_group_if_it_is_first_and_last(first: bool, last: bool, whole: bool) -> None:
+    assert Header(Content.BYTES, 1, first=first, last=last).is_whole is whole
 
 
 def test_a_writer_has_at_most_255_bytes() -> None:
     assert decode(encode(Header(Content.BYTES, 0, writer="é" * 127 + "x"), b"")).header.writer == "é" * 127 + "x"
-    with pytest.raises(OptionError, match="has 256 bytes of UTF-8, more than 255"):
+    with pytest.raises(OptionError, match="has 256 bytes in UTF-8, and the limit is 255"):
         writer_bytes("é" * 128)
     assert writer_bytes("\ud800") == b"?"
 
@@ -190,13 +193,15 @@ def test_a_writer_has_at_most_255_bytes() -> None:
 @pytest.mark.parametrize(
     ("max_message_bytes", "writer", "limit"), [(73, "", 1), (1376, "", 1304), (1376, "w", 1296), (1376, "w" * 9, 1288)]
 )
-def test_what_a_message_carries_is_its_length_less_its_header(max_message_bytes: int, writer: str, limit: int) -> None:
+def test_the_limit_of_a_payload_is_the_message_size_minus_its_header(
+    max_message_bytes: int, writer: str, limit: int
+) -> None:
     assert payload_limit(max_message_bytes, writer) == limit
     assert len(encode(Header(Content.BYTES, limit, writer=writer), bytes(limit))) == max_message_bytes
 
 
-def test_a_message_without_room_for_payload_is_refused() -> None:
-    with pytest.raises(OptionError, match="no room for payload beside the wire format's header of 72"):
+def test_a_message_size_without_room_for_payload_is_an_error() -> None:
+    with pytest.raises(OptionError, match="no room for payload, because the header has 72"):
         payload_limit(FIXED_BYTES)
 
 
@@ -210,7 +215,9 @@ def test_a_message_without_room_for_payload_is_refused() -> None:
     partition=st.integers(-(2**31), 2**31 - 1),
     writer=st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
 )
-def test_any_group_of_one_message_survives(payload: bytes, content: Content, rows: int, **fields: Any) -> None:
+def test_any_group_of_one_message_can_be_encoded_and_decoded(
+    payload: bytes, content: Content, rows: int, **fields: Any
+) -> None:
     header = Header(content, len(payload), rows=1 if content is Content.BYTES else rows, **fields)
     message = encode(header, payload)
     assert decode(message) == Frame(header, memoryview(payload))
@@ -219,7 +226,7 @@ def test_any_group_of_one_message_survives(payload: bytes, content: Content, row
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_are_refused_and_never_anything_else(message: bytes) -> None:
+def test_arbitrary_bytes_are_a_format_error(message: bytes) -> None:
     with pytest.raises(DataFormatError):
         decode(message)
     with pytest.raises(DataFormatError):

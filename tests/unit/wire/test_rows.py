@@ -1,3 +1,5 @@
+"""The array of a repeated value."""
+
 from __future__ import annotations
 
 import subprocess
@@ -21,13 +23,13 @@ from aeron_spark.wire.values import repeated
     ],
 )
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_a_value_is_repeated_as_pyarrow_would(value: int | str, kind: pa.DataType, rows: int) -> None:
+def test_a_repeated_value_equals_the_array_of_pyarrow(value: int | str, kind: pa.DataType, rows: int) -> None:
     array = repeated(value, kind, rows)
     array.validate(full=True)
     assert array.equals(pa.array([value] * rows, kind))
 
 
-def test_repeating_a_value_does_not_load_pandas() -> None:
+def test_a_repeated_value_does_not_import_pandas() -> None:
     program = (
         "import sys, pyarrow as pa; from aeron_spark.wire.values import repeated;"
         "repeated('x', pa.string(), 3); repeated(1, pa.int64(), 3); assert 'pandas' not in sys.modules"

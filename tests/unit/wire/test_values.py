@@ -1,4 +1,4 @@
-"""Many small values at once: the very bytes of one message each, and back."""
+"""Many small values at once: encoded like single messages, and decoded."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def binary(*values: bytes) -> pa.Array[Any]:
     return pa.array(values, pa.binary())
 
 
-def said(found: Values) -> list[tuple[Any, ...]]:
+def rows_of(found: Values) -> list[tuple[Any, ...]]:
     columns = (found.values, found.published, found.writers, found.batches, found.partitions, found.rows)
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-def test_a_literal_message_is_read_and_written() -> None:
+def test_a_literal_message_is_encoded_and_decoded() -> None:
     assert encode_values(binary(b"hello"), LITERAL_HEADER, 41).to_pylist() == [LITERAL]
     found = decode_values(binary(LITERAL))
-    assert said(found) == [(b"hello", 1_700_000_000_000_000_000, "query-7f3a2c", 7, 2, 41)]
+    assert rows_of(found) == [(b"hello", 1_700_000_000_000_000_000, "query-7f3a2c", 7, 2, 41)]
     assert (found.begin, len(found)) == (0, 1)
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()], ids=str)
 @pytest.mark.parametrize("window", [slice(0, 4), slice(1, 3), slice(4, 4)], ids=str)
-def test_every_message_is_what_encode_gives(kind: pa.DataType, window: slice) -> None:
+def test_every_message_equals_the_result_of_encode(kind: pa.DataType, window: slice) -> None:
     texts = ["", "one", "twenty-two", "z"]
     encoded = encode_values(pa.array(texts, kind)[window], HEADER, 10)
     expected = [
@@ -66,7 +66,7 @@ def test_no_values_are_no_messages() -> None:
         assert list(runs(empty, max_message_bytes=1000)) == []
 
 
-def test_messages_of_several_writers_are_told_apart() -> None:
+def test_messages_of_several_writers_keep_their_writers() -> None:
     headers = [replace(HEADER, total=1, row=row, writer=writer) for row, writer in enumerate(["a", "b", "", "bb", "a"])]
     found = decode_values(binary(*(encode(header, b"x") for header in headers)))
     assert found.writers.to_pylist() == ["a", "b", "", "bb", "a"]
@@ -79,7 +79,7 @@ def test_messages_of_several_writers_are_told_apart() -> None:
         b"",
         LITERAL[:71],
         LITERAL[:80],
-        b"raw bytes of somebody else, long enough to hold all of a header ..............",
+        b"raw bytes of another program, longer than the header of a chunk ..............",
         changed(4, b"\x02"),
         changed(5, b"\x02"),
         changed(6, b"\x01"),
@@ -92,7 +92,7 @@ def test_messages_of_several_writers_are_told_apart() -> None:
         LITERAL[:-1] + b"0",
     ],
 )
-def test_what_is_no_whole_value_is_left_to_others(message: bytes) -> None:
+def test_decoding_stops_before_a_message_that_is_not_a_whole_valid_value(message: bytes) -> None:
     before, after = encode(replace(HEADER, total=1), b"1"), encode(replace(HEADER, total=1), b"3")
     messages = binary(before, message, after)
     assert decode_values(messages).values.to_pylist() == [b"1"]
@@ -101,7 +101,7 @@ def test_what_is_no_whole_value_is_left_to_others(message: bytes) -> None:
     assert (found.begin, found.values.to_pylist()) == (2, [b"3"])
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_a_message_with_a_flipped_bit_is_not_decoded() -> None:
     assert len(decode_values(binary(LITERAL))) == 1
     for bit in range(8 * len(LITERAL)):
         message = bytearray(LITERAL)
@@ -109,37 +109,37 @@ def test_every_flipped_bit_is_noticed() -> None:
         assert len(decode_values(binary(bytes(message)))) == 0
 
 
-def test_values_beyond_one_array_are_left_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values_module, "_LARGEST", 6)
+def test_values_beyond_the_limit_of_an_array_are_in_the_next_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values_module, "_MAX_ARRAY_BYTES", 6)
     messages = encode_values(binary(b"abc", b"def", b"g"), HEADER, 0)
     assert decode_values(messages).values.to_pylist() == [b"abc", b"def"]
     found = list(read_groups(Reassembler(), messages, pa.array([0, 32, 64])))
     assert [part.values.to_pylist() for part in found if isinstance(part, Values)] == [[b"abc", b"def"], [b"g"]]
 
 
-def test_large_values_are_told_from_small_ones() -> None:
+def test_a_large_value_is_a_run_of_its_own() -> None:
     values = binary(b"x" * 30, b"", b"y" * 31, b"z" * 99, b"x", b"x")
     found = list(runs(values, max_message_bytes=80 + 30, writer="w"))
     assert found == [Run(0, 2, True), Run(2, 1, False), Run(3, 1, False), Run(4, 2, True)]
 
 
-def test_a_run_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_has_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(values_module, "ENCODED_BYTES", 250)
     found = list(runs(binary(*[b"x" * 28] * 5), max_message_bytes=1000))
     assert found == [Run(0, 2, True), Run(2, 2, True), Run(4, 1, True)]
     assert list(runs(binary(b"x" * 500, b"", b""), max_message_bytes=1000)) == [Run(0, 1, True), Run(1, 2, True)]
 
 
-def test_values_that_cannot_be_written_are_refused() -> None:
+def test_values_that_cannot_be_encoded_are_an_error() -> None:
     with pytest.raises(DataFormatError, match="1 of 2 values are null"):
         runs(pa.array([b"x", None]), max_message_bytes=1000)
     with pytest.raises(OptionError, match="no room for payload"):
         runs(binary(b"x"), max_message_bytes=72)
-    with pytest.raises(DataFormatError, match="values are int64"):
+    with pytest.raises(DataFormatError, match="values have the type int64"):
         encode_values(pa.array([1]), HEADER, 0)
 
 
-def test_values_and_groups_are_read_in_their_order() -> None:
+def test_values_and_groups_are_decoded_in_their_order() -> None:
     chunks = [
         chunk.encode_header(64) + chunk.payload.to_pybytes()
         for chunk in split(b"a larger value", HEADER, max_message_bytes=90)
@@ -159,7 +159,7 @@ def test_values_and_groups_are_read_in_their_order() -> None:
     assert found[-1].header.rows == 9
 
 
-def test_a_bad_message_is_named_after_what_came_before_it() -> None:
+def test_an_invalid_message_is_an_error_after_the_values_before_it() -> None:
     groups = read_groups(Reassembler(), binary(LITERAL, b"raw"), pa.array([0, 128]))
     found = next(groups)
     assert isinstance(found, Values)
@@ -174,7 +174,7 @@ def test_a_bad_message_is_named_after_what_came_before_it() -> None:
     st.integers(-(2**63), 2**63 - 30),
     st.text("aé流", max_size=9),
 )
-def test_any_values_come_back(values: list[bytes], room: int, first_row: int, writer: str) -> None:
+def test_any_values_can_be_encoded_and_decoded(values: list[bytes], room: int, first_row: int, writer: str) -> None:
     header, column = replace(HEADER, writer=writer), pa.array(values, pa.binary())
     messages: list[bytes] = []
     limit = len(encode(replace(header, total=0), b"")) + room
@@ -199,8 +199,8 @@ def test_any_values_come_back(values: list[bytes], room: int, first_row: int, wr
     assert rows == list(range(first_row, first_row + len(values)))
 
 
-def test_it_costs_little_beside_a_message_at_a_time() -> None:
-    """A ratio and not a rate, so that a busy machine does not fail it; alone it is about 3.5."""
+def test_many_values_at_once_are_faster_than_single_messages() -> None:
+    """Compares a ratio, which does not depend on the load of the machine. On an idle machine it is about 3.5."""
     column = pa.array([bytes(100)] * 20_000, pa.binary())
     header = replace(HEADER, total=100)
 
