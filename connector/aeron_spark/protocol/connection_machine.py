@@ -142,7 +142,7 @@ class ConnectionMachine:
         self._deferred: deque[tuple[int, bytes]] = deque()
         self._deferred_bytes = 0  # including RECORD_COST for each
         self._next_transfer = 1
-        self._transfers: dict[int, str | None] = {}  # numbers being sent, each with the reason of the peer's refusal
+        self._transfers: dict[int, str | None] = {}  # outgoing transfers, with the reason of the peer's refusal
         self._pings = Pings(times.ping_seconds)
         self._keep_alive = KeepAlive(times.keep_alive_seconds, now)  # of the link, like _expiry
         self._expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
@@ -181,7 +181,7 @@ class ConnectionMachine:
         """Raise the error of :meth:`close` or :meth:`refuse`, if the machine does not accept records."""
         error = self.error or self._refusal
         if error is not None:
-            # a new one each time: an exception that is raised repeatedly collects every traceback
+            # a copy, because an exception that is raised repeatedly collects every traceback
             raise error.with_what(error.what)
 
     def push(self, kind: int, payload: Buffer, now: float) -> Pushed:
@@ -333,8 +333,8 @@ class ConnectionMachine:
         effects: list[Effect] = [ResolvePing(number, None) for number in self._pings.expire(now)]
         limit = self.session.limits.buffer_bytes
         if self._deferred_bytes > limit:
-            what = f"the peer does not read its responses: {self._deferred_bytes} bytes wait, limit {limit}"
-            effects.append(EndConnection(RefusedError(what, remedy="Make the peer read its responses.")))
+            text = f"the peer does not read its responses: {self._deferred_bytes} bytes wait, limit {limit}"
+            effects.append(EndConnection(RefusedError(text, remedy="Make the peer read its responses.")))
             return tuple(effects)
         if not self.session.attached:
             try:

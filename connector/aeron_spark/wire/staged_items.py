@@ -185,7 +185,7 @@ def _offsets(values: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
 def _encode_reserved(reserved: pa.Array[Any], count: int) -> bytes:
     if reserved.type != pa.int64() or len(reserved) != count or reserved.null_count:
         raise DataFormatError(
-            f"there are {len(reserved)} reserved values of type {reserved.type} with {reserved.null_count} nulls,"
+            f"{len(reserved)} reserved values of type {reserved.type} with {reserved.null_count} nulls were passed,"
             f" expected {count} of type int64 without nulls",
             remedy="Provide one BIGINT for each value.",
         )
