@@ -1,8 +1,8 @@
 """Monitors links and connections: the expiry and keep-alive of a link, and the pings of a connection.
 
 Rules:
-* The caller reports regularly whether publication and subscription of the link are connected. A link expires if both
-  are not connected for ``expiry_seconds``. A shorter outage has no effect.
+* The caller reports regularly whether the link is connected: whether both its publication and its subscription are. A
+  link expires after ``expiry_seconds`` without a connection. A shorter outage has no effect.
 * A link that was never connected expires only after its set-up time.
 * An expired link stays expired.
 * A ping ends once: by its pong, at its deadline, or with its connection. A pong without a pending ping is ignored. Each

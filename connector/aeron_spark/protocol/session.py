@@ -86,7 +86,7 @@ class SessionLimits:
 
 
 class Pushed(Enum):
-    """What became of a record that was pushed. Only an accepted one is delivered, or its session is lost."""
+    """The result of a push. An accepted record is delivered, unless the session is lost."""
 
     ACCEPTED = "accepted"
     FULL = "full"  # the next acknowledgement can make room
