@@ -156,7 +156,7 @@ def _pair(pair: KeyPair) -> dict[str, str]:
 
 
 def frames() -> list[dict[str, Any]]:
-    """Seal the plaintexts of RECORDS one after another, with a key that changes every second frame."""
+    """Encrypt the plaintexts of RECORDS in order, with a key that is replaced after every second frame."""
     key = hashlib.sha256(b"a key").digest()
     encryptor = FrameEncryptor(key, LIMIT)
     found = []
