@@ -160,7 +160,7 @@ def client(
     If a step fails, the error names it: that shows which direction or port is blocked. With --send and without --count,
     each TEXT is sent once. Without both, the command runs until SIGINT or SIGTERM.
     """
-    from aeron_spark.echo.conversation import conversation, drive
+    from aeron_spark.echo.conversation import converse, run_steps
     from aeron_spark.echo.echo1 import Client1
     from aeron_spark.echo.echo2 import Client2
 
@@ -179,13 +179,13 @@ def client(
     with catch_stop_signals() as stopped, _aeron_client(aeron_dir) as aeron:
         stopped.start_polling()
         echo_client = (
-            Client1(aeron, address, own_address, step_seconds=timeout)
+            Client1(aeron, address, own_address, step_timeout_s=timeout)
             if protocol == "1"
-            else Client2(aeron, address, control or 0, step_seconds=timeout)
+            else Client2(aeron, address, control or 0, step_timeout_s=timeout)
         )
         try:
             payloads = _payloads(protocol, texts, echo_count)
-            finished = drive(conversation(echo_client, payloads, interval, _event_printer(as_json)), stopped)
+            finished = run_steps(converse(echo_client, payloads, interval, _event_printer(as_json)), stopped)
         finally:
             echo_client.close()
     if finished is None and echo_count is not None:

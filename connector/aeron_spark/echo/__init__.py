@@ -1,1 +1,1 @@
-"""Echo 1.0 and 2.0 of the aeron-guide, server and client: the tool to try a path through NAT and firewalls."""
+"""Servers and clients of the aeron-guide's Echo protocols 1.0 and 2.0, to test a path through NAT and firewalls."""

@@ -1,4 +1,4 @@
-"""What a client does, as a generator: it yields whenever there is nothing to do but to wait a moment."""
+"""Runs Echo clients and servers. A client is a generator of steps, which yields while it waits."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from aeron_spark.errors import DataFormatError, WaitTimeout
 T = TypeVar("T")
 Clock = Callable[[], float]
 
-IDLE: Final = 0.001  # seconds between two looks where nothing happens
+POLL_INTERVAL_S: Final = 0.001  # interval between two polls of an idle client or server
 
 
-class Polled(Protocol):
-    """A server: polled until it is time to stop."""
+class EchoServer(Protocol):
+    """A server of either protocol."""
 
     def poll(self) -> int:
-        """Do what can be done now; return how much that was."""
+        """Handle the available messages, without waiting. Return a number above 0 if there was work."""
 
 
 class EchoClient(Protocol):
     """A client of either protocol."""
 
-    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
-        """Come to where the server takes what is sent."""
+    def connect(self) -> Generator[None, None, reports.ClientConnected]:
+        """Connect to the server, until it accepts messages."""
 
-    def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
-        """Send ``payload`` and return what comes back."""
+    def echo(self, payload: bytes) -> Generator[None, None, bytes]:
+        """Send ``payload`` and return the echo."""
 
-    def look(self) -> None:
-        """Raise where the server has gone, or said that it will."""
+    def check_connection(self) -> None:
+        """Raise ConnectError if the connection is lost, RefusedError if the server ended it with an error."""
 
 
-def awaiting(poll: Callable[[], T | None], seconds: float, step: str, clock: Clock) -> Generator[None, None, T]:
-    """Return the first value of ``poll()`` that is neither None nor False; raise WaitTimeout that names ``step``."""
+def wait_for_step(poll: Callable[[], T | None], seconds: float, step: str, clock: Clock) -> Generator[None, None, T]:
+    """Return the first value of ``poll()`` that is neither None nor False.
+
+    Raises WaitTimeout, which names ``step``, after ``seconds``.
+    """
     end = clock() + seconds
     while True:
         value = poll()
@@ -46,57 +49,58 @@ def awaiting(poll: Callable[[], T | None], seconds: float, step: str, clock: Clo
         if clock() >= end:
             raise WaitTimeout(
                 f"step '{step}' was not done within {seconds:g} s",
-                remedy="Is the server there, and does every router and firewall on the way let its ports pass?",
+                remedy="Check that the server runs, and that all routers and firewalls on the path let its ports pass.",
             )
         yield
 
 
-def conversation(
+def converse(
     client: EchoClient, payloads: Iterable[bytes], interval: float, report: Report, clock: Clock = time.monotonic
 ) -> Generator[None, None, int]:
-    """Connect, have each payload echoed, ``interval`` seconds between two; return how many were.
+    """Connect, then send each payload and receive its echo, with ``interval`` seconds between them.
 
-    Raises WaitTimeout naming the step, RefusedError with the server's words, ConnectError where the server has gone,
-    DataFormatError where something else comes back than was sent.
+    Return the number of echoes. Raises WaitTimeout with the name of a step that took too long, RefusedError with the
+    server's error text, ConnectError if the connection is lost, DataFormatError if an echo differs from its payload.
     """
-    report((yield from client.connecting()))
+    report((yield from client.connect()))
     count = 0
     for payload in payloads:
         if count:
-            yield from _pausing(client, interval, clock)
-        began = clock()
-        answer = yield from client.echoing(payload)
+            yield from _pause(client, interval, clock)
+        start = clock()
+        response = yield from client.echo(payload)
         text = payload.decode("utf-8", "backslashreplace")
-        if answer != payload:
+        if response != payload:
             raise DataFormatError(
-                f"{text!r} came back as {answer.decode('utf-8', 'backslashreplace')!r}", remedy="Look at the server."
+                f"{text!r} came back as {response.decode('utf-8', 'backslashreplace')!r}",
+                remedy="Check that the server at this address is an Echo server of the same protocol.",
             )
-        report(reports.EchoReceived(text, clock() - began))
+        report(reports.EchoReceived(text, clock() - start))
         count += 1
     return count
 
 
-def _pausing(client: EchoClient, interval: float, clock: Clock) -> Generator[None, None, None]:
+def _pause(client: EchoClient, interval: float, clock: Clock) -> Generator[None, None, None]:
     end = clock() + interval
     while clock() < end:
-        client.look()
+        client.check_connection()
         yield
 
 
-def drive(steps: Generator[None, None, T], stopped: Callable[[], bool]) -> T | None:
-    """Run a generator to its end and return its value; None where it was stopped first."""
+def run_steps(steps: Generator[None, None, T], stopped: Callable[[], bool]) -> T | None:
+    """Run a generator to its end and return its value, or None if ``stopped`` returns True before."""
     while not stopped():
         try:
             next(steps)
         except StopIteration as end:
             value: T = end.value
             return value
-        time.sleep(IDLE)
+        time.sleep(POLL_INTERVAL_S)
     return None
 
 
-def serve(server: Polled, stopped: Callable[[], bool]) -> None:
-    """Poll a server until it is stopped."""
+def serve(server: EchoServer, stopped: Callable[[], bool]) -> None:
+    """Poll a server until ``stopped`` returns True."""
     while not stopped():
         if not server.poll():
-            time.sleep(IDLE)
+            time.sleep(POLL_INTERVAL_S)

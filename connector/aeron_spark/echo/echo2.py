@@ -1,4 +1,8 @@
-"""An Echo 2.0 client: asks on the channel of all, and goes on in its duologue."""
+"""Client and server of Echo 2.0.
+
+A client requests a duologue on the channel of all clients. The duologue is a pair of channels for this client alone. It
+passes NAT.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from typing import Final, TypeVar
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
-from aeron_spark.echo.channels import own, talking, watched
-from aeron_spark.echo.conversation import Clock, awaiting
+from aeron_spark.echo.channels import guarded_channel, open_publication, register_owner
+from aeron_spark.echo.conversation import Clock, wait_for_step
 from aeron_spark.echo.outbox import Outbox, SharedOutbox
 from aeron_spark.echo.reports import ClientJoined, LimitedReport, Refusal, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RefusedError, TransportError
@@ -26,16 +30,17 @@ from aeron_spark.transport.addresses import HostPort
 
 T = TypeVar("T")
 
-CLIENT_STEP_SECONDS: Final = 10.0  # for each step; the reference's
+CLIENT_STEP_TIMEOUT_S: Final = 10.0  # for each step, as in the reference program
 
-ANSWERS: Final = 256  # fragments in one poll of what all clients are told: one message a poll falls behind a flood
+# Fragments per poll of the channel of all clients. With one per poll a client would fall behind a flood of responses.
+RESPONSES_PER_POLL: Final = 256
 
 
 class Client2:
-    """``server`` is where all ask, ``control_port`` where the answers are published, at the same host.
+    """A client of Echo 2.0. ``server`` receives the requests; the same host publishes responses at ``control_port``.
 
-    The session id is drawn at random and not left to the media driver: many drivers begin with the same one, and a
-    second client of that id would take the first one's answer for its own.
+    The client chooses a random session id. Many media drivers would begin with the same one, and a client would take
+    the response to another client with its session id for its own.
     """
 
     def __init__(
@@ -44,176 +49,199 @@ class Client2:
         server: HostPort,
         control_port: int,
         *,
-        step_seconds: float = CLIENT_STEP_SECONDS,
+        step_timeout_s: float = CLIENT_STEP_TIMEOUT_S,
         clock: Clock = time.monotonic,
         entropy: Entropy = os.urandom,
     ) -> None:
         self.server = server
         self.control = HostPort(server.host, control_port)
         self._client = client
-        self._step_seconds = step_seconds
+        self._step_timeout_s = step_timeout_s
         self._clock = clock
         self._entropy = entropy
         self._key = int.from_bytes(entropy(4), "big")
-        self._talking: BytesPublication | None = None
-        self._listening: PolledSubscription | None = None
+        self._publication: BytesPublication | None = None
+        self._subscription: PolledSubscription | None = None
 
-    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
-        """Get a duologue and join it; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
-        began = self._clock()
-        listening = self._listen(channels.joining(self.control))
-        yield from self._awaiting(lambda: bool(listening.images()), "initial subscription")
-        out = self._talk(self.server)
-        session_id = out.session_id
-        yield from self._awaiting(lambda: out.connected, "initial publication")
-        yield from self._awaiting(lambda: out.offer(texts.hello_2(self._key)) is None, "HELLO")
-        place = yield from self._awaiting(lambda: self._answer(listening, session_id), "CONNECT response")
+    def connect(self) -> Generator[None, None, reports.ClientConnected]:
+        """Request a duologue and join it; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
+        start = self._clock()
+        subscription = self._listen(channels.join_channel(self.control))
+        yield from self._wait(lambda: bool(subscription.images()), "initial subscription")
+        publication = self._talk(self.server)
+        session_id = publication.session_id
+        yield from self._wait(lambda: publication.connected, "initial publication")
+        yield from self._wait(lambda: publication.offer(texts.encode_hello_2(self._key)) is None, "HELLO")
+        address = yield from self._wait(lambda: self._poll_response(subscription, session_id), "CONNECT response")
         self.close()
-        listening = self._listen(channels.joining(HostPort(self.server.host, place.control_port), place.session_id))
-        yield from self._awaiting(lambda: bool(listening.images()), "duologue subscription")
-        out = self._talking = BytesPublication(
+        subscription = self._listen(
+            channels.join_channel(HostPort(self.server.host, address.control_port), address.session_id)
+        )
+        yield from self._wait(lambda: bool(subscription.images()), "duologue subscription")
+        publication = self._publication = BytesPublication(
             self._client,
-            channels.sending(HostPort(self.server.host, place.data_port), place.session_id),
+            channels.send_channel(HostPort(self.server.host, address.data_port), address.session_id),
             texts.STREAM_ID,
         )
-        yield from self._awaiting(lambda: out.connected, "duologue publication")
-        return reports.ClientConnected(str(self.server), session_id, self._clock() - began)
+        yield from self._wait(lambda: publication.connected, "duologue publication")
+        return reports.ClientConnected(str(self.server), session_id, self._clock() - start)
 
-    def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
-        """Have ``payload`` echoed; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
-        out = self._talking
-        assert out is not None  # connecting comes first
-        message = texts.echo(payload)
-        if len(message) > out.max_message_bytes:
+    def echo(self, payload: bytes) -> Generator[None, None, bytes]:
+        """Send ``payload`` and receive its echo; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
+        publication = self._publication
+        assert publication is not None  # connect() was called before
+        message = texts.encode_echo(payload)
+        if len(message) > publication.max_message_bytes:
             raise OptionError(
-                f"a text of {len(payload)} bytes is too long", remedy=f"{out.max_message_bytes - 5} bytes are the most."
+                f"a text has {len(payload)} bytes, the limit is {publication.max_message_bytes - 5}",
+                remedy="Send a shorter text.",
             )
-        yield from self._awaiting(lambda: self._sends(out, message), "ECHO request")
-        return (yield from self._awaiting(self._reply, "ECHO response"))
+        yield from self._wait(lambda: self._offer(publication, message), "ECHO request")
+        return (yield from self._wait(self._poll_reply, "ECHO response"))
 
-    def look(self) -> None:
-        """Raise RefusedError where the server ended the duologue with an ERROR, ConnectError where it is gone."""
-        unasked = self._reply()
-        if unasked is not None:
-            raise DataFormatError(f"an echo that nobody asked for came: {unasked[:80]!r}", remedy="Look at the server.")
+    def check_connection(self) -> None:
+        """Raise RefusedError if the server ended the duologue with an ERROR, ConnectError if it closed it."""
+        unexpected = self._poll_reply()
+        if unexpected is not None:
+            raise DataFormatError(
+                f"an echo without a request came: {unexpected[:80]!r}", remedy="Check the server's program."
+            )
 
     def close(self) -> None:
-        """Close what is open."""
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            listening.close()
-        out, self._talking = self._talking, None
-        if out is not None:
-            out.close()
+        """Close the publication and the subscription."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
+        publication, self._publication = self._publication, None
+        if publication is not None:
+            publication.close()
 
-    def _sends(self, out: BytesPublication, message: bytes) -> bool:
-        self.look()  # what was refused, or is gone, would else be tried in vain until the deadline
-        return out.offer(message) is None
+    def _offer(self, publication: BytesPublication, message: bytes) -> bool:
+        self.check_connection()  # otherwise a client of a closed duologue would offer until its deadline
+        return publication.offer(message) is None
 
     def _listen(self, channel: str) -> PolledSubscription:
-        self._listening = PolledSubscription(self._client, channel, texts.STREAM_ID, channels.LARGEST_MESSAGE)
-        return self._listening
+        self._subscription = PolledSubscription(self._client, channel, texts.STREAM_ID, channels.LARGEST_MESSAGE)
+        return self._subscription
 
     def _talk(self, server: HostPort) -> BytesPublication:
-        self._talking = talking(self._client, lambda session_id: channels.sending(server, session_id), self._entropy)
-        return self._talking
+        self._publication = open_publication(
+            self._client, lambda session_id: channels.send_channel(server, session_id), self._entropy
+        )
+        return self._publication
 
-    def _awaiting(self, poll: Callable[[], T | None], step: str) -> Generator[None, None, T]:
-        return awaiting(poll, self._step_seconds, step, self._clock)
+    def _wait(self, poll: Callable[[], T | None], step: str) -> Generator[None, None, T]:
+        return wait_for_step(poll, self._step_timeout_s, step, self._clock)
 
-    def _answer(self, listening: PolledSubscription, session_id: int) -> texts.EchoAddress | None:
-        for image in listening.images():
-            for message in image.poll(ANSWERS):
-                found = None if message is None else texts.read_answer(message, session_id, self._key)
+    def _poll_response(self, subscription: PolledSubscription, session_id: int) -> texts.EchoAddress | None:
+        for image in subscription.images():
+            for message in image.poll(RESPONSES_PER_POLL):
+                found = None if message is None else texts.decode_response(message, session_id, self._key)
                 if isinstance(found, texts.Refused):
-                    raise RefusedError(f"the server at {self.server} refuses: {found.text}", remedy=_remedy(found.text))
+                    raise RefusedError(
+                        f"the server at {self.server} refused the connection: {found.text}", remedy=_remedy(found.text)
+                    )
                 if isinstance(found, texts.Unreadable):
                     raise DataFormatError(
-                        f"the server at {self.server} answers {found}, which is not Echo 2.0", remedy="Look at it."
+                        f"the server at {self.server} sent {found}, which is not Echo 2.0",
+                        remedy="Check that an Echo 2.0 server runs at this address.",
                     )
                 if found is not None:
                     return found
         return None
 
-    def _reply(self) -> bytes | None:
-        listening = self._listening
-        assert listening is not None
-        images = listening.images()
+    def _poll_reply(self) -> bytes | None:
+        subscription = self._subscription
+        assert subscription is not None
+        images = subscription.images()
         for image in images:
             for message in image.poll(1):
-                found = texts.Unreadable(b"") if message is None else texts.read_reply(message)
+                found = texts.Unreadable(b"") if message is None else texts.decode_reply(message)
                 if isinstance(found, texts.Refused):
                     raise RefusedError(
                         f"the server at {self.server} ended the duologue: {found.text}", remedy=_remedy(found.text)
                     )
                 if isinstance(found, texts.Unreadable):
-                    raise DataFormatError(f"the server at {self.server} says {found}", remedy="Look at it.")
+                    raise DataFormatError(
+                        f"the server at {self.server} sent {found}, which is not Echo 2.0",
+                        remedy="Check that an Echo 2.0 server runs at this address.",
+                    )
                 return found
         if not images:
             raise ConnectError(
-                f"the duologue with {self.server} was closed", remedy="The server stopped, or the way to it broke."
+                f"the duologue with {self.server} was closed, or the network failed",
+                remedy="Check that the server runs, then start the client again.",
             )
         return None
 
 
 def _remedy(text: str) -> str:
     if text in (texts.SERVER_FULL, texts.ADDRESS_FULL):
-        return "Try again when others have left, or raise its limits."
-    return "The text is the server's."
+        return "Try again when other clients have left, or raise the server's limits."
+    return "Ask the server's operator about this error text."
 
 
-FRAGMENTS: Final = 10  # of one client in one poll, as many as the reference takes
+FRAGMENTS_PER_POLL: Final = 10  # from each client, as in the reference program
 
 FOREIGN: Final = "this duologue belongs to another address"
 
 
 class EchoDuologue:
-    """The server's end. What it opens it closes; ports, session id and place are its server's to give back."""
+    """The server's end of a duologue: a publication and a subscription for one client.
+
+    ``expires`` is the time by which the client has to join. The server owns ports, session id and permit, and releases
+    them.
+    """
 
     def __init__(
         self,
         client: Client,
         host: str,
-        place: texts.EchoAddress,
+        address: texts.EchoAddress,
         owner: UdpSource,
         report: Report,
         *,
         expires: float,
-        patience: float,
+        timeout_s: float,
     ) -> None:
-        self.place = place
+        self.address = address
         self.owner = owner
         self.joined = False
         self._report = report
         self._expires = expires
         self._failed = False
         self._refused: set[int] = set()
-        control, data = HostPort(host, place.control_port), HostPort(host, place.data_port)
+        control, data = HostPort(host, address.control_port), HostPort(host, address.data_port)
         with contextlib.ExitStack() as opened:
-            for ownership in own(client, place, str(owner.address)):
+            for ownership in register_owner(client, address, str(owner.address)):
                 opened.callback(ownership.close)
-            outgoing = watched(channels.fanning_out(control, place.session_id))
-            self._talking = BytesPublication(client, outgoing, texts.STREAM_ID)
-            opened.callback(self._talking.close)
-            incoming = watched(channels.receiving(data, place.session_id))
-            self._listening = PolledSubscription(client, incoming, texts.STREAM_ID, self._talking.max_message_bytes)
-            opened.callback(self._listening.close)
+            outgoing = guarded_channel(channels.fan_out_channel(control, address.session_id))
+            self._publication = BytesPublication(client, outgoing, texts.STREAM_ID)
+            opened.callback(self._publication.close)
+            incoming = guarded_channel(channels.receive_channel(data, address.session_id))
+            self._subscription = PolledSubscription(
+                client, incoming, texts.STREAM_ID, self._publication.max_message_bytes
+            )
+            opened.callback(self._subscription.close)
             self._opened = opened.pop_all()
-        self._outbox = Outbox(self._talking, patience)
+        self._outbox = Outbox(self._publication, timeout_s)
 
     @property
     def echoes(self) -> int:
-        """How many messages were answered."""
+        """The number of echoes sent."""
         return self._outbox.sent
 
     def poll(self, now: float) -> tuple[int, str]:
-        """Do what can be done now; return how much that was, and why the duologue is over, or an empty text."""
-        images = [image for image in self._listening.images() if self._is_owner(image)]
+        """Handle the available messages.
+
+        Return a number above 0 if there was work, and the reason if the duologue has ended, else an empty text.
+        """
+        images = [image for image in self._subscription.images() if self._is_owner(image)]
         work = self._outbox.flush(now)
-        if self._outbox.overdue(now):
+        if self._outbox.is_overdue(now):
             return work, "its client does not read"
-        if not self._outbox.empty:
-            return work, ""  # the client is slower than its own questions: no more of them before these are answered
+        if not self._outbox.is_empty:
+            return work, ""  # the client reads slower than it sends: its messages wait in Aeron
         if self._failed:
             return work, texts.BAD_MESSAGE
         if not images:
@@ -222,16 +250,16 @@ class EchoDuologue:
             return work, "its client never came" if now >= self._expires else ""
         if not self.joined:
             self.joined = True
-            self._report(ClientJoined(images[0].source, self.place.data_port))
+            self._report(ClientJoined(images[0].source, self.address.data_port))
         for image in images:
-            for message in image.poll(FRAGMENTS):
+            for message in image.poll(FRAGMENTS_PER_POLL):
                 work += 1
                 self._answer(image, message, now)
         self._outbox.flush(now)
         return work, ""
 
     def close(self) -> None:
-        """Close both ways; what was said last still reaches the client."""
+        """Close the channels. Messages that were published last still reach the client."""
         self._opened.close()
 
     def _is_owner(self, image: PolledImage) -> bool:
@@ -246,27 +274,29 @@ class EchoDuologue:
     def _answer(self, image: PolledImage, message: bytes | None, now: float) -> None:
         if self._failed:
             return
-        payload = None if message is None else texts.read_echo(message)
+        payload = None if message is None else texts.decode_echo(message)
         if payload is not None:
-            self._outbox.put(texts.echo(payload), now)
+            self._outbox.put(texts.encode_echo(payload), now)
             return
         self._failed = True
         self._report(Refusal(image.source, image.session_id, texts.BAD_MESSAGE))
-        self._outbox.put(texts.failure(texts.BAD_MESSAGE), now)
+        self._outbox.put(texts.encode_error(texts.BAD_MESSAGE), now)
 
 
-SERVER_STEP_SECONDS: Final = 10.0  # that a client has to come, and a reply to be taken; the reference's
+# Time in which a client has to join its duologue, and in which a reply has to be published; as in the reference
+# program.
+SERVER_STEP_TIMEOUT_S: Final = 10.0
 
-PORTS_REST: Final = 1.0  # seconds; twice as long as a closed publication lingers on its port
+PORT_REUSE_DELAY_S: Final = 1.0  # twice the time for which a closed publication lingers on its port
 
-ATTEMPTS: Final = 3  # at ports that another program may have
+ATTEMPTS: Final = 3  # to find ports that no other program uses
 
-TEXTS: Final = {"full": texts.SERVER_FULL, "address-limit": texts.ADDRESS_FULL}
+REFUSAL_TEXTS: Final = {"full": texts.SERVER_FULL, "address-limit": texts.ADDRESS_FULL}
 
 
 @dataclass(frozen=True, slots=True)
 class Server2Settings:
-    """``clients`` and ``per_address`` bound the duologues; each has two ports, from ``duologue_ports`` on."""
+    """``clients`` and ``per_address`` limit the duologues. Each needs two ports, counted from ``duologue_ports``."""
 
     listen: HostPort
     control_port: int
@@ -276,32 +306,35 @@ class Server2Settings:
 
     def __post_init__(self) -> None:
         if not 0 < self.clients <= texts.LARGEST_PORT // 2:
-            raise OptionError(f"a server cannot have {self.clients} clients", remedy="Each needs two ports.")
-        own = {self.listen.port: "listen", self.control_port: "control"}
-        if len(own) == 1:
+            raise OptionError(
+                f"a server cannot have {self.clients} clients",
+                remedy=f"Allow 1 to {texts.LARGEST_PORT // 2}: each client needs two ports.",
+            )
+        server_ports = {self.listen.port: "listen", self.control_port: "control"}
+        if len(server_ports) == 1:
             raise OptionError(f"listen and control are both port {self.control_port}", remedy="Choose two ports.")
-        PortAllocator(self.duologue_ports, 2 * self.clients, bytes)  # raises where the range is none
+        PortAllocator(self.duologue_ports, 2 * self.clients, bytes)  # raises OptionError for an invalid range
         duologues = range(self.duologue_ports, self.duologue_ports + 2 * self.clients)
-        for port, name in own.items():
+        for port, name in server_ports.items():
             if not 0 < port <= texts.LARGEST_PORT:
-                raise OptionError(f"{name} has the port {port}", remedy="Use one of 1 to 65535.")
+                raise OptionError(f"the {name} port is {port}, expected 1 to 65535", remedy="Choose another port.")
             if port in duologues:
                 raise OptionError(
-                    f"the {name} port {port} is one of the duologues', {duologues[0]} to {duologues[-1]}",
-                    remedy="Begin them elsewhere.",
+                    f"the {name} port {port} is in the range of the duologues, {duologues[0]} to {duologues[-1]}",
+                    remedy="Choose another first port for the duologues.",
                 )
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldDuologue:
-    """A duologue and what is given back at its end."""
+class _OpenDuologue:
+    """A duologue, and the permit to release at its end."""
 
     duologue: EchoDuologue
     permit: Permit
 
 
 class Server2:
-    """Polled by one thread; ``poll`` never waits, except for the media driver to open and close channels."""
+    """A server of Echo 2.0, for one thread. ``poll`` waits only for the media driver to open and close channels."""
 
     def __init__(
         self,
@@ -309,72 +342,78 @@ class Server2:
         settings: Server2Settings,
         report: Report,
         *,
-        step_seconds: float = SERVER_STEP_SECONDS,
+        step_timeout_s: float = SERVER_STEP_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
         entropy: Entropy = os.urandom,
     ) -> None:
         self.settings = settings
         self._client = client
         self._report = LimitedReport(report, clock)
-        self._step_seconds = step_seconds
+        self._step_timeout_s = step_timeout_s
         self._clock = clock
         self._admission = Admission(Limits(connections=settings.clients, connections_per_address=settings.per_address))
         self._ports = PortAllocator(settings.duologue_ports, 2 * settings.clients, entropy)
         self._sessions = IdAllocator(texts.FIRST_SESSION, texts.LAST_SESSION, entropy)
-        self._held: list[_HeldDuologue] = []
-        self._resting: deque[tuple[float, tuple[int, int]]] = deque()
+        self._open_duologues: list[_OpenDuologue] = []
+        self._lingering_ports: deque[tuple[float, tuple[int, int]]] = deque()
         control = HostPort(settings.listen.host, settings.control_port)
         with contextlib.ExitStack() as opened:
-            self._talking = talking(
-                client, lambda session_id: watched(channels.fanning_out(control, session_id)), entropy
+            self._publication = open_publication(
+                client, lambda session_id: guarded_channel(channels.fan_out_channel(control, session_id)), entropy
             )
-            opened.callback(self._talking.close)
-            self._listening = PolledSubscription(
-                client, watched(channels.receiving(settings.listen)), texts.STREAM_ID, channels.LARGEST_MESSAGE
+            opened.callback(self._publication.close)
+            self._subscription = PolledSubscription(
+                client,
+                guarded_channel(channels.receive_channel(settings.listen)),
+                texts.STREAM_ID,
+                channels.LARGEST_MESSAGE,
             )
             opened.pop_all()
-        self._outbox = SharedOutbox(self._talking, step_seconds)
+        self._outbox = SharedOutbox(self._publication, step_timeout_s)
         report(reports.ListeningStarted(2, str(settings.listen), str(control)))
 
     @property
     def duologues(self) -> int:
-        """How many there are, with those whose client has yet to come."""
-        return len(self._held)
+        """The number of duologues, including those that their clients have not joined yet."""
+        return len(self._open_duologues)
 
     @property
-    def held(self) -> int:
-        """Everything that is given back when the last client has gone: ports, session ids, places, addresses."""
+    def resources_in_use(self) -> int:
+        """The number of ports, session ids, permits and addresses in use; 0 when the last client has left."""
         return self._ports.in_use + self._sessions.in_use + self._admission.connections + self._admission.addresses
 
     def poll(self) -> int:
-        """Do what can be done now; return how much that was. Raises TransportError where the media driver is gone."""
+        """Handle the available messages. Return a number above 0 if there was work.
+
+        Raises TransportError if the media driver is lost.
+        """
         now = self._clock()
-        while self._resting and self._resting[0][0] <= now:
-            self._ports.release(self._resting.popleft()[1])
+        while self._lingering_ports and self._lingering_ports[0][0] <= now:
+            self._ports.release(self._lingering_ports.popleft()[1])
         self._report.tick()
         work = 0
-        for image in self._listening.images():
-            if self._outbox.waits_for(image.id):
-                continue  # faster than its refusals may be sent: Aeron holds its sender back
-            for message in image.poll(FRAGMENTS):
+        for image in self._subscription.images():
+            if self._outbox.has_refusal(image.id):
+                continue  # the session sends faster than its refusals may be sent; Aeron gives it back-pressure
+            for message in image.poll(FRAGMENTS_PER_POLL):
                 work += 1
                 self._answer(image, message, now)
         work += self._outbox.flush(now)
-        for held in list(self._held):
-            done, reason = self._poll(held.duologue, now)
-            work += done
+        for entry in list(self._open_duologues):
+            duologue_work, reason = self._poll(entry.duologue, now)
+            work += duologue_work
             if reason:
-                self._end(held, reason, now)
+                self._end(entry, reason, now)
         return work
 
     def close(self) -> None:
-        """Close everything; nothing of it is left in the media driver once its lingering has passed."""
+        """Close everything. The media driver releases the ports when the linger time is over."""
         now = self._clock()
-        for held in list(self._held):
-            self._end(held, "the server stops", now)
+        for entry in list(self._open_duologues):
+            self._end(entry, "the server stops", now)
         self._report.close()
-        self._listening.close()
-        self._talking.close()
+        self._subscription.close()
+        self._publication.close()
 
     def _poll(self, duologue: EchoDuologue, now: float) -> tuple[int, str]:
         try:
@@ -382,70 +421,71 @@ class Server2:
         except TransportError as error:
             if self._client.closed:
                 raise
-            return 1, str(error)  # of this one alone
+            return 1, str(error)  # ends this duologue only
 
     def _answer(self, image: PolledImage, message: bytes | None, now: float) -> None:
-        key = None if message is None else texts.read_hello_2(message)
+        key = None if message is None else texts.decode_hello_2(message)
         found = texts.BAD_MESSAGE if key is None else self._open(image, now)
         if isinstance(found, str) or key is None:
             text = found if isinstance(found, str) else texts.BAD_MESSAGE
             self._report(reports.Refusal(image.source, image.session_id, text))
-            self._outbox.refuse(image.id, texts.refuse(image.session_id, text), now)
+            self._outbox.refuse(image.id, texts.encode_refusal(image.session_id, text), now)
             return
         self._report(reports.DuologueOpened(image.source, image.session_id, found.data_port, found.control_port))
-        self._outbox.admit(texts.connect(image.session_id, key, found), now)
+        self._outbox.admit(texts.encode_connect(image.session_id, key, found), now)
 
     def _open(self, image: PolledImage, now: float) -> texts.EchoAddress | str:
-        """Open a duologue for who sends ``image``; return where, or the text of the refusal."""
+        """Open a duologue for the sender of ``image``. Return its address, or the text of the refusal."""
         source = parse_source(image.source)
-        assert isinstance(source, UdpSource)  # what is received by UDP
+        assert isinstance(source, UdpSource)  # the subscription's channel is UDP
         permit = self._admission.connect(source)
         if isinstance(permit, refusals.Refusal):
-            return TEXTS[permit.code]
+            return REFUSAL_TEXTS[permit.code]
         with contextlib.ExitStack() as refused:
             refused.enter_context(permit)
             for _ in range(ATTEMPTS):
                 duologue = self._try_to_open(source, now)
                 if duologue is not None:
                     refused.pop_all()
-                    self._held.append(_HeldDuologue(duologue, permit))
-                    return duologue.place
+                    self._open_duologues.append(_OpenDuologue(duologue, permit))
+                    return duologue.address
         return texts.SERVER_FULL
 
     def _try_to_open(self, owner: UdpSource, now: float) -> EchoDuologue | None:
         ports = self._ports.take(2)
-        if isinstance(ports, refusals.Refusal):  # the last ones are resting
+        if isinstance(ports, refusals.Refusal):  # the last ones are lingering
             return None
         session_id = self._sessions.take(now)
         if isinstance(session_id, refusals.Refusal):
             self._ports.release(ports)
             return None
-        place = texts.EchoAddress(ports[0], ports[1], session_id)
+        address = texts.EchoAddress(ports[0], ports[1], session_id)
         try:
             return EchoDuologue(
                 self._client,
                 self.settings.listen.host,
-                place,
+                address,
                 owner,
                 self._report,
-                expires=now + self._step_seconds,
-                patience=self._step_seconds,
+                expires=now + self._step_timeout_s,
+                timeout_s=self._step_timeout_s,
             )
         except BaseException as error:
-            self._give_back(place, now)
+            self._release(address, now)
             if not isinstance(error, TransportError) or self._client.closed:
                 raise
-            self._report(reports.Refusal(str(owner), session_id, str(error)))  # another program has a port, say
+            # For example, another program uses a port.
+            self._report(reports.Refusal(str(owner), session_id, str(error)))
             return None
 
-    def _end(self, held: _HeldDuologue, reason: str, now: float) -> None:
-        self._held.remove(held)
-        held.permit.release()
-        self._give_back(held.duologue.place, now)
-        with contextlib.suppress(TransportError):  # a driver that is gone has closed everything
-            held.duologue.close()
-        self._report(reports.ClientEnded(str(held.duologue.owner), held.duologue.echoes, reason))
+    def _end(self, entry: _OpenDuologue, reason: str, now: float) -> None:
+        self._open_duologues.remove(entry)
+        entry.permit.release()
+        self._release(entry.duologue.address, now)
+        with contextlib.suppress(TransportError):  # a lost driver has closed everything
+            entry.duologue.close()
+        self._report(reports.ClientEnded(str(entry.duologue.owner), entry.duologue.echoes, reason))
 
-    def _give_back(self, place: texts.EchoAddress, now: float) -> None:
-        self._sessions.release(place.session_id, now)
-        self._resting.append((now + PORTS_REST, (place.data_port, place.control_port)))
+    def _release(self, address: texts.EchoAddress, now: float) -> None:
+        self._sessions.release(address.session_id, now)
+        self._lingering_ports.append((now + PORT_REUSE_DELAY_S, (address.data_port, address.control_port)))

@@ -1,4 +1,7 @@
-"""Replies that wait for their publication: in order, bounded, for a time only, so that no client waits for another."""
+"""Queues of replies that wait for their publication: ordered, and limited in number and time.
+
+A server never blocks in a publication, so that no client waits for another one.
+"""
 
 from __future__ import annotations
 
@@ -7,101 +10,101 @@ from typing import Final, Protocol
 
 from aeron_spark.transport.api import OfferResult
 
-MOST: Final = 256  # replies of one client; a duologue never has more than one poll's
-REFUSALS_AT_ONCE: Final = 100
-REFUSALS_A_SECOND: Final = 100.0  # every client that waits for its own answer has to read them all
+MAX_REPLIES: Final = 256  # waiting replies of one client; a duologue has at most those of one poll
+REFUSAL_BURST: Final = 100
+REFUSALS_PER_S: Final = 100.0  # limited because every client that waits for its own response receives all of them
 
 
-class Offers(Protocol):
+class Publication(Protocol):
     """A publication."""
 
     def offer(self, message: bytes) -> OfferResult | None:
-        """Offer one message, once; return None where it was taken, else why not."""
+        """Offer a message once. Return None if it was published, else the reason."""
 
 
 class Outbox:
-    """What is to be said over ``publication``; each message is tried for ``patience`` seconds."""
+    """A queue of messages for ``publication``. Each message may wait ``timeout_s`` seconds."""
 
-    def __init__(self, publication: Offers, patience: float) -> None:
+    def __init__(self, publication: Publication, timeout_s: float) -> None:
         self.sent = 0
         self._publication = publication
-        self._patience = patience
+        self._timeout_s = timeout_s
         self._waiting: deque[tuple[float, bytes]] = deque()
 
     @property
-    def empty(self) -> bool:
-        """Whether everything was sent."""
+    def is_empty(self) -> bool:
+        """Whether no message waits."""
         return not self._waiting
 
     def put(self, message: bytes, now: float) -> None:
-        """Send this after what waits; the oldest goes where there is too much."""
-        if len(self._waiting) == MOST:
+        """Add a message at the end. Drops the oldest message of a full queue."""
+        if len(self._waiting) == MAX_REPLIES:
             self._waiting.popleft()
-        self._waiting.append((now + self._patience, message))
+        self._waiting.append((now + self._timeout_s, message))
 
-    def flush(self, now: float, most: int = MOST) -> int:
-        """Send what can be sent, ``most`` messages at most; return how many. Nothing is tried that is overdue."""
+    def flush(self, now: float, limit: int = MAX_REPLIES) -> int:
+        """Publish up to ``limit`` messages and return their number. Stops at a message that has waited too long."""
         before = self.sent
-        while self._waiting and self._waiting[0][0] > now and self.sent - before < most:
+        while self._waiting and self._waiting[0][0] > now and self.sent - before < limit:
             if self._publication.offer(self._waiting[0][1]) is not None:
                 break
             self._waiting.popleft()
             self.sent += 1
         return self.sent - before
 
-    def overdue(self, now: float) -> bool:
-        """Whether a message has waited for longer than it may."""
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the oldest message has waited longer than ``timeout_s``."""
         return bool(self._waiting) and self._waiting[0][0] <= now
 
-    def forget_overdue(self, now: float) -> None:
-        """Give up what has waited for too long: where many share a publication, one must not block the others."""
-        while self.overdue(now):
+    def drop_overdue(self, now: float) -> None:
+        """Drop messages that have waited longer than ``timeout_s``, so that they do not block the later ones."""
+        while self.is_overdue(now):
             self._waiting.popleft()
 
 
 class SharedOutbox:
-    """The answers to all who ask over one channel, so that one who floods it keeps no other from being answered.
+    """Queues of the responses on the channel of all clients. A client that floods the channel delays no other client.
 
-    Admissions go first: the server's limit of clients bounds them. Refusals of each session wait in a separate queue,
-    and the queues take turns; all together they are sent at ``REFUSALS_A_SECOND``. A session with a refusal that waits
-    is not polled (:meth:`waits_for`), so that a queue has at most what one poll of a session gives.
+    Admissions are sent first; the server's limit of clients limits their number. Each session has its own queue of
+    refusals, and the queues take turns. Together they send ``REFUSALS_PER_S``. The server does not poll a session with
+    a waiting refusal (:meth:`has_refusal`), so a queue has at most the refusals of one poll.
     """
 
-    def __init__(self, publication: Offers, patience: float) -> None:
+    def __init__(self, publication: Publication, timeout_s: float) -> None:
         self._publication = publication
-        self._patience = patience
-        self._admissions = Outbox(publication, patience)
-        self._refusals: dict[int, Outbox] = {}  # by image; the one whose turn it is comes first
-        self._allowed = float(REFUSALS_AT_ONCE)
+        self._timeout_s = timeout_s
+        self._admissions = Outbox(publication, timeout_s)
+        self._refusals: dict[int, Outbox] = {}  # by image id; the first one sends next
+        self._allowed = float(REFUSAL_BURST)
         self._allowed_at = 0.0
 
     def admit(self, message: bytes, now: float) -> None:
-        """Tell a client where its duologue is."""
+        """Queue a response that gives a client the address of its duologue."""
         self._admissions.put(message, now)
 
     def refuse(self, image: int, message: bytes, now: float) -> None:
-        """Tell the sender of an image that its message was refused."""
-        self._refusals.setdefault(image, Outbox(self._publication, self._patience)).put(message, now)
+        """Queue a refusal for the sender of an image."""
+        self._refusals.setdefault(image, Outbox(self._publication, self._timeout_s)).put(message, now)
 
-    def waits_for(self, image: int) -> bool:
-        """Whether a refusal of this image was not sent yet."""
+    def has_refusal(self, image: int) -> bool:
+        """Return whether a refusal for this image waits."""
         return image in self._refusals
 
     def flush(self, now: float) -> int:
-        """Send what can be sent now, and forget what has waited for too long; return how many messages were sent."""
-        self._admissions.forget_overdue(now)
+        """Send waiting messages, and drop those that have waited too long. Return the number of sent messages."""
+        self._admissions.drop_overdue(now)
         sent = self._admissions.flush(now)
-        passed = max(0.0, now - self._allowed_at)
-        self._allowed, self._allowed_at = min(REFUSALS_AT_ONCE, self._allowed + passed * REFUSALS_A_SECOND), now
+        elapsed_s = max(0.0, now - self._allowed_at)
+        self._allowed, self._allowed_at = min(REFUSAL_BURST, self._allowed + elapsed_s * REFUSALS_PER_S), now
         for _ in range(len(self._refusals)):
             image, queue = next(iter(self._refusals.items()))
-            queue.forget_overdue(now)
-            taken = queue.flush(now, 1) if self._admissions.empty and self._allowed >= 1 else 0
-            if not taken and not queue.empty:
+            queue.drop_overdue(now)
+            flushed = queue.flush(now, 1) if self._admissions.is_empty and self._allowed >= 1 else 0
+            if not flushed and not queue.is_empty:
                 break
-            sent += taken
-            self._allowed -= taken
+            sent += flushed
+            self._allowed -= flushed
             del self._refusals[image]
-            if not queue.empty:
-                self._refusals[image] = queue  # behind the others
+            if not queue.is_empty:
+                self._refusals[image] = queue  # moves it behind the others
         return sent

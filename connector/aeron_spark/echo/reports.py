@@ -1,4 +1,4 @@
-"""What servers and clients of Echo report; ``name`` is its name for programs, ``str()`` a sentence for people."""
+"""Events of Echo servers and clients. ``name`` is for programs (JSON), ``str()`` is a sentence for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 @dataclass(frozen=True, slots=True)
 class ListeningStarted:
-    """A server serves. ``control`` is empty for Echo 1.0."""
+    """A server has started. ``control`` is empty for Echo 1.0."""
 
     name: ClassVar[str] = "listening"
     protocol: int
@@ -17,12 +17,12 @@ class ListeningStarted:
     control: str
 
     def __str__(self) -> str:
-        return f"Echo {self.protocol}.0 at {self.listen}" + (f", control {self.control}" if self.control else "")
+        return f"Echo {self.protocol}.0 server at {self.listen}" + (f", control {self.control}" if self.control else "")
 
 
 @dataclass(frozen=True, slots=True)
 class ClientIntroduced:
-    """A client of Echo 1.0 said where it listens."""
+    """A client of Echo 1.0 sent the port at which it receives."""
 
     name: ClassVar[str] = "introduced"
     source: str
@@ -30,12 +30,12 @@ class ClientIntroduced:
     port: int
 
     def __str__(self) -> str:
-        return f"{self.source}: listens at port {self.port}"
+        return f"{self.source}: receives at port {self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class DuologueOpened:
-    """A client of Echo 2.0 has a duologue, and may come."""
+    """A client of Echo 2.0 got a duologue, and may join it."""
 
     name: ClassVar[str] = "opened"
     source: str
@@ -49,7 +49,7 @@ class DuologueOpened:
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:
-    """The owner of a duologue came."""
+    """The client of a duologue joined it."""
 
     name: ClassVar[str] = "joined"
     source: str
@@ -61,9 +61,9 @@ class ClientJoined:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something was not accepted: a message, a client, a foreign address.
+    """The server refused a message, a client, or another host in a duologue.
 
-    ``suppressed`` others of the same address before it were not reported.
+    ``suppressed`` earlier refusals of the same address were not reported.
     """
 
     name: ClassVar[str] = "refused"
@@ -73,13 +73,15 @@ class Refusal:
     suppressed: int = 0
 
     def __str__(self) -> str:
-        more = f" ({self.suppressed} more of this address before it)" if self.suppressed else ""
-        return f"{self.source}: refused: {self.reason}{more}"
+        suppressed = (
+            f" ({self.suppressed} earlier refusals of this address were not reported)" if self.suppressed else ""
+        )
+        return f"{self.source}: refused: {self.reason}{suppressed}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientEnded:
-    """A client's exchange is over, and what it held is given back."""
+    """The server ended a client's exchange and released its resources."""
 
     name: ClassVar[str] = "ended"
     source: str
@@ -92,7 +94,7 @@ class ClientEnded:
 
 @dataclass(frozen=True, slots=True)
 class ClientConnected:
-    """A client may send."""
+    """A client is connected and may send."""
 
     name: ClassVar[str] = "connected"
     server: str
@@ -105,7 +107,7 @@ class ClientConnected:
 
 @dataclass(frozen=True, slots=True)
 class EchoReceived:
-    """What a client sent came back the same."""
+    """A client received the echo of its text, unchanged, after ``seconds``."""
 
     name: ClassVar[str] = "echo"
     text: str
@@ -128,33 +130,35 @@ EchoEvent = (
 
 Report = Callable[[EchoEvent], None]
 
-AT_ONCE: Final = 5  # reports of one address
+REPORT_BURST: Final = 5  # refusals of one address that are reported without a delay
 
-INTERVAL_S: Final = 10.0  # between two reports of one address after those
+INTERVAL_S: Final = 10.0  # interval between the later reports of one address
 
-MOST_ADDRESSES: Final = 1_024  # that are told apart
+MAX_ADDRESSES: Final = 1_024  # addresses with their own limit; the others share one
 
 OTHERS: Final = "other addresses"
 
 
 @dataclass(slots=True)
-class _Address:
+class _AddressState:
+    """The reports that one address may still cause, and the refusals that were withheld."""
+
     allowed: float
-    at: float  # when ``allowed`` was counted
+    at: float  # time at which ``allowed`` was computed
     withheld: int = 0
     last: Refusal | None = None
 
 
 class LimitedReport:
-    """A report that passes every event on but refusals: of these, five of an address at once, then one in 10 s.
+    """Reports all events, but only some refusals: five of an address without a delay, then one in 10 s.
 
-    The next one that is passed on says how many were withheld (``suppressed``). For one thread.
+    The next reported refusal has the number of withheld ones (``suppressed``). For use by one thread.
     """
 
     def __init__(self, report: Report, clock: Callable[[], float]) -> None:
         self._report = report
         self._clock = clock
-        self._addresses: dict[str, _Address] = {}
+        self._addresses: dict[str, _AddressState] = {}
 
     def __call__(self, event: EchoEvent) -> None:
         if not isinstance(event, Refusal):
@@ -163,45 +167,48 @@ class LimitedReport:
         now = self._clock()
         address = self._address(event.source, now)
         if self._may_report(address, now):
-            self._pass_on(address, event)
+            self._send(address, event)
         else:
             address.withheld += 1
             address.last = event
 
     def tick(self) -> None:
-        """Report the last of the withheld refusals of each address whose time has come."""
+        """Report the last withheld refusal of each address that may cause a report again."""
         now = self._clock()
         for address in self._addresses.values():
             if address.last is not None and self._may_report(address, now):
-                address.withheld -= 1  # it is reported itself
-                self._pass_on(address, address.last)
+                address.withheld -= 1  # the reported refusal itself is not withheld
+                self._send(address, address.last)
 
     def close(self) -> None:
-        """Report what is withheld."""
+        """Report the last withheld refusal of each address."""
         for address in self._addresses.values():
             if address.last is not None:
                 address.withheld -= 1
-                self._pass_on(address, address.last)
+                self._send(address, address.last)
 
-    def _address(self, source: str, now: float) -> _Address:
+    def _address(self, source: str, now: float) -> _AddressState:
         host = source.rpartition(":")[0] or source
-        if host not in self._addresses and len(self._addresses) >= MOST_ADDRESSES:
+        if host not in self._addresses and len(self._addresses) >= MAX_ADDRESSES:
             self._forget(now)
-            host = OTHERS if len(self._addresses) >= MOST_ADDRESSES else host
-        return self._addresses.setdefault(host, _Address(float(AT_ONCE), now))
+            host = OTHERS if len(self._addresses) >= MAX_ADDRESSES else host
+        return self._addresses.setdefault(host, _AddressState(float(REPORT_BURST), now))
 
     def _forget(self, now: float) -> None:
-        """Forget the addresses of which nothing is withheld and all may be reported again."""
-        full = AT_ONCE * INTERVAL_S
-        kept = {host: one for host, one in self._addresses.items() if one.last is not None or now - one.at < full}
-        self._addresses = kept
+        """Forget the addresses without withheld refusals that may cause ``REPORT_BURST`` reports again."""
+        recovery_s = REPORT_BURST * INTERVAL_S
+        self._addresses = {
+            host: state
+            for host, state in self._addresses.items()
+            if state.last is not None or now - state.at < recovery_s
+        }
 
-    def _may_report(self, address: _Address, now: float) -> bool:
-        address.allowed = min(float(AT_ONCE), address.allowed + max(0.0, now - address.at) / INTERVAL_S)
+    def _may_report(self, address: _AddressState, now: float) -> bool:
+        address.allowed = min(float(REPORT_BURST), address.allowed + max(0.0, now - address.at) / INTERVAL_S)
         address.at = now
         return address.allowed >= 1
 
-    def _pass_on(self, address: _Address, event: Refusal) -> None:
+    def _send(self, address: _AddressState, event: Refusal) -> None:
         address.allowed -= 1
         withheld, address.withheld, address.last = address.withheld, 0, None
         self._report(replace(event, suppressed=withheld))

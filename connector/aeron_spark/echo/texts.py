@@ -1,15 +1,15 @@
-"""The texts of Echo 1.0 and 2.0, byte for byte as the reference speaks them.
+"""Encodes and decodes the messages of Echo 1.0 and 2.0, byte for byte as the reference programs.
 
     1.0  client -> server      HELLO <port>                        decimal, the client's own receive port
-         both ways             anything                            echoed as it is
+         both directions       any other bytes                     echoed unchanged
     2.0  client -> all         HELLO <key>                         1 to 8 upper-case hex digits
          server -> all         <session> CONNECT <data port> <control port> <key xor duologue session>
          server -> all         <session> ERROR <text>
          client -> duologue    ECHO <bytes>
          server -> duologue    ECHO <bytes>, or ERROR <text>, after which the duologue is closed
 
-``<session>`` is the signed session id of the client's publication to all-clients. What follows ``ECHO `` are
-bytes, sent back untouched: line breaks and what is not UTF-8 among them, which the reference refuses or changes.
+``<session>`` is the signed Aeron session id of the client's publication to the channel of all clients ("all"). The
+bytes after ``ECHO `` are echoed unchanged. The reference refuses or changes line breaks and bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ADDRESS_FULL: Final = "too many connections for IP address"
 _ECHO: Final = b"ECHO "
 _HELLO_1: Final = re.compile(rb"HELLO ([0-9]{1,10})")
 _HELLO_2: Final = re.compile(rb"HELLO ([0-9A-F]{1,8})")
-_ANSWER: Final = re.compile(rb"(-?[0-9]{1,10}) (CONNECT|ERROR) (.*)", re.DOTALL)
-_PLACE: Final = re.compile(rb"([0-9]{1,5}) ([0-9]{1,5}) ([0-9A-F]{1,8})")
+_RESPONSE: Final = re.compile(rb"(-?[0-9]{1,10}) (CONNECT|ERROR) (.*)", re.DOTALL)
+_DUOLOGUE: Final = re.compile(rb"([0-9]{1,5}) ([0-9]{1,5}) ([0-9A-F]{1,8})")
 
 
 @dataclass(frozen=True, slots=True)
 class EchoAddress:
-    """Where a duologue is, as CONNECT says."""
+    """The ports and the session id of a duologue, from a CONNECT message."""
 
     data_port: int
     control_port: int
@@ -45,14 +45,14 @@ class EchoAddress:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An ERROR: the text is the server's."""
+    """An ERROR message with the server's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """What the protocol does not know."""
+    """A message that does not belong to the protocol."""
 
     message: bytes
 
@@ -61,73 +61,73 @@ class Unreadable:
         return f"{shown!r}{'...' if len(self.message) > 80 else ''}"
 
 
-def hello_1(port: int) -> bytes:
-    """Echo 1.0: introduce a client that listens at ``port``."""
+def encode_hello_1(port: int) -> bytes:
+    """Return the HELLO of an Echo 1.0 client that receives at ``port``."""
     return b"HELLO %d" % port
 
 
-def read_hello_1(message: bytes) -> int | None:
-    """The number in a client's HELLO, not yet judged as a port; None where it is no HELLO."""
+def decode_hello_1(message: bytes) -> int | None:
+    """Return the number in an Echo 1.0 HELLO, which may be no valid port; None for another message."""
     match = _HELLO_1.fullmatch(message)
     return int(match[1]) if match else None
 
 
-def hello_2(key: int) -> bytes:
-    """Echo 2.0: introduce a client that will understand what is veiled with ``key`` (32 bits)."""
+def encode_hello_2(key: int) -> bytes:
+    """Return the HELLO of an Echo 2.0 client. The server masks the duologue's session id with ``key`` (32 bits)."""
     return b"HELLO %X" % key
 
 
-def read_hello_2(message: bytes) -> int | None:
-    """The key in a client's HELLO, None where it is none."""
+def decode_hello_2(message: bytes) -> int | None:
+    """Return the key in an Echo 2.0 HELLO; None for another message."""
     match = _HELLO_2.fullmatch(message)
     return int(match[1], 16) if match else None
 
 
-def connect(session_id: int, key: int, place: EchoAddress) -> bytes:
-    """The answer to the client of ``session_id`` that sent ``key``: its duologue is at ``place``."""
-    return b"%d CONNECT %d %d %X" % (session_id, place.data_port, place.control_port, key ^ place.session_id)
+def encode_connect(session_id: int, key: int, address: EchoAddress) -> bytes:
+    """Return the CONNECT for the client with ``session_id`` that sent ``key``: its duologue has ``address``."""
+    return b"%d CONNECT %d %d %X" % (session_id, address.data_port, address.control_port, key ^ address.session_id)
 
 
-def refuse(session_id: int, text: str) -> bytes:
-    """The answer to the client of ``session_id`` that it gets no duologue."""
+def encode_refusal(session_id: int, text: str) -> bytes:
+    """Return the refusal for the client with ``session_id``."""
     return b"%d ERROR %s" % (session_id, text.encode())
 
 
-def read_answer(message: bytes, session_id: int, key: int) -> EchoAddress | Refused | Unreadable | None:
-    """What an answer of all-clients says to the client of ``session_id``; None where it is meant for another."""
-    match = _ANSWER.fullmatch(message)
+def decode_response(message: bytes, session_id: int, key: int) -> EchoAddress | Refused | Unreadable | None:
+    """Decode a message on the channel of all clients. Return None if it is not for the client with ``session_id``."""
+    match = _RESPONSE.fullmatch(message)
     if match is None or int(match[1]) != session_id:
         return None
     if match[2] == b"ERROR":
         return Refused(match[3].decode("utf-8", "replace"))
-    fields = _PLACE.fullmatch(match[3])
+    fields = _DUOLOGUE.fullmatch(match[3])
     if fields is None:
         return Unreadable(message)
-    place = EchoAddress(int(fields[1]), int(fields[2]), int(fields[3], 16) ^ key)
-    ports = {place.data_port, place.control_port}
-    if 0 in ports or max(ports) > LARGEST_PORT or not FIRST_SESSION <= place.session_id <= LAST_SESSION + 1:
+    address = EchoAddress(int(fields[1]), int(fields[2]), int(fields[3], 16) ^ key)
+    ports = {address.data_port, address.control_port}
+    if 0 in ports or max(ports) > LARGEST_PORT or not FIRST_SESSION <= address.session_id <= LAST_SESSION + 1:
         return Unreadable(message)
-    return place
+    return address
 
 
-def echo(payload: bytes) -> bytes:
-    """Within a duologue: ask for, or give, the echo of ``payload``."""
+def encode_echo(payload: bytes) -> bytes:
+    """Return the message that requests, or is, the echo of ``payload`` in a duologue."""
     return _ECHO + payload
 
 
-def read_echo(message: bytes) -> bytes | None:
-    """What is to be echoed, or was; None where the message is something else."""
+def decode_echo(message: bytes) -> bytes | None:
+    """Return the payload of an ECHO message; None for another message."""
     return message[len(_ECHO) :] if message.startswith(_ECHO) else None
 
 
-def failure(text: str) -> bytes:
-    """Within a duologue: its end."""
+def encode_error(text: str) -> bytes:
+    """Return the ERROR message that ends a duologue."""
     return b"ERROR " + text.encode()
 
 
-def read_reply(message: bytes) -> bytes | Refused | Unreadable:
-    """What the server says within a duologue: an echo's payload, or an ERROR."""
-    payload = read_echo(message)
+def decode_reply(message: bytes) -> bytes | Refused | Unreadable:
+    """Decode a server's message in a duologue: the payload of an echo, or an ERROR."""
+    payload = decode_echo(message)
     if payload is not None:
         return payload
     if message.startswith(b"ERROR "):

@@ -1,4 +1,4 @@
-"""A driver for the servers and one for the clients, as on two machines; ports that no other test run has."""
+"""A media driver for servers and one for clients, as on two machines; ports that no other test run uses."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import own_driver
 
-PORTS = 200  # in a row, for a server of many clients
+PORTS = 200  # consecutive ports, for a server of many clients
 
 
 @pytest.fixture(scope="module")
-def here(run_name: str) -> Iterator[Client]:
-    """The server's side."""
+def server_aeron(run_name: str) -> Iterator[Client]:
+    """The Aeron client in which a test's server runs."""
     with own_driver(run_name) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def there(run_name: str) -> Iterator[Client]:
-    """The clients' side."""
+def client_aeron(run_name: str) -> Iterator[Client]:
+    """The Aeron client of a test's Echo clients, on another media driver."""
     with own_driver(run_name) as client:
         yield client
 
 
 @pytest.fixture
 def listen() -> HostPort:
-    """Where a server may listen: the ports from there on are free, too."""
+    """An address for a server; its port and the following ones are free."""
     while True:
-        base = 20_000 + secrets.randbelow(12_000)  # below what the system hands out
+        base = 20_000 + secrets.randbelow(12_000)  # below the ephemeral ports of the system
         if all(_free(port) for port in (base, base + 1, base + 10, base + PORTS)):
             return HostPort("127.0.0.1", base)
 

@@ -1,4 +1,4 @@
-"""An Echo 2.0 client against a server that says what it likes, or against none."""
+"""The Echo 2.0 client with a fake server, and without a server."""
 
 from __future__ import annotations
 
@@ -12,114 +12,124 @@ import pytest
 from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.polled_images import BytesPublication, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
-from aeron_spark.echo.conversation import conversation, drive
+from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import LARGEST, FakeServer, Seen, own_driver, say, serving, until
+from tests.aeron.echo.wires import LARGEST, Events, FakeServer, own_driver, send, serving, until
 from tests.ending import FOR_EVER, ends
 
-STEP = 1.0  # seconds that these tests give a step, instead of 10
-PATIENCE = 60.0  # seconds, for as many drivers on a machine that does other things
+STEP_TIMEOUT_S = 1.0  # instead of 10, to make these tests faster
+TIMEOUT_S = 60.0  # for many media drivers on a busy machine
 DUOLOGUE = texts.EchoAddress(0, 0, 4711)
 
 Steps = Generator[None, None, object]
 
 
 @pytest.fixture
-def fake(here: Client, listen: HostPort) -> Iterator[FakeServer]:
-    server = FakeServer(here, listen, listen.port + 1)
+def fake(server_aeron: Client, listen: HostPort) -> Iterator[FakeServer]:
+    server = FakeServer(server_aeron, listen, listen.port + 1)
     yield server
     server.close()
 
 
 @contextlib.contextmanager
-def asking(there: Client, listen: HostPort, step_seconds: float = STEP) -> Iterator[Client2]:
-    client = Client2(there, listen, listen.port + 1, step_seconds=step_seconds)
+def echo_client(client_aeron: Client, listen: HostPort, step_timeout_s: float = STEP_TIMEOUT_S) -> Iterator[Client2]:
+    client = Client2(client_aeron, listen, listen.port + 1, step_timeout_s=step_timeout_s)
     try:
         yield client
     finally:
         client.close()
 
 
-def both(steps: Steps, server: Callable[[], object]) -> object:
-    """Drive a client while ``server`` is called between its looks; return its value."""
+def run_with_server(steps: Steps, server: Callable[[], object]) -> object:
+    """Run a client's steps, and call ``server`` between them. Return the client's result."""
     calls = iter(lambda: server() or True, None)
-    return drive(steps, lambda: not next(calls))
+    return run_steps(steps, lambda: not next(calls))
 
 
-def answering(fake: FakeServer, answer: Callable[[int, int], bytes]) -> Callable[[], None]:
-    """A server that answers each HELLO, and forgets it."""
+def responding_server(fake: FakeServer, response: Callable[[int, int], bytes]) -> Callable[[], None]:
+    """Return a function that makes the fake server respond to a HELLO, without opening a duologue."""
 
     def poll() -> None:
         found = fake.hello()
         if found is not None:
             image, message = found
-            key = texts.read_hello_2(message)
+            key = texts.decode_hello_2(message)
             assert key is not None
-            say(fake.talking, answer(image.session_id, key))
+            send(fake.publication, response(image.session_id, key))
 
     return poll
 
 
-def test_row_86_two_clients_have_two_keys(fake: FakeServer, there: Client, listen: HostPort) -> None:
-    heard = []
+def test_row_86_two_clients_have_two_keys(fake: FakeServer, client_aeron: Client, listen: HostPort) -> None:
+    hellos = []
     for _ in range(2):
-        with asking(there, listen) as client:
-            steps = client.connecting()
+        with echo_client(client_aeron, listen) as client:
+            steps = client.connect()
 
             def poll() -> None:
                 found = fake.hello()
-                heard.extend([found[1]] if found else [])
+                hellos.extend([found[1]] if found else [])
 
             with pytest.raises(WaitTimeout, match="CONNECT response"):
-                both(steps, poll)
-    assert all(re.fullmatch(rb"HELLO [0-9A-F]{1,8}", message) for message in heard)
-    assert len(set(heard)) == 2
+                run_with_server(steps, poll)
+    assert all(re.fullmatch(rb"HELLO [0-9A-F]{1,8}", message) for message in hellos)
+    assert len(set(hellos)) == 2
 
 
-def test_row_94_an_error_in_the_duologue_ends_the_client(fake: FakeServer, there: Client, listen: HostPort) -> None:
+def test_row_94_an_error_in_the_duologue_ends_the_client(
+    fake: FakeServer, client_aeron: Client, listen: HostPort
+) -> None:
     data, control = listen.port + 10, listen.port + 11
-    place = texts.EchoAddress(data, control, 4711)
-    talking = BytesPublication(fake.client, channels.fanning_out(HostPort(listen.host, control), 4711), texts.STREAM_ID)
-    hearing = PolledSubscription(
-        fake.client, channels.receiving(HostPort(listen.host, data), 4711), texts.STREAM_ID, LARGEST
+    duologue = texts.EchoAddress(data, control, 4711)
+    publication = BytesPublication(
+        fake.client, channels.fan_out_channel(HostPort(listen.host, control), 4711), texts.STREAM_ID
     )
-    welcome = answering(fake, lambda session_id, key: texts.connect(session_id, key, place))
+    subscription = PolledSubscription(
+        fake.client, channels.receive_channel(HostPort(listen.host, data), 4711), texts.STREAM_ID, LARGEST
+    )
+    respond = responding_server(fake, lambda session_id, key: texts.encode_connect(session_id, key, duologue))
 
     def poll() -> None:
-        welcome()
-        for image in hearing.images():
+        respond()
+        for image in subscription.images():
             for message in image.poll(1):
                 assert message is not None
-                say(talking, b"ERROR you are too loud" if message == b"ECHO loud" else message)
+                send(publication, b"ERROR you are too loud" if message == b"ECHO loud" else message)
 
-    seen = Seen()
+    events = Events()
     try:
-        with asking(there, listen) as client, pytest.raises(RefusedError, match="you are too loud"):
-            both(conversation(client, [b"soft", b"loud"], 0.0, seen), poll)
-        assert [echo.text for echo in seen.of(reports.EchoReceived)] == ["soft"]
+        with echo_client(client_aeron, listen) as client, pytest.raises(RefusedError, match="you are too loud"):
+            run_with_server(converse(client, [b"soft", b"loud"], 0.0, events), poll)
+        assert [echo.text for echo in events.of(reports.EchoReceived)] == ["soft"]
     finally:
-        hearing.close()
-        talking.close()
+        subscription.close()
+        publication.close()
 
 
-def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Client, listen: HostPort) -> None:
-    seen = Seen()
-    server = Server2(here, Server2Settings(listen, listen.port + 1, listen.port + 10), lambda event: None)
-    with asking(there, listen) as client:
-        steps = conversation(client, [b"one", b"two"], FOR_EVER, seen)  # it pauses until then, unless it notices
+def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
+    server_aeron: Client, client_aeron: Client, listen: HostPort
+) -> None:
+    events = Events()
+    server = Server2(server_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), lambda event: None)
+    with echo_client(client_aeron, listen) as client:
+        steps = converse(client, [b"one", b"two"], FOR_EVER, events)  # it pauses without end, unless it notices
         with serving(server):
-            drive(steps, lambda: bool(seen.of(reports.EchoReceived)))
+            run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
         with pytest.raises(ConnectError, match="was closed"):
-            ends(lambda: drive(steps, lambda: False), "a conversation whose server has gone")
+            ends(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
 
 
 @pytest.mark.parametrize(
-    ("answer", "error", "says"),
+    ("response", "error", "says"),
     [
-        (lambda session, key: texts.refuse(session, "server full"), RefusedError, "refuses: server full"),
-        (lambda session, key: texts.refuse(session, "I do not like you"), RefusedError, "I do not like you"),
+        (
+            lambda session, key: texts.encode_refusal(session, "server full"),
+            RefusedError,
+            "refused the connection: server full",
+        ),
+        (lambda session, key: texts.encode_refusal(session, "I do not like you"), RefusedError, "I do not like you"),
         (lambda session, key: b"%d CONNECT 1 2" % session, DataFormatError, "which is not Echo 2.0"),
         (lambda session, key: b"%d CONNECT 1 99999 AB" % session, DataFormatError, "which is not Echo 2.0"),
         (lambda session, key: b"%d CONNECT 1 2 %X" % (session, key), DataFormatError, "which is not Echo 2.0"),
@@ -127,73 +137,85 @@ def test_row_94_an_error_while_the_client_pauses_ends_it(here: Client, there: Cl
         (lambda session, key: b"\xff" * 20_000, WaitTimeout, "CONNECT response"),
     ],
 )
-def test_what_a_server_answers_is_told(
+def test_the_error_has_the_servers_text(
     fake: FakeServer,
-    there: Client,
+    client_aeron: Client,
     listen: HostPort,
-    answer: Callable[[int, int], bytes],
+    response: Callable[[int, int], bytes],
     error: type[AeronSparkError],
     says: str,
 ) -> None:
-    with asking(there, listen) as client, pytest.raises(error, match=says):
-        both(client.connecting(), answering(fake, lambda session, key: answer(session, key)[: 8 << 10]))
+    with echo_client(client_aeron, listen) as client, pytest.raises(error, match=says):
+        run_with_server(
+            client.connect(), responding_server(fake, lambda session, key: response(session, key)[: 8 << 10])
+        )
 
 
-def test_row_96_what_is_said_to_others_is_ignored(fake: FakeServer, there: Client, listen: HostPort) -> None:
-    place = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
-    said = []
+def test_row_96_a_response_to_another_client_is_ignored(
+    fake: FakeServer, client_aeron: Client, listen: HostPort
+) -> None:
+    duologue = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
+    sent = []
 
     def other(session_id: int, key: int) -> bytes:
-        said.append(texts.connect(session_id ^ 1, key, place))
-        return said[-1]
+        sent.append(texts.encode_connect(session_id ^ 1, key, duologue))
+        return sent[-1]
 
-    late = pytest.raises(WaitTimeout, match=r"step 'CONNECT response' was not done within 1 s")
-    with asking(there, listen) as client, late:
-        both(client.connecting(), answering(fake, other))
-    assert len(said) == 1
+    timeout = pytest.raises(WaitTimeout, match=r"step 'CONNECT response' was not done within 1 s")
+    with echo_client(client_aeron, listen) as client, timeout:
+        run_with_server(client.connect(), responding_server(fake, other))
+    assert len(sent) == 1
 
 
-def test_row_96_each_step_is_named_when_its_time_is_over(fake: FakeServer, there: Client, listen: HostPort) -> None:
-    place = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
-    with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue subscription'"):
-        both(client.connecting(), answering(fake, lambda session, key: texts.connect(session, key, place)))
-    control = HostPort(listen.host, place.control_port)
-    talking = BytesPublication(fake.client, channels.fanning_out(control, place.session_id), texts.STREAM_ID)
+def test_row_96_a_timeout_names_its_step(fake: FakeServer, client_aeron: Client, listen: HostPort) -> None:
+    duologue = texts.EchoAddress(listen.port + 10, listen.port + 11, 4711)
+    with echo_client(client_aeron, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue subscription'"):
+        run_with_server(
+            client.connect(), responding_server(fake, lambda session, key: texts.encode_connect(session, key, duologue))
+        )
+    control = HostPort(listen.host, duologue.control_port)
+    publication = BytesPublication(fake.client, channels.fan_out_channel(control, duologue.session_id), texts.STREAM_ID)
     try:
-        with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'duologue publication'"):
-            both(client.connecting(), answering(fake, lambda session, key: texts.connect(session, key, place)))
+        with (
+            echo_client(client_aeron, listen) as client,
+            pytest.raises(WaitTimeout, match="step 'duologue publication'"),
+        ):
+            run_with_server(
+                client.connect(),
+                responding_server(fake, lambda session, key: texts.encode_connect(session, key, duologue)),
+            )
     finally:
-        talking.close()
-    fake.listening.close()
-    with asking(there, listen) as client, pytest.raises(WaitTimeout, match="step 'initial publication'"):
-        drive(client.connecting(), lambda: False)
+        publication.close()
+    fake.subscription.close()
+    with echo_client(client_aeron, listen) as client, pytest.raises(WaitTimeout, match="step 'initial publication'"):
+        run_steps(client.connect(), lambda: False)
 
 
-def test_row_96_a_dead_port_is_given_ten_seconds(there: Client, listen: HostPort) -> None:
-    client = Client2(there, listen, listen.port + 1)  # the time that users get
-    began = time.monotonic()
+def test_row_96_the_default_timeout_is_ten_seconds(client_aeron: Client, listen: HostPort) -> None:
+    client = Client2(client_aeron, listen, listen.port + 1)  # with the default timeout
+    start = time.monotonic()
     try:
         with pytest.raises(WaitTimeout, match=r"step 'initial subscription' was not done within 10 s"):
-            drive(client.connecting(), lambda: False)
+            run_steps(client.connect(), lambda: False)
     finally:
         client.close()
-    assert 9.0 < time.monotonic() - began < 20.0
+    assert 9.0 < time.monotonic() - start < 20.0
 
 
-# forty drivers and clients that look each millisecond take all of two cores, and what runs beside them fails
+# 40 drivers and clients that poll each millisecond occupy two cores, and tests that run beside them fail
 @pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.soak)])
-def test_row_97_clients_on_drivers_of_their_own_have_sessions_of_their_own(
-    here: Client, listen: HostPort, run_name: str, count: int
+def test_row_97_clients_on_different_drivers_get_different_sessions(
+    server_aeron: Client, listen: HostPort, run_name: str, count: int
 ) -> None:
     settings = Server2Settings(listen, listen.port + 1, listen.port + 10, clients=count, per_address=0)
-    seen, joined = Seen(), Seen()
-    with contextlib.ExitStack() as open_, serving(Server2(here, settings, seen, step_seconds=PATIENCE)):
+    events, joined = Events(), Events()
+    with contextlib.ExitStack() as opened, serving(Server2(server_aeron, settings, events, step_timeout_s=TIMEOUT_S)):
         clients = []
         for _ in range(count):
-            driver = open_.enter_context(own_driver(run_name))
-            client = Client2(driver, listen, listen.port + 1, step_seconds=PATIENCE)
-            open_.callback(client.close)
-            clients.append(conversation(client, [b"me"], 0.0, joined))
+            driver = opened.enter_context(own_driver(run_name))
+            client = Client2(driver, listen, listen.port + 1, step_timeout_s=TIMEOUT_S)
+            opened.callback(client.close)
+            clients.append(converse(client, [b"me"], 0.0, joined))
         waiting, done = list(clients), object()
 
         def all_done() -> bool:
@@ -202,8 +224,8 @@ def test_row_97_clients_on_drivers_of_their_own_have_sessions_of_their_own(
                     waiting.remove(steps)
             return not waiting
 
-        until(all_done, "all clients to be echoed", 2 * PATIENCE)
+        until(all_done, "all clients to be echoed", 2 * TIMEOUT_S)
     assert len(joined.of(reports.EchoReceived)) == count
     sessions = {event.session_id for event in joined.of(reports.ClientConnected)}
     assert len(sessions) == count
-    assert {event.session_id for event in seen.of(reports.DuologueOpened)} == sessions
+    assert {event.session_id for event in events.of(reports.DuologueOpened)} == sessions

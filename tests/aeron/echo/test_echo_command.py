@@ -1,4 +1,4 @@
-"""``aeron-spark echo`` as a user runs it: processes of their own, a node of their own, signals, exit codes."""
+"""``aeron-spark echo`` in separate processes with a separate node: output, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aeron_spark.transport.addresses import HostPort
 from tests.cli.conftest import CONNECTOR, own  # noqa: F401  (a fixture)
 from tests.cli.conftest import run as run_here
 
-PATIENCE = 60.0  # seconds for what another process does on a slow machine
+TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
 
 def begin(*arguments: str) -> subprocess.Popen[str]:
@@ -41,14 +41,14 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def finish(*arguments: str) -> tuple[int, str, str]:
-    """Run a command to its end in a process, with which all that it opened ends, too."""
+    """Run a command to its end in a separate process, so that everything that it opened is closed."""
     process = begin(*arguments)
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, out, err
 
 
 def line(process: subprocess.Popen[str]) -> Any:
-    """The next line of a command with --json; what it said instead, where it ended."""
+    """Return the next JSON line of a command. If the command has ended, fail with its standard error."""
     assert process.stdout is not None
     assert process.stderr is not None
     text = process.stdout.readline()
@@ -57,35 +57,35 @@ def line(process: subprocess.Popen[str]) -> Any:
 
 @pytest.fixture(scope="module")
 def shared(run_name: str) -> Iterator[Path]:
-    """A node of the module's own."""
+    """A node for the tests of this module."""
     aeron_dir = Path("/dev/shm") / f"{run_name}-echo"
     with node.ensure(aeron_dir, archive=False):
         yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=30)
 
 
-def server(listen: HostPort, aeron_dir: Path, *more: str) -> subprocess.Popen[str]:
-    process = begin("server", "--listen", str(listen), "--aeron-dir", str(aeron_dir), "--json", *more)
+def server(listen: HostPort, aeron_dir: Path, *options: str) -> subprocess.Popen[str]:
+    process = begin("server", "--listen", str(listen), "--aeron-dir", str(aeron_dir), "--json", *options)
     assert line(process)["event"] == "listening"
     return process
 
 
 def stop(process: subprocess.Popen[str], number: signal.Signals) -> None:
-    """Tell a process to stop that would not stop by itself; it has to do so without an error."""
+    """Stop a process with a signal; it has to end without an error."""
     process.send_signal(number)
-    _, err = process.communicate(timeout=PATIENCE)
+    _, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err) == (0, "")
 
 
 @pytest.mark.full("five processes, each with a JVM; the tests below run the commands in one process")
-def test_row_85_two_processes_talk(shared: Path, listen: HostPort) -> None:
+def test_row_85_a_client_gets_echoes_from_a_server_process(shared: Path, listen: HostPort) -> None:
     serving = server(listen, shared, "--duologue-ports", str(listen.port + 10), "--clients", "2", "--per-address", "1")
     to = ["client", "--connect", str(listen), "--aeron-dir", str(shared)]
     code, out, err = finish(*to, "--count", "3", "--interval", "0.05", "--json")
     assert (code, err) == (0, "")
-    said = [json.loads(text) for text in out.splitlines()]
-    assert [one["event"] for one in said] == ["connected", "echo", "echo", "echo"]
-    assert len({one["text"] for one in said[1:]}) == 3
+    events = [json.loads(text) for text in out.splitlines()]
+    assert [one["event"] for one in events] == ["connected", "echo", "echo", "echo"]
+    assert len({one["text"] for one in events[1:]}) == 3
     code, out, err = finish(*to, "--send", "é€", "--send", "two\nlines", "--interval", "0")
     assert (code, err) == (0, "")
     assert "é€ in " in out
@@ -93,12 +93,12 @@ def test_row_85_two_processes_talk(shared: Path, listen: HostPort) -> None:
     assert line(endless)["event"] == "connected"
     code, out, err = finish(*to, "--count", "1")
     assert (code, out) == (1, "")
-    assert "refuses: too many connections for IP address" in err
+    assert "refused the connection: too many connections for IP address" in err
     stop(endless, signal.SIGINT)
     stop(serving, signal.SIGINT)
 
 
-def test_row_82_two_processes_talk_echo_1(shared: Path, listen: HostPort) -> None:
+def test_row_82_a_client_gets_echoes_from_an_echo_1_process(shared: Path, listen: HostPort) -> None:
     serving = server(listen, shared, "--protocol", "1")
     to = ["client", "--protocol", "1", "--connect", str(listen), "--aeron-dir", str(shared)]
     code, out, err = run(*to, "--count", "5", "--interval", "0.05", "--json")
@@ -111,7 +111,7 @@ def test_row_82_two_processes_talk_echo_1(shared: Path, listen: HostPort) -> Non
     stop(serving, signal.SIGTERM)
 
 
-def test_row_96_a_client_without_a_server_fails_and_says_where(shared: Path, listen: HostPort) -> None:
+def test_row_96_a_client_without_a_server_names_the_failed_step(shared: Path, listen: HostPort) -> None:
     to = ["--connect", str(listen), "--aeron-dir", str(shared), "--timeout", "0.5"]
     code, out, err = run("client", *to)
     assert (code, out) == (1, "")
@@ -122,21 +122,21 @@ def test_row_96_a_client_without_a_server_fails_and_says_where(shared: Path, lis
 
 
 @pytest.mark.full("a node and two programs; row 85 ends both sides by a signal, too")
-def test_row_100_sigterm_ends_it_soon_and_whole(own: Path, listen: HostPort) -> None:  # noqa: F811
+def test_row_100_sigterm_ends_a_server_and_its_channels(own: Path, listen: HostPort) -> None:  # noqa: F811
     serving = server(listen, own, "--duologue-ports", str(listen.port + 10))
     asking = begin("client", "--connect", str(listen), "--aeron-dir", str(own), "--json")
     assert [line(asking)["event"] for _ in range(2)] == ["connected", "echo"]
     assert [line(serving)["event"] for _ in range(2)] == ["opened", "joined"]
     assert any(str(listen.port) in one.label for one in counters.read_counters(str(own)))
     stop(serving, signal.SIGTERM)
-    _, err = asking.communicate(timeout=PATIENCE)
+    _, err = asking.communicate(timeout=TIMEOUT_S)
     assert asking.returncode == 1
     assert "was closed" in err
     end = time.monotonic() + 30
     while left := [one.label for one in counters.read_counters(str(own)) if "127.0.0.1" in one.label]:
         assert time.monotonic() < end, left
         time.sleep(0.1)
-    assert node.stop(own, timeout=10)  # nobody uses it any more
+    assert node.stop(own, timeout=10)  # no program uses it any more
     assert not own.exists()
 
 
@@ -146,7 +146,7 @@ def test_row_100_sigterm_ends_it_soon_and_whole(own: Path, listen: HostPort) -> 
         (["server", "--listen", "127.0.0.1:9000"], "--duologue-ports is required"),
         (["server", "--listen", "127.0.0.1"], "is not host:port"),
         (["server", "--listen", "127.0.0.1:0", "--duologue-ports", "9010"], "has port 0, expected 1 to 65535"),
-        (["server", "--listen", "[::1]:9000", "--duologue-ports", "9000"], "is one of the duologues'"),
+        (["server", "--listen", "[::1]:9000", "--duologue-ports", "9000"], "is in the range of the duologues"),
         (
             ["server", "--listen", "h:65535", "--duologue-ports", "9"],
             "--control is 65536, expected a port from 1 to 65535",

@@ -1,4 +1,4 @@
-"""Finding C16, with real media drivers: a flood on the channel of all clients, and the guard on Echo's channels."""
+"""Finding C16, with media drivers: a flood on the channel of all clients, and the guard of a server's channels."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.guard import has_guard, read_drops
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.echo import channels, reports
-from aeron_spark.echo.conversation import conversation, drive
+from aeron_spark.echo.conversation import converse, run_steps
 from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
-from aeron_spark.echo.reports import AT_ONCE
+from aeron_spark.echo.reports import REPORT_BURST
 from aeron_spark.transport.addresses import HostPort
-from tests.aeron.echo.wires import Hand, Seen, come, own_driver, say, sender, serving, until
+from tests.aeron.echo.wires import Events, ManualClient, own_driver, receive, send, sender, serving, until
 from tests.aeron.guard.frames import SEND_SETUP, status_message, strangers
 from tests.leaks import SHARED_MEMORY
 
@@ -30,7 +30,7 @@ SESSIONS = 8  # of the flood
 
 @pytest.fixture(scope="module")
 def guarded(run_name: str) -> Iterator[Client]:
-    """A server's media driver that has the guard."""
+    """An Aeron client of a media driver with the guard, for the server."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     context = jclass("io.aeron.driver.MediaDriver$Context")()
     context.aeronDirectoryName(str(aeron_dir)).dirDeleteOnShutdown(True)
@@ -52,73 +52,76 @@ def guarded(run_name: str) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def flooding(client: Client, listen: HostPort) -> Iterator[list[int]]:
-    """Send what is no HELLO to all-clients, as fast as it is taken; how many were taken."""
-    all_talking = [sender(client, listen, source=FLOODER) for _ in range(SESSIONS)]
-    until(lambda: all(talking.connected for talking in all_talking), "the flood's publications")
-    over, taken = threading.Event(), [0]
+    """Flood the channel of all clients with messages that are not HELLO. Yield a list with their number."""
+    publications = [sender(client, listen, source=FLOODER) for _ in range(SESSIONS)]
+    until(lambda: all(publication.connected for publication in publications), "the flood's publications")
+    stopped, sent = threading.Event(), [0]
 
     def flood() -> None:
-        while not over.is_set():
-            more = sum(talking.offer(b"flood") is None for talking in all_talking)
-            taken[0] += more
-            if not more:
-                over.wait(0.001)
+        while not stopped.is_set():
+            accepted = sum(publication.offer(b"flood") is None for publication in publications)
+            sent[0] += accepted
+            if not accepted:
+                stopped.wait(0.001)
 
     thread = threading.Thread(target=flood, name="flood")
     thread.start()
     try:
-        yield taken
+        yield sent
     finally:
-        over.set()
+        stopped.set()
         thread.join(60)
-        for talking in all_talking:
-            talking.close()
+        for publication in publications:
+            publication.close()
 
 
-def test_finding_c16_a_newcomer_is_echoed_beside_a_flood_which_the_server_reports_a_few_times(
-    guarded: Client, there: Client, listen: HostPort
+def test_finding_c16_a_new_client_gets_echoes_during_a_flood_that_causes_few_reports(
+    guarded: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    seen = Seen()
-    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), seen)
-    with serving(server), flooding(there, listen) as taken:
-        until(lambda: taken[0] > 1_000, "the flood to rise")
-        client = Client2(there, listen, listen.port + 1)
+    events = Events()
+    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
+    with serving(server), flooding(client_aeron, listen) as sent:
+        until(lambda: sent[0] > 1_000, "the flood to begin")
+        client = Client2(client_aeron, listen, listen.port + 1)
         try:
-            assert drive(conversation(client, [b"one", b"two"], 0.0, Seen()), lambda: False) == 2
+            assert run_steps(converse(client, [b"one", b"two"], 0.0, Events()), lambda: False) == 2
         finally:
             client.close()
         assert has_guard(guarded.aeron_dir)
-        reported = [event for event in seen.of(reports.Refusal) if event.source.startswith(FLOODER)]
-        assert AT_ONCE <= len(reported) <= AT_ONCE + 6  # one in 10 s, should this take a minute
+        reported = [event for event in events.of(reports.Refusal) if event.source.startswith(FLOODER)]
+        assert REPORT_BURST <= len(reported) <= REPORT_BURST + 6  # one more per 10 s, if this test takes a minute
 
 
-def test_finding_c16_the_guard_leaves_a_duologue_to_its_client(
-    guarded: Client, there: Client, listen: HostPort, run_name: str
+def test_finding_c16_the_guard_admits_only_the_client_to_its_duologue(
+    guarded: Client, client_aeron: Client, listen: HostPort, run_name: str
 ) -> None:
-    seen = Seen()
-    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), seen)
+    events = Events()
+    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), events)
     with own_driver(run_name) as elsewhere, serving(server):
-        hand = Hand(there, listen, listen.port + 1)
-        thief = Hand(elsewhere, listen, listen.port + 1)
+        manual = ManualClient(client_aeron, listen, listen.port + 1)
+        intruder = ManualClient(elsewhere, listen, listen.port + 1)
         try:
-            place = hand.place()
+            duologue = manual.request_duologue()
             dropped = sum(read_drops(guarded.aeron_dir).values())
-            _, stolen = thief.try_to_join(place, source=FOREIGN)
-            until(lambda: sum(read_drops(guarded.aeron_dir).values()) > dropped, "the guard to drop what is foreign")
-            listening, talking = hand.join(place)
-            say(talking, b"ECHO mine")
-            assert come(listening) == [b"ECHO mine"]
-            assert not stolen.connected
-            assert not seen.of(reports.Refusal)  # it never came as far as the server
+            _, foreign = intruder.try_to_join(duologue, source=FOREIGN)
+            until(
+                lambda: sum(read_drops(guarded.aeron_dir).values()) > dropped,
+                "the guard to drop packets of the other host",
+            )
+            subscription, publication = manual.join(duologue)
+            send(publication, b"ECHO mine")
+            assert receive(subscription) == [b"ECHO mine"]
+            assert not foreign.connected
+            assert not events.of(reports.Refusal)  # the guard dropped it before the server saw it
         finally:
-            hand.close()
-            thief.close()
+            manual.close()
+            intruder.close()
 
 
-def test_finding_c16_the_guard_limits_who_joins_what_all_clients_hear(
-    guarded: Client, there: Client, listen: HostPort
+def test_finding_c16_the_guard_limits_the_receivers_of_the_channel_of_all_clients(
+    guarded: Client, client_aeron: Client, listen: HostPort
 ) -> None:
-    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Seen())
+    server = Server2(guarded, Server2Settings(listen, listen.port + 1, listen.port + 10), Events())
     control = HostPort(listen.host, listen.port + 1)
     refused = read_drops(guarded.aeron_dir).get("sending: source", 0)
     with serving(server), crowd(control, channels.RULES.destinations_per_source + 1) as join:
@@ -128,16 +131,16 @@ def test_finding_c16_the_guard_limits_who_joins_what_all_clients_hear(
             return read_drops(guarded.aeron_dir)["sending: source"] > refused
 
         until(dropped, "the guard to refuse more receivers of one address than its rules allow")
-        client = Client2(there, listen, control.port)
+        client = Client2(client_aeron, listen, control.port)
         try:
-            assert drive(conversation(client, [b"one"], 0.0, Seen()), lambda: False) == 1
+            assert run_steps(converse(client, [b"one"], 0.0, Events()), lambda: False) == 1
         finally:
             client.close()
 
 
 @contextlib.contextmanager
 def crowd(control: HostPort, receivers: int) -> Iterator[Callable[[], None]]:
-    """Yield what asks, as so many receivers of one address, for all that is published at ``control``."""
+    """Yield a function that joins ``control`` as many receivers of one address."""
     with strangers(1, control.port, first=60) as (stranger,):
-        asking = [status_message(0, 0, number, term=0, flags=SEND_SETUP) for number in range(receivers)]
-        yield lambda: stranger.send(*asking)
+        requests = [status_message(0, 0, number, term=0, flags=SEND_SETUP) for number in range(receivers)]
+        yield lambda: stranger.send(*requests)

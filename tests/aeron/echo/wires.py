@@ -1,4 +1,4 @@
-"""Drivers of a test's own, servers on threads of their own, and hand-made ends of both protocols."""
+"""Media drivers of tests, servers in threads, and clients and servers that tests control message by message."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.leaks import SHARED_MEMORY
 
 T = TypeVar("T")
 
-PATIENCE: Final = 60.0  # seconds for what happens at once on an idle machine
-LARGEST: Final = 128 << 10  # bytes of a message that a hand-made end sends or takes
+TIMEOUT_S: Final = 60.0  # for an operation that takes no time on an idle machine
+LARGEST: Final = 128 << 10  # bytes of the largest message that a manual client sends or receives
 
 
 @contextmanager
 def own_driver(run_name: str) -> Iterator[Client]:
-    """A media driver in this process, as small as one can be, and a client of it."""
+    """Run a small media driver in this process; yield an Aeron client of it."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     context = jclass("io.aeron.driver.MediaDriver$Context")()
     context.aeronDirectoryName(str(aeron_dir)).dirDeleteOnShutdown(True)
     context.threadingMode(jclass("io.aeron.driver.ThreadingMode").SHARED)
     context.sharedIdleStrategy(jclass("org.agrona.concurrent.SleepingMillisIdleStrategy")(1))
     context.counterValuesBufferLength(1 << 20)
-    context.timerIntervalNs(20_000_000)  # what was closed is gone sooner, and so is the test
+    context.timerIntervalNs(20_000_000)  # closed channels end sooner, which makes tests faster
     driver = jclass("io.aeron.driver.MediaDriver").launch(context)
     try:
         client = Client(str(aeron_dir))
@@ -50,8 +50,8 @@ def own_driver(run_name: str) -> Iterator[Client]:
         shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
-class Seen:
-    """The events that a server or client reported."""
+class Events:
+    """Collects the events that a server or client reports."""
 
     def __init__(self) -> None:
         self.events: list[EchoEvent] = []
@@ -65,101 +65,103 @@ class Seen:
 
 @contextmanager
 def serving(server: Server1 | Server2) -> Iterator[None]:
-    """Poll ``server`` on a thread; what it raises is raised at the end. It is closed there."""
-    over = threading.Event()
-    failed: list[BaseException] = []
+    """Poll ``server`` in a thread. At the end, close it and raise the thread's exception."""
+    stopped = threading.Event()
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            serve(server, over.is_set)
+            serve(server, stopped.is_set)
         except BaseException as error:
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run, name="echo server")
     thread.start()
     try:
         yield
     finally:
-        over.set()
-        thread.join(PATIENCE)
+        stopped.set()
+        thread.join(TIMEOUT_S)
         server.close()
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
 
 
-def until(poll: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """Return the first value of ``poll()`` that is not empty."""
+def until(poll: Callable[[], T | None], what: str, seconds: float = TIMEOUT_S) -> T:
+    """Return the first value of ``poll()`` that is true."""
     return wait_for(lambda: poll() or None, seconds, what)
 
 
-def say(talking: BytesPublication, *messages: bytes) -> None:
-    """Send each message once it can be sent."""
+def send(publication: BytesPublication, *messages: bytes) -> None:
+    """Publish each message; wait for room."""
     for message in messages:
-        until(lambda message=message: talking.offer(message) is None, f"{message[:20]!r} to be taken")
+        until(lambda message=message: publication.offer(message) is None, f"{message[:20]!r} to be published")
 
 
 def sender(
     client: Client, to: HostPort, *, session_id: int | None = None, source: str | None = None
 ) -> BytesPublication:
-    """A publication that takes long messages; with ``source`` from another loopback address."""
+    """Open a publication for long messages; with ``source``, from another loopback address."""
     session = secrets.randbelow(2**31 - 1) + 1 if session_id is None else session_id
-    more = f"session-id={session}|term-length=1m|sparse=true|linger=100ms"
+    parameters = f"session-id={session}|term-length=1m|sparse=true|linger=100ms"
     if source is None:
-        return BytesPublication(client, f"aeron:udp?endpoint={to}|{more}", texts.STREAM_ID)
-    talking = BytesPublication(client, f"aeron:udp?control={source}:0|control-mode=manual|{more}", texts.STREAM_ID)
-    talking._publication.addDestination(f"aeron:udp?endpoint={to}")
-    return talking
+        return BytesPublication(client, f"aeron:udp?endpoint={to}|{parameters}", texts.STREAM_ID)
+    publication = BytesPublication(
+        client, f"aeron:udp?control={source}:0|control-mode=manual|{parameters}", texts.STREAM_ID
+    )
+    publication._publication.addDestination(f"aeron:udp?endpoint={to}")
+    return publication
 
 
-class Hand:
-    """An Echo 2.0 client line by line: what it is told to send, and what comes back."""
+class ManualClient:
+    """An Echo 2.0 client that a test controls message by message."""
 
     def __init__(self, client: Client, listen: HostPort, control_port: int, *, source: str | None = None) -> None:
         self.client = client
         self.host = listen.host
         self.source = source
-        self.listening = self._listen(control_port)
-        self.talking = sender(client, listen, source=source)
-        self.session_id = self.talking.session_id
-        self.opened: list[Any] = [self.listening, self.talking]
-        self._said: list[bytes] = []
-        until(lambda: self.talking.connected and bool(self.listening.images()), "the server")
+        self.subscription = self._listen(control_port)
+        self.publication = sender(client, listen, source=source)
+        self.session_id = self.publication.session_id
+        self.opened: list[Any] = [self.subscription, self.publication]
+        self._responses: list[bytes] = []
+        until(lambda: self.publication.connected and bool(self.subscription.images()), "the server")
 
-    def ask(self, text: str) -> bytes:
-        """Send ``text`` to all-clients and return the answer to it without the session id."""
-        say(self.talking, text.encode())
-        return self.answer()
+    def request(self, text: str) -> bytes:
+        """Send ``text`` to all-clients and return the response to it without the session id."""
+        send(self.publication, text.encode())
+        return self.next_response()
 
-    def answer(self) -> bytes:
-        """Return the next answer to this client."""
+    def next_response(self) -> bytes:
+        """Return the next response to this client."""
         prefix = b"%d " % self.session_id
         while True:
-            found = until(lambda: self._next(self.listening), "an answer")
+            found = until(lambda: self._next(self.subscription), "a response")
             if found.startswith(prefix):
                 return found.removeprefix(prefix)
 
-    def place(self, key: int = 0xDEADBEEF) -> texts.EchoAddress:
-        """Ask for a duologue and return where it is."""
-        answer = self.ask(f"HELLO {key:X}")
-        found = texts.read_answer(b"%d %s" % (self.session_id, answer), self.session_id, key)
-        assert isinstance(found, texts.EchoAddress), answer
+    def request_duologue(self, key: int = 0xDEADBEEF) -> texts.EchoAddress:
+        """Request a duologue and return its address."""
+        response = self.request(f"HELLO {key:X}")
+        found = texts.decode_response(b"%d %s" % (self.session_id, response), self.session_id, key)
+        assert isinstance(found, texts.EchoAddress), response
         return found
 
     def join(
-        self, place: texts.EchoAddress, *, source: str | None = None
+        self, duologue: texts.EchoAddress, *, source: str | None = None
     ) -> tuple[PolledSubscription, BytesPublication]:
-        """Open both ways of a duologue and wait until they are connected."""
-        pair = self.try_to_join(place, source=source or self.source)
+        """Open both channels of a duologue and wait until they are connected."""
+        pair = self.try_to_join(duologue, source=source or self.source)
         until(lambda: pair[1].connected and bool(pair[0].images()), "the duologue")
         return pair
 
     def try_to_join(
-        self, place: texts.EchoAddress, *, source: str | None = None
+        self, duologue: texts.EchoAddress, *, source: str | None = None
     ) -> tuple[PolledSubscription, BytesPublication]:
-        """Open both ways of a duologue."""
+        """Open both channels of a duologue."""
         pair = (
-            self._listen(place.control_port, place.session_id),
-            sender(self.client, HostPort(self.host, place.data_port), session_id=place.session_id, source=source),
+            self._listen(duologue.control_port, duologue.session_id),
+            sender(self.client, HostPort(self.host, duologue.data_port), session_id=duologue.session_id, source=source),
         )
         self.opened += pair
         return pair
@@ -169,43 +171,43 @@ class Hand:
             one.close()
 
     def _listen(self, control_port: int, session_id: int | None = None) -> PolledSubscription:
-        channel = channels.joining(HostPort(self.host, control_port), session_id)
+        channel = channels.join_channel(HostPort(self.host, control_port), session_id)
         return PolledSubscription(self.client, channel, texts.STREAM_ID, LARGEST)
 
-    def _next(self, listening: PolledSubscription) -> bytes | None:
-        self._said += messages(listening)
-        return self._said.pop(0) if self._said else None
+    def _next(self, subscription: PolledSubscription) -> bytes | None:
+        self._responses += messages(subscription)
+        return self._responses.pop(0) if self._responses else None
 
 
-def messages(listening: PolledSubscription) -> list[bytes]:
-    """Return what has come."""
-    return [message for image in listening.images() for message in image.poll(100) if message is not None]
+def messages(subscription: PolledSubscription) -> list[bytes]:
+    """Return the messages that have arrived."""
+    return [message for image in subscription.images() for message in image.poll(100) if message is not None]
 
 
-def come(listening: PolledSubscription, count: int = 1) -> list[bytes]:
-    """Wait for ``count`` messages."""
+def receive(subscription: PolledSubscription, count: int = 1) -> list[bytes]:
+    """Wait for ``count`` messages and return all that arrived."""
     found: list[bytes] = []
 
     def poll() -> bool:
-        found.extend(messages(listening))
+        found.extend(messages(subscription))
         return len(found) >= count
 
     until(poll, f"{count} messages")
     return found
 
 
-def nothing_comes(listening: PolledSubscription, seconds: float) -> bool:
-    """Whether nothing comes within ``seconds``."""
+def receives_nothing(subscription: PolledSubscription, seconds: float) -> bool:
+    """Return whether no message arrives within ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if messages(listening):
+        if messages(subscription):
             return False
         time.sleep(0.01)
     return True
 
 
-def never(poll: Callable[[], bool], seconds: float) -> bool:
-    """Whether ``poll`` stays false for ``seconds``."""
+def stays_false(poll: Callable[[], bool], seconds: float) -> bool:
+    """Return whether ``poll`` returns False for ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if poll():
@@ -215,22 +217,22 @@ def never(poll: Callable[[], bool], seconds: float) -> bool:
 
 
 class FakeServer:
-    """An Echo 2.0 server that says what a test wants it to say."""
+    """An Echo 2.0 server whose responses a test chooses."""
 
     def __init__(self, client: Client, listen: HostPort, control_port: int) -> None:
         control = HostPort(listen.host, control_port)
         self.client = client
-        self.talking = BytesPublication(client, channels.fanning_out(control, 77), texts.STREAM_ID)
-        self.listening = PolledSubscription(client, channels.receiving(listen), texts.STREAM_ID, LARGEST)
+        self.publication = BytesPublication(client, channels.fan_out_channel(control, 77), texts.STREAM_ID)
+        self.subscription = PolledSubscription(client, channels.receive_channel(listen), texts.STREAM_ID, LARGEST)
 
     def hello(self) -> tuple[PolledImage, bytes] | None:
-        """Return the next HELLO and whose it is, or None."""
-        for image in self.listening.images():
+        """Return the image and the text of the next HELLO, or None."""
+        for image in self.subscription.images():
             for message in image.poll(1):
                 if message is not None:
                     return image, message
         return None
 
     def close(self) -> None:
-        self.listening.close()
-        self.talking.close()
+        self.subscription.close()
+        self.publication.close()

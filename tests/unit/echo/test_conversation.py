@@ -1,4 +1,4 @@
-"""What a client does, without Aeron: time is a list, and the other end a function."""
+"""The steps of a client with a fake clock and a function as the server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator
 import pytest
 
 from aeron_spark.echo import reports
-from aeron_spark.echo.conversation import awaiting, conversation, drive, serve
+from aeron_spark.echo.conversation import converse, run_steps, serve, wait_for_step
 from aeron_spark.errors import ConnectError, DataFormatError, WaitTimeout
 
 
 class Clock:
-    """A clock that goes on by a second whenever it is read."""
+    """A clock that advances by 1 s at each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,67 +22,67 @@ class Clock:
         return self.now
 
 
-class Talker:
-    """A client whose server is ``answer``."""
+class FakeClient:
+    """A client whose server is the function ``respond``. The connection is lost at check number ``checks``."""
 
-    def __init__(self, answer: Callable[[bytes], bytes], looks: int = 1_000) -> None:
-        self.answer = answer
-        self.looks = looks
+    def __init__(self, respond: Callable[[bytes], bytes], checks: int = 1_000) -> None:
+        self.respond = respond
+        self.checks = checks
 
-    def connecting(self) -> Generator[None, None, reports.ClientConnected]:
+    def connect(self) -> Generator[None, None, reports.ClientConnected]:
         yield
         return reports.ClientConnected("nowhere", 1, 0.0)
 
-    def echoing(self, payload: bytes) -> Generator[None, None, bytes]:
+    def echo(self, payload: bytes) -> Generator[None, None, bytes]:
         yield
-        return self.answer(payload)
+        return self.respond(payload)
 
-    def look(self) -> None:
-        self.looks -= 1
-        if not self.looks:
-            raise ConnectError("it has gone")
+    def check_connection(self) -> None:
+        self.checks -= 1
+        if not self.checks:
+            raise ConnectError("connection lost")
 
 
 def finish(steps: Generator[None, None, int]) -> int:
-    result = drive(steps, lambda: False)
+    result = run_steps(steps, lambda: False)
     assert result is not None
     return result
 
 
 def test_each_payload_is_echoed_and_reported() -> None:
-    seen: list[reports.EchoEvent] = []
-    assert finish(conversation(Talker(bytes), [b"a", b"\xff"], 3.0, seen.append, Clock())) == 2
-    assert [str(event).split(" in ")[0] for event in seen] == ["connected to nowhere", "a", "\\xff"]
+    reported: list[reports.EchoEvent] = []
+    assert finish(converse(FakeClient(bytes), [b"a", b"\xff"], 3.0, reported.append, Clock())) == 2
+    assert [str(event).split(" in ")[0] for event in reported] == ["connected to nowhere", "a", "\\xff"]
 
 
-def test_another_echo_than_what_was_sent_is_an_error() -> None:
+def test_an_echo_that_differs_from_its_payload_is_an_error() -> None:
     with pytest.raises(DataFormatError, match="'a' came back as 'b'"):
-        finish(conversation(Talker(lambda payload: b"b"), [b"a"], 0.0, lambda event: None, Clock()))
+        finish(converse(FakeClient(lambda payload: b"b"), [b"a"], 0.0, lambda event: None, Clock()))
 
 
-def test_a_server_that_goes_is_noticed_between_two_echoes() -> None:
-    with pytest.raises(ConnectError, match="it has gone"):
-        finish(conversation(Talker(bytes, looks=3), [b"a", b"b"], 1_000.0, lambda event: None, Clock()))
+def test_a_lost_connection_is_noticed_between_two_echoes() -> None:
+    with pytest.raises(ConnectError, match="connection lost"):
+        finish(converse(FakeClient(bytes, checks=3), [b"a", b"b"], 1_000.0, lambda event: None, Clock()))
 
 
-def test_a_step_has_a_deadline_and_a_name() -> None:
+def test_the_timeout_of_a_step_names_the_step() -> None:
     clock = Clock()
-    with pytest.raises(WaitTimeout, match=r"step 'to sing' was not done within 10 s"):
-        drive(awaiting(lambda: None, 10.0, "to sing", clock), lambda: False)
+    with pytest.raises(WaitTimeout, match=r"step 'greeting' was not done within 10 s"):
+        run_steps(wait_for_step(lambda: None, 10.0, "greeting", clock), lambda: False)
     assert clock.now == 11.0
 
 
-def test_a_step_ends_with_what_is_found() -> None:
-    answers = iter([None, False, "found"])
-    assert drive(awaiting(lambda: next(answers), 9.0, "x", Clock()), lambda: False) == "found"
+def test_a_step_ends_with_the_first_value() -> None:
+    values = iter([None, False, "found"])
+    assert run_steps(wait_for_step(lambda: next(values), 9.0, "x", Clock()), lambda: False) == "found"
 
 
-def test_zero_is_an_answer() -> None:
-    assert drive(awaiting(lambda: 0, 2.0, "x", Clock()), lambda: False) == 0
+def test_zero_is_a_value() -> None:
+    assert run_steps(wait_for_step(lambda: 0, 2.0, "x", Clock()), lambda: False) == 0
 
 
-def test_what_is_stopped_returns_none() -> None:
-    assert drive(awaiting(lambda: None, 10.0, "x", Clock()), lambda: True) is None
+def test_stopped_steps_return_none() -> None:
+    assert run_steps(wait_for_step(lambda: None, 10.0, "x", Clock()), lambda: True) is None
 
 
 def test_a_server_is_polled_until_it_is_stopped() -> None:

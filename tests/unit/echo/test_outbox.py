@@ -1,60 +1,60 @@
-"""Replies that wait: in order, bounded, and for a time only."""
+"""The outbox: ordered, and limited in number and time."""
 
 from __future__ import annotations
 
-from aeron_spark.echo.outbox import MOST, Outbox
+from aeron_spark.echo.outbox import MAX_REPLIES, Outbox
 from aeron_spark.transport.api import OfferResult
 
 
-class Taker:
-    """A publication that takes as many messages as it is told to."""
+class FakePublication:
+    """A publication that accepts ``room`` messages."""
 
     def __init__(self) -> None:
         self.room = 0
-        self.taken: list[bytes] = []
+        self.accepted: list[bytes] = []
 
     def offer(self, message: bytes) -> OfferResult | None:
         if not self.room:
             return OfferResult.BACK_PRESSURED
         self.room -= 1
-        self.taken.append(message)
+        self.accepted.append(message)
         return None
 
 
-def test_what_waits_is_sent_in_order_when_there_is_room() -> None:
-    taker = Taker()
-    outbox = Outbox(taker, 10.0)
+def test_waiting_messages_are_sent_in_order() -> None:
+    publication = FakePublication()
+    outbox = Outbox(publication, 10.0)
     for message in (b"1", b"2", b"3"):
         outbox.put(message, 0.0)
-    assert (outbox.flush(0.0), outbox.empty) == (0, False)
-    taker.room = 2
-    assert (outbox.flush(1.0), outbox.empty) == (2, False)
-    taker.room = 9
-    assert (outbox.flush(9.9), outbox.empty, outbox.sent) == (1, True, 3)
-    assert taker.taken == [b"1", b"2", b"3"]
+    assert (outbox.flush(0.0), outbox.is_empty) == (0, False)
+    publication.room = 2
+    assert (outbox.flush(1.0), outbox.is_empty) == (2, False)
+    publication.room = 9
+    assert (outbox.flush(9.9), outbox.is_empty, outbox.sent) == (1, True, 3)
+    assert publication.accepted == [b"1", b"2", b"3"]
 
 
-def test_what_waited_for_too_long_is_not_sent() -> None:
-    taker = Taker()
-    outbox = Outbox(taker, 10.0)
+def test_a_message_that_waited_too_long_is_not_sent() -> None:
+    publication = FakePublication()
+    outbox = Outbox(publication, 10.0)
     outbox.put(b"old", 0.0)
     outbox.put(b"new", 5.0)
-    assert not outbox.overdue(9.9)
-    assert outbox.overdue(10.0)
-    taker.room = 9
+    assert not outbox.is_overdue(9.9)
+    assert outbox.is_overdue(10.0)
+    publication.room = 9
     assert outbox.flush(10.0) == 0
-    outbox.forget_overdue(10.0)
+    outbox.drop_overdue(10.0)
     assert outbox.flush(10.0) == 1
-    assert taker.taken == [b"new"]
-    outbox.forget_overdue(99.0)
-    assert not outbox.overdue(99.0)
+    assert publication.accepted == [b"new"]
+    outbox.drop_overdue(99.0)
+    assert not outbox.is_overdue(99.0)
 
 
-def test_a_flood_loses_its_oldest() -> None:
-    taker = Taker()
-    outbox = Outbox(taker, 10.0)
-    for number in range(MOST + 3):
+def test_a_full_outbox_drops_its_oldest_message() -> None:
+    publication = FakePublication()
+    outbox = Outbox(publication, 10.0)
+    for number in range(MAX_REPLIES + 3):
         outbox.put(b"%d" % number, 0.0)
-    taker.room = 2 * MOST
-    assert outbox.flush(0.0) == MOST
-    assert taker.taken[0] == b"3"
+    publication.room = 2 * MAX_REPLIES
+    assert outbox.flush(0.0) == MAX_REPLIES
+    assert publication.accepted[0] == b"3"
