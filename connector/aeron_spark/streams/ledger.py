@@ -112,7 +112,7 @@ class Ledger:
         return self._writers
 
     def position_at(self, time_ns: int) -> list[int]:
-        """Return, by partition, the begin of the first transaction committed at or after ``time_ns`` (since 1970).
+        """Return, by partition, the start of the first transaction committed at or after ``time_ns`` (since 1970).
 
         A partition without such a transaction has its committed end. For times of more than an hour ago the position
         may be earlier than necessary, but never later; see ``time_index.THINNING``.

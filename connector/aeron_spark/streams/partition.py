@@ -2,7 +2,7 @@
 
 A commit publishes rows after the committed end; they count once the journal has the commit. The rows of a failed commit
 are truncated before the recording is extended, so positions of committed rows never change. One thread at a time uses
-a partition: the one that has the stream's ``_writing`` lock.
+a partition: the one that holds the stream's ``_writing`` lock.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class Partition:
         return target
 
     def purge(self, position: int) -> None:
-        """Delete the segments before ``position``, which is the begin of a segment."""
+        """Delete the segments before ``position``, which is the start of a segment."""
         archive = archive_of(self._address)
         found = archive.recording(self.shape.recording_id)
         if found is not None and found.start_position < position:

@@ -74,7 +74,9 @@ class Recordings:
         self._address = address
         self._clock = clock
         self._free_slots = free_slots
-        self._to_purge: dict[int, int] = {}  # partitions with segments before their start, which is a segment's base
+        self._to_purge: dict[
+            int, int
+        ] = {}  # by partition: the start of a segment, before which segments are still to be deleted
         self.partitions: Sequence[Partition] = [
             Partition(
                 definition,
@@ -201,13 +203,13 @@ class Recordings:
         partition.used_at = self._clock()
         return partition
 
-    def close_idle(self, unused_for: float, needed: Collection[int] = ()) -> list[Partition]:
-        """Close publications that are unused for ``unused_for`` seconds, except ``needed``; return their partitions."""
+    def close_idle(self, idle_s: float, needed: Collection[int] = ()) -> list[Partition]:
+        """Close publications without use for ``idle_s`` seconds, except ``needed``; return their partitions."""
         now = self._clock()
         idle = [
             partition
             for index, partition in enumerate(self.partitions)
-            if partition.is_open and index not in needed and now - partition.used_at >= unused_for
+            if partition.is_open and index not in needed and now - partition.used_at >= idle_s
         ]
         for partition in idle:
             partition.close_publication()

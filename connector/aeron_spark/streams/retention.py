@@ -21,7 +21,7 @@ class Layout:
     segment_length: int
 
     def segment_base(self, position: int) -> int:
-        """Return the begin of the segment with ``position``, by the archive's rule."""
+        """Return the start of the segment with ``position``, by the archive's rule."""
         origin = self.start - self.start % self.term_length
         return position - (position - origin) % self.segment_length
 
@@ -29,7 +29,7 @@ class Layout:
 def retention_start(end: int, *, retention_bytes: int, by_time: int | None) -> int:
     """Return the position from which the retention keeps rows of a partition that ends at ``end``.
 
-    ``retention_bytes`` 0 is no limit by size. ``by_time`` is the begin of the first transaction within the retention
+    ``retention_bytes`` 0 is no limit by size. ``by_time`` is the start of the first transaction within the retention
     time, or None for no limit by time.
     """
     by_bytes = end - retention_bytes if retention_bytes else 0
@@ -37,7 +37,7 @@ def retention_start(end: int, *, retention_bytes: int, by_time: int | None) -> i
 
 
 def purge_to(wanted: int, layout: Layout, *, start: int, end: int, leased: int | None) -> int:
-    """Return the partition's new start: the begin of the last segment that is not after ``wanted`` and ``leased``.
+    """Return the partition's new start: the start of the last segment that is not after ``wanted`` and ``leased``.
 
     ``start`` and ``end`` are the committed ones, ``leased`` is the lowest position under a live lease. The segment with
     the committed end always stays. Returns ``start`` if no segment can be deleted.

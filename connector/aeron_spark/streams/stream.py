@@ -1,8 +1,9 @@
 """One named stream: serves committed rows to readers, and commits each transaction exactly once and as a whole.
 
-A stream has two locks. A thread has ``_writing`` while it changes recordings: one commit, purge or recovery at a time.
-``_state`` guards the ledger, the journal and the stages; a thread may have it during an fsync of the journal. A thread
-may take ``_state`` while it has ``_writing``, never the reverse. Readers take no lock: they see the last view.
+A stream has two locks. A thread holds ``_writing`` while it changes recordings, so that only one commit, purge or
+recovery runs at a time. ``_state`` guards the ledger, the journal and the stages; a thread may hold it during an fsync
+of the journal. A thread may take ``_state`` while it holds ``_writing``, never the reverse. Readers take no lock: they
+see the last view.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class Stream(ReadableStream):
     # For readers; ReadableStream has more methods for them
 
     def position_at(self, time_ns: int) -> list[int]:
-        """Return, by partition, the begin of the first transaction committed at or after ``time_ns``, or its end.
+        """Return, by partition, the start of the first transaction committed at or after ``time_ns``, or its end.
 
         ``time_ns`` is ns since 1970 by this server's clock. Only the time index in the ledger is searched.
         """
@@ -385,7 +386,7 @@ class Stream(ReadableStream):
     # Steps of the methods above
 
     def _update_mark(self) -> None:
-        """Update the mark in the archive's folder at intervals. The caller has the state's lock."""
+        """Update the mark in the archive's folder at intervals. The caller holds ``_state``."""
         if self._clock() - self._mark_updated_at >= MARK_INTERVAL_S:
             self._mark_updated_at = self._clock()
             self._journal.update_mark()
@@ -499,7 +500,7 @@ class Stream(ReadableStream):
     def _move_starts(self, wanted: Mapping[int, int]) -> dict[int, int]:
         """Raise the starts of partitions towards these positions, by whole unleased segments; return the raised ones.
 
-        The caller has the state's lock.
+        The caller holds ``_state``.
         """
         now, ledger = self._clock(), self._ledger
         starts = {}

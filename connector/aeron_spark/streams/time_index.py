@@ -1,7 +1,7 @@
 """The time index of a partition: finds the position of a commit time by binary search. Pure.
 
 An entry is one transaction, or after thinning several consecutive ones: the commit time of the *last* one, and the
-begin of the *first* one. So a search never returns a position after the wanted transaction. After thinning the position
+start of the *first* one. So a search never returns a position after the wanted transaction. After thinning the position
 may be earlier than that, by less than the step of the thinning.
 """
 
@@ -40,7 +40,7 @@ class TimeIndex:
         self._begins.append(begin)
 
     def find(self, time_ns: int) -> int | None:
-        """Return the begin of the first transaction committed at or after ``time_ns``, or None."""
+        """Return the start of the first transaction committed at or after ``time_ns``, or None."""
         index = bisect_left(self._times, time_ns)
         return self._begins[index] if index < len(self._times) else None
 

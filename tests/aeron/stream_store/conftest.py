@@ -1,4 +1,4 @@
-"""One node for all tests of a module, and a store of named streams on it for each."""
+"""One node for all tests of a module, and a store on it for each test."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.aeron.streams import own_node
 
 @pytest.fixture(scope="module")
 def node(run_name: str) -> Iterator[NodeHandle]:
-    """A node whose segments are so short that a little data has many of them."""
+    """A node with short segments."""
     with own_node(run_name, term_length="16m", ipc_term_length="16m", segment_length="16m") as handle:
         yield handle
 
 
 @pytest.fixture
 def streams(node: NodeHandle, tmp_path: Path) -> Iterator[Streams]:
-    """The named streams of one test; their recordings are gone afterwards."""
+    """A store for one test, whose streams are deleted afterwards."""
     with Streams(tmp_path / "streams", embedded(node), SETTINGS) as store:
         yield store
     sweep(store, node)

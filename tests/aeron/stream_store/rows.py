@@ -1,4 +1,4 @@
-"""Rows for named streams: staged as a client does, and read back from raw log blocks by a reader of this test's own."""
+"""Rows for tests of the store: staged as a client does, and decoded from raw log bytes independently of the product."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def staged(
     run: str = "r",
     ahead: bool = False,
 ) -> list[StageRef]:
-    """Stage the values of each task, whole, published ``ahead`` where asked to; return what a commit names."""
+    """Stage the values of each task, published ahead if ``ahead``; return the references for the commit."""
     refs = []
     for partition, task, values in tasks:
         stage = stream.open_stage(writer, run, transaction, partition, task, "raw")
         fill(stage, values)
         if ahead:
-            assert stream.publish_ahead(stage) in (stage.bytes, -1)  # an older one may still be there
+            assert stream.publish_ahead(stage) in (stage.bytes, -1)  # -1 if the partition has another stage
         refs.append(stage.finish())
     return refs
 
@@ -55,7 +55,7 @@ def staged(
 def fill(stage: Stage, values: Sequence[bytes]) -> None:
     """Append the values as one item."""
     for buffer in encode_values_item(pa.array(values, pa.binary())):
-        stage.append(buffer, stage.used_at)  # no older than it is: a server that ticks would expire it
+        stage.append(buffer, stage.used_at)  # housekeeping would expire a stage with an earlier time
 
 
 def write(
@@ -84,7 +84,7 @@ def write_group(stream: Stream, transaction: int, partition: int, payload: bytes
 
 
 def log_of(stream: Stream, partition: int, start: int | None = None, max_bytes: int = 1 << 20) -> tuple[int, bytes]:
-    """Return the position of the first byte and all log bytes of a partition, having checked that no block is amiss."""
+    """Return the first position and all log bytes of a partition; check that the blocks are contiguous."""
     state = stream.states()[partition]
     begin = at = state.start if start is None else start
     parts = []
@@ -136,27 +136,27 @@ def groups(stream: Stream, partition: int) -> list[Group]:
 
 
 def ids(stream: Stream) -> list[tuple[int, str]]:
-    """Return what of each partition never changes."""
+    """Return the recording id and fingerprint of each partition, which never change."""
     return [(state.recording_id, state.fingerprint) for state in stream.states()]
 
 
 def ends(stream: Stream) -> list[int]:
-    """Return where each partition is committed to."""
+    """Return the committed end of each partition."""
     return [state.end for state in stream.states()]
 
 
 def reserved_bytes(streams: Streams) -> int:
-    """Return the bytes that stages take."""
+    """Return the bytes that stages reserve."""
     return streams._space.reserved
 
 
 def forget_marks(archive_dir: str) -> None:
-    """Give up what journals do not know: remove what the archive's folder says of them, as an error's remedy says."""
+    """Remove the marks in the archive's folder, as the remedy of the error for an older journal tells the operator."""
     shutil.rmtree(Path(archive_dir) / archive_mark.FOLDER, ignore_errors=True)
 
 
 def sweep(streams: Streams, node: NodeHandle) -> None:
-    """Delete every stream of a store that was closed; nothing of it is left in its folder."""
+    """Delete every stream of a closed store, and check that its folder is empty."""
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
         for name in [*(stream.definition.name for stream in store.all()), *store.failed]:
             store.delete(name)

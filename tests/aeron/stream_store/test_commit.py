@@ -1,4 +1,4 @@
-"""Transactions of a named stream: whole, once, in order, byte for byte; and what is refused."""
+"""Tests of transactions: complete, exactly once, in order, unchanged; and of refused ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.aeron.stream_store.rows import (
 SIZES = (0, 1, 31, 32, 33, 500, 8_159, 8_160, 8_161, 8_192, 70_000)
 
 
-def test_values_come_back_byte_for_byte_in_the_order_of_tasks(streams: Streams, rng: random.Random) -> None:
+def test_values_are_read_unchanged_in_the_order_of_tasks(streams: Streams, rng: random.Random) -> None:
     stream = streams.create("a", 3)
     assert stream.content() == ("", None)
     rows = {task: [rng.randbytes(rng.choice(SIZES)) for _ in range(50)] for task in range(4)}
@@ -65,7 +65,7 @@ def test_blocks_of_any_size_are_the_same_log(streams: Streams, max_bytes: int) -
     assert b"".join(data for _, data in stream.blocks(0, 0, 2**40, 1 << 20)) == log_of(stream, 0)[1]
 
 
-def test_the_archive_finds_its_checksums_in_what_was_recorded(streams: Streams, node: NodeHandle) -> None:
+def test_recorded_frames_have_the_archives_checksums(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 1)
     rows = [bytes([n]) * 5_000 for n in range(200)]
     write(stream, 0, {0: rows[:100]})
@@ -88,7 +88,7 @@ def test_a_row_of_40_mib_is_a_group_of_chunks(streams: Streams, rng: random.Rand
     assert [group.payload.to_pybytes() for group in found] == [b"small", payload, b""]
     assert [group.header.batch for group in found] == [0, 1, 2]
     assert stream.content()[0] == "framed"
-    # A range never ends within a group.
+    # A range does not end within a group.
     second = found[1].position
     (state,) = stream.states()
     assert stream.boundary(0, 0, second + (20 << 20), state.end, None, framed=True).position == second
@@ -120,7 +120,7 @@ def test_a_repeated_commit_changes_nothing(streams: Streams) -> None:
     assert reserved_bytes(streams) == 0
 
 
-def test_a_newer_run_fences_the_older(streams: Streams) -> None:
+def test_a_newer_run_fences_the_older_one(streams: Streams) -> None:
     stream = streams.create("a", 1)
     old = staged(stream, 0, [(0, 0, [b"old"])], run="first")
     assert stream.begin("w", "second", 0)[0] == -1
@@ -136,7 +136,7 @@ def test_a_newer_run_fences_the_older(streams: Streams) -> None:
     assert reserved_bytes(streams) == 0
 
 
-def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobody(streams: Streams) -> None:
+def test_another_producers_rows_are_refused_and_its_run_fences_no_run(streams: Streams) -> None:
     stream = streams.create("a", 1)
     first = staged(stream, 0, [(0, 0, [b"A0"])], run="a1")
     stream.commit("w", "a1", 0, first, producer="A")
@@ -148,7 +148,7 @@ def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobod
         with pytest.raises(RefusedError, match=r"'b1'.*'a1'"):
             refused()
     assert not stream.commit("w", "a1", 1, staged(stream, 1, [(0, 0, [b"A1"])], run="a1"), producer="A").is_repeated
-    # a restart from A's checkpoint repeats the last batch under another run
+    # After a restart from its checkpoint, A repeats its last micro-batch as another run.
     assert stream.begin("w", "a2", 1, producer="A")[0] == 1
     assert stream.commit("w", "a2", 1, [], producer="A").is_repeated
     assert (stream.last_transaction("w"), stream.last_transaction("w", "A"), stream.last_transaction("w", "B")) == (
@@ -156,7 +156,7 @@ def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobod
         1,
         -1,
     )
-    # one that is further ahead takes over, and then the first one's equal batch is refused
+    # B commits a later transaction and takes over; then an equal transaction of A is refused.
     assert not stream.commit_empty("w", "b1", 2, producer="B").is_repeated
     with pytest.raises(RefusedError, match="fenced"):
         stream.commit("w", "a2", 2, [], producer="A")
@@ -166,20 +166,20 @@ def test_another_producers_rows_are_refused_not_dropped_and_its_run_fences_nobod
     assert reserved_bytes(streams) == 0
 
 
-def test_what_is_aborted_is_not_there_and_what_is_committed_stays(streams: Streams) -> None:
+def test_an_abort_removes_stages_and_keeps_committed_rows(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    refs = staged(stream, 0, [(0, 0, [b"gone"])])
+    refs = staged(stream, 0, [(0, 0, [b"aborted"])])
     stream.abort("w", "r", 0)
     assert reserved_bytes(streams) == 0
     with pytest.raises(RefusedError, match="unknown stage"):
         stream.commit("w", "r", 0, refs)
-    write(stream, 0, {0: [b"kept"]})
+    write(stream, 0, {0: [b"committed"]})
     stream.abort("w", "r", 0)
-    assert values(stream, 0) == [b"kept"]
+    assert values(stream, 0) == [b"committed"]
     assert stream.last_transaction("w") == 0
 
 
-def test_stages_a_commit_does_not_name_are_dropped(streams: Streams) -> None:
+def test_stages_that_a_commit_does_not_name_are_removed(streams: Streams) -> None:
     stream = streams.create("a", 1)
     first, second = staged(stream, 0, [(0, 0, [b"attempt 0"]), (0, 0, [b"attempt 1"])])
     unfinished = stream.open_stage("w", "r", 0, 0, 1, "raw")
@@ -194,7 +194,7 @@ def test_stages_a_commit_does_not_name_are_dropped(streams: Streams) -> None:
     assert reserved_bytes(streams) == 0
 
 
-def test_a_transaction_without_rows_counts(streams: Streams) -> None:
+def test_a_transaction_without_rows_is_committed(streams: Streams) -> None:
     stream = streams.create("a", 2)
     assert not stream.commit_empty("w", "r", 3).is_repeated
     assert stream.commit_empty("w", "r", 3).is_repeated
@@ -204,7 +204,7 @@ def test_a_transaction_without_rows_counts(streams: Streams) -> None:
     assert stream.content() == ("", None)
 
 
-def test_what_a_commit_names_must_be_what_was_staged(streams: Streams) -> None:
+def test_a_commit_must_name_its_own_unchanged_stages(streams: Streams) -> None:
     stream = streams.create("a", 1)
     (ref,) = staged(stream, 0, [(0, 0, [b"x"])])
     with pytest.raises(RefusedError, match="checksum"):
@@ -221,20 +221,20 @@ def test_what_a_commit_names_must_be_what_was_staged(streams: Streams) -> None:
 
 def test_a_value_longer_than_a_message_is_refused_before_it_is_committed(streams: Streams) -> None:
     stream = streams.create("a", 1, term_bytes=64 << 10)
-    with pytest.raises(DataFormatError, match="at max_bytes 8192"):
+    with pytest.raises(DataFormatError, match="limit 8192 bytes"):
         write(stream, 0, {0: [b"x" * 8_193]})
     write(stream, 0, {0: [b"x" * 8_192]})
     assert [len(value) for value in values(stream, 0)] == [8_192]
 
 
-def test_schemas_of_two_tasks_become_one(streams: Streams) -> None:
+def test_the_schemas_of_two_tasks_are_merged(streams: Streams) -> None:
     stream = streams.create("a", 1)
     narrow = serialize(pa.schema([pa.field("a", pa.int64())]))
     wide = serialize(pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.string())]))
     refs = []
     for task, schema in enumerate((narrow, wide)):
         stage = stream.open_stage("w", "r", 0, 0, task, "arrow", schema)
-        for buffer in _group(b"not looked at"):
+        for buffer in _group(b"not decoded"):
             stage.append(buffer, stage.used_at)
         refs.append(stage.finish())
     stream.commit("w", "r", 0, refs)
@@ -253,7 +253,7 @@ def _group(payload: bytes) -> list[pa.Buffer]:
     return encode_group_item(Header(Content.ARROW, total=len(payload), rows=1), payload)
 
 
-def test_a_commit_that_fails_before_the_journal_leaves_nothing_and_can_be_repeated(
+def test_a_commit_that_fails_before_the_journal_has_no_effect_and_can_be_repeated(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = streams.create("a", 2)
@@ -278,7 +278,7 @@ def test_a_commit_that_fails_before_the_journal_leaves_nothing_and_can_be_repeat
     assert ids(stream) == identity
 
 
-def test_a_run_fenced_while_it_is_published_is_not_committed(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_fenced_during_its_commit_is_refused(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = streams.create("a", 1)
     refs = staged(stream, 0, [(0, 0, [b"old"])], run="first")
     publish = stream._recordings.publish
@@ -297,7 +297,7 @@ def test_a_run_fenced_while_it_is_published_is_not_committed(streams: Streams, m
     assert values(stream, 0) == [b"new"]
 
 
-def test_waiting_ends_with_a_commit_or_in_time(streams: Streams) -> None:
+def test_the_wait_for_commits_ends_with_a_commit_or_its_timeout(streams: Streams) -> None:
     stream = streams.create("a", 2)
     began = time.monotonic()
     assert not stream.wait_beyond([0, 0], 0.05)
@@ -313,7 +313,7 @@ def test_waiting_ends_with_a_commit_or_in_time(streams: Streams) -> None:
     assert not stream.wait_beyond(ends(stream), 0)
 
 
-def test_writers_commit_at_the_same_time_and_readers_see_whole_transactions(streams: Streams) -> None:
+def test_writers_commit_concurrently_and_readers_see_complete_transactions(streams: Streams) -> None:
     stream = streams.create("a", 2)
     writers, transactions = 4, 12
     wrong: list[BaseException] = []
@@ -328,13 +328,13 @@ def test_writers_commit_at_the_same_time_and_readers_see_whole_transactions(stre
         except BaseException as error:
             wrong.append(error)
 
-    def look() -> None:
+    def watch_ends() -> None:
         while not done.is_set():
             first, second = ends(stream)
             seen.append((first, second))
             done.wait(0.001)
 
-    watching = threading.Thread(target=look, daemon=True)
+    watching = threading.Thread(target=watch_ends, daemon=True)
     watching.start()
     producing = [threading.Thread(target=produce, args=(writer,), daemon=True) for writer in range(writers)]
     for thread in producing:
@@ -355,33 +355,33 @@ def test_writers_commit_at_the_same_time_and_readers_see_whole_transactions(stre
             assert of_writer == [b"%d.%d" % (writer, n) for n in range(transactions) for _ in range(3)]
 
 
-def test_a_stream_deleted_under_its_writers_and_readers_tells_them(streams: Streams) -> None:
+def test_writers_and_readers_of_a_deleted_stream_get_an_error(streams: Streams) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: [b"x"] * 100})
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
-    def attempt(wish: Callable[[], object]) -> None:
+    def attempt(call: Callable[[], object]) -> None:
         try:
-            wish()
+            call()
         except BaseException as error:
-            told.append(error)
+            errors.append(error)
 
     def produce() -> None:
         for transaction in range(1, 10_000):
             write(stream, transaction, {0: [b"x"] * 100})
 
-    channel_settings = (produce, lambda: stream.wait_beyond([2**60], 120))
-    threads = [threading.Thread(target=attempt, args=(wish,), daemon=True) for wish in channel_settings]
+    calls = (produce, lambda: stream.wait_beyond([2**60], 120))
+    threads = [threading.Thread(target=attempt, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
     time.sleep(0.1)
     streams.delete("a")
     for thread in threads:
         thread.join(60)
-    # A call in the middle of a stage raises that the stage is gone (EndedError), all others raise the reason.
-    assert len(told) == 2, told
-    assert all(isinstance(error, UsageError) for error in told), told
-    assert any("deleted" in str(error) for error in told)
+    # A call during the staging raises that the stage was removed (EndedError); other calls raise the reason.
+    assert len(errors) == 2, errors
+    assert all(isinstance(error, UsageError) for error in errors), errors
+    assert any("deleted" in str(error) for error in errors)
     with pytest.raises(UsageError, match="deleted"):
         stream.begin("w", "r", 10_000)
     assert reserved_bytes(streams) == 0

@@ -1,4 +1,4 @@
-"""Damage shows: in the state of a stream, and in the log of the server, with what was cut off and what is lost."""
+"""Tests of damaged stores: the state of the stream and the server's log name the damage."""
 
 from __future__ import annotations
 
@@ -22,63 +22,63 @@ def journal(folder: Path, name: str) -> Path:
     return folder / name / "journal"
 
 
-def cut_records(path: Path, count: int) -> None:
-    """Take the last records off a journal, as a disk does that has not written what it said."""
+def remove_records(path: Path, count: int) -> None:
+    """Remove the last records of a journal, as a disk that did not write them although fsync returned."""
     data = path.read_bytes()
     payloads, end = read_entries(data, path)
-    gone = sum(RECORD_HEAD.size + len(payload) + len(RECORD_END) for payload in payloads[-count:])
-    path.write_bytes(data[: end - gone])
+    removed = sum(RECORD_HEAD.size + len(payload) + len(RECORD_END) for payload in payloads[-count:])
+    path.write_bytes(data[: end - removed])
 
 
-def test_a_damaged_journal_is_shown_and_logged_and_other_streams_serve(
+def test_a_damaged_journal_is_reported_and_other_streams_are_served(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: the stream was missing from every list, without a line in the log."""
+    """Finding C12: every list lacked the stream, and the log had no line about it."""
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
-        for name in ("hurt", "well"):
+        for name in ("damaged", "intact"):
             write(store.create(name, 1), 0, {0: [b"row"]})
-    path = journal(tmp_path / "s", "hurt")
+    path = journal(tmp_path / "s", "damaged")
     whole = path.read_bytes()
     path.write_bytes(whole[:40] + bytes([whole[40] ^ 0xFF]) + whole[41:])
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
     with store:
-        assert [one.definition.name for one in store.all()] == ["well"]
-        state, problem = store.condition("hurt")
-        assert (state, store.condition("well")) == (DAMAGED, (OK, ""))
+        assert [one.definition.name for one in store.all()] == ["intact"]
+        state, problem = store.condition("damaged")
+        assert (state, store.condition("intact")) == (DAMAGED, (OK, ""))
         assert "was damaged after it was written" in problem
-        assert f"stream 'hurt' is damaged: {problem}" in caplog.messages
+        assert f"stream 'damaged' is damaged: {problem}" in caplog.messages
         store.tick()
-        assert len([one for one in caplog.messages if "hurt" in one]) == 1  # said once
+        assert len([one for one in caplog.messages if "damaged" in one]) == 1  # logged once
         with pytest.raises(DataLossError, match="was damaged"):
-            store.get("hurt")
-        write(store.get("well"), 1, {0: [b"more"]})
-        definition = store.definition("hurt")
+            store.get("damaged")
+        write(store.get("intact"), 1, {0: [b"more"]})
+        definition = store.definition("damaged")
         assert definition is not None
         assert definition.partitions == 1
     path.write_bytes(whole)
     sweep(store, node)
 
 
-def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
+def test_a_journal_that_lost_records_is_logged_and_its_readers_diverge(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Findings C3 and C12: nothing is cut without the operator's word; then a line names what was cut.
+    """Findings C3 and C12: the server truncates only after the operator removed the mark, and logs what it truncated.
 
-    Positions behind the cut are not taken.
+    Positions in the truncated range are refused.
     """
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         stream = store.create("x", 2)
         write(stream, 0, {0: [b"a"], 1: [b"a"]})
-        kept = ends(stream)
+        committed_ends = ends(stream)
         write(stream, 1, {0: [b"b"]})
         write(stream, 2, {0: [b"c"]})
         lost = stream.states()[0]
-    cut_records(journal(tmp_path / "s", "x"), 2)
+    remove_records(journal(tmp_path / "s", "x"), 2)
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         state, problem = store.condition("x")
         assert state == DAMAGED
-        assert "the journal has 1 transactions, " in problem
+        assert "the journal has 1 transactions and epoch" in problem
         assert "the archive has at least 3 transactions and epoch" in problem
     forget_marks(node.archive_dir)
     caplog.clear()
@@ -86,26 +86,26 @@ def test_a_journal_that_lost_its_tail_is_logged_and_its_readers_diverged(
         store = Streams(tmp_path / "s", embedded(node), SETTINGS)
     with store:
         stream = store.get("x")
-        assert ends(stream) == kept
+        assert ends(stream) == committed_ends
         assert caplog.messages == [
-            f"recovered stream 'x': partition 0 was truncated from position {lost.end} to {kept[0]}: its journal has "
-            f"no commit of these {lost.end - kept[0]} bytes"
+            f"recovered stream 'x': partition 0 was truncated from position {lost.end} to {committed_ends[0]}: its "
+            f"journal has no commit of these {lost.end - committed_ends[0]} bytes"
         ]
-        for transaction in (1, 2, 3):  # it grows past what was lost
+        for transaction in (1, 2, 3):  # the stream becomes longer than the lost one
             write(stream, transaction, {0: [b"new"]})
             assert ends(stream)[0] <= lost.end or transaction == 3
-            with pytest.raises(DataLossError, match=f"the reader is at {lost.end}, .* that ended at {kept[0]}"):
+            with pytest.raises(
+                DataLossError, match=f"the reader is at {lost.end}, .* that ended at {committed_ends[0]}"
+            ):
                 stream.check_epoch(0, lost.epochs.at(lost.end), lost.end)
-        stream.check_epoch(0, lost.epochs.at(kept[0]), kept[0])
-        stream.check_epoch(1, lost.epochs.at(kept[1]), kept[1])
+        stream.check_epoch(0, lost.epochs.at(committed_ends[0]), committed_ends[0])
+        stream.check_epoch(1, lost.epochs.at(committed_ends[1]), committed_ends[1])
         assert values(stream, 0) == [b"a", b"new", b"new", b"new"]
     sweep(store, node)
 
 
-def test_a_journal_of_an_older_copy_is_refused_and_nothing_of_the_archive_is_cut_off(
-    node: NodeHandle, tmp_path: Path
-) -> None:
-    """Finding C12: the remedy for a damaged journal was to restore it alone, which cut acknowledged rows off."""
+def test_a_journal_of_an_older_copy_is_refused_and_no_recording_is_truncated(node: NodeHandle, tmp_path: Path) -> None:
+    """Finding C12: restoring the journal alone, as its remedy said, truncated acknowledged rows."""
     path = journal(tmp_path / "s", "x")
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
@@ -127,13 +127,13 @@ def test_a_journal_of_an_older_copy_is_refused_and_nothing_of_the_archive_is_cut
     assert list((Path(node.archive_dir) / archive_mark.FOLDER).iterdir()) == []
 
 
-def test_damage_that_a_commit_meets_is_shown_and_logged_once(
+def test_damage_that_a_commit_finds_is_reported_and_logged_once(
     streams: Streams, node: NodeHandle, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Finding C12: each commit failed, and the state of the stream was still "ok"."""
     stream = streams.create("x", 1)
     write(stream, 0, {0: [b"a"]})
-    stream.release_slots()  # closes the publication, so that the next commit looks at the recording
+    stream.release_slots()  # closes the publication, so the next commit checks the recording
     (recording,) = (state.recording_id for state in stream.states())
     archive_of(embedded(node)).truncate(recording, 0)
     with caplog.at_level(logging.INFO, "aeron_spark.streams"):
@@ -149,7 +149,7 @@ def test_damage_that_a_commit_meets_is_shown_and_logged_once(
 def test_a_torn_record_is_removed_and_logged(
     node: NodeHandle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding C12: a cut tail left no line in the log."""
+    """Finding C12: the log had no line about a removed record."""
     with Streams(tmp_path / "s", embedded(node), SETTINGS) as store:
         write(store.create("x", 1), 0, {0: [b"a"]})
     path = journal(tmp_path / "s", "x")
@@ -165,15 +165,15 @@ def test_a_torn_record_is_removed_and_logged(
     sweep(store, node)
 
 
-def test_each_opening_that_changes_a_stream_is_an_epoch_of_it(node: NodeHandle, tmp_path: Path) -> None:
-    """Finding C3: also where two openings are at the same time."""
+def test_each_opening_that_changes_a_stream_begins_an_epoch(node: NodeHandle, tmp_path: Path) -> None:
+    """Finding C3: the same for two openings at the same time."""
     found: list[Epochs] = []
     for opening, random in enumerate((5, 6, 5, 7)):
         with Streams(
             tmp_path / "s", embedded(node), SETTINGS, wall=lambda: 1_700_000_000 * 10**9, random=lambda _, r=random: r
         ) as store:
             stream = store.create("x", 1) if not opening else store.get("x")
-            if opening != 2:  # an opening that changes nothing leaves none
+            if opening != 2:  # an opening without changes begins no epoch
                 write(stream, opening, {0: [b"row"]})
             found.append(stream.states()[0].epochs)
     sweep(store, node)

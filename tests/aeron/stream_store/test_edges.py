@@ -1,4 +1,4 @@
-"""Where a committed end falls on the edge of a term and a segment, and what is left of things half made."""
+"""Tests of committed ends at the end of a term and segment, and of unfinished creations and deletions."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def node(run_name: str) -> Iterator[NodeHandle]:
         yield handle
 
 
-def mark_uncommitted(stream: Stream, rows: list[bytes]) -> None:
-    """Publish and record what is never committed."""
+def publish_uncommitted(stream: Stream, rows: list[bytes]) -> None:
+    """Publish and record rows that are never committed."""
     refs = staged(stream, 1_000_000, [(0, 0, rows)])
     stages = {0: [stream._stages.take(ref, 0.0) for ref in refs]}
     stream._recordings.publish(stages, stream._ledger.ends)
@@ -42,18 +42,18 @@ def mark_uncommitted(stream: Stream, rows: list[bytes]) -> None:
     stream.abort("w", "r", 1_000_000)
 
 
-@pytest.mark.parametrize("garbage", [[], [b"g"], [b"g" * FULL] * 8, [b"g" * FULL] * 9, [b"g" * FULL] * 30])
+@pytest.mark.parametrize("uncommitted", [[], [b"g"], [b"g" * FULL] * 8, [b"g" * FULL] * 9, [b"g" * FULL] * 30])
 @pytest.mark.parametrize("before", [[], EDGE[:-1], EDGE, [*EDGE, b"x"], EDGE * 3])
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_was_not_committed_is_cut_off_wherever_it_begins(
-    streams: Streams, node: NodeHandle, before: list[bytes], garbage: list[bytes], restart: bool
+def test_uncommitted_bytes_are_truncated_at_any_position(
+    streams: Streams, node: NodeHandle, before: list[bytes], uncommitted: list[bytes], restart: bool
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     if before:
         write(stream, 0, {0: before})
     end, identity = ends(stream), ids(stream)
-    if garbage:
-        mark_uncommitted(stream, garbage)
+    if uncommitted:
+        publish_uncommitted(stream, uncommitted)
     else:
         stream.release_slots()
     if restart:
@@ -70,7 +70,9 @@ def test_what_was_not_committed_is_cut_off_wherever_it_begins(
 
 
 @pytest.mark.parametrize("extended", [False, True])
-def test_everything_can_be_purged_where_the_end_is_an_edge(streams: Streams, node: NodeHandle, extended: bool) -> None:
+def test_all_rows_can_be_purged_if_the_end_is_the_end_of_a_segment(
+    streams: Streams, node: NodeHandle, extended: bool
+) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: EDGE * 2})
     assert ends(stream) == [2 * SEGMENT]
@@ -88,7 +90,7 @@ def test_everything_can_be_purged_where_the_end_is_an_edge(streams: Streams, nod
         assert values(again.get("a"), 0) == [b"after", *EDGE, *EDGE]
 
 
-def test_what_a_crash_left_half_made_or_half_deleted_is_swept_by_the_next_start(
+def test_a_start_removes_streams_that_were_not_completely_created_or_deleted(
     streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {recording.id for recording in archive_of(embedded(node)).recordings()}
@@ -112,7 +114,7 @@ def test_what_a_crash_left_half_made_or_half_deleted_is_swept_by_the_next_start(
         assert {recording.id for recording in archive_of(embedded(node)).recordings()} == before
 
 
-def test_a_stream_that_could_not_be_opened_for_a_moment_is_opened_later(
+def test_housekeeping_opens_a_stream_after_a_temporary_failure(
     streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(streams.create("a", 1, term_bytes=TERM), 0, {0: [b"x"]})
@@ -131,10 +133,10 @@ def test_a_stream_that_could_not_be_opened_for_a_moment_is_opened_later(
         assert values(again.get("a"), 0) == [b"x"]
 
 
-def test_a_recording_that_is_replayed_is_cut_back_when_the_replay_has_ended(streams: Streams, node: NodeHandle) -> None:
+def test_a_replayed_recording_is_truncated_after_the_replay(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: EDGE * 2})
-    mark_uncommitted(stream, EDGE)
+    publish_uncommitted(stream, EDGE)
     archive = archive_of(embedded(node))
     recording = archive.recording(stream.states()[0].recording_id)
     assert recording is not None
@@ -163,20 +165,20 @@ def test_segments_are_counted_from_position_0_after_a_purge(streams: Streams, no
 
 
 @pytest.mark.parametrize("max_bytes", [128 << 10, 512 << 10, 1 << 20])
-def test_padding_longer_than_a_frame_is_passed_over_by_who_is_sent_it(
+def test_a_receiver_skips_padding_that_is_longer_than_a_frame(
     streams: Streams, node: NodeHandle, max_bytes: int
 ) -> None:
     stream = streams.create("a", 1, term_bytes=4 << 20)
-    rows = [bytes([n]) * (350 << 10) for n in range(25)]  # eleven in a term, and a quarter of a MiB of padding
+    rows = [bytes([n]) * (350 << 10) for n in range(25)]  # a term has eleven of them and 256 KiB of padding
     write(stream, 0, {0: rows})
     recording = archive_of(embedded(node)).recording(ids(stream)[0][0])
     assert recording is not None
-    pieces = (memoryview(data) for _, data in stream.blocks(0, 0, ends(stream)[0], max_bytes))
-    source = ReceivedRange("a", 0, ends(stream)[0], lambda: next(pieces))
+    blocks = (memoryview(data) for _, data in stream.blocks(0, 0, ends(stream)[0], max_bytes))
+    source = ReceivedRange("a", 0, ends(stream)[0], lambda: next(blocks))
     assert [value for found in drain(source, recording) for value in found.values.to_pylist()] == rows
 
 
-def test_blocks_are_read_into_memory_that_is_given(streams: Streams) -> None:
+def test_blocks_are_read_into_the_callers_memory(streams: Streams) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     write(stream, 0, {0: EDGE * 3})
     memory = memoryview(bytearray(10_000))

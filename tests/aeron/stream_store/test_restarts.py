@@ -1,4 +1,4 @@
-"""Restarts while somebody writes: nothing moves, what was acknowledged is there once, and nothing else is."""
+"""Tests of restarts and kills during commits: positions stay, and each acknowledged transaction exists exactly once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.aeron.streams import PATIENCE, close_everything, streams_of
 
 RESTARTS: Final = 20
 
-# Commits transaction after transaction to both partitions, and says so; at POINT of transaction 3 it kills itself.
+# Commits transactions to both partitions, and prints each number; kills itself at POINT of each fourth transaction.
 WRITER: Final = """
 import os, signal, sys
 from pathlib import Path
@@ -84,9 +84,7 @@ def both(transaction: int) -> dict[int, list[bytes]]:
     return {0: [b"%d" % transaction] * 20, 1: [b"%d" % transaction] * 20}
 
 
-def test_a_store_restarted_while_it_is_written_to_never_moves_anything(
-    streams: Streams, node: NodeHandle, rng: random.Random
-) -> None:
+def test_restarts_never_change_committed_positions(streams: Streams, node: NodeHandle, rng: random.Random) -> None:
     stream = streams.create("a", 2)
     identity, transaction, before = ids(stream), 0, ends(stream)
     known: list[tuple[list[int], list[bytes]]] = []
@@ -102,7 +100,7 @@ def test_a_store_restarted_while_it_is_written_to_never_moves_anything(
                 transaction += 1
             before = ends(stream)
             known.append((before, values(stream, 0)))
-            # What is staged, or was published and not committed, when it ends is not there when it begins again.
+            # Rows that are staged or published, but not committed, are lost in the restart.
             lost = [(0, 0, [b"lost"] * rng.randrange(1, 500))]
             refs = staged(stream, transaction, lost, ahead=restart % 4 in (2, 3))
             if restart % 2:
@@ -111,7 +109,7 @@ def test_a_store_restarted_while_it_is_written_to_never_moves_anything(
     with Streams(streams.folder, embedded(node), SETTINGS) as store:
         check(store.get("a"), transaction - 1)
         for state in store.get("a").states():
-            # The archive listens for no session of the past.
+            # The archive has no subscription for a session of an earlier server.
             assert len(archive_of(embedded(node)).recorded_channels(state.stream_id)) <= 1
         for position, rows in known:
             log = b"".join(data for _, data in store.get("a").blocks(0, 0, position[0], 1 << 20))
@@ -120,21 +118,21 @@ def test_a_store_restarted_while_it_is_written_to_never_moves_anything(
 
 
 @pytest.mark.parametrize(("point", "counts"), [("published", False), ("torn", False), ("journalled", True)])
-def test_a_writer_killed_in_a_commit_has_done_all_of_it_or_nothing(
+def test_a_transaction_of_a_writer_killed_in_a_commit_is_complete_or_absent(
     streams: Streams, node: NodeHandle, point: str, counts: bool
 ) -> None:
     stream = streams.create("a", 2)
     identity = ids(stream)
     streams.close()
-    for round_ in range(2):
+    for iteration in range(2):
         program = python(WRITER, node.aeron_dir, str(streams.folder), point)
-        said, _ = program.communicate(timeout=PATIENCE)
-        assert program.returncode == -signal.SIGKILL, said
-        acknowledged = [int(word) for word in said.split() if word != "ready"]
-        # The next server finds the old publication alive in the driver: it must neither wait for it nor go on with it.
+        output, _ = program.communicate(timeout=PATIENCE)
+        assert program.returncode == -signal.SIGKILL, output
+        acknowledged = [int(word) for word in output.split() if word != "ready"]
+        # The media driver still has the old publication: the next server must not wait for it or continue it.
         with Streams(streams.folder, embedded(node), SETTINGS) as store:
-            stream, killed = store.get("a"), 4 * round_ + 3
-            assert acknowledged == [*range(4 * round_, killed)]
+            stream, killed = store.get("a"), 4 * iteration + 3
+            assert acknowledged == [*range(4 * iteration, killed)]
             assert ids(stream) == identity
             assert stream.last_transaction("w") == (killed if counts else killed - 1)
             check(stream, stream.last_transaction("w"))
@@ -146,7 +144,9 @@ def test_a_writer_killed_in_a_commit_has_done_all_of_it_or_nothing(
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_writer_killed_at_any_moment(streams: Streams, node: NodeHandle, rng: random.Random, kills: int) -> None:
+def test_a_writer_killed_at_any_moment_loses_no_acknowledged_transaction(
+    streams: Streams, node: NodeHandle, rng: random.Random, kills: int
+) -> None:
     stream = streams.create("a", 2)
     identity = ids(stream)
     streams.close()
@@ -157,11 +157,11 @@ def test_a_writer_killed_at_any_moment(streams: Streams, node: NodeHandle, rng: 
         assert first == "ready\n", first + program.stdout.read()
         time.sleep(rng.uniform(0.0, 0.5))
         program.kill()
-        said, _ = program.communicate(timeout=PATIENCE)
+        output, _ = program.communicate(timeout=PATIENCE)
         with Streams(streams.folder, embedded(node), SETTINGS) as store:
             stream = store.get("a")
             assert ids(stream) == identity
-            acknowledged = [int(word) for word in said.split()]
+            acknowledged = [int(word) for word in output.split()]
             assert stream.last_transaction("w") >= max(acknowledged, default=-1)
             check(stream, stream.last_transaction("w"))
 
@@ -182,17 +182,19 @@ def kill(aeron_dir: Path, pid: int) -> None:
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.soak)])
-def test_a_node_killed_between_commits_and_in_them(own: Path, tmp_path: Path, rng: random.Random, kills: int) -> None:
+def test_a_node_killed_between_or_during_commits_loses_no_committed_row(
+    own: Path, tmp_path: Path, rng: random.Random, kills: int
+) -> None:
     handle = nodes.ensure(own)
     with Streams(tmp_path / "streams", embedded(handle), SETTINGS) as store:
         stream = store.create("a", 2)
         identity, transaction, in_commit = ids(stream), 0, 0
-        for round_ in range(kills):
+        for iteration in range(kills):
             for _ in range(3):
                 write(stream, transaction, both(transaction))
                 transaction += 1
             before = ends(stream)
-            if round_ % 2:
+            if iteration % 2:
                 failed = commit_while(stream, transaction, rng.uniform(0.01, 0.05), partial(kill, own, handle.pid))
                 handle.close()
                 handle = nodes.ensure(own)
@@ -221,7 +223,7 @@ ROW: Final = bytes(8_000)
 
 
 def commit_while(stream: Stream, transaction: int, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-    """Commit much in a thread, do ``then`` meanwhile; return what waits for the commit to end, whichever way."""
+    """Commit many rows in a thread, and call ``then`` after ``seconds``; return a wait for the commit."""
     rows = [b"%d" % transaction] * 20 + [ROW] * BULK
     refs = staged(stream, transaction, [(0, 0, rows)], ahead=True) + staged(stream, transaction, [(1, 0, rows)])
 
@@ -242,7 +244,7 @@ def commit_while(stream: Stream, transaction: int, seconds: float, then: Callabl
 
 
 def until_committed(stream: Stream, transaction: int) -> None:
-    """Commit as a client does: stage and commit again until it is in."""
+    """Stage and commit the transaction until it is committed, as a client does."""
 
     def attempt() -> bool:
         try:
@@ -263,7 +265,7 @@ def check_all(stream: Stream, last: int) -> None:
         assert [value for value in values(stream, partition) if value != ROW] == wanted
 
 
-def test_a_recording_that_lost_what_was_committed_is_read_and_not_written(streams: Streams, node: NodeHandle) -> None:
+def test_a_stream_whose_recording_lost_committed_rows_is_read_only(streams: Streams, node: NodeHandle) -> None:
     short, gone, fine = (streams.create(name, 2) for name in ("short", "gone", "fine"))
     for stream in (short, gone, fine):
         write(stream, 0, both(0))
@@ -295,7 +297,7 @@ def test_a_recording_that_lost_what_was_committed_is_read_and_not_written(stream
         check(store.get("fine"), 2)
 
 
-def test_a_recording_stopped_by_somebody_else_is_gone_on_with(streams: Streams, node: NodeHandle) -> None:
+def test_a_recording_that_another_program_stopped_is_extended(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 2)
     write(stream, 0, both(0))
     archive_of(embedded(node)).stop_recording_by_id(stream.states()[0].recording_id, PATIENCE)
@@ -304,7 +306,7 @@ def test_a_recording_stopped_by_somebody_else_is_gone_on_with(streams: Streams, 
     check(stream, 2)
 
 
-def test_other_recordings_of_the_archive_are_left_alone(streams: Streams, node: NodeHandle) -> None:
+def test_other_recordings_of_the_archive_stay_unchanged(streams: Streams, node: NodeHandle) -> None:
     for other in streams_of(node):
         publishing = other.record().publisher()
         publishing.send([b"x"])
@@ -314,7 +316,7 @@ def test_other_recordings_of_the_archive_are_left_alone(streams: Streams, node: 
         assert publishing.descriptor.stop_position is None
 
 
-def test_a_broken_journal_is_named_and_other_streams_are_served(streams: Streams, node: NodeHandle) -> None:
+def test_the_error_names_a_damaged_journal_and_other_streams_are_served(streams: Streams, node: NodeHandle) -> None:
     for name in ("broken", "fine"):
         write(streams.create(name, 2), 0, both(0))
     streams.close()

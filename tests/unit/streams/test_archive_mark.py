@@ -1,4 +1,4 @@
-"""The mark in the archive's folder tells a journal of another time from the one that the archive belongs to."""
+"""Tests of the mark in the archive's folder, which detects a journal of another time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def mark(folder: Path) -> ArchiveMark:
     return ArchiveMark(str(folder), DEFINITION)
 
 
-def older(folder: Path, epoch: int, transactions: int) -> str:
-    """What is wrong with a journal that ends so."""
+def text_of_error(folder: Path, epoch: int, transactions: int) -> str:
+    """Return the text of the error for a journal with this epoch and number of transactions."""
     with pytest.raises(DataLossError) as caught:
         mark(folder).check(epoch, transactions)
     assert "copies of one time" in caught.value.remedy
@@ -28,7 +28,7 @@ def older(folder: Path, epoch: int, transactions: int) -> str:
 
 def test_a_journal_of_the_same_time_is_accepted_at_each_step_of_an_opening(tmp_path: Path) -> None:
     """A kill may come between the mark and the journal."""
-    mark(tmp_path).check(0, 0)  # there is none yet
+    mark(tmp_path).check(0, 0)  # without a mark
     for before, epoch, transactions in ((0, 7, 0), (7, 9, 5)):
         mark(tmp_path).announce(epoch, before, transactions)
         for newest in (before, epoch):
@@ -39,27 +39,27 @@ def test_a_journal_of_the_same_time_is_accepted_at_each_step_of_an_opening(tmp_p
 
 
 def test_an_older_journal_is_refused(tmp_path: Path) -> None:
-    """Also one whose last epoch is the one before, as a copy that was made before the last opening has it."""
+    """The same for a journal without the last epoch: a copy that was made before the last opening."""
     mark(tmp_path).confirm(7, 0)
-    one = mark(tmp_path)
-    one.check(7, 4)
-    one.update(4)
-    one.announce(9, 7, 4)
-    assert "has 3 transactions and epoch 0000000000000007" in older(tmp_path, 7, 3)
-    one.confirm(9, 4)
-    one.update(6)
+    archive_mark = mark(tmp_path)
+    archive_mark.check(7, 4)
+    archive_mark.update(4)
+    archive_mark.announce(9, 7, 4)
+    assert "has 3 transactions and epoch 0000000000000007" in text_of_error(tmp_path, 7, 3)
+    archive_mark.confirm(9, 4)
+    archive_mark.update(6)
     for epoch, transactions in ((0, 0), (7, 4), (9, 5)):
-        what = older(tmp_path, epoch, transactions)
+        what = text_of_error(tmp_path, epoch, transactions)
         assert "the journal of stream 'flights' is older than its archive" in what
         assert "at least 6 transactions and epoch 0000000000000009" in what
 
 
 def test_an_older_archive_is_refused(tmp_path: Path) -> None:
     mark(tmp_path).confirm(7, 4)
-    assert "the archive of stream 'flights' is older than its journal" in older(tmp_path, 9, 6)
+    assert "the archive of stream 'flights' is older than its journal" in text_of_error(tmp_path, 9, 6)
 
 
-def test_the_remedy_names_the_file_whose_removal_gives_up_the_rest(tmp_path: Path) -> None:
+def test_the_remedy_names_the_file_to_remove(tmp_path: Path) -> None:
     mark(tmp_path).confirm(7, 4)
     with pytest.raises(DataLossError) as caught:
         mark(tmp_path).check(0, 0)
@@ -69,23 +69,23 @@ def test_the_remedy_names_the_file_whose_removal_gives_up_the_rest(tmp_path: Pat
     mark(tmp_path).check(0, 0)
 
 
-def test_a_note_is_written_where_there_is_something_new(tmp_path: Path) -> None:
-    one = mark(tmp_path)
-    one.update(5)  # of an opening that has changed nothing
-    assert not one.path.exists()
-    one.confirm(7, 5)
-    written = one.path.stat().st_ino
-    one.update(5)
-    assert one.path.stat().st_ino == written
-    one.update(6)
-    assert one.path.stat().st_ino != written
-    one.remove()
-    one.remove()
-    assert not one.path.exists()
+def test_an_update_writes_the_file_only_if_the_number_changed(tmp_path: Path) -> None:
+    archive_mark = mark(tmp_path)
+    archive_mark.update(5)  # before the first change of an opening
+    assert not archive_mark.path.exists()
+    archive_mark.confirm(7, 5)
+    written = archive_mark.path.stat().st_ino
+    archive_mark.update(5)
+    assert archive_mark.path.stat().st_ino == written
+    archive_mark.update(6)
+    assert archive_mark.path.stat().st_ino != written
+    archive_mark.remove()
+    archive_mark.remove()
+    assert not archive_mark.path.exists()
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"v":1,"epoch":-1}', b"\xff"])
-def test_a_mark_that_cannot_be_read_is_logged_and_ignored(
+def test_an_unreadable_mark_is_logged_and_ignored(
     tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     mark(tmp_path).confirm(7, 4)
@@ -95,15 +95,15 @@ def test_a_mark_that_cannot_be_read_is_logged_and_ignored(
     assert "cannot be read, and is ignored" in caplog.text
 
 
-def test_without_the_archives_folder_on_this_machine_there_is_no_mark(tmp_path: Path) -> None:
-    one = mark(tmp_path / "elsewhere")
-    one.announce(7, 0, 0)
-    one.confirm(7, 0)
-    one.check(0, 0)
+def test_no_mark_is_written_without_the_archives_folder(tmp_path: Path) -> None:
+    archive_mark = mark(tmp_path / "elsewhere")
+    archive_mark.announce(7, 0, 0)
+    archive_mark.confirm(7, 0)
+    archive_mark.check(0, 0)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_mark_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_failed_write_of_the_mark_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FOLDER).write_bytes(b"")
     with pytest.raises(TransportError, match=r"flights-ff\.json cannot be written"):
         mark(tmp_path).announce(7, 0, 0)

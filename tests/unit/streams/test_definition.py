@@ -1,4 +1,4 @@
-"""What a stream is: names, sizes, the file; what is wrong is said before anything is created."""
+"""Tests of the definition of a stream: names, sizes and the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aeron_spark.streams.definition import (
 FLIGHTS = Definition("flights", 2, (101, 102), 1 << 20, 1 << 30, 3600.5, 1_700_000_000_000_000_000)
 
 
-def test_a_definition_comes_back(tmp_path: Path) -> None:
+def test_a_definition_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_definition(tmp_path, FLIGHTS)
     assert read_definition(tmp_path) == FLIGHTS
     assert '"version": 1' in (tmp_path / FILE_NAME).read_text()
@@ -33,12 +33,12 @@ def test_a_definition_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "9", "Flights.2013_x-y", "x" * 128])
-def test_names(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     assert check_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "-a", "_a", "a/b", "a b", "a\n", "ä", "a\0", "x" * 129, "٣"])
-def test_names_that_could_be_something_else(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(OptionError, match="invalid stream name"):
         check_name(name)
 
@@ -57,7 +57,7 @@ def test_names_that_could_be_something_else(name: str) -> None:
         ({"term_bytes": 1 << 31}, "terms of"),
     ],
 )
-def test_what_is_no_stream_is_refused(change: dict[str, Any], why: str) -> None:
+def test_invalid_definitions_are_refused(change: dict[str, Any], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         msgspec.structs.replace(FLIGHTS, **change)
 
@@ -71,13 +71,13 @@ def test_what_is_no_stream_is_refused(change: dict[str, Any], why: str) -> None:
         ([], "The server has no streams; create it"),
     ],
 )
-def test_an_unknown_stream_names_the_nearest(known: list[str], remedy: str) -> None:
+def test_the_error_for_an_unknown_stream_suggests_similar_names(known: list[str], remedy: str) -> None:
     error = unknown_stream("fligths", known)
     assert "unknown stream 'fligths'" in str(error)
     assert remedy in error.remedy
 
 
-def test_files_that_define_no_stream(tmp_path: Path) -> None:
+def test_invalid_files_of_definitions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataLossError, match="cannot be read: No such file"):
         read_definition(tmp_path)
     write_definition(tmp_path, FLIGHTS)
@@ -103,9 +103,7 @@ def test_files_that_define_no_stream(tmp_path: Path) -> None:
             read_definition(tmp_path)
 
 
-def test_a_definition_that_cannot_be_written_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_definition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_definition(tmp_path, FLIGHTS)
 
     def fail(_: int) -> None:

@@ -1,4 +1,4 @@
-"""Epochs: which opening of a store committed what, and which kept positions and acknowledgements a stream has."""
+"""Tests of epochs: the positions and acknowledgements that a stream accepts after its store was restored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MS = 1_000_000  # ns
 NOW = 1_700_000_000_000 * MS
 
 
-def began(ledger: Ledger, time_ns: int, random: int = 7) -> int:
+def begin_epoch(ledger: Ledger, time_ns: int, random: int = 7) -> int:
     """Begin an epoch, and return it."""
     record = ledger.prepare_epoch(time_ns, random)
     ledger.apply(decode_record(encode_record(record)))
@@ -39,7 +39,7 @@ def commit(ledger: Ledger, ends: dict[int, int], *, writer: str = "w", single_us
     return number
 
 
-def test_an_epoch_is_44_bits_of_time_and_20_random_ones() -> None:
+def test_an_epoch_has_44_bits_of_time_and_20_random_bits() -> None:
     epoch = epoch_at(NOW, 2**RANDOM_BITS - 1)
     assert epoch >> RANDOM_BITS == NOW // MS
     assert epoch & (2**RANDOM_BITS - 1) == 2**RANDOM_BITS - 1
@@ -50,13 +50,13 @@ def test_an_epoch_is_44_bits_of_time_and_20_random_ones() -> None:
             parse_epoch(wrong)
 
 
-def test_epochs_rise_where_the_clock_goes_back() -> None:
+def test_epochs_rise_if_the_clock_goes_back() -> None:
     later = epoch_at(NOW, 2**20 - 1)
     for now in (NOW, NOW - 1, 0, -5):
         assert epoch_at(now, 0, later) > later
 
 
-def test_which_epoch_holds_the_byte_before_a_position() -> None:
+def test_the_epoch_of_the_byte_before_a_position_is_found() -> None:
     epochs = Epochs.of([(FIRST, 0), (5, 64), (6, 64), (7, 128)])
     assert [epochs.at(position) for position in (0, 32, 64, 65, 128, 129, 999)] == [0, 0, 0, 6, 6, 7, 7]
     assert epochs == Epochs(((FIRST, 0), (6, 64), (7, 128)))  # nothing was committed in epoch 5
@@ -73,13 +73,13 @@ def test_a_position_is_valid_up_to_the_end_of_its_epoch() -> None:
     assert epochs.diverged_at(FIRST, 65, 256) == 64
     assert epochs.diverged_at(10, 160, 256) == 128
     assert epochs.diverged_at(20, 288, 256) == 256
-    # an epoch that this stream never had: at the beginning of the first younger one, without one at the end
+    # In an epoch that this stream never had, a position diverged where the next epoch began, or at the end.
     assert epochs.diverged_at(15, 160, 256) == 128
     assert epochs.diverged_at(25, 288, 256) == 256
     assert epochs.diverged_at(25, 160, 256) == 160
 
 
-def test_an_old_journal_without_epochs_opens_and_begins_them_where_it_ends() -> None:
+def test_a_journal_without_epochs_begins_its_first_epoch_at_its_ends() -> None:
     ledger = Ledger(2)
     commit(ledger, {0: 96, 1: 32})
     old = msgspec.msgpack.decode(encode_record(ledger.snapshot()))
@@ -87,16 +87,16 @@ def test_an_old_journal_without_epochs_opens_and_begins_them_where_it_ends() -> 
     assert "committed_in" not in old
     assert (ledger.epoch, ledger.epochs(0).at(96), ledger.epochs(0).diverged_at(FIRST, 96, 96)) == (FIRST, FIRST, None)
     again = Ledger.replay(2, [decode_record(encode_record(ledger.snapshot()))])
-    first = began(again, NOW)
+    first = begin_epoch(again, NOW)
     commit(again, {0: 128})
     assert again.epochs(0) == Epochs(((FIRST, 0), (first, 96)))
     assert again.epochs(0).diverged_at(FIRST, 96, 128) is None
 
 
-def test_a_snapshot_carries_epochs() -> None:
+def test_a_snapshot_has_the_epochs() -> None:
     ledger = Ledger(2)
     for opening in range(3):
-        began(ledger, NOW + opening * MS)
+        begin_epoch(ledger, NOW + opening * MS)
         commit(ledger, {0: 32 * (opening + 1)})
     snapshot = decode_record(encode_record(ledger.snapshot()))
     assert isinstance(snapshot, Snapshot)
@@ -107,7 +107,7 @@ def test_a_snapshot_carries_epochs() -> None:
 
 
 def test_records_of_earlier_releases_keep_their_bytes() -> None:
-    """A journal that an earlier release wrote is read, and a record without epochs is written as that release did."""
+    """Records without epochs have the bytes of earlier releases."""
     assert encode_record(RunStarted("w", "r", 5)).hex() == (
         "85a474797065a7656e7465726564a6777269746572a177a372756ea172a774696d655f6e7305a46f6e6365c2"
     )
@@ -121,57 +121,57 @@ def test_records_of_earlier_releases_keep_their_bytes() -> None:
     )
 
 
-def test_so_many_epochs_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_epochs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 3)
     ledger = Ledger(1)
     epochs = []
     for opening in range(5):
-        epochs.append(began(ledger, NOW + opening * MS))
+        epochs.append(begin_epoch(ledger, NOW + opening * MS))
         commit(ledger, {0: 32 * (opening + 1)})
     assert [epoch for epoch, _ in ledger.epochs(0).pairs] == epochs[2:]
     assert ledger.epochs(0).at(32) == epochs[2]
     assert ledger.epochs(0).diverged_at(epochs[2], 32, 160) is None
-    for position in (32, 64):  # committed in epochs that are forgotten: it cannot be checked
+    for position in (32, 64):  # of forgotten epochs, which cannot be checked
         assert ledger.epochs(0).diverged_at(epochs[0], position, 160) is None
         assert ledger.epochs(0).diverged_at(epochs[4] + 1, position, 160) == position
-    assert ledger.epochs(0).diverged_at(epochs[0], 96, 160) == 64  # the forgotten ones did not reach that far
+    assert ledger.epochs(0).diverged_at(epochs[0], 96, 160) == 64  # after the end of the forgotten epochs
     assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
 
 
-def test_a_stream_of_many_partitions_keeps_fewer_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_of_many_partitions_remembers_fewer_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_EPOCH_ENDS", 8)
     ledger = Ledger(4)
     for opening in range(5):
-        began(ledger, NOW + opening * MS)
+        begin_epoch(ledger, NOW + opening * MS)
         commit(ledger, {0: 32 * (opening + 1)})
     assert len(ledger.snapshot().epochs) == 2
 
 
-def test_an_opening_that_commits_nothing_takes_no_place_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_opening_without_commits_replaces_no_remembered_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 4)
     ledger = Ledger(1)
-    first = began(ledger, NOW)
+    first = begin_epoch(ledger, NOW)
     commit(ledger, {0: 32})
     for opening in range(1, 9):
-        last = began(ledger, NOW + opening * MS)
+        last = begin_epoch(ledger, NOW + opening * MS)
     commit(ledger, {0: 64})
     assert ledger.epochs(0).pairs == ((FIRST, 0), (first, 0), (last, 32))
     assert Ledger.replay(1, [ledger.snapshot()]).snapshot() == ledger.snapshot()
 
 
-def test_an_idle_writer_and_an_idle_reader_go_on_after_their_epoch_was_forgotten(
+def test_an_idle_writer_and_an_idle_reader_continue_after_their_epoch_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Finding C3: they were refused as if the store had been restored, and accept_loss() did not help."""
+    """Finding C3: they were refused as after a restored copy, and accept_loss() did not help."""
     monkeypatch.setattr(ledger_module, "MAX_EPOCHS", 3)
     ledger = Ledger(2)
-    began(ledger, NOW)
+    begin_epoch(ledger, NOW)
     unused = ledger.stamp("unused")
     commit(ledger, {0: 32}, writer="idle")
     stamp, epoch = ledger.stamp("idle"), ledger.epochs(0).at(32)
     nothing_read = ledger.epochs(1).at(0)
     for opening in range(1, 9):
-        began(ledger, NOW + opening * MS)
+        begin_epoch(ledger, NOW + opening * MS)
         commit(ledger, {1: 32 * opening}, writer="busy")
     ledger.check_acknowledged("idle", 0, stamp)
     ledger.check_acknowledged("idle", 0, ledger.stamp("idle"))
@@ -182,7 +182,7 @@ def test_an_idle_writer_and_an_idle_reader_go_on_after_their_epoch_was_forgotten
 
 def test_an_epoch_that_contradicts_the_journal_is_refused() -> None:
     ledger = Ledger(2)
-    first = began(ledger, NOW)
+    first = begin_epoch(ledger, NOW)
     commit(ledger, {0: 32})
     for wrong in (
         Epoch(first, (32, 0), 1),
@@ -196,9 +196,9 @@ def test_an_epoch_that_contradicts_the_journal_is_refused() -> None:
 
 
 def restored() -> tuple[Ledger, str]:
-    """A copy that ends at transaction 41 of desk-7, and the stamp with which 57 was acknowledged in its lost future."""
+    """Return a restored copy with transactions up to 41 of desk-7, and the stamp of the lost transaction 57."""
     ledger = Ledger(1)
-    began(ledger, NOW)
+    begin_epoch(ledger, NOW)
     for number in range(42):
         assert commit(ledger, {0: 32 * (number + 1)}, writer="desk-7") == number
     copy = ledger.snapshot()
@@ -211,8 +211,8 @@ def restored() -> tuple[Ledger, str]:
 TEXT = "transactions 42 to 57 of writer 'desk-7' were acknowledged and are no longer in the stream"
 
 
-def test_a_writer_hears_which_acknowledged_transactions_an_older_copy_lacks() -> None:
-    """Finding C3: a writer of a lost future is refused, before any number is used."""
+def test_the_refusal_names_the_acknowledged_transactions_that_an_older_copy_lacks() -> None:
+    """Finding C3: a writer with lost transactions is refused before it uses any number."""
     ledger, stamp = restored()
     with pytest.raises(RefusedError, match=TEXT) as caught:
         ledger.check_acknowledged("desk-7", 57, stamp)
@@ -222,10 +222,10 @@ def test_a_writer_hears_which_acknowledged_transactions_an_older_copy_lacks() ->
         ledger.check_acknowledged("desk-7", 42, stamp)
 
 
-def test_a_writer_hears_it_after_another_run_has_used_the_numbers_again() -> None:
-    """Finding C3: the restored stream has grown past what was acknowledged, under the same writer id."""
+def test_a_writer_is_refused_after_another_run_has_used_the_lost_numbers() -> None:
+    """Finding C3: the restored stream has more transactions of the writer id than were acknowledged."""
     ledger, stamp = restored()
-    began(ledger, NOW + 5 * MS)
+    begin_epoch(ledger, NOW + 5 * MS)
     for _ in range(60):
         commit(ledger, {0: ledger.ends[0] + 32}, writer="desk-7")
     assert ledger.last_transaction("desk-7") == 101
@@ -236,24 +236,24 @@ def test_a_writer_hears_it_after_another_run_has_used_the_numbers_again() -> Non
         one.check_acknowledged("desk-7", 101, ledger.stamp("desk-7"))
 
 
-def test_a_writer_that_the_copy_does_not_know_lost_everything() -> None:
+def test_a_writer_that_the_copy_does_not_have_lost_all_its_transactions() -> None:
     ledger, stamp = restored()
     with pytest.raises(RefusedError, match="transactions 0 to 3 of writer 'new' were"):
         ledger.check_acknowledged("new", 3, stamp)
 
 
-def test_a_writer_that_was_forgotten_is_still_judged_by_its_stamp() -> None:
+def test_a_forgotten_writer_is_accepted_by_its_stamp() -> None:
     ledger = Ledger(1)
-    began(ledger, NOW)
-    ledger.apply(RunStarted("once-1", "run", NOW, True))
-    commit(ledger, {0: 32}, writer="once-1", single_use=True)
-    stamp = ledger.stamp("once-1")
-    assert ledger.forget_single_use_writers(NOW + 2 * SINGLE_USE_EXPIRY_NS) == ["once-1"]
+    begin_epoch(ledger, NOW)
+    ledger.apply(RunStarted("single-use-1", "run", NOW, True))
+    commit(ledger, {0: 32}, writer="single-use-1", single_use=True)
+    stamp = ledger.stamp("single-use-1")
+    assert ledger.forget_single_use_writers(NOW + 2 * SINGLE_USE_EXPIRY_NS) == ["single-use-1"]
     assert ledger.snapshot().committed_in == {}
-    ledger.check_acknowledged("once-1", 0, stamp)
+    ledger.check_acknowledged("single-use-1", 0, stamp)
 
 
-def test_without_a_stamp_only_a_number_that_is_not_there_is_lost() -> None:
+def test_without_a_stamp_only_numbers_above_the_last_one_are_lost() -> None:
     ledger, _ = restored()
     ledger.check_acknowledged("desk-7", 41, "")
     ledger.check_acknowledged("new", 7, "")
@@ -262,7 +262,7 @@ def test_without_a_stamp_only_a_number_that_is_not_there_is_lost() -> None:
         ledger.check_acknowledged("desk-7", 57, "")
 
 
-def test_a_stamp_is_text() -> None:
+def test_stamps_are_encoded_as_text_and_invalid_ones_are_refused() -> None:
     assert parse_stamp(stamp_text(2**63, 17)) == (2**63, 17)
     ledger = Ledger(1)
     for wrong in ("x", "-", "0" * 16, "0" * 16 + "-", "0" * 16 + "-x"):

@@ -1,4 +1,4 @@
-"""The journal: what was appended is there after anything; a torn end is cut off, damage is never taken for one."""
+"""Tests of the journal file: every appended record survives; an incomplete end is removed; damage is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aeron_spark.errors import DataFormatError, DataLossError, TransportError, U
 from aeron_spark.streams import journal
 from aeron_spark.streams.journal import FILE_HEAD, RECORD_END, Journal, encode_entry, read_entries
 
-# A file with two records, in full, so that nothing stands between it and this test.
+# A file with the records b"abc" and b"", byte for byte.
 LITERAL = bytes.fromhex(
     "4173464a 01000000 03000000 f270f133 c2412435 616263 a55aa55a 00000000 1cdf4421 00000000 a55aa55a"
 )
@@ -35,7 +35,7 @@ def whole() -> bytes:
 
 
 def ends() -> list[int]:
-    """Where each record of ``whole()`` ends, and the head of the file before them."""
+    """Return the offset of the end of the head, and of each record of ``whole()``."""
     found = [len(FILE_HEAD)]
     for payload in PAYLOADS:
         found.append(found[-1] + len(encode_entry(payload)))
@@ -48,7 +48,7 @@ def opened(path: Path) -> list[bytes]:
     return payloads
 
 
-def test_a_literal_journal_is_read_and_written(path: Path) -> None:
+def test_the_bytes_of_a_journal_are_as_documented(path: Path) -> None:
     made = Journal.create(path)
     made.append(b"abc")
     made.append(b"")
@@ -58,7 +58,7 @@ def test_a_literal_journal_is_read_and_written(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_records_appended_are_there_when_it_is_opened_again(path: Path) -> None:
+def test_appended_records_are_read_by_the_next_opening(path: Path) -> None:
     made = Journal.create(path, PAYLOADS[:2])
     for payload in PAYLOADS[2:4]:
         made.append(payload)
@@ -71,7 +71,7 @@ def test_records_appended_are_there_when_it_is_opened_again(path: Path) -> None:
     assert opened(path) == PAYLOADS
 
 
-def test_each_record_is_one_write_and_then_a_sync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_record_is_one_write_and_one_fsync(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Journal.create(path)
     calls: list[str] = []
     pwrite, fsync = os.pwrite, os.fsync
@@ -85,8 +85,8 @@ def test_each_record_is_one_write_and_then_a_sync(path: Path, monkeypatch: pytes
     made.close()
 
 
-def test_the_system_sees_the_sync_before_append_returns(path: Path, tmp_path: Path) -> None:
-    """With the real calls, where the machine has strace; the order of Python's own is the test above."""
+def test_the_system_call_of_fsync_precedes_the_return_of_append(path: Path, tmp_path: Path) -> None:
+    """With the real system calls, if the machine has strace."""
     strace = "/usr/bin/strace"
     if not os.access(strace, os.X_OK):
         pytest.skip("no strace on this machine")
@@ -102,13 +102,13 @@ def test_the_system_sees_the_sync_before_append_returns(path: Path, tmp_path: Pa
         timeout=120,
     )
     if done.returncode and b"ptrace" in done.stderr.lower():
-        pytest.skip("strace may not trace here")
+        pytest.skip("this machine does not permit strace")
     lines = [line for line in log.read_text().splitlines() if "pwrite64" in line or "fsync" in line or "done" in line]
     names = [line.split("(")[0].split()[-1] for line in lines]
     assert names[-3:] == ["pwrite64", "fsync", "write"]
 
 
-def test_every_length_the_file_can_be_cut_to(path: Path) -> None:
+def test_a_journal_truncated_at_any_length_has_its_complete_records(path: Path) -> None:
     data = whole()
     assert read_entries(data, path) == (PAYLOADS, len(data))
     for length in range(len(data)):
@@ -127,7 +127,7 @@ def test_every_length_the_file_can_be_cut_to(path: Path) -> None:
         assert opened(path) == [*payloads, b"after"]
 
 
-def test_zeros_that_were_never_written_are_cut_off(path: Path) -> None:
+def test_zeros_after_the_last_record_are_removed(path: Path) -> None:
     data = whole()
     for length in range(len(FILE_HEAD), len(data) + 1):
         kept = [end for end in ends() if end <= length]
@@ -137,7 +137,7 @@ def test_zeros_that_were_never_written_are_cut_off(path: Path) -> None:
             assert path.stat().st_size == kept[-1]
 
 
-def test_every_flipped_bit_is_noticed_and_nothing_is_changed(path: Path) -> None:
+def test_every_flipped_bit_is_detected_and_the_file_stays_unchanged(path: Path) -> None:
     data = whole()
     assert read_entries(data, path)[0] == PAYLOADS
     for bit in range(8 * len(data)):
@@ -158,8 +158,8 @@ def test_every_flipped_bit_is_noticed_and_nothing_is_changed(path: Path) -> None
     assert path.read_bytes() == bytes(changed)
 
 
-def test_damage_before_a_torn_end_is_still_damage(path: Path) -> None:
-    """A length that grew in the middle must not make all that follows look like the end of one record."""
+def test_damage_before_an_incomplete_record_is_detected(path: Path) -> None:
+    """A changed length in the middle must not make the following records count as one incomplete record."""
     data = whole()
     for bit in range(8 * len(FILE_HEAD), 8 * ends()[-2]):
         for tail in (data[:-3], data[:-3] + bytes(50)):
@@ -170,7 +170,7 @@ def test_damage_before_a_torn_end_is_still_damage(path: Path) -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.data())
-def test_any_records_cut_anywhere(payloads: list[bytes], data: st.DataObject) -> None:
+def test_any_journal_truncated_anywhere_has_its_complete_records(payloads: list[bytes], data: st.DataObject) -> None:
     written = FILE_HEAD + b"".join(map(encode_entry, payloads))
     cut = data.draw(st.integers(len(FILE_HEAD), len(written)))
     found, end = read_entries(written[:cut] + bytes(data.draw(st.integers(0, 40))), Path("x"))
@@ -180,7 +180,7 @@ def test_any_records_cut_anywhere(payloads: list[bytes], data: st.DataObject) ->
     assert len(found) == len(payloads) or len(rest) < len(encode_entry(payloads[len(found)]))
 
 
-def test_a_missing_journal_is_a_loss(path: Path) -> None:
+def test_a_missing_journal_is_a_data_loss(path: Path) -> None:
     with pytest.raises(DataLossError, match="is missing"):
         Journal.open(path)
     made = Journal.create(path)
@@ -192,18 +192,18 @@ def test_a_missing_journal_is_a_loss(path: Path) -> None:
     made.close()
 
 
-def test_another_version_is_not_touched(path: Path) -> None:
+def test_a_journal_of_another_version_is_refused(path: Path) -> None:
     path.write_bytes(FILE_HEAD[:4] + b"\x02\0\0\0" + encode_entry(b"x"))
     with pytest.raises(DataFormatError, match="not a journal of version 1"):
         Journal.open(path)
 
 
-def test_a_rewrite_replaces_all_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewrite_replaces_all_records_atomically(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Journal.create(path, PAYLOADS)
     made.rewrite([b"snapshot"])
     made.append(b"after")
     assert opened(path) == [b"snapshot", b"after"]
-    # Killed before the rename: the draft is there, and the old journal is what counts.
+    # After a kill before the rename, the draft exists and the old journal counts.
     path.with_name("journal.new").write_bytes(FILE_HEAD + encode_entry(b"half")[:5])
     assert opened(path) == [b"snapshot", b"after"]
     assert not path.with_name("journal.new").exists()
@@ -212,7 +212,7 @@ def test_a_rewrite_replaces_all_at_once(path: Path, monkeypatch: pytest.MonkeyPa
     assert opened(path) == [b"snapshot", b"after", b"still"]
 
 
-def test_a_rewrite_is_worth_it_once_as_much_was_appended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewrite_is_worth_it_after_the_file_has_doubled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MIN_REWRITE_BYTES", 100)
     made = Journal.create(path, [b"x" * 200])
     grown = 0
@@ -225,7 +225,7 @@ def test_a_rewrite_is_worth_it_once_as_much_was_appended(path: Path, monkeypatch
     made.close()
 
 
-def test_too_long_a_record_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_is_too_long_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MAX_PAYLOAD_BYTES", 10)
     made = Journal.create(path)
     with pytest.raises(UsageError, match="11 bytes is too long"):
@@ -234,7 +234,7 @@ def test_too_long_a_record_is_refused(path: Path, monkeypatch: pytest.MonkeyPatc
     made.close()
 
 
-def test_where_nothing_can_be_written(path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(path: Path) -> None:
     with pytest.raises(TransportError, match="cannot be written"):
         Journal.create(path / "missing" / "journal")
     path.mkdir()

@@ -1,4 +1,4 @@
-"""The journal where the disk is full, fails, or the process is killed: a record is there as a whole or not at all."""
+"""Tests of the journal on a full or failing disk, and with killed processes: each record is complete or absent."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def opened(path: Path) -> list[bytes]:
     return payloads
 
 
-def failing(call: Callable[..., int], number: int, after: int, doing: int = 1) -> Callable[..., int]:
-    """``call``, but from the ``after``-th time on, ``doing`` times, the error ``number``."""
+def failing(call: Callable[..., int], number: int, after: int, times: int = 1) -> Callable[..., int]:
+    """Return ``call`` that fails ``times`` times with the error ``number``, from call ``after`` on, counted from 0."""
     count = iter(range(10**6))
 
     def made(*given: object) -> int:
-        if after <= next(count) < after + doing:
+        if after <= next(count) < after + times:
             raise OSError(number, os.strerror(number))
         return call(*given)
 
     return made
 
 
-def test_a_full_disk_leaves_no_half_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_incomplete_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Journal.create(path, [b"before"])
     pwrite = os.pwrite
     calls = iter([lambda fd, data, at: pwrite(fd, data[:5], at), failing(pwrite, errno.ENOSPC, 0)])
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_no_half_record(path: Path, monkeypatch: pytest.Monke
     assert opened(path) == [b"before", b"now it does"]
 
 
-def test_a_sync_without_room_takes_the_record_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_fsync_without_space_removes_the_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Journal.create(path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(os.fsync, errno.ENOSPC, 0))
@@ -70,13 +70,13 @@ def test_a_sync_without_room_takes_the_record_back(path: Path, monkeypatch: pyte
     made.close()
 
 
-@pytest.mark.parametrize("doing", [1, 2])
-def test_a_failed_sync_ends_the_journal_until_it_is_opened_anew(
-    path: Path, monkeypatch: pytest.MonkeyPatch, doing: int
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_failed_fsync_breaks_the_journal_until_it_is_opened_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     made = Journal.create(path, [b"before"])
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(os.fsync, errno.EIO, 0, doing))
+        patch.setattr(os, "fsync", failing(os.fsync, errno.EIO, 0, times))
         with pytest.raises(TransportError, match="Input/output error"):
             made.append(b"x")
     assert "Input/output error" in made.broken
@@ -87,7 +87,7 @@ def test_a_failed_sync_ends_the_journal_until_it_is_opened_anew(
     assert opened(path) == [b"before"]
 
 
-def test_an_interrupt_before_the_sync_takes_the_record_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_fsync_removes_the_record(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Journal.create(path)
 
     calls = iter(range(9))
@@ -107,14 +107,16 @@ def test_an_interrupt_before_the_sync_takes_the_record_back(path: Path, monkeypa
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_rewrite_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+def test_a_failed_rewrite_leaves_the_old_records_or_a_broken_journal(
+    path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
     made = Journal.create(path, PAYLOADS)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(os.fsync, errno.ENOSPC, after))
         with pytest.raises(TransportError):
             made.rewrite([b"snapshot"])
     assert not path.with_name("journal.new").exists()
-    # Behind the rename the name itself may not last: then no record is safe in either file.
+    # After a failed fsync of the rename, no further record is safe in either file.
     assert bool(made.broken) == (after == 1)
     if not after:
         made.append(b"goes on")
@@ -122,8 +124,8 @@ def test_a_rewrite_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch, after
     assert opened(path) == ([*PAYLOADS, b"goes on"] if not after else [b"snapshot"])
 
 
-def test_a_device_that_is_full_and_cannot_be_cut(path: Path) -> None:
-    """/dev/full: the write fails, and so does taking it back."""
+def test_a_full_device_that_cannot_be_truncated_breaks_the_journal(path: Path) -> None:
+    """On /dev/full the write fails, and so does removing its bytes."""
     made = Journal(path, os.open("/dev/full", os.O_RDWR), len(FILE_HEAD))
     with pytest.raises(TransportError, match="No space left"):
         made.append(b"x")
@@ -161,7 +163,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("limit", range(4096, 4096 + 40, 7))
-def test_a_file_that_may_not_grow_ends_with_a_whole_record(path: Path, limit: int) -> None:
+def test_a_file_at_its_size_limit_ends_with_a_complete_record(path: Path, limit: int) -> None:
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[1] == resource.RLIM_INFINITY
     Journal.create(path).close()
     done = subprocess.run(child(path, limit), env=environment(), capture_output=True, text=True, timeout=60, check=True)
@@ -173,8 +175,8 @@ def test_a_file_that_may_not_grow_ends_with_a_whole_record(path: Path, limit: in
     made.close()
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """A file system of 64 KiB, where this machine lets a user mount one."""
+def test_a_full_file_system_leaves_complete_records(tmp_path: Path) -> None:
+    """On a file system of 64 KiB, if this machine permits mounting one."""
     script = (
         'mount -t tmpfs -o size=64k none "$1" && "$2" -c "from pathlib import Path; import sys\n'
         "from aeron_spark.streams.journal import Journal\n"
@@ -191,7 +193,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         timeout=60,
     )
     if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr) and os.environ.get("CI") != "true":
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        pytest.skip(f"this machine permits no mount: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     number, last = done.stdout.split()
     assert last == "full"
@@ -201,7 +203,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_killed_at_any_moment_it_has_every_acknowledged_record(path: Path, seed: int) -> None:
+def test_a_journal_killed_at_any_moment_has_every_acknowledged_record(path: Path, seed: int) -> None:
     Journal.create(path).close()
     acknowledged = 0
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""ReaderLeases: the lowest live position counts, and none for longer than it was held."""
+"""Tests of readers' leases: the lowest live position counts, until its lease expires."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_lease_is_replaced_and_ended() -> None:
     assert len(leases) == 0
 
 
-def test_the_dead_are_forgotten_first_where_there_are_too_many() -> None:
+def test_expired_leases_are_removed_before_a_lease_is_refused() -> None:
     leases = ReaderLeases(max_leases=2)
     leases.renew("one", {0: 1}, 1, now=0)
     leases.renew("two", {0: 2}, 9, now=0)
@@ -43,13 +43,13 @@ def test_the_dead_are_forgotten_first_where_there_are_too_many() -> None:
     assert leases.expire(20) == ["two", "three"]
 
 
-holds = st.tuples(
+renewals = st.tuples(
     st.sampled_from("abc"), st.dictionaries(st.integers(0, 1), st.integers(0, 99)), st.integers(0, 9), st.integers(0, 4)
 )
 
 
-@given(st.lists(holds, max_size=20))
-def test_against_a_list_of_all_that_was_held(steps: list[tuple[str, dict[int, int], int, int]]) -> None:
+@given(st.lists(renewals, max_size=20))
+def test_leases_agree_with_a_list_of_all_of_them(steps: list[tuple[str, dict[int, int], int, int]]) -> None:
     leases, now = ReaderLeases(), 0
     model: dict[str, tuple[dict[int, int], int]] = {}
     for reader, positions, seconds, passed in steps:

@@ -1,4 +1,4 @@
-"""The ledger: its rules one by one, and all of them against a dictionary, the journal read again after each step."""
+"""Tests of the ledger: each rule, and all of them against a model that replays the journal after each step."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from aeron_spark.streams.time_index import SECOND_NS
 NOW = 1_700_000_000 * SECOND_NS
 
 
-def commit(ledger: Ledger, transaction: int, *, run: str = "run", writer: str = "writer", **given: Any) -> Committed:
-    record = ledger.prepare_commit(writer, run, transaction, **{"now_ns": NOW, **given})
+def commit(ledger: Ledger, transaction: int, *, run: str = "run", writer: str = "writer", **fields: Any) -> Committed:
+    record = ledger.prepare_commit(writer, run, transaction, **{"now_ns": NOW, **fields})
     ledger.apply(record)
     return record
 
 
-def test_a_new_stream_has_nothing() -> None:
+def test_a_new_stream_is_empty() -> None:
     ledger = Ledger(2)
     assert (ledger.starts, ledger.ends, ledger.rows, ledger.position_at(0)) == ([0, 0],) * 4
     assert (ledger.last_transaction("w"), ledger.current_run("w"), ledger.content, ledger.schema) == (
@@ -44,7 +44,7 @@ def test_a_new_stream_has_nothing() -> None:
     )
 
 
-def test_a_transaction_is_in_once() -> None:
+def test_a_transaction_is_committed_once() -> None:
     ledger = Ledger(2)
     record = commit(ledger, 5, ends={0: 96, 1: 64}, rows={0: 3, 1: 2}, content="raw")
     assert record == Committed("writer", "run", 5, NOW, {0: 96, 1: 64}, {0: 3, 1: 2}, "raw")
@@ -66,7 +66,7 @@ def test_a_transaction_is_in_once() -> None:
     assert not ledger.is_committed("another", 0)
 
 
-def test_a_transaction_without_rows_is_one_too() -> None:
+def test_a_transaction_without_rows_is_committed() -> None:
     ledger = Ledger(1)
     commit(ledger, 0)
     assert (ledger.ends, ledger.last_transaction("writer"), ledger.time_index_size()) == ([0], 0, 0)
@@ -90,8 +90,8 @@ def test_a_later_run_fences_the_earlier_ones() -> None:
     assert ledger.prepare_run("another", "one", now_ns=NOW) is not None
 
 
-def test_what_a_fenced_run_committed_is_committed() -> None:
-    """Its answer was lost, and it asks again: the truth, and not that it is fenced."""
+def test_transactions_of_a_fenced_run_stay_committed() -> None:
+    """The response to its commit was lost, so it repeats the commit; it is not refused as fenced."""
     ledger = Ledger(1)
     commit(ledger, 3, run="one")
     commit(ledger, 4, run="two")
@@ -102,7 +102,7 @@ def test_what_a_fenced_run_committed_is_committed() -> None:
         ledger.prepare_commit("writer", "one", 5, now_ns=NOW)
 
 
-def test_earlier_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_earlier_runs_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_EARLIER_RUNS", 2)
     ledger = Ledger(1)
     for run in "abcd":
@@ -110,7 +110,7 @@ def test_earlier_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ledger.writers["writer"].earlier == ("b", "c")
 
 
-def test_times_rise_even_where_the_clock_does_not() -> None:
+def test_commit_times_rise_if_the_clock_does_not() -> None:
     ledger = Ledger(1)
     times = [commit(ledger, number, now_ns=now).time_ns for number, now in enumerate((100, 100, 50, 0, 200))]
     assert times == [100, 101, 102, 103, 200]
@@ -136,7 +136,7 @@ def test_a_time_is_found_in_each_partition() -> None:
     assert (ledger.position_at(0), ledger.position_at(200)) == ([64, 32], [64, 32])
 
 
-def test_one_content_a_stream() -> None:
+def test_a_stream_has_one_content() -> None:
     ledger = Ledger(1)
     commit(ledger, 0, content="arrow", schema=b"s1", ends={0: 32})
     assert commit(ledger, 1, content="arrow", schema=b"s1").schema is None
@@ -163,7 +163,7 @@ def test_starts_only_rise() -> None:
     assert ledger.starts == [500, 0]
 
 
-def test_a_recording_is_known_for_good() -> None:
+def test_a_partition_with_rows_keeps_its_recording() -> None:
     ledger = Ledger(2)
     ledger.apply(Recorded(1, 77, "f00", 4096))
     assert (ledger.recordings, ledger.starts, ledger.ends) == ({1: RecordingOf(77, "f00")}, [0, 4096], [0, 4096])
@@ -196,7 +196,7 @@ def test_records_that_contradict_the_state_change_nothing(record: Record, why: s
     assert ledger.snapshot() == before
 
 
-def test_ends_that_cannot_be_are_the_servers_fault() -> None:
+def test_impossible_ends_and_ids_are_refused() -> None:
     with pytest.raises(UsageError, match="no partition 3"):
         Ledger(1).prepare_commit("writer", "run", 0, now_ns=NOW, ends={3: 32})
     for call in (
@@ -207,27 +207,27 @@ def test_ends_that_cannot_be_are_the_servers_fault() -> None:
             call("writer", -1)
 
 
-def test_writers_of_one_transaction_are_forgotten_after_a_day() -> None:
+def test_single_use_writers_are_forgotten_after_a_day() -> None:
     ledger = Ledger(1)
-    commit(ledger, 0, writer="once", single_use=True)
+    commit(ledger, 0, writer="single-use", single_use=True)
     commit(ledger, 0, writer="named")
     late = NOW + SINGLE_USE_EXPIRY_NS + 2
     assert ledger.forget_single_use_writers(late - 2) == []
-    assert ledger.forget_single_use_writers(late) == ["once"]
+    assert ledger.forget_single_use_writers(late) == ["single-use"]
     assert set(ledger.writers) == {"named"}
 
 
-def test_a_writer_of_one_transaction_is_one_without_rows_too() -> None:
+def test_a_single_use_writer_stays_one_after_a_commit_without_stages() -> None:
     ledger = Ledger(1)
-    ledger.apply(RunStarted("once", "run", NOW, True))
-    commit(ledger, 0, writer="once")
-    assert ledger.forget_single_use_writers(NOW + SINGLE_USE_EXPIRY_NS + 9) == ["once"]
+    ledger.apply(RunStarted("single-use", "run", NOW, True))
+    commit(ledger, 0, writer="single-use")
+    assert ledger.forget_single_use_writers(NOW + SINGLE_USE_EXPIRY_NS + 9) == ["single-use"]
     ledger.apply(RunStarted("named", "run", NOW))
     commit(ledger, 0, writer="named", single_use=True)
     assert ledger.forget_single_use_writers(NOW + SINGLE_USE_EXPIRY_NS + 9) == []
 
 
-def test_thinning_never_loses_what_is_asked_for() -> None:
+def test_a_thinned_index_never_returns_a_later_position() -> None:
     ledger, step, count = Ledger(1), SECOND_NS // 4, 400
     for number in range(count):
         commit(ledger, number, now_ns=NOW + number * step, ends={0: 32 * (number + 1)})
@@ -242,7 +242,7 @@ def test_thinning_never_loses_what_is_asked_for() -> None:
 
 
 class AgainstModel(RuleBasedStateMachine):
-    """Writers, runs, transactions, repeats, aborts; the model is a few dictionaries, its rules written anew."""
+    """Writers, runs, transactions, repetitions and aborts, against a model of a few dictionaries."""
 
     writers = st.sampled_from(["a", "b", "c"])
     runs = st.sampled_from(["r1", "r2", "r3", "r4"])
@@ -263,7 +263,7 @@ class AgainstModel(RuleBasedStateMachine):
         return [sum(added.get(at, 0) for *_, added in self.log) for at in range(self.partitions)]
 
     def last(self, writer: str) -> int:
-        return max((number for who, number, *_ in self.log if who == writer), default=-1)
+        return max((number for name, number, *_ in self.log if name == writer), default=-1)
 
     def keep(self, record: Record) -> None:
         self.journal.append(encode_record(record))
@@ -275,7 +275,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.current[writer] = run
 
     @rule(writer=writers, run=runs)
-    def enter(self, writer: str, run: str) -> None:
+    def begin_run(self, writer: str, run: str) -> None:
         if (writer, run) in self.fenced:
             with pytest.raises(RefusedError, match="fenced"):
                 self.ledger.prepare_run(writer, run, now_ns=self.now)
@@ -318,15 +318,15 @@ class AgainstModel(RuleBasedStateMachine):
                 self.ledger.prepare_commit(writer, run, transaction, **given)
         else:
             record = self.ledger.prepare_commit(writer, run, transaction, **given)
-            if journalled:  # else the server was killed before, or the transaction aborted: nothing has changed
+            if journalled:  # otherwise the server was killed before, or the transaction was aborted
                 self.keep(record)
                 self.take_over(writer, run)
                 self.lasts[writer, producer] = transaction
                 self.log.append((writer, transaction, record.time_ns, added))
 
-    @rule(at=st.integers(0, 2), share=st.integers(0, 10))
-    def retain(self, at: int, share: int) -> None:
-        start = self.ends()[at] * share // 10
+    @rule(at=st.integers(0, 2), tenths=st.integers(0, 10))
+    def retain(self, at: int, tenths: int) -> None:
+        start = self.ends()[at] * tenths // 10
         record = self.ledger.prepare_purge({at: start})
         assert (record is None) == (start <= self.starts[at])
         if record is not None:

@@ -1,4 +1,4 @@
-"""Who wrote a writer's transactions: a repeat by the same producer is none, another producer's equal id is refused."""
+"""Tests of producer ids: a producer may repeat its transactions, and another producer's equal id is refused."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aeron_spark.streams.ledger import NO_TRANSACTION, AlreadyCommitted, Ledger
 from tests.unit.streams.test_ledger import NOW, commit
 
 
-def test_an_equal_id_of_another_producer_is_refused_and_a_repeat_of_the_same_producer_is_none() -> None:
+def test_a_repetition_is_recognised_by_its_producer_and_another_producers_id_is_refused() -> None:
     ledger = Ledger(1)
     commit(ledger, 0, run="a1", producer="query A")
     commit(ledger, 1, run="a1", producer="query A")
     before = ledger.snapshot()
-    # a restart of query A has another run and repeats its last batch
+    # After a restart, query A has another run and repeats its last micro-batch.
     assert ledger.prepare_run("writer", "a2", now_ns=NOW, transaction=1, producer="query A") is not None
     with pytest.raises(AlreadyCommitted):
         ledger.check_open("writer", "a2", 1, "query A")
@@ -36,7 +36,7 @@ def test_an_equal_id_of_another_producer_is_refused_and_a_repeat_of_the_same_pro
     )
 
 
-def test_of_two_diverged_producers_each_repeats_its_own_only() -> None:
+def test_each_of_two_producers_may_repeat_only_its_own_transactions() -> None:
     ledger = Ledger(1)
     for transaction, run, producer in ((0, "a1", "A"), (5, "b1", "B"), (7, "a2", "A")):
         commit(ledger, transaction, run=run, producer=producer)
@@ -47,16 +47,16 @@ def test_of_two_diverged_producers_each_repeats_its_own_only() -> None:
     assert ledger.prepare_commit("writer", "b2", 8, now_ns=NOW, producer="B").producer == "B"
 
 
-def test_what_was_committed_before_anybody_said_who_it_was_is_everybodys() -> None:
-    """A journal of an earlier release: a query that goes on with this one repeats its last batch."""
+def test_each_producer_may_repeat_transactions_without_a_producer() -> None:
+    """Journals of earlier releases have no producers, and a query repeats its last micro-batch after an upgrade."""
     now = msgspec.msgpack.decode(encode_record(Ledger(1).snapshot()))
     writers = {"writer": {"run": "r1", "last": 4, "earlier": [], "time_ns": NOW, "once": False}}
     old = {**now, "transactions": 1, "time_ns": NOW, "writers": writers}
-    for begun in (
+    for records in (
         [decode_record(msgspec.msgpack.encode(old))],
         [Committed("writer", "r1", 4, NOW)],
     ):
-        ledger = Ledger.replay(1, begun)
+        ledger = Ledger.replay(1, records)
         assert ledger.is_committed("writer", 4, "A")
         commit(ledger, 5, run="r2", producer="A")
         assert [ledger.is_committed("writer", number, "B") for number in (4, 5)] == [True, False]
@@ -64,7 +64,7 @@ def test_what_was_committed_before_anybody_said_who_it_was_is_everybodys() -> No
             ledger.check_open("writer", "r3", 5, "B")
 
 
-def test_producers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_producers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_module, "MAX_PRODUCERS", 2)
     ledger = Ledger(1)
     for transaction, producer in enumerate("abcb"):

@@ -1,4 +1,4 @@
-"""A store that is copied, restored and cut: which kept positions and acknowledgements each history accepts."""
+"""A model of stores that are copied, restored and damaged: the positions and acknowledgements that they accept."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ STREAM = "flights"
 WRITERS = ("desk-7", "desk-8")
 
 
-def each(most: int) -> st.SearchStrategy[list[int]]:
-    """A number from 0 to ``most`` for each partition."""
-    return st.lists(st.integers(0, most), min_size=PARTITIONS, max_size=PARTITIONS)
+def each(maximum: int) -> st.SearchStrategy[list[int]]:
+    """A number from 0 to ``maximum`` for each partition."""
+    return st.lists(st.integers(0, maximum), min_size=PARTITIONS, max_size=PARTITIONS)
 
 
 @dataclass
 class Store:
-    """What is on the disk, and what it stands for: an id for each frame ever committed, none of them used twice."""
+    """A journal, and the committed frames and transactions that it stands for, each with a unique id."""
 
     journal: list[bytes]
     frames: list[list[int]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
-    # of each record of the journal that commits: how many frames of each partition, which writer, number and id
+    # for each record of the journal: the number of frames of each partition, and of transactions, after it
     marks: list[tuple[list[int], int]] = field(default_factory=list)
     committed: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -45,21 +45,21 @@ class Store:
         return Store(list(self.journal), [list(one) for one in self.frames], list(self.marks), list(self.committed))
 
     def is_past_of(self, other: Store) -> bool:
-        """Whether everything that is committed here is committed there, too."""
+        """Whether ``other`` has all committed transactions of this store."""
         return self.committed == other.committed[: len(self.committed)]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A reader's positions as it kept them, with the frames that it was given before them."""
+class ReaderState:
+    """A reader's saved positions, with the frames before them that it received."""
 
     text: str
-    given: tuple[tuple[int, ...], ...]
+    received: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """The transactions that a writer saw acknowledged, with their ids, and the stamp it was given last."""
+    """The transactions that were acknowledged to a writer, with their ids, and its last stamp."""
 
     writer: str
     stamp: str
@@ -67,10 +67,10 @@ class Acknowledged:
 
 
 class Restores(RuleBasedStateMachine):
-    """Openings, commits, copies, restores, journals that lost their tail; readers and writers that kept their state.
+    """Openings, commits, copies, restores, journals that lost records; readers and writers with saved state.
 
-    After each step every kept position is accepted exactly where the stream has all the bytes before it that were given
-    to its reader, and every acknowledgement where the stream has all the transactions that it was for.
+    After each step, the stream accepts a saved position exactly if it has all bytes that the reader received before it.
+    It accepts an acknowledgement exactly if it has all transactions that were acknowledged.
     """
 
     @initialize(before=each(3))
@@ -78,12 +78,12 @@ class Restores(RuleBasedStateMachine):
         self.ids = itertools.count()
         self.now = START
         self.random = itertools.count()
-        self.exact = True  # whether where histories parted can be known: time rises, and what is restored was the past
+        self.exact = True  # whether the divergence is known exactly: time rises, and each restored copy is of the past
         recorded = [encode_record(Recorded(at, at, "00000000")) for at in range(PARTITIONS)]
         self.store = Store(recorded)
         self.store.marks = [([0] * PARTITIONS, 0)] * PARTITIONS
         self.copies: list[Store] = []
-        self.readers: list[Kept] = []
+        self.readers: list[ReaderState] = []
         self.writers: list[Acknowledged] = []
         self.open()
         if any(before):  # by a release that knew no epochs
@@ -95,7 +95,7 @@ class Restores(RuleBasedStateMachine):
         self.ledger = Ledger.replay(PARTITIONS, map(decode_record, self.store.journal))
         self.pending: tuple[int, int] | None = (self.now, next(self.random))
 
-    def keep(self, record: Any) -> None:
+    def append(self, record: Any) -> None:
         data = encode_record(record)
         self.store.journal.append(data)
         self.store.marks.append(([len(one) for one in self.store.frames], len(self.store.committed)))
@@ -103,7 +103,7 @@ class Restores(RuleBasedStateMachine):
 
     def change(self) -> None:
         if self.pending is not None:
-            self.keep(self.ledger.prepare_epoch(*self.pending))
+            self.append(self.ledger.prepare_epoch(*self.pending))
             self.pending = None
 
     def states(self) -> dict[int, RecordingState]:
@@ -123,7 +123,7 @@ class Restores(RuleBasedStateMachine):
 
     @rule(added=each(3), writer=st.sampled_from(WRITERS), shares=each(3))
     def commit(self, added: list[int], writer: str, shares: list[int]) -> None:
-        """Commit, and let the writer keep its acknowledgement, and readers their positions: at the end, and before."""
+        """Commit; the writers save their acknowledgements, and two readers their positions, one at the end."""
         self.change()
         ends = {at: self.ledger.ends[at] + FRAME * more for at, more in enumerate(added) if more}
         number = self.ledger.last_transaction(writer) + 1
@@ -131,20 +131,20 @@ class Restores(RuleBasedStateMachine):
         for at, more in enumerate(added):
             self.store.frames[at] += itertools.islice(self.ids, more)
         self.store.committed.append((writer, number, next(self.ids)))
-        self.keep(record)
+        self.append(record)
         for each_writer in WRITERS:
-            seen = tuple((number, one) for who, number, one in self.store.committed if who == each_writer)
+            seen = tuple((number, one) for name, number, one in self.store.committed if name == each_writer)
             self.writers.append(Acknowledged(each_writer, self.ledger.stamp(each_writer), seen))
         self.read([3] * PARTITIONS)
         self.read(shares)
 
     def read(self, shares: list[int]) -> None:
-        positions, given = Positions(), []
+        positions, received = Positions(), []
         for at, state in self.states().items():
             count = len(self.store.frames[at]) * shares[at] // 3
             positions.move(state, FRAME * count)
-            given.append(tuple(self.store.frames[at][:count]))
-        self.readers.append(Kept(positions.to_json(), tuple(given)))
+            received.append(tuple(self.store.frames[at][:count]))
+        self.readers.append(ReaderState(positions.to_json(), tuple(received)))
 
     @rule()
     def compact(self) -> None:
@@ -165,10 +165,10 @@ class Restores(RuleBasedStateMachine):
             self.open()
 
     @rule(lost=st.integers(1, 4), passed=st.integers(1, 50_000).map(lambda ms: ms * MS))
-    def lose_the_tail(self, lost: int, passed: int) -> None:
-        """A disk lied: the last records of the journal are gone after the restart."""
-        left = max(1 if len(self.store.journal) < PARTITIONS else PARTITIONS, len(self.store.journal) - lost)
-        self.store.journal, self.store.marks = self.store.journal[:left], self.store.marks[:left]
+    def lose_records(self, lost: int, passed: int) -> None:
+        """The disk did not write the last records of the journal, although fsync returned."""
+        count = max(1 if len(self.store.journal) < PARTITIONS else PARTITIONS, len(self.store.journal) - lost)
+        self.store.journal, self.store.marks = self.store.journal[:count], self.store.marks[:count]
         frames, committed = self.store.marks[-1]
         self.store.frames = [one[:count] for one, count in zip(self.store.frames, frames, strict=True)]
         self.store.committed = self.store.committed[:committed]
@@ -176,44 +176,44 @@ class Restores(RuleBasedStateMachine):
         self.open()
 
     @invariant()
-    def the_journal_is_the_ledger(self) -> None:
+    def the_replayed_journal_equals_the_ledger(self) -> None:
         again = Ledger.replay(PARTITIONS, map(decode_record, self.store.journal))
         assert again.snapshot() == self.ledger.snapshot()
         assert self.ledger.ends == [FRAME * len(one) for one in self.store.frames]
 
     @invariant()
-    def readers_go_on_where_all_that_they_were_given_is_there(self) -> None:
+    def readers_are_accepted_if_the_stream_has_all_they_received(self) -> None:
         states = self.states()
-        for kept in self.readers:
-            same = [_common(given, self.store.frames[at]) for at, given in enumerate(kept.given)]
-            there = [count == len(given) for count, given in zip(same, kept.given, strict=True)]
-            positions = Positions.from_json(kept.text)
+        for saved in self.readers:
+            same = [_common(received, self.store.frames[at]) for at, received in enumerate(saved.received)]
+            present = [count == len(received) for count, received in zip(same, saved.received, strict=True)]
+            positions = Positions.from_json(saved.text)
             error = _diverged(positions, states)
-            assert (error is None) == all(there)
+            assert (error is None) == all(present)
             if error is not None:
-                self.check_error(error, positions, same, there)
+                self.check_error(error, positions, same, present)
 
-    def check_error(self, error: DataLossError, positions: Positions, same: list[int], there: list[bool]) -> None:
-        """The error names the partitions that diverged; its positions are those where reading can go on."""
+    def check_error(self, error: DataLossError, positions: Positions, same: list[int], present: list[bool]) -> None:
+        """The error names the diverged partitions; a reader can continue at its positions."""
         assert error.reason == DIVERGED
         found = error.positions
         assert isinstance(found, Positions)
         for at in range(PARTITIONS):
             named = f"partition {at} of stream {STREAM!r} diverged: the reader is at {positions[at]}" in error.what
-            assert named is not there[at]
-            if there[at]:
+            assert named is not present[at]
+            if present[at]:
                 assert found[at] == positions[at]
             elif self.exact:
                 assert found[at] == FRAME * same[at]
         assert _diverged(found, self.states()) is None
 
     @invariant()
-    def writers_go_on_where_all_that_was_acknowledged_is_there(self) -> None:
-        for kept in self.writers:
-            there = {(number, one) for who, number, one in self.store.committed if who == kept.writer}
-            lost = [number for number, one in kept.seen if (number, one) not in there]
-            last = max((number for number, _ in kept.seen), default=-1)
-            found = self.ledger.first_lost(kept.writer, last, kept.stamp)
+    def writers_are_accepted_if_the_stream_has_all_acknowledged_transactions(self) -> None:
+        for saved in self.writers:
+            present = {(number, one) for name, number, one in self.store.committed if name == saved.writer}
+            lost = [number for number, one in saved.seen if (number, one) not in present]
+            last = max((number for number, _ in saved.seen), default=-1)
+            found = self.ledger.first_lost(saved.writer, last, saved.stamp)
             assert (found is None) == (not lost)
             if lost and self.exact:
                 assert found == lost[0]
@@ -227,13 +227,13 @@ def _diverged(positions: Positions, states: dict[int, RecordingState]) -> DataLo
     return None
 
 
-def _common(given: tuple[int, ...], there: list[int]) -> int:
-    pairs = zip(given, there, strict=False)
+def _common(received: tuple[int, ...], present: list[int]) -> int:
+    pairs = zip(received, present, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class TestRestores(Restores.TestCase):
-    """Finding C3: a restored store accepts what it has, and nothing of a lost future (500 histories)."""
+    """Finding C3: a restored store accepts only positions and acknowledgements that it has (500 histories)."""
 
     settings = settings(max_examples=500, stateful_step_count=12, deadline=None)
 

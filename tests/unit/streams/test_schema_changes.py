@@ -1,4 +1,4 @@
-"""How a stream's schema may change: columns that may be null come and go; all else is refused with both shown."""
+"""Tests of schema changes: nullable columns may be added or left out; errors for other changes show both schemas."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def test_a_new_nullable_column_comes_last() -> None:
     assert merged(ID, AT) == pa.schema([ID, NAME, AT])
 
 
-def test_what_could_be_null_may_have_no_nulls() -> None:
+def test_a_nullable_column_may_be_not_nullable_in_the_data() -> None:
     assert merged(ID, pa.field("name", pa.string(), nullable=False)) == pa.schema([ID, NAME])
 
 
 @pytest.mark.parametrize(
     "kind", [pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=["large_string", "dictionary"]
 )
-def test_a_type_that_makes_no_difference_to_a_row_is_the_same(kind: pa.DataType) -> None:
+def test_an_equivalent_type_changes_nothing(kind: pa.DataType) -> None:
     assert merged(ID, pa.field("name", kind)) == pa.schema([ID, NAME])
 
 
-def test_types_of_timestamps() -> None:
+def test_the_unit_of_a_timestamp_may_not_change() -> None:
     known = serialize(pa.schema([AT]))
     assert merge(known, serialize(pa.schema([pa.field("at", pa.timestamp("us", "Europe/Berlin"))]))) is known
     for other in (pa.timestamp("ns", "UTC"), pa.timestamp("us")):
@@ -64,7 +64,7 @@ def test_types_of_timestamps() -> None:
         ([pa.field("ID", pa.int64()), NAME], "the column 'id' is missing"),
     ],
 )
-def test_anything_else_is_refused_with_both_schemas(fields: list[pa.Field], why: str) -> None:
+def test_other_changes_are_refused_with_both_schemas(fields: list[pa.Field], why: str) -> None:
     with pytest.raises(DataFormatError) as raised:
         merged(*fields)
     text = str(raised.value)
@@ -75,7 +75,7 @@ def test_anything_else_is_refused_with_both_schemas(fields: list[pa.Field], why:
     assert "only nullable columns" in raised.value.remedy
 
 
-def test_a_name_twice_is_refused() -> None:
+def test_a_repeated_column_name_is_refused() -> None:
     twice = serialize(pa.schema([NAME, NAME]))
     for known in (None, KNOWN):
         with pytest.raises(DataFormatError, match="more than one column 'name'"):
@@ -83,12 +83,12 @@ def test_a_name_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"schema", KNOWN[:-9], KNOWN[:20]])
-def test_bytes_that_are_no_schema(data: bytes) -> None:
+def test_bytes_that_are_not_a_schema_are_refused(data: bytes) -> None:
     with pytest.raises(DataFormatError, match=f"{len(data)} bytes are not an Arrow IPC schema"):
         merge(KNOWN, data)
 
 
-def test_whatever_was_taken_can_be_read_with_the_merged_schema() -> None:
+def test_accepted_data_can_be_read_with_the_merged_schema() -> None:
     schemas = [
         pa.schema([ID]),
         pa.schema([ID, NAME]),

@@ -1,4 +1,4 @@
-"""Stages: whole or gone, bounded, theirs alone; found again after a restart; a full disk leaves nothing behind."""
+"""Tests of stages: complete or removed, limited in size, found after a restart, removed on a full disk."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def read(stage: Stage) -> list[Any]:
         ]
 
 
-def test_what_was_staged_is_what_is_read(stages: Stages) -> None:
+def test_staged_items_are_read_unchanged(stages: Stages) -> None:
     stage = opened(stages, schema=b"schema")
     assert files(stages) == [f"{stage.id}.part"]
-    for at in range(0, len(DATA), 7):  # cut anywhere
+    for at in range(0, len(DATA), 7):  # parts that end within items
         stage.append(memoryview(DATA)[at : at + 7], 0.0)
     ref = stage.finish()
     assert ref == StageRef(stage.id, *REF_OF_DATA)
@@ -85,7 +85,7 @@ def test_what_was_staged_is_what_is_read(stages: Stages) -> None:
     assert stage.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_empty_stage_is_one(stages: Stages) -> None:
+def test_an_empty_stage_is_finished(stages: Stages) -> None:
     stage = opened(stages)
     assert stage.finish() == StageRef(stage.id, 0, 0, 0)
     assert read(stage) == []
@@ -110,7 +110,7 @@ def test_ids_are_random_and_long(stages: Stages) -> None:
     assert all(len(one) == 32 for one in ids)
 
 
-def test_a_stage_that_is_not_whole_is_no_stage(stages: Stages) -> None:
+def test_an_unfinished_stage_cannot_be_read_or_committed(stages: Stages) -> None:
     stage = opened(stages)
     stage.append(DATA, 0.0)
     for early in (stage.items, lambda: stage.ref, lambda: stages.take(StageRef(stage.id, *REF_OF_DATA), 0.0)):
@@ -121,7 +121,7 @@ def test_a_stage_that_is_not_whole_is_no_stage(stages: Stages) -> None:
         stage.append(b"x", 0.0)
 
 
-def test_a_discarded_stage_is_gone(stages: Stages, space: StageSpace) -> None:
+def test_a_discarded_stage_is_removed(stages: Stages, space: StageSpace) -> None:
     for stage in (opened(stages), staged(stages)):
         stage.discard()
         stage.discard()
@@ -137,14 +137,14 @@ def test_a_discarded_stage_is_gone(stages: Stages, space: StageSpace) -> None:
 
 
 @pytest.mark.parametrize("change", [{"rows": 9}, {"bytes": 1}, {"crc": 0}])
-def test_a_commit_names_exactly_what_was_staged(stages: Stages, change: dict[str, int]) -> None:
+def test_a_commit_with_another_count_or_checksum_is_refused(stages: Stages, change: dict[str, int]) -> None:
     ref = staged(stages).ref
     stages.take(ref, 0.0)
     with pytest.raises(DataFormatError, match="the commit names"):
         stages.take(replace(ref, **change), 0.0)  # type: ignore[arg-type]
 
 
-def test_what_is_not_right_is_refused_when_it_is_finished(stages: Stages, space: StageSpace) -> None:
+def test_incomplete_items_are_refused_when_the_stage_is_finished(stages: Stages, space: StageSpace) -> None:
     for length in range(1, len(DATA)):
         if length == len(items_of(*VALUES)):
             continue
@@ -155,7 +155,7 @@ def test_what_is_not_right_is_refused_when_it_is_finished(stages: Stages, space:
     assert (files(stages), space.reserved) == ([], 0)
 
 
-def test_a_value_no_message_can_hold_is_refused_before_the_commit(tmp_path: Path) -> None:
+def test_a_value_that_is_too_long_for_a_message_is_refused_before_the_commit(tmp_path: Path) -> None:
     stages = Stages(tmp_path / "s", StageSpace(0), now=0.0, max_value_bytes=5)
     staged(stages)
     stage = opened(stages)
@@ -164,7 +164,7 @@ def test_a_value_no_message_can_hold_is_refused_before_the_commit(tmp_path: Path
         stage.finish()
 
 
-def test_the_room_for_stages_is_bounded(tmp_path: Path) -> None:
+def test_the_space_for_stages_is_limited(tmp_path: Path) -> None:
     space = StageSpace(2 * FILE_BYTES + 1000)
     one, two = Stages(tmp_path / "a", space, now=0.0), Stages(tmp_path / "b", space, now=0.0)
     first, second = opened(one), opened(two)
@@ -180,7 +180,7 @@ def test_the_room_for_stages_is_bounded(tmp_path: Path) -> None:
     assert space.reserved == 0
 
 
-def test_abandoned_stages_expire_and_free_their_space(stages: Stages, space: StageSpace) -> None:
+def test_abandoned_stages_expire_and_release_their_space(stages: Stages, space: StageSpace) -> None:
     abandoned, growing, whole = opened(stages), opened(stages), staged(stages)
     growing.append(DATA, 3000.0)
     stages.take(whole.ref, 3000.0)
@@ -190,7 +190,7 @@ def test_abandoned_stages_expire_and_free_their_space(stages: Stages, space: Sta
     assert (files(stages), space.reserved) == ([], 0)
 
 
-def test_stages_of_a_writer_and_of_its_transaction(stages: Stages) -> None:
+def test_stages_are_found_by_writer_and_transaction(stages: Stages) -> None:
     first, second = opened(stages, 0), opened(stages, 1)
     other = stages.open("other", "run", 0, 0, 0, "raw", now=0.0)
     assert stages.of("writer") == [first, second]
@@ -198,14 +198,14 @@ def test_stages_of_a_writer_and_of_its_transaction(stages: Stages) -> None:
     assert stages.of("other") == [other]
 
 
-def test_the_order_of_a_commit_is_partition_and_task(stages: Stages) -> None:
+def test_the_stages_of_a_commit_are_ordered_by_partition_and_task(stages: Stages) -> None:
     made = [staged(stages, 0, partition, task) for partition, task in ((1, 2), (0, 10), (1, 0), (0, 9), (1, 2))]
     found = by_partition(made)
     assert list(found) == [0, 1]
     assert found == {0: [made[3], made[1]], 1: [made[2], made[0], made[4]]}
 
 
-def test_whole_stages_are_found_after_a_restart(tmp_path: Path, space: StageSpace) -> None:
+def test_finished_stages_are_found_after_a_restart(tmp_path: Path, space: StageSpace) -> None:
     folder = tmp_path / "stages"
     before = Stages(folder, space, now=0.0)
     whole, half = staged(before, 4, 2, 3), opened(before)
@@ -226,7 +226,7 @@ def test_whole_stages_are_found_after_a_restart(tmp_path: Path, space: StageSpac
     assert space.reserved == 0
 
 
-def test_a_file_under_another_stages_name_is_removed(stages: Stages) -> None:
+def test_a_file_with_the_name_of_another_stage_is_removed(stages: Stages) -> None:
     stage = staged(stages)
     stage.path.rename(stage.path.with_stem("0" * 32))
     stages.close()
@@ -234,7 +234,7 @@ def test_a_file_under_another_stages_name_is_removed(stages: Stages) -> None:
     assert files(stages) == []
 
 
-def test_a_stage_changed_on_the_disk_is_noticed_after_a_restart(stages: Stages, tmp_path: Path) -> None:
+def test_a_stage_that_changed_on_the_disk_is_refused_after_a_restart(stages: Stages, tmp_path: Path) -> None:
     stage = staged(stages)
     data, ref, path = stage.path.read_bytes(), stage.ref, stage.path
     stages.close()
@@ -252,7 +252,7 @@ def test_a_stage_changed_on_the_disk_is_noticed_after_a_restart(stages: Stages, 
     assert read(Stages(stages.folder, StageSpace(0), now=0.0).take(ref, 0.0)) == [VALUES, (7, b"p" * 50)]
 
 
-def test_a_stage_cut_short_on_the_disk_is_never_committed(stages: Stages) -> None:
+def test_a_stage_that_was_truncated_on_the_disk_is_never_committed(stages: Stages) -> None:
     stage = staged(stages)
     data, ref, path = stage.path.read_bytes(), stage.ref, stage.path
     stages.close()
@@ -324,23 +324,23 @@ def run(command: list[Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
+def test_a_stage_at_the_size_limit_of_files_is_removed(tmp_path: Path) -> None:
     done = run([sys.executable, "-c", CHILD, tmp_path / "stages", "20000"])
     assert (done.returncode, done.stdout) == (0, "19\n"), done.stderr
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    """A file system of 64 KiB, where this machine lets a user mount one."""
+def test_a_full_file_system_fails_the_stage(tmp_path: Path) -> None:
+    """On a file system of 64 KiB, if this machine permits mounting one."""
     (tmp_path / "disk").mkdir()
     script = 'mount -t tmpfs -o size=64k none "$1" && exec "$2" -c "$3" "$1/stages" 0'
     done = run(["unshare", "-rm", "sh", "-ec", script, "sh", tmp_path / "disk", sys.executable, CHILD])
     if done.returncode and ("unshare" in done.stderr or "mount" in done.stderr) and os.environ.get("CI") != "true":
-        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        pytest.skip(f"this machine permits no mount: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert 40 < int(done.stdout) < 66
 
 
-def test_synced_where_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fsync_is_called_only_with_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     fsync, rename = os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda *given: (calls.append("sync"), fsync(*given))[1])
@@ -351,8 +351,8 @@ def test_synced_where_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert calls == ["sync", "rename", "sync", "rename"]
 
 
-def test_a_stage_that_expires_while_it_is_written_to(tmp_path: Path) -> None:
-    """Whatever comes first, nothing is written to a file that is closed, and all room comes back."""
+def test_a_stage_may_expire_during_a_write(tmp_path: Path) -> None:
+    """No byte is written to a closed file, and all space is released, in any order of the two threads."""
     space = StageSpace(0)
     stages = Stages(tmp_path / "stages", space, now=0.0)
 
@@ -371,7 +371,7 @@ def test_a_stage_that_expires_while_it_is_written_to(tmp_path: Path) -> None:
     assert (files(stages), space.reserved) == ([], 0)
 
 
-def test_where_no_stage_can_be_kept(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(TransportError, match="cannot be written"):
         Stages(tmp_path / "file", StageSpace(0), now=0.0)

@@ -1,4 +1,4 @@
-"""The time index: found by search and not by scan, thinned without losing anything, the same after being written."""
+"""Tests of the time index: search, thinning and encoding."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ def index_of(*entries: tuple[int, int]) -> TimeIndex:
     return index
 
 
-def test_the_first_at_or_after_a_time() -> None:
+def test_the_first_entry_at_or_after_a_time_is_found() -> None:
     index = index_of((100, 0), (200, 32), (300, 64))
     assert [index.find(at) for at in (0, 100, 101, 200, 300, 301)] == [0, 0, 32, 32, 64, None]
     assert TimeIndex().find(0) is None
 
 
 class Counted(array):  # type: ignore[type-arg]
-    """An array that counts how often it is asked for an element."""
+    """An array that counts reads of its elements."""
 
-    asked = 0
+    reads = 0
 
     def __getitem__(self, at: int) -> int:  # type: ignore[override]
-        Counted.asked += 1
+        Counted.reads += 1
         return int(super().__getitem__(at))
 
 
-def test_a_search_touches_a_few_entries() -> None:
+def test_a_search_reads_few_entries() -> None:
     index = TimeIndex()
     index._times = Counted("q", range(100_000))
     index._begins = array("q", range(0, 3_200_000, 32))
     assert index.find(77_777) == 77_777 * 32
-    assert 0 < Counted.asked <= 18
+    assert 0 < Counted.reads <= 18
 
 
-def test_what_is_gone_is_not_found() -> None:
+def test_purged_transactions_are_not_found() -> None:
     index = index_of((100, 0), (200, 32), (300, 64))
     index.forget_before(40)
     assert (len(index), index.find(0), index.find(201)) == (2, 40, 64)
@@ -56,7 +56,7 @@ def test_what_is_gone_is_not_found() -> None:
     assert index.find(0) == 64
 
 
-def test_young_entries_stay_and_old_ones_are_joined() -> None:
+def test_recent_entries_stay_and_old_ones_are_joined() -> None:
     times = [NOW - age for age in (3_602 * SECOND_NS, 3_602 * SECOND_NS - 1, 3_600 * SECOND_NS, 5, 4, 3)]
     index = index_of(*((time, 32 * at) for at, time in enumerate(times)))
     assert index.thin(NOW) == 1
@@ -64,7 +64,7 @@ def test_young_entries_stay_and_old_ones_are_joined() -> None:
     assert index.find(times[1] + 1) == 64
 
 
-def test_a_year_of_seconds_is_small() -> None:
+def test_the_index_of_a_year_is_small() -> None:
     index = TimeIndex()
     for at in range(0, YEAR, 20):
         index.add(NOW + at * SECOND_NS, at)
@@ -77,7 +77,7 @@ def test_a_year_of_seconds_is_small() -> None:
     st.lists(st.integers(1, 3 * 86_400 * SECOND_NS), min_size=1, max_size=60),
     st.lists(st.integers(0, 40 * 86_400 * SECOND_NS), max_size=3),
 )
-def test_thinned_it_begins_earlier_but_never_later(steps: list[int], passing: list[int]) -> None:
+def test_a_thinned_index_returns_earlier_positions_but_never_later_ones(steps: list[int], passing: list[int]) -> None:
     index, entries, time = TimeIndex(), [], NOW
     for at, step in enumerate(steps):
         time += step
@@ -105,6 +105,6 @@ def test_numbers_are_little_endian() -> None:
 
 
 @pytest.mark.parametrize(("times", "begins"), [(bytes(8), b""), (bytes(7), bytes(7))])
-def test_bytes_that_are_no_index(times: bytes, begins: bytes) -> None:
+def test_bytes_that_are_not_an_index_are_refused(times: bytes, begins: bytes) -> None:
     with pytest.raises(DataFormatError, match="a time index has"):
         TimeIndex.from_bytes(times, begins)

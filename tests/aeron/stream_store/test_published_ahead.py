@@ -1,4 +1,4 @@
-"""A large stage is recorded while it grows: its commit has nothing left to publish, and whatever else happens wins."""
+"""Tests of publishing a growing stage ahead of its commit; other commits truncate its bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = [b"other" * 100] * 10
 def growing(
     stream: Stream, *items: Sequence[bytes], task: int = 0, writer: str = "w", transaction: int = 1, partition: int = 0
 ) -> Stage:
-    """Open a stage that takes more, with these items."""
+    """Open a stage with these items."""
     stage = stream.open_stage(writer, "r", transaction, partition, task, "raw")
     for item in items:
         fill(stage, item)
@@ -41,7 +41,7 @@ def commit(stream: Stream, *refs: StageRef, writer: str = "w", transaction: int 
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of each item that is published from now on."""
+    """The number of rows of each item that is published."""
     found: list[int] = []
     publish = Partition.publish
 
@@ -54,25 +54,27 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ends to which partitions are cut back from now on."""
+def truncations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The positions at which partitions are truncated."""
     found: list[int] = []
     truncate_to = Partition.truncate_to
 
-    def noted(self: Partition, end: int, *known: object) -> int:
+    def recorded_truncation(self: Partition, end: int, *known: object) -> int:
         found.append(end)
         return truncate_to(self, end, *known)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Partition, "truncate_to", noted)
+    monkeypatch.setattr(Partition, "truncate_to", recorded_truncation)
     return found
 
 
 def recorded(node: NodeHandle, stream: Stream, partition: int = 0) -> int:
-    """Return how far the archive has recorded a partition."""
+    """Return the position up to which the archive has recorded a partition."""
     return int(archive_of(embedded(node)).position(ids(stream)[partition][0]))
 
 
-def test_a_commit_publishes_only_what_was_not(streams: Streams, node: NodeHandle, published: list[int]) -> None:
+def test_a_commit_publishes_only_the_rest_of_the_stage(
+    streams: Streams, node: NodeHandle, published: list[int]
+) -> None:
     stream = streams.create("a", 2)
     stage = growing(stream, FIRST)
     assert stream.publish_ahead(stage) == stage.bytes
@@ -80,7 +82,7 @@ def test_a_commit_publishes_only_what_was_not(streams: Streams, node: NodeHandle
     fill(stage, SECOND)
     assert stream.publish_ahead(stage) == stage.bytes
     fill(stage, OTHER)
-    assert ends(stream) == [0, 0]  # nobody sees any of it
+    assert ends(stream) == [0, 0]  # readers see none of it
     assert stream.content() == ("", None)
     commit(stream, stage.finish())
     assert published == [100, 100, 10]
@@ -92,7 +94,7 @@ def test_a_commit_publishes_only_what_was_not(streams: Streams, node: NodeHandle
     assert reserved_bytes(streams) == 0
 
 
-def test_only_whole_items_are_published_ahead(streams: Streams, published: list[int]) -> None:
+def test_only_complete_items_are_published_ahead(streams: Streams, published: list[int]) -> None:
     stream = streams.create("a", 1)
     source = growing(stream, FIRST, SECOND, partition=0, writer="source")
     data = source.path.read_bytes()[source.begin :]
@@ -108,7 +110,7 @@ def test_only_whole_items_are_published_ahead(streams: Streams, published: list[
     assert values(stream, 0) == [*FIRST, *SECOND]
 
 
-def test_another_commit_comes_first_and_both_are_whole(streams: Streams, published: list[int]) -> None:
+def test_another_commit_comes_first_and_both_are_complete(streams: Streams, published: list[int]) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
     stream.publish_ahead(stage)
@@ -119,17 +121,17 @@ def test_another_commit_comes_first_and_both_are_whole(streams: Streams, publish
     assert published == [100, 10, 100]
 
 
-def test_what_was_published_of_an_attempt_that_lost_is_cut_off(streams: Streams) -> None:
+def test_bytes_published_ahead_by_a_failed_attempt_are_truncated(streams: Streams) -> None:
     stream = streams.create("a", 1)
-    lost = growing(stream, FIRST)
-    stream.publish_ahead(lost)
-    won = growing(stream, SECOND)
-    assert stream.publish_ahead(won) == -1  # there are two
-    commit(stream, won.finish())
+    failed = growing(stream, FIRST)
+    stream.publish_ahead(failed)
+    successful = growing(stream, SECOND)
+    assert stream.publish_ahead(successful) == -1  # the partition has two stages
+    commit(stream, successful.finish())
     assert values(stream, 0) == SECOND
 
 
-def test_rows_are_in_the_order_of_tasks_whichever_was_published_first(streams: Streams) -> None:
+def test_rows_are_in_the_order_of_tasks_if_a_later_task_was_published_first(streams: Streams) -> None:
     stream = streams.create("a", 1)
     second = growing(stream, SECOND, task=1)
     stream.publish_ahead(second)
@@ -148,16 +150,18 @@ def test_the_stage_of_the_first_task_may_be_ahead_of_others(streams: Streams, pu
     assert published == [100, 100]
 
 
-@pytest.mark.parametrize("way", ["abort", "discard", "expire"])
-def test_a_stage_that_is_gone_leaves_no_room_taken(streams: Streams, node: NodeHandle, way: str) -> None:
+@pytest.mark.parametrize("removal", ["abort", "discard", "expire"])
+def test_a_removed_stage_releases_its_space_and_its_published_bytes(
+    streams: Streams, node: NodeHandle, removal: str
+) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: OTHER})
     (end,) = ends(stream)
     stage = growing(stream, FIRST)
     stream.publish_ahead(stage)
-    if way == "abort":
+    if removal == "abort":
         stream.abort("w", "r", 1)
-    elif way == "discard":
+    elif removal == "discard":
         stage.discard()
     else:
         stage.used_at -= SETTINGS.stage_expiry_s + 1
@@ -171,20 +175,20 @@ def test_a_stage_that_is_gone_leaves_no_room_taken(streams: Streams, node: NodeH
     assert values(stream, 0) == [*OTHER, *SECOND]
 
 
-def test_time_takes_nothing_from_a_stage_that_is_there_or_was_committed(streams: Streams, cut: list[int]) -> None:
+def test_housekeeping_keeps_bytes_of_existing_and_committed_stages(streams: Streams, truncations: list[int]) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
     stream.publish_ahead(stage)
-    cut.clear()
+    truncations.clear()
     assert stream.tick() == []
     commit(stream, stage.finish())
     assert stream.tick() == []
     write(stream, 2, {0: SECOND})
-    assert cut == []  # the publication that was opened at first is still the one
+    assert truncations == []  # the first publication is still open
     assert values(stream, 0) == [*FIRST, *SECOND]
 
 
-def test_after_a_restart_nothing_is_left_of_it(streams: Streams, node: NodeHandle) -> None:
+def test_a_restart_truncates_bytes_published_ahead(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 1)
     write(stream, 0, {0: OTHER})
     (end,) = ends(stream)
@@ -197,7 +201,7 @@ def test_after_a_restart_nothing_is_left_of_it(streams: Streams, node: NodeHandl
         assert values(stream, 0) == [*OTHER, *SECOND]
 
 
-def test_what_is_wrong_in_a_stage_is_told_when_it_is_finished(streams: Streams) -> None:
+def test_an_invalid_item_is_reported_when_the_stage_is_finished(streams: Streams) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
     stage.append(ITEM.pack(9, 1, 8) + bytes(8), stage.used_at)
@@ -209,9 +213,7 @@ def test_what_is_wrong_in_a_stage_is_told_when_it_is_finished(streams: Streams) 
     assert values(stream, 0) == SECOND
 
 
-def test_a_commit_that_fails_behind_what_was_published_begins_anew(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_commit_publishes_the_whole_stage_again(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
     stream.publish_ahead(stage)
@@ -229,7 +231,7 @@ def test_a_commit_that_fails_behind_what_was_published_begins_anew(
     assert values(stream, 0) == FIRST
 
 
-def test_nobody_waits_for_what_is_published_ahead(streams: Streams) -> None:
+def test_publishing_ahead_does_not_wait_for_a_commit(streams: Streams) -> None:
     stream = streams.create("a", 1)
     stage = growing(stream, FIRST)
     found: list[int] = []

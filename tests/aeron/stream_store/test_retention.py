@@ -1,4 +1,4 @@
-"""What is kept of a named stream, for how long and for whom; how streams are made, found and deleted."""
+"""Tests of purges, leases, retention and recording slots; creation and deletion of streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEGMENT = 64 << 10
 
 
 class Clock:
-    """A time of the test's own: seconds for leases and rest, ns for commits."""
+    """A clock that the test sets: seconds for leases and idle publications, ns for commits."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -44,7 +44,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def node(run_name: str) -> Iterator[NodeHandle]:
-    """A node with the shortest segments, that records few streams at once."""
+    """A node with the shortest segments, and three recording slots."""
     with own_node(run_name, term_length="64k", ipc_term_length="64k", segment_length="64k", max_recordings=3) as handle:
         yield handle
 
@@ -56,7 +56,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]:
-    """A store whose time is the test's."""
+    """A store that uses the clock of the test."""
     settings = replace(SETTINGS, publication_idle_s=10.0, stage_expiry_s=60.0)
     with Streams(tmp_path / "streams", embedded(node), settings, clock=clock, wall=clock.wall) as store:
         yield store
@@ -64,7 +64,7 @@ def streams(node: NodeHandle, tmp_path: Path, clock: Clock) -> Iterator[Streams]
 
 
 def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
-    """Commit a segment's worth each second; return where each transaction begins."""
+    """Commit one segment of rows each second; return the start of each transaction."""
     begins = []
     first = stream.last_transaction("w") + 1
     for transaction in range(first, first + transactions):
@@ -75,13 +75,13 @@ def fill(stream: Stream, clock: Clock, transactions: int = 10) -> list[int]:
 
 
 def await_purged(node: NodeHandle, stream: Stream) -> None:
-    """Wait until the partition's first file is the one its start is in: the archive answers before it has deleted."""
+    """Wait until the first file is the one with the partition's start: the archive responds before it deletes files."""
     start = stream.states()[0].start
     wait_for(lambda: files(node, stream)[0] == start, PATIENCE, f"the segments before {start} to be deleted")
 
 
 def files(node: NodeHandle, stream: Stream, partition: int = 0) -> list[int]:
-    """Return where the segments of a partition begin that are there."""
+    """Return the positions at which the existing segments of a partition begin."""
     recording = stream.states()[partition].recording_id
     found = Path(node.archive_dir).glob(f"{recording}-*.rec")
     return sorted(int(path.stem.rpartition("-")[2]) for path in found)
@@ -98,7 +98,7 @@ def test_positions_are_found_by_time(streams: Streams, clock: Clock) -> None:
     assert stream.position_at(clock.wall() + 1) == ends(stream)
 
 
-def test_a_purge_deletes_whole_segments_and_says_where_it_is_lossy(
+def test_a_purge_deletes_whole_segments_and_reads_before_it_fail(
     streams: Streams, clock: Clock, node: NodeHandle
 ) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
@@ -123,7 +123,7 @@ def test_a_purge_deletes_whole_segments_and_says_where_it_is_lossy(
     assert files(node, stream)
 
 
-def test_what_is_purged_while_it_is_read_is_a_loss(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+def test_a_purge_during_a_read_is_a_data_loss(streams: Streams, clock: Clock, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     begins = fill(stream, clock)
     reading = stream.blocks(0, 0, 2**40, 1 << 12)
@@ -134,7 +134,7 @@ def test_what_is_purged_while_it_is_read_is_a_loss(streams: Streams, clock: Cloc
         list(reading)
 
 
-def test_a_lease_keeps_what_its_reader_still_needs(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+def test_a_lease_keeps_the_segments_of_its_reader(streams: Streams, clock: Clock, node: NodeHandle) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     begins = fill(stream, clock)
     stream.lease("slow", {0: begins[3]}, 60)
@@ -147,7 +147,9 @@ def test_a_lease_keeps_what_its_reader_still_needs(streams: Streams, clock: Cloc
     assert stream.purge(before_position=begins[9])[0] > begins[6]
 
 
-def test_retention_by_bytes_and_by_time_goes_on_by_itself(streams: Streams, clock: Clock, node: NodeHandle) -> None:
+def test_housekeeping_applies_the_retention_by_bytes_and_by_time(
+    streams: Streams, clock: Clock, node: NodeHandle
+) -> None:
     by_bytes = streams.create("bytes", 1, term_bytes=TERM, retention_bytes=3 * SEGMENT)
     by_time = streams.create("time", 1, term_bytes=TERM, retention_seconds=4.5)
     fill(by_bytes, clock)
@@ -166,7 +168,7 @@ def test_retention_by_bytes_and_by_time_goes_on_by_itself(streams: Streams, cloc
     assert ends(by_time)[0] - by_time.states()[0].start <= SEGMENT
 
 
-def test_a_purge_that_was_interrupted_is_finished_after_a_restart(
+def test_a_failed_purge_is_finished_after_a_restart(
     streams: Streams, clock: Clock, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
@@ -180,7 +182,7 @@ def test_a_purge_that_was_interrupted_is_finished_after_a_restart(
         patched.setattr(partition, "purge", refuse)
         with pytest.raises(TransportError, match="replay in progress"):
             stream.purge(before_position=begins[5])
-        assert streams.tick()  # which says so, too
+        assert streams.tick()  # the housekeeping reports it, too
     start = stream.states()[0].start
     assert start > 0
     assert files(node, stream)[0] == 0
@@ -191,7 +193,7 @@ def test_a_purge_that_was_interrupted_is_finished_after_a_restart(
         await_purged(node, again.get("a"))
 
 
-def test_an_idle_partition_rests_and_goes_on_where_it_was(streams: Streams, clock: Clock) -> None:
+def test_an_idle_publication_is_closed_and_its_recording_is_extended_later(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
     before, identity = ends(stream), ids(stream)
@@ -207,23 +209,23 @@ def test_an_idle_partition_rests_and_goes_on_where_it_was(streams: Streams, cloc
     assert ids(stream) == identity
 
 
-def test_more_partitions_than_can_be_recorded_at_once_take_turns(streams: Streams) -> None:
+def test_streams_share_the_recording_slots(streams: Streams) -> None:
     several = [streams.create(f"s{n}", 2) for n in range(3)]
     for transaction in range(3):
         for stream in several:
             write(stream, transaction, {0: [b"%d" % transaction], 1: [b"%d" % transaction]})
     for stream in several:
         assert values(stream, 0) == values(stream, 1) == [b"0", b"1", b"2"]
-    whole = streams.create("whole", 3)
-    write(whole, 0, {partition: [b"x"] for partition in range(3)})
-    # Places that were about to be free counted as held once, and a commit gave up its own for them.
-    assert [partition.is_open for partition in whole._recordings.partitions] == [True] * 3
-    with whole._lock_writing(), pytest.raises(NoRoomToRecord, match="max_recordings"):
-        write(several[0], 3, {0: [b"3"], 1: [b"3"]})  # what the other holds it needs: it is committing
+    single = streams.create("single", 3)
+    write(single, 0, {partition: [b"x"] for partition in range(3)})
+    # A commit once closed its own publications while other slots were about to become free.
+    assert [partition.is_open for partition in single._recordings.partitions] == [True] * 3
+    with single._lock_writing(), pytest.raises(NoRoomToRecord, match="max_recordings"):
+        write(several[0], 3, {0: [b"3"], 1: [b"3"]})  # the other stream commits, so its slots stay in use
     write(several[0], 4, {0: [b"3"], 1: [b"3"]})
 
 
-def test_places_are_given_up_once_they_are_free(streams: Streams, node: NodeHandle) -> None:
+def test_slots_are_free_when_their_release_returns(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 3)
     archive = archive_of(embedded(node))
     for transaction in range(5):
@@ -234,7 +236,7 @@ def test_places_are_given_up_once_they_are_free(streams: Streams, node: NodeHand
     assert not stream.release_slots()
 
 
-def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
+def test_a_transaction_may_have_more_partitions_than_recording_slots(
     streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wide = streams.create("wide", 10, term_bytes=TERM)
@@ -244,7 +246,7 @@ def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
         return {partition: [b"%d/%d" % (partition, transaction)] * 100 for partition in range(10)}
 
     write(wide, 0, rows(0))
-    write(wide, 1, {partition: [b"%d/1" % partition] for partition in (7, 8, 9)})  # which stay open
+    write(wide, 1, {partition: [b"%d/1" % partition] for partition in (7, 8, 9)})  # their publications stay open
     before = ends(wide)
 
     def full(record: object) -> None:
@@ -265,7 +267,7 @@ def test_one_transaction_over_more_partitions_than_can_be_recorded_at_once(
         assert ids(wide) == identity
 
 
-def test_abandoned_stages_expire_and_give_their_room_back(streams: Streams, clock: Clock) -> None:
+def test_abandoned_stages_expire_and_release_their_space(streams: Streams, clock: Clock) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     staged(stream, 0, [(0, 0, [b"x" * 1_000])])
     assert streams._space.reserved > 1_000
@@ -274,7 +276,7 @@ def test_abandoned_stages_expire_and_give_their_room_back(streams: Streams, cloc
     assert streams._space.reserved == 0
 
 
-def test_a_stream_is_made_once_and_found_by_name(streams: Streams) -> None:
+def test_a_stream_is_created_once_and_found_by_name(streams: Streams) -> None:
     stream = streams.create("flights", 3)
     assert streams.get("flights") is stream
     assert [state.end for state in stream.states()] == [0, 0, 0]
@@ -290,7 +292,7 @@ def test_a_stream_is_made_once_and_found_by_name(streams: Streams) -> None:
         streams.create("none", 0)
 
 
-def test_a_deleted_stream_leaves_nothing(streams: Streams, node: NodeHandle) -> None:
+def test_the_files_and_recordings_of_a_deleted_stream_are_removed(streams: Streams, node: NodeHandle) -> None:
     stream = streams.create("a", 2, term_bytes=TERM)
     write(stream, 0, {0: [b"x"], 1: [b"x"]})
     before = stream.states()
@@ -315,7 +317,7 @@ def files_of(node: NodeHandle, recordings: list[int]) -> list[Path]:
 
 
 @pytest.mark.parametrize("archive_fails", [False, True])
-def test_what_a_failed_creation_began_is_undone(
+def test_a_failed_creation_is_undone(
     streams: Streams, node: NodeHandle, monkeypatch: pytest.MonkeyPatch, archive_fails: bool
 ) -> None:
     before = {recording.id for recording in archive_of(embedded(node)).recordings()}
@@ -348,17 +350,17 @@ def test_a_folder_has_one_server(streams: Streams, node: NodeHandle) -> None:
         assert again.all() == []
 
 
-def test_nobody_makes_room_for_what_is_only_published_ahead(streams: Streams) -> None:
+def test_publishing_ahead_takes_no_slot_of_another_stream(streams: Streams) -> None:
     stream = streams.create("a", 1, term_bytes=TERM)
     others = [streams.create(f"other-{index}", 1, term_bytes=TERM) for index in range(3)]
     for other in others:
-        write(other, 0, {0: [b"x"]})  # the archive records as many at once as it may
+        write(other, 0, {0: [b"x"]})  # all recording slots are in use
     stage = stream.open_stage("w", "r", 0, 0, 0, "raw")
     rows.fill(stage, [b"y"] * 100)
     begun = time.monotonic()
     with pytest.raises(NoRoomToRecord):
         stream.publish_ahead(stage)
-    assert time.monotonic() - begun < SLOT_TIMEOUT_S  # a commit that waits has its turn
+    assert time.monotonic() - begun < SLOT_TIMEOUT_S  # waiting commits run in between
     assert [other.states()[0].session_id != 0 for other in others] == [True] * 3
     stream.commit("w", "r", 0, [stage.finish()])
     assert values(stream, 0) == [b"y"] * 100

@@ -1,4 +1,4 @@
-"""Files of stages that are written over: their old content never shows, and they do not fill the disk."""
+"""Tests of reusable stage files: their old rows are never read, and their size is limited."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reusable_files(tmp_path: Path, clock: Clock) -> ReusableStageFiles:
 def file(folder: Path, name: str, size: int = MIN_FILE_BYTES) -> Path:
     path = folder / f"{name}.stage"
     with path.open("wb") as made:
-        made.truncate(size)  # sparse: it takes no room
+        made.truncate(size)  # sparse: it takes no space on the disk
     return path
 
 
@@ -53,7 +53,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_large_file_is_used_again_once(reusable_files: ReusableStageFiles, tmp_path: Path) -> None:
+def test_a_large_file_is_reused_once(reusable_files: ReusableStageFiles, tmp_path: Path) -> None:
     reusable_files.keep(file(tmp_path, "a"))
     assert names(tmp_path) == ["a.spare"]
     assert reopened(reusable_files, tmp_path) == MIN_FILE_BYTES
@@ -66,7 +66,7 @@ def test_a_small_file_is_removed(reusable_files: ReusableStageFiles, tmp_path: P
     assert names(tmp_path) == []
 
 
-def test_together_they_take_no_more_than_a_limit(reusable_files: ReusableStageFiles, tmp_path: Path) -> None:
+def test_the_total_size_of_reusable_files_is_limited(reusable_files: ReusableStageFiles, tmp_path: Path) -> None:
     reusable_files.keep(file(tmp_path, "a", MAX_TOTAL_BYTES - MIN_FILE_BYTES))
     reusable_files.keep(file(tmp_path, "b", MIN_FILE_BYTES + 1))
     assert names(tmp_path) == ["a.spare"]
@@ -74,19 +74,19 @@ def test_together_they_take_no_more_than_a_limit(reusable_files: ReusableStageFi
     assert names(tmp_path) == ["a.spare", "c.spare"]
 
 
-def test_none_is_kept_where_the_disk_is_filling_up(
+def test_no_file_is_reusable_on_a_nearly_full_disk(
     reusable_files: ReusableStageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 4 * MIN_FILE_BYTES
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     reusable_files.keep(file(tmp_path, "a"))
     assert names(tmp_path) == ["a.spare"]
-    reusable_files.keep(file(tmp_path, "b"))  # together they would be more than a quarter of it
+    reusable_files.keep(file(tmp_path, "b"))  # both together have more than a quarter of the free space
     assert names(tmp_path) == ["a.spare"]
     assert shutil.disk_usage(tmp_path).free == free
 
 
-def test_they_go_after_a_while(reusable_files: ReusableStageFiles, tmp_path: Path, clock: Clock) -> None:
+def test_reusable_files_expire(reusable_files: ReusableStageFiles, tmp_path: Path, clock: Clock) -> None:
     reusable_files.keep(file(tmp_path, "a"))
     clock.now += 1
     reusable_files.keep(file(tmp_path, "b"))
@@ -97,7 +97,9 @@ def test_they_go_after_a_while(reusable_files: ReusableStageFiles, tmp_path: Pat
     assert reopened(reusable_files, tmp_path) == 0
 
 
-def test_one_that_somebody_removed_does_no_harm(reusable_files: ReusableStageFiles, tmp_path: Path) -> None:
+def test_a_reusable_file_that_another_program_removed_is_replaced(
+    reusable_files: ReusableStageFiles, tmp_path: Path
+) -> None:
     reusable_files.keep(file(tmp_path, "a"))
     (tmp_path / "a.spare").unlink()
     assert reopened(reusable_files, tmp_path) == 0
@@ -122,15 +124,17 @@ def stages(tmp_path: Path) -> Stages:
     return Stages(tmp_path / "stages", StageSpace(0), now=0.0)
 
 
-def test_a_stage_in_the_file_of_another_holds_its_own_rows_alone(stages: Stages) -> None:
-    old = stage_of(stages, items(b"old", 3) + LARGE)  # what is left of it begins where an item begins
+def test_a_stage_in_a_reused_file_has_only_its_own_rows(stages: Stages) -> None:
+    old = stage_of(stages, items(b"old", 3) + LARGE)  # the part that is not overwritten begins with an item
     old.finish()
     inode = old.path.stat().st_ino
     old.release()
     assert stages.space.reserved == 0
     new = stage_of(stages, items(b"new", 3))
     assert new.path.stat().st_ino == inode
-    assert new.path.stat().st_size > MIN_FILE_BYTES  # still, but nobody reads further than what was written
+    assert (
+        new.path.stat().st_size > MIN_FILE_BYTES
+    )  # the file keeps its length, but readers stop after the written items
     with new.current_items() as found:
         assert [item.rows for _, item in found.complete(0)] == [3]
     ref = new.finish()
@@ -139,23 +143,23 @@ def test_a_stage_in_the_file_of_another_holds_its_own_rows_alone(stages: Stages)
         assert [item.values.to_pylist() for item in whole] == [[b"new"] * 3]  # type: ignore[union-attr]
 
 
-def test_a_file_that_is_discarded_is_not_written_over(stages: Stages) -> None:
+def test_the_file_of_a_discarded_stage_is_not_overwritten(stages: Stages) -> None:
     stage = stage_of(stages, LARGE)
     stage.finish()
-    with stage.items() as reading:  # and somebody may still be
+    with stage.items() as reading:  # while a reader has the file open
         stage.discard()
         assert list(stages.folder.iterdir()) == []
         assert sum(item.rows for item in reading) == MIN_FILE_BYTES // 300 + 1
 
 
-def test_a_restart_finds_whole_stages_and_no_spare_files(stages: Stages) -> None:
-    whole, gone = stage_of(stages, items(b"x", 1)), stage_of(stages, LARGE)
-    whole.finish()
-    gone.finish()
-    gone.release()
+def test_a_restart_finds_finished_stages_and_removes_reusable_files(stages: Stages) -> None:
+    finished, released = stage_of(stages, items(b"x", 1)), stage_of(stages, LARGE)
+    finished.finish()
+    released.finish()
+    released.release()
     again = Stages(stages.folder, StageSpace(0), now=0.0)
     assert [path.suffix for path in stages.folder.iterdir()] == [".stage"]
-    assert whole.id in again
+    assert finished.id in again
 
 
 def test_the_folder_is_empty_after_closing(stages: Stages) -> None:

@@ -1,4 +1,4 @@
-"""Room that is shared: never more than there is, and what is given back can be taken again."""
+"""Tests of the limit of the space for stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aeron_spark.errors import RefusedError, UsageError
 from aeron_spark.streams.stage_files import StageSpace
 
 
-def test_the_last_byte_fits_and_no_more() -> None:
+def test_bytes_up_to_the_limit_are_reserved_and_no_more() -> None:
     space = StageSpace(10)
     space.reserve(10)
     with pytest.raises(RefusedError, match="10 of 10 bytes are in use, 1 more"):
@@ -23,21 +23,21 @@ def test_the_last_byte_fits_and_no_more() -> None:
         space.release(16)
 
 
-def test_no_limit_is_no_limit() -> None:
+def test_limit_0_is_no_limit() -> None:
     space = StageSpace(0)
     space.reserve(1 << 60)
     assert space.reserved == 1 << 60
 
 
-def test_threads_share_it() -> None:
+def test_threads_share_the_space() -> None:
     space = StageSpace(1000)
 
-    def take_and_give() -> None:
+    def reserve_and_release() -> None:
         for _ in range(2000):
             space.reserve(100)
             space.release(100)
 
-    threads = [Thread(target=take_and_give) for _ in range(4)]
+    threads = [Thread(target=reserve_and_release) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
