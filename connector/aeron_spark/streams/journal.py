@@ -80,38 +80,38 @@ def read_entries(data: bytes, path: Path) -> tuple[list[bytes], int]:
             remedy="Restore the file from a copy, or start the release of aeron-spark that wrote it.",
         )
     payloads = []
-    at, written = len(FILE_HEAD), len(data.rstrip(b"\0"))
-    while at < written:
-        payload = _read_entry(data, at, written, path)
+    offset, written = len(FILE_HEAD), len(data.rstrip(b"\0"))
+    while offset < written:
+        payload = _read_entry(data, offset, written, path)
         if payload is None:
             break
         payloads.append(payload)
-        at += RECORD_HEAD.size + len(payload) + len(RECORD_END)
-    return payloads, at
+        offset += RECORD_HEAD.size + len(payload) + len(RECORD_END)
+    return payloads, offset
 
 
-def _read_entry(data: bytes, at: int, written: int, path: Path) -> bytes | None:
+def _read_entry(data: bytes, offset: int, written: int, path: Path) -> bytes | None:
     """Return the payload of the record at ``at``, or None if the record ends after ``written``."""
-    begin = at + RECORD_HEAD.size
+    begin = offset + RECORD_HEAD.size
     if begin > written:
         return None
-    length, check, crc = RECORD_HEAD.unpack_from(data, at)
-    if zlib.crc32(data[at : at + 4]) != check:
-        raise _damage_error(path, at, "the checksum of its length is wrong")
+    length, check, crc = RECORD_HEAD.unpack_from(data, offset)
+    if zlib.crc32(data[offset : offset + 4]) != check:
+        raise _damage_error(path, offset, "the checksum of its length is wrong")
     end = begin + length + len(RECORD_END)
     if end > written:
         return None
     payload = data[begin : begin + length]
     if zlib.crc32(payload) != crc:
-        raise _damage_error(path, at, "its checksum is wrong")
+        raise _damage_error(path, offset, "its checksum is wrong")
     if data[begin + length : end] != RECORD_END:
-        raise _damage_error(path, at, "its end marker is missing")
+        raise _damage_error(path, offset, "its end marker is missing")
     return payload
 
 
-def _damage_error(path: Path, at: int, why: str) -> DataLossError:
+def _damage_error(path: Path, offset: int, why: str) -> DataLossError:
     return DataLossError(
-        f"the record at byte {at} of {path} was damaged after it was written: {why}",
+        f"the record at byte {offset} of {path} was damaged after it was written: {why}",
         remedy="Check the disk, and restore the store and the archive's folder from copies of one time. The server "
         "changed nothing in the stream.",
     )

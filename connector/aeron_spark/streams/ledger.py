@@ -291,11 +291,12 @@ class Ledger:
 
         Raises UsageError for a start after the committed end.
         """
-        moved = {at: start for at, start in starts.items() if start > self.starts[at]}
-        for at, start in moved.items():
-            if start > self.ends[at]:
+        moved = {partition: start for partition, start in starts.items() if start > self.starts[partition]}
+        for partition, start in moved.items():
+            if start > self.ends[partition]:
                 raise UsageError(
-                    f"partition {at} cannot begin at position {start}, after its committed end {self.ends[at]}",
+                    f"partition {partition} cannot begin at position {start}, after its committed end "
+                    f"{self.ends[partition]}",
                     remedy="Purge at most up to the committed end.",
                 )
         return Purged(moved) if moved else None
@@ -381,12 +382,18 @@ class Ledger:
         self._epochs_of = {}
 
     def _apply_recorded(self, record: Recorded) -> None:
-        at = record.partition
+        partition = record.partition
         # A partition with rows cannot move to another recording: its positions would have other bytes.
-        if at >= self.partitions or self.ends[at] > self.starts[at] or record.start < self.ends[at]:
-            raise _contradiction(f"partition {at} gets another recording, which begins at position {record.start}")
-        self.recordings[at] = RecordingOf(record.recording_id, record.fingerprint)
-        self.starts[at] = self.ends[at] = record.start
+        if (
+            partition >= self.partitions
+            or self.ends[partition] > self.starts[partition]
+            or record.start < self.ends[partition]
+        ):
+            raise _contradiction(
+                f"partition {partition} gets another recording, which begins at position {record.start}"
+            )
+        self.recordings[partition] = RecordingOf(record.recording_id, record.fingerprint)
+        self.starts[partition] = self.ends[partition] = record.start
 
     def _update_writer(self, writer: str, run: str, time_ns: int, single_use: bool) -> Writer:
         before = self._writers.get(writer)
@@ -420,12 +427,12 @@ class Ledger:
             committed_by=record.run,
             tokens=_tokens_after(record, known, producers),
         )
-        for at, end in record.ends.items():
-            if end > self.ends[at]:
-                self._times[at].add(record.time_ns, self.ends[at])
-                self.ends[at] = end
-        for at, rows in record.rows.items():
-            self.rows[at] += rows
+        for partition, end in record.ends.items():
+            if end > self.ends[partition]:
+                self._times[partition].add(record.time_ns, self.ends[partition])
+                self.ends[partition] = end
+        for partition, rows in record.rows.items():
+            self.rows[partition] += rows
         self.content = record.content or self.content
         self.schema = self.schema if record.schema is None else record.schema
         self.time_ns = record.time_ns
@@ -440,21 +447,23 @@ class Ledger:
         self._committed_in[writer] = (*before[1 - MAX_EPOCHS_OF_WRITER :], now)
 
     def _find_fault_of_ends(self, record: Committed) -> str:
-        for at in (*record.ends, *record.rows):
-            if not 0 <= at < self.partitions:
-                return f"the stream has no partition {at}, only {self.partitions} partitions"
-        for at, end in record.ends.items():
-            if end < self.ends[at]:
-                return f"partition {at} would end at position {end}, before its end {self.ends[at]}"
+        for partition in (*record.ends, *record.rows):
+            if not 0 <= partition < self.partitions:
+                return f"the stream has no partition {partition}, only {self.partitions} partitions"
+        for partition, end in record.ends.items():
+            if end < self.ends[partition]:
+                return f"partition {partition} would end at position {end}, before its end {self.ends[partition]}"
         return ""
 
     def _apply_purged(self, starts: Mapping[int, int]) -> None:
-        for at, start in starts.items():
-            if not 0 <= at < self.partitions or not self.starts[at] <= start <= self.ends[at]:
-                raise _contradiction(f"partition {at} begins at position {start}, outside of its committed range")
-        for at, start in starts.items():
-            self.starts[at] = start
-            self._times[at].forget_before(start)
+        for partition, start in starts.items():
+            if not 0 <= partition < self.partitions or not self.starts[partition] <= start <= self.ends[partition]:
+                raise _contradiction(
+                    f"partition {partition} begins at position {start}, outside of its committed range"
+                )
+        for partition, start in starts.items():
+            self.starts[partition] = start
+            self._times[partition].forget_before(start)
 
     def _apply_snapshot(self, record: Snapshot) -> None:
         lengths = {len(part) for part in (record.starts, record.ends, record.rows, record.times, record.begins)}

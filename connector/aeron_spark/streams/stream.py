@@ -223,7 +223,7 @@ class Stream(ReadableStream):
         the longest wait for another commit. ``token`` is the producer's own text, stored with its last transaction.
 
         Raises UsageError for a token of more than 4,096 bytes of UTF-8. Raises RefusedError without stages, if the
-        stages have another number of rows, if a stage is gone, if the run is fenced, or if the transaction belongs to
+        stages have another number of rows, if one was removed, if the run is fenced, or if the transaction belongs to
         another producer. Raises DataFormatError for a damaged stage or a schema that does not merge; TransportError or
         WaitTimeout if the archive or the disk failed; StillWorking after ``seconds``; DataLossError if the stream is
         read-only.
@@ -444,7 +444,7 @@ class Stream(ReadableStream):
         return stages
 
     def _take_stage(self, ref: StageRef) -> Stage:
-        """Return the stage that a commit names. Raises RefusedError if it is gone or has other bytes than were sent."""
+        """Return the stage that a commit names. Raises RefusedError if it was removed or has changed."""
         try:
             return self._stages.take(ref, self._clock())
         except DataFormatError as error:

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from aeron_spark.streams import stage_files as module
 from aeron_spark.streams.stage_files import EXPIRY_S, MAX_TOTAL_BYTES, MIN_FILE_BYTES, ReusableStageFiles, StageSpace
 from aeron_spark.streams.stages import Stage, Stages
 from aeron_spark.wire.staged_items import encode_values_item
@@ -78,7 +77,7 @@ def test_no_file_is_reusable_on_a_nearly_full_disk(
     reusable_files: ReusableStageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 4 * MIN_FILE_BYTES
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     reusable_files.keep(file(tmp_path, "a"))
     assert names(tmp_path) == ["a.spare"]
     reusable_files.keep(file(tmp_path, "b"))  # both together have more than a quarter of the free space
