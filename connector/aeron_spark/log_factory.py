@@ -1,12 +1,14 @@
-"""Opens the log of a route: from archives, or through a server."""
+"""Opens the log of a route, to read or to write: the only module that knows the log classes of both routes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aeron_spark.log.api import Log
-from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute
+from aeron_spark.log.writing import LogWriter
+from aeron_spark.options import DirectRoute, ReadOptions, ServerRoute, WriteOptions
 from aeron_spark.pool import POOL
 
 if TYPE_CHECKING:
@@ -37,3 +39,23 @@ def open_log(
 def log_of(options: ReadOptions, framed: bool) -> Log:
     """Return the log of a reader's options, with the connections of the process; for planning in the Spark driver."""
     return open_log(options.route, framed=framed, idle_timeout=options.idle_timeout)
+
+
+@contextmanager
+def open_writer(
+    options: WriteOptions, route: DirectRoute | ServerRoute, partition: int | None = None
+) -> Iterator[LogWriter]:
+    """Yield the writer of ``route``. Server connections are borrowed from the pool until the block ends.
+
+    ``route`` is that of the options, with server names and key files resolved. With ``handshake=partition`` the
+    connections are those of this Spark ``partition``. Nothing is opened before the writer is used.
+    """
+    if isinstance(route, DirectRoute):
+        from aeron_spark.direct.appender import ArchiveWriter
+
+        yield ArchiveWriter(options)
+        return
+    from aeron_spark.stream_client.server_writer import ServerWriter
+
+    with POOL.borrow(route, partition) as sessions:
+        yield ServerWriter(sessions, route.stream, max_message_bytes=options.max_message_bytes)

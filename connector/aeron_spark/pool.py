@@ -233,7 +233,9 @@ class PoolEntry:
         self.key = key
         self.name = name
         self.address = address
-        self.session: StreamSession = StreamSession(self, CALL_TIMEOUT_S, clock=pool.clock, reach=self._connected)
+        self.session: StreamSession = StreamSession(
+            self, CALL_TIMEOUT_S, clock=pool.clock, ensure_connected=self._connected
+        )
         self.borrowers = 0  # guarded by the pool's lock, as ``returned``
         self.returned = pool.clock()  # time of the last return
         self._pool = pool

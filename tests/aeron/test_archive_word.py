@@ -22,7 +22,7 @@ from aeron_spark.log_factory import log_of
 from aeron_spark.node import NodeHandle
 from aeron_spark.node.locks import is_locked
 from aeron_spark.options import ReadOptions, WriteOptions, direct_route
-from aeron_spark.spark.writer import PublishingTask
+from aeron_spark.spark.writer import WriteTask
 from aeron_spark.waiting import wait_for
 from tests.aeron.streams import PATIENCE, Stream, close_everything, own_node
 
@@ -128,7 +128,7 @@ def test_a_publication_at_its_end_is_followed_by_another_only_when_the_archive_h
 
 def test_a_task_of_the_sink_is_done_only_when_the_archive_has_recorded(node: NodeHandle, stream: Stream) -> None:
     options = written(stream, ack="archive", **IMPATIENT)
-    task = PublishingTask(options, direct_route(options.route), "raw", "test", this_host())
+    task = WriteTask(options, direct_route(options.route), "raw", "test", this_host())
     with ExitStack() as stopping:
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -78,7 +78,7 @@ def _append(appender: DirectAppender, batch: Input, payload: str) -> None:
 
 
 def _print_result(appender: DirectAppender, as_json: bool) -> None:
-    route = appender.way
+    route = appender.route
     if as_json:
         target = {"channel": route.channel, "stream_id": route.stream_id}
         print_json(target | {"rows": appender.rows, "dropped": appender.dropped})

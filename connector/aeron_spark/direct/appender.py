@@ -1,9 +1,12 @@
-"""Appending to a stream directly: raw values, framed values, Arrow batches; at least once, acknowledged as asked."""
+"""Appending to a stream on the direct route: raw values, framed values or Arrow batches, at least once.
+
+``ArchiveWriter`` is the ``LogWriter`` of this route: rows are visible at once, so a commit has nothing to do.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,44 +19,93 @@ from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archi
 from aeron_spark.direct.publisher import PublishAddress, Publisher
 from aeron_spark.direct.recordings import check_audible
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError
-from aeron_spark.log.writing import RowEncoder, Source
+from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
 from aeron_spark.transport.channel import ChannelUri, refuse_archive_streams
 from aeron_spark.wire.chunk import Header, Payload
 from aeron_spark.wire.groups import split
+from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
+
+
+class ArchiveWriter:
+    """Writes to the stream of ``options``, at least once; see :class:`aeron_spark.log.writing.LogWriter`.
+
+    Rows are visible when they are published. ``commit`` and ``abort`` do nothing; a repeated task publishes its rows
+    again.
+    """
+
+    servers: tuple[str, ...] = ()
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def server_of(self, transaction: Transaction) -> str:
+        """Return "": no server takes the rows."""
+        return ""
+
+    def begin(self, transaction: Transaction, source: Source, payload: str) -> DirectAppender:
+        """Return an appender for the rows of one task."""
+        return DirectAppender(self._options, source, payload=payload)
+
+    def commit(
+        self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
+    ) -> CommitResult:
+        """Do nothing: published rows are visible."""
+        return CommitResult(repeated=False)
+
+    def abort(self, transaction: Transaction, server: str) -> None:
+        """Do nothing: published rows cannot be taken back."""
+
+    def last_committed(self, transaction: Transaction, server: str) -> LastCommitted:
+        """Return that no transaction is committed."""
+        return LastCommitted(-1, "")
 
 
 class DirectAppender:
-    """Appends to the stream of ``options`` for one task. Rows count up from 0 over everything appended.
+    """Appends the rows of one task to the stream of ``options``; see :class:`aeron_spark.log.writing.Appender`.
 
-    ``connected`` is called each time a publication has its subscriber, and its recording, before it publishes.
+    ``payload`` is that of :meth:`append`. Rows are numbered from 0. ``connected`` is called each time that a
+    publication has its subscriber and its recording, before it publishes.
     """
 
+    committed = False
+
     def __init__(
-        self, options: WriteOptions, source: Source, *, clock: Callable[[], int] = time.time_ns,
-        connected: Callable[[], None] = lambda: None,
+        self, options: WriteOptions, source: Source, *, payload: str = "arrow",
+        clock: Callable[[], int] = time.time_ns, connected: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.options = options
+        self.route = direct_route(options.route)
+        self._payload = payload
         self._connected = connected
         self._encoder = RowEncoder(source, clock=clock, reuses_memory=True)
-        self.way = direct_route(options.route)
-        self._reach = archives_of(self.way)
+        self._archives = archives_of(self.route)
         self._publishers: dict[tuple[str, int], Publisher] = {}
 
     @property
     def rows(self) -> int:
-        """How many rows were appended."""
+        """The number of rows appended so far, dropped ones included."""
         return self._encoder.rows
 
     @property
     def dropped(self) -> int:
-        """Messages that were dropped because nobody was connected (``whenUnconnected=drop``)."""
+        """The number of messages that were dropped because no subscriber was connected (``whenUnconnected=drop``)."""
         return sum(publisher.dropped for publisher in self._publishers.values())
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Append the rows of a batch as the payload says; see :meth:`aeron_spark.log.writing.Appender.append`."""
+        if self._payload == "arrow":
+            self.arrow(batch)
+            return
+        append_values = self.framed if self._payload == "framed" else self.raw
+        for at, part in self._by_stream(batch):
+            values, reserved = values_of(part)
+            append_values(values, reserved, at)
 
     def raw(
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
     ) -> None:
-        """Append each value as one message, its bytes untouched. ``at``: another stream than the options'."""
+        """Append each value as one message, its bytes unchanged. ``at``: channel and id of another stream."""
         publisher = self._publisher(at)
         self._check_values(values, publisher.max_message_bytes)
         self._encoder.raw(values, reserved, _PublisherSink(publisher, publisher.max_message_bytes))
@@ -61,63 +113,85 @@ class DirectAppender:
     def framed(
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None = None, at: tuple[str, int] | None = None
     ) -> None:
-        """Append each value in the wire format, in chunks where it is larger than a message."""
+        """Append each value in the wire format, in chunks if it is larger than a message."""
         publisher = self._publisher(at)
-        limit = self._limit(publisher)
+        limit = self._message_limit(publisher)
         self._encoder.framed(values, reserved, _PublisherSink(publisher, limit), limit)
 
     def arrow(self, batch: pa.RecordBatch, at: tuple[str, int] | None = None) -> None:
-        """Append the rows of a batch as Arrow, split by rows to fit a message, one larger row in chunks."""
+        """Append the rows of a batch as Arrow, divided into groups that fit into a message; a longer row in chunks."""
         publisher = self._publisher(at)
-        limit = self._limit(publisher)
+        limit = self._message_limit(publisher)
         self._encoder.arrow(batch, _PublisherSink(publisher, limit), limit)
 
-    def finish(self) -> None:
-        """Return once everything appended is acknowledged."""
+    def finish(self) -> tuple[StagedPart, ...]:
+        """Wait until all rows are acknowledged. Returns no parts: a commit has nothing to do."""
         for publisher in self._publishers.values():
             publisher.wait_acknowledged()
+        return ()
 
-    def _limit(self, publisher: Publisher) -> int:
-        asked, most = self.options.max_message_bytes, publisher.max_message_bytes
-        if asked is not None and asked > most:
+    def discard(self) -> None:
+        """Do nothing: published rows cannot be taken back."""
+
+    def _message_limit(self, publisher: Publisher) -> int:
+        wanted, limit = self.options.max_message_bytes, publisher.max_message_bytes
+        if wanted is not None and wanted > limit:
             raise OptionError(
-                f"option 'maxMessageBytes' is {asked}, and this channel's longest message has {most} bytes",
+                f"option 'maxMessageBytes' is {wanted}, and this channel's longest message has {limit} bytes",
                 remedy="Lower it, or raise the channel's term-length, of which a message may be an eighth.",
             )
-        return most if asked is None else asked
+        return limit if wanted is None else wanted
 
-    def _check_values(self, values: pa.Array[Any], most: int) -> None:
+    def _check_values(self, values: pa.Array[Any], limit: int) -> None:
         if values.null_count:
             raise DataFormatError(
                 f"{values.null_count} of {len(values)} values are null, which a message cannot be",
                 remedy="Filter the nulls out before writing, or write all columns with payload=arrow.",
             )
         if self.options.max_message_bytes is not None:
-            most = min(most, self.options.max_message_bytes)
+            limit = min(limit, self.options.max_message_bytes)
         lengths: Any = pc.binary_length(values)  # type: ignore[call-overload]  # stubs know no Array[Any]
         longest = pc.max(lengths).as_py() or 0
-        if longest > most:
+        if longest > limit:
             raise DataFormatError(
-                f"a value has {longest} bytes, and the longest message of this channel has {most}",
+                f"a value has {longest} bytes, and the longest message of this channel has {limit}",
                 remedy="Write with payload=framed, which sends it in chunks, or raise the channel's term-length, "
                 "of which a message may be an eighth (16 MiB at most).",
             )
 
+    def _by_stream(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int] | None, pa.RecordBatch]]:
+        """Divide a batch by the streams that its rows name, in order within each; null is the stream of the options."""
+        channels: Any
+        stream_ids: Any
+        names = batch.schema.names
+        if "channel" not in names and "streamId" not in names:
+            yield None, batch
+            return
+        rows = batch.num_rows
+        channels = batch.column("channel") if "channel" in names else pa.nulls(rows, pa.string())
+        stream_ids = batch.column("streamId") if "streamId" in names else pa.nulls(rows, pa.int32())
+        channels = pc.fill_null(channels, self.route.channel)
+        stream_ids = pc.fill_null(stream_ids.cast(pa.int64()), self.route.stream_id)
+        streams = pa.table({"channel": channels, "stream": stream_ids})
+        for stream in streams.group_by(["channel", "stream"], use_threads=False).aggregate([]).to_pylist():
+            is_of_stream = pc.and_(pc.equal(channels, stream["channel"]), pc.equal(stream_ids, stream["stream"]))
+            yield (stream["channel"], int(stream["stream"])), batch.filter(is_of_stream)
+
     def _publisher(self, at: tuple[str, int] | None) -> Publisher:
-        way = self.way
-        channel, stream_id = (way.channel, way.stream_id) if at is None else at
+        route = self.route
+        channel, stream_id = (route.channel, route.stream_id) if at is None else at
         publisher = self._publishers.get((channel, stream_id))
         if publisher is None:
-            if at is not None:  # a row's own stream was not seen when the query was built
+            if at is not None:  # the options were checked when the query was built, the stream of a row was not
                 refuse_archive_streams(ChannelUri.parse(channel), stream_id)
             options = self.options
             address = PublishAddress(
-                self._reach.aeron_dir,
+                self._archives.aeron_dir,
                 channel,
                 stream_id,
-                acknowledging_archive(options, self._reach, channel, stream_id, self._encoder.source.writer),
+                acknowledging_archive(options, self._archives, channel, stream_id, self._encoder.source.writer),
                 options.offer_timeout,
-                way.connect_timeout,
+                route.connect_timeout,
                 options.when_unconnected == "drop",
             )
             publisher = self._publishers[channel, stream_id] = Publisher(address, self._connected)
@@ -125,7 +199,7 @@ class DirectAppender:
 
 
 class _PublisherSink:
-    """Publishes encoded rows; a group goes in chunks whose messages have at most ``max_message_bytes``."""
+    """Publishes encoded rows; the chunks of a group fit into messages of ``max_message_bytes``."""
 
     def __init__(self, publisher: Publisher, max_message_bytes: int) -> None:
         self._publisher = publisher
@@ -139,18 +213,18 @@ class _PublisherSink:
 
 
 def acknowledging_archive(
-    options: WriteOptions, found: ArchiveConnections, channel: str, stream_id: int, writer: str = ""
+    options: WriteOptions, archives: ArchiveConnections, channel: str, stream_id: int, writer: str = ""
 ) -> ArchiveAddress | None:
-    """Return the archive whose recording acknowledges, or None where the driver's word is enough.
+    """Return the archive whose recording acknowledges rows, or None if Aeron's acceptance is enough.
 
-    Has the stream recorded first where ``record`` says so, for ``writer``. With ``ack=auto`` an archive that is not
-    there acknowledges nothing.
+    Starts the recording first if option ``record`` says so, for ``writer``. With ``ack=auto``, None also if the archive
+    cannot be reached. Raises OptionError for ``ack=archive`` if the stream is not recorded.
     """
     if options.ack == "driver" and options.record == "never":
         return None
     if options.ack == "auto" and options.when_unconnected == "drop":
         return None
-    log = ArchiveLog(StreamAddress(channel, stream_id, found.archives[:1]))
+    log = ArchiveLog(StreamAddress(channel, stream_id, archives.archives[:1]))
     try:
         recorded = log.recorded()
     except ConnectError:
@@ -168,4 +242,4 @@ def acknowledging_archive(
             f"option 'ack' is 'archive', and stream {stream_id} of {channel} is not recorded",
             remedy="Set option 'record' to 'auto', which has it recorded, or 'ack' to 'driver'.",
         )
-    return found.archives[0]
+    return archives.archives[0]

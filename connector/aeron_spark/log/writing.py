@@ -1,43 +1,141 @@
-"""Rows as a log holds them: values that are messages, and groups, which are larger values or rows of a record batch."""
+"""Writing to a log: the interface of both routes, and the encoding of rows as a log stores them.
+
+Spark writes through :class:`LogWriter` and :class:`Appender`. The direct route (``direct.appender``) publishes rows at
+once: a repeated task publishes its rows again. Through a server (``stream_client.server_writer``) rows are staged, and
+a commit makes the rows of all tasks visible, exactly once.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aeron_spark.wire.arrow import BatchEncoder, encode_batch, encode_parts, split_rows
 from aeron_spark.wire.chunk import Content, Header, Payload, payload_limit
+from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
 from aeron_spark.wire.values import encode_values, runs, value_at
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who writes: the writer's id, its batch, and the task's partition (-1 where there is none)."""
+    """The origin of rows, for their metadata: writer id, micro-batch, and Spark partition (-1: none)."""
 
     writer: str
     batch: int = -1
     partition: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Identifies one transaction of a writer; its id is higher than that of the writer's transaction before it.
+
+    ``producer`` is the producer id: a later run with the same one may repeat the transaction; the run id if empty.
+    ``acknowledged`` is the writer's last transaction before this one that the server acknowledged, -1 for none, and
+    ``stamp`` came with that response, "" if unknown. A server whose store lacks it refuses this transaction.
+    ``replaced_run`` is the run with which the same program began the transaction before, "" for none. A server that
+    does not know that run, or knows a later one, also refuses.
+    """
+
+    writer: str
+    run: str
+    id: int
+    single_use: bool = False  # the writer id is never used again
+    producer: str = ""
+    acknowledged: int = -1
+    stamp: str = ""
+    replaced_run: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "producer", self.producer or self.run)
+
+
+class CommitResult(NamedTuple):
+    """The result of a commit."""
+
+    repeated: bool  # whether an earlier commit request made the transaction visible
+    stamp: str = ""  # identifies the committed transaction in later requests of the writer
+
+
+class Appender(Protocol):
+    """Appends the rows of one task. For one thread."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows appended so far, dropped ones included."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether the server had committed the transaction before, so that the rows are dropped."""
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Append all rows of a batch, as the payload that was given to :meth:`LogWriter.begin` says.
+
+        ``raw`` and ``framed`` rows have a column ``value`` (binary or string, without nulls) and can have a column
+        ``reservedValue``. On the direct route, columns ``channel`` and ``streamId`` can name another stream per row.
+        """
+
+    def finish(self) -> Sequence[StagedPart]:
+        """Wait until the archive or the server has all rows; return the parts to commit, none on the direct route.
+
+        Can be called again: it returns the same parts, or raises the same error if the rows are lost.
+        """
+
+    def discard(self) -> None:
+        """Discard staged rows that are not finished. On the direct route it does nothing."""
+
+
+class LogWriter(Protocol):
+    """Writes to one stream, over either route; it may be used in many processes, each with its own object.
+
+    Tasks call :meth:`begin`; then one process calls :meth:`commit` or :meth:`abort`. On the direct route these two do
+    nothing, and ``servers`` is empty.
+    """
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the servers that hold the stream."""
+
+    def server_of(self, transaction: Transaction) -> str:
+        """Return the name of the server that takes all rows of the transaction, "" on the direct route."""
+
+    def begin(self, transaction: Transaction, source: Source, payload: str) -> Appender:
+        """Return an appender for the rows of one task; the first append opens a publication or a stage."""
+
+    def commit(
+        self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
+    ) -> CommitResult:
+        """Make the ``rows`` rows of ``parts`` visible at once, on one server. Can be repeated after any error.
+
+        The server keeps ``token`` with the producer's last transaction, for :meth:`last_committed`.
+        """
+
+    def abort(self, transaction: Transaction, server: str) -> None:
+        """Discard the staged rows of the transaction unless it is committed. Connection errors are ignored."""
+
+    def last_committed(self, transaction: Transaction, server: str) -> LastCommitted:
+        """Return the last transaction of the same writer and producer that the server has committed, and its token."""
+
+
 class RowSink(Protocol):
-    """Takes what ``RowEncoder`` makes of rows, in their order. What it raises ends the encoder's call."""
+    """Takes encoded rows from a ``RowEncoder``, in order. An error that it raises ends the encoder's call."""
 
     def put_values(self, values: pa.Array[Any], reserved: pa.Array[Any] | None) -> None:
-        """Take values that are one message each, with their reserved values, or 0 for all."""
+        """Take values that become one message each, with their reserved values (None: 0 for all)."""
 
     def put_group(self, header: Header, payload: Payload | Sequence[pa.Buffer], reserved: int) -> None:
-        """Take a group: one larger value, or rows of a batch. A payload in several buffers is their bytes in order."""
+        """Take a group: one larger value, or rows of a record batch. Several buffers are one payload, in order."""
 
 
 class RowEncoder:
-    """Encodes the rows of one task for a sink; ``rows`` counts those that were given, over all calls.
+    """Encodes the rows of one task for a sink; ``rows`` counts the rows of all calls. For one thread.
 
-    ``reuses_memory``: a sink has taken all of a group when ``put_group`` returns, so that the next one may have its
-    memory. ``clock`` gives ns since 1970. For one thread.
+    ``reuses_memory``: the sink does not use a group after ``put_group`` returns, so the next group can have the same
+    memory. ``clock`` gives ns since 1970.
     """
 
     def __init__(
@@ -50,33 +148,33 @@ class RowEncoder:
         self._batches: BatchEncoder | None = None
 
     def raw(self, values: pa.Array[Any], reserved: pa.Array[Any] | None, sink: RowSink) -> None:
-        """Put each value as one message, its bytes untouched."""
+        """Put each value as one message, its bytes unchanged."""
         sink.put_values(values, reserved)
         self.rows += len(values)
 
     def framed(
         self, values: pa.Array[Any], reserved: pa.Array[Any] | None, sink: RowSink, max_message_bytes: int
     ) -> None:
-        """Put each value in the wire format, as a group where it is longer than a message."""
+        """Put each value in the wire format; a value that is longer than a message becomes a group."""
         header = self._header(Content.BYTES)
         for run in runs(values, max_message_bytes=max_message_bytes, writer=self.source.writer):
             part = values.slice(run.begin, run.length)
-            extra = None if reserved is None else reserved.slice(run.begin, run.length)
+            part_reserved = None if reserved is None else reserved.slice(run.begin, run.length)
             if run.small:
-                sink.put_values(encode_values(part, header, self.rows), extra)
+                sink.put_values(encode_values(part, header, self.rows), part_reserved)
             else:
-                number = 0 if extra is None else int(extra[0].as_py())
+                number = 0 if part_reserved is None else int(part_reserved[0].as_py())
                 sink.put_group(replace(header, row=self.rows), value_at(part, 0), number)
             self.rows += run.length
 
     def arrow(self, batch: pa.RecordBatch, sink: RowSink, max_message_bytes: int) -> None:
-        """Put the rows of a batch as groups that fit a message each, but for a row that is longer than one."""
+        """Put the rows of a batch as groups that fit into a message each; a longer row is a larger group."""
         header = self._header(Content.ARROW)
-        most = payload_limit(max_message_bytes, self.source.writer)
-        for first, part in split_rows(batch, most):
+        max_payload_bytes = payload_limit(max_message_bytes, self.source.writer)
+        for first, part in split_rows(batch, max_payload_bytes):
             if part.num_rows:
-                # One row may be larger than a message, and than memory has room for a second time.
-                payload = self._encoded(part, most) if part.num_rows > 1 else encode_parts(part)
+                # One row can be larger than a message; it is not copied, because memory may not have room for a copy.
+                payload = self._encode(part, max_payload_bytes) if part.num_rows > 1 else encode_parts(part)
                 sink.put_group(replace(header, row=self.rows + first, rows=part.num_rows), payload, 0)
         self.rows += batch.num_rows
 
@@ -86,9 +184,18 @@ class RowEncoder:
             content, 0, published_ns=self._clock(), batch=source.batch, partition=source.partition, writer=source.writer
         )
 
-    def _encoded(self, batch: pa.RecordBatch, most: int) -> pa.Buffer:
+    def _encode(self, batch: pa.RecordBatch, max_payload_bytes: int) -> pa.Buffer:
         if not self._reuses_memory:
             return encode_batch(batch)
-        if self._batches is None or self._batches.max_bytes != most:
-            self._batches = BatchEncoder(most)
+        if self._batches is None or self._batches.max_bytes != max_payload_bytes:
+            self._batches = BatchEncoder(max_payload_bytes)
         return self._batches.encode(batch)
+
+
+def values_of(batch: pa.RecordBatch) -> tuple[pa.Array[Any], pa.Array[Any] | None]:
+    """Return the column ``value`` as binary, and ``reservedValue``, nulls as 0, or None if the batch has none."""
+    values: pa.Array[Any] = batch.column("value").cast(pa.binary())
+    if "reservedValue" not in batch.schema.names:
+        return values, None
+    numbers: Any = batch.column("reservedValue").cast(pa.int64())
+    return values, pc.fill_null(numbers, 0)

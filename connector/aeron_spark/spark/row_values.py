@@ -6,7 +6,6 @@ import difflib
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType
@@ -22,15 +21,6 @@ VALUE_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "streamId": (IntegerType, LongType),
 }
 NAMING: Final = ("channel", "streamId")  # of a row's own stream
-
-
-def values_of(batch: pa.RecordBatch) -> tuple[pa.Array[Any], pa.Array[Any] | None]:
-    """Return the values of a batch as bytes, and their reserved values where it has some; null is 0 there."""
-    values: pa.Array[Any] = batch.column("value").cast(pa.binary())
-    if "reservedValue" not in batch.schema.names:
-        return values, None
-    given: Any = batch.column("reservedValue")
-    return values, pc.fill_null(given.cast(pa.int64()), 0)
 
 
 def as_nullable(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,14 +1,19 @@
-"""Writing: what a task does with the Arrow batches Spark hands it, for batch and stream."""
+"""The sink: one write task for batch and streaming queries on both routes.
+
+A micro-batch is one transaction: its writer is the query (or ``writerId``), its run is the query's run, and its id is
+the number of the micro-batch. Through a server it is committed exactly once: a server that has it says so to each
+request, and a later run of the query fences the earlier ones. If a stream is on several servers, one of them takes the
+whole transaction, so that it stays all or nothing. On the direct route rows are published at least once.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -16,133 +21,236 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from aeron_spark.direct.appender import DirectAppender
 from aeron_spark.direct.archives import this_host
-from aeron_spark.errors import SetupError
+from aeron_spark.errors import RefusedError, SetupError, UsageError
+from aeron_spark.log.writing import Appender, LogWriter, Source, Transaction
+from aeron_spark.log_factory import open_writer
 from aeron_spark.options import DirectRoute, ServerRoute, WriteOptions
-from aeron_spark.spark.row_values import payload_of, values_of
-from aeron_spark.spark.staging import StagingTask
-from aeron_spark.spark.task_context import check, source_of, with_servers
+from aeron_spark.spark.batch_order import Progress, check_follows, token_of
+from aeron_spark.spark.row_values import as_nullable, payload_of
+from aeron_spark.spark.task_context import (
+    BATCH,
+    QUERY,
+    RUN,
+    check,
+    local_property,
+    partition_of_task,
+    resolve_key_files,
+    source_of,
+    with_servers,
+)
+
+if TYPE_CHECKING:
+    from aeron_spark.wire.stream_rpc import StagedPart
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """What a task wrote."""
+class WrittenRows(WriterCommitMessage):
+    """The rows that one task wrote, for the commit in another process.
 
+    ``server`` has the staged ``parts``; on the direct route it is "" and has none. ``committed``: the server had
+    committed the transaction before, and took no rows.
+    """
+
+    transaction: Transaction
+    server: str
+    parts: tuple[StagedPart, ...]
     rows: int
-    dropped: int
+    committed: bool = False
 
 
 @dataclass(frozen=True)
-class PublishingTask:
-    """What a task needs to publish its rows directly, wherever it runs: at least once."""
+class WriteTask:
+    """Writes the rows of a Spark task, on any machine, and commits the rows of all tasks.
+
+    ``write_id`` is unique for this write. ``planned_on`` is the host of the Spark driver.
+    """
 
     options: WriteOptions
-    way: DirectRoute
+    route: DirectRoute | ServerRoute
     payload: str
-    batch_writer: str  # the writer's id of a batch, unless it is named
+    write_id: str
     planned_on: str
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Publish all rows, and return once they are acknowledged."""
-        options = self.options
-        if self.way.embedded and options.ack == "archive" and self.planned_on != this_host():
+    def write(self, batches: Iterator[pa.RecordBatch]) -> WrittenRows:
+        """Write all rows; return when they are acknowledged, on the direct route, or staged.
+
+        Raises SetupError if the rows would go to the embedded archive of another machine than the driver's.
+        """
+        self._refuse_other_archive()
+        transaction = self._transaction()
+        partition = partition_of_task() or 0
+        appender: Appender | None = None
+        with open_writer(self.options, resolve_key_files(self.route), partition) as writer:
+            server = writer.server_of(transaction)
+            try:
+                for batch in batches:
+                    if batch.num_rows:
+                        appender = appender or writer.begin(transaction, self._source(), self.payload)
+                        appender.append(self._with_nullable_columns(batch))
+                if appender is None:
+                    return WrittenRows(transaction, server, (), 0)
+                parts = tuple(appender.finish())
+            except BaseException:
+                if appender is not None:
+                    appender.discard()
+                raise
+        return WrittenRows(transaction, server, parts, appender.rows, appender.committed)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make the rows of all tasks visible at once; do nothing if they are. On the direct route, do nothing.
+
+        Raises RefusedError if a later run has fenced this one, if another query has used the writer's id, and, with the
+        reason "diverged", if the servers do not have the micro-batches of the query before this one.
+        """
+        written = _of_one_transaction(messages)
+        if not written:
+            return
+        transaction, server = written[0].transaction, written[0].server
+        with open_writer(self.options, resolve_key_files(self.route)) as writer:
+            if transaction.single_use:
+                _commit(writer, written)
+                return
+            progress = {name: _progress(writer, transaction, name) for name in writer.servers}
+            try:
+                is_committed = self._is_committed(transaction, progress)
+            except RefusedError:
+                writer.abort(transaction, server)
+                raise
+            if is_committed:
+                writer.abort(transaction, server)
+                return
+            token = token_of(transaction.id, server, transaction.run, progress)
+            if _commit(writer, written, token):  # another process has committed it in the meantime
+                self._is_committed(transaction, {server: _progress(writer, transaction, server)})
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Discard the staged rows. After a commit, whose response may have been lost, it does nothing."""
+        written = _of_one_transaction(messages)
+        if written:
+            with open_writer(self.options, resolve_key_files(self.route)) as writer:
+                writer.abort(written[0].transaction, written[0].server)
+
+    def _refuse_other_archive(self) -> None:
+        route = self.route
+        if not isinstance(route, DirectRoute) or not route.embedded or self.options.ack != "archive":
+            return
+        if self.planned_on != this_host():
             raise SetupError(
                 "archive=embedded is one machine's own archive, and this task runs on another machine than the driver",
                 remedy="Name an archive that all hosts reach with option 'archive', or set ack=driver.",
             )
-        appender: DirectAppender | None = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            appender = appender or DirectAppender(options, source_of(options, self.batch_writer))
-            if self.payload == "arrow":
-                appender.arrow(batch)
-            else:
-                _append_values(appender, batch, framed=self.payload == "framed")
-        if appender is None:
-            return Written(0, 0)
-        appender.finish()
-        return Written(appender.rows, appender.dropped)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Keep nothing: what was published is published."""
+    def _source(self) -> Source:
+        return source_of(self.options, f"batch-{self.write_id}")
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Keep nothing: what was published cannot be taken back, and a retry publishes it again."""
+    def _transaction(self) -> Transaction:
+        """Return the transaction of this task's rows. The direct route has none: the one given there is not used."""
+        writer_id = self.options.writer_id
+        if not self.options.streaming or isinstance(self.route, DirectRoute):
+            writer = f"{writer_id}/{self.write_id}" if writer_id else f"batch-{self.write_id}"
+            return Transaction(writer, self.write_id, 0, single_use=True)
+        query, run, batch = local_property(QUERY), local_property(RUN), local_property(BATCH)
+        if query is None or run is None or batch is None:
+            raise SetupError(
+                "Spark does not say of which query, run and micro-batch this task is, so that its rows could be "
+                "written twice",
+                remedy="Write with a streaming query of Spark 4.2 or newer.",
+            )
+        return Transaction(writer_id or query, run, int(batch), producer=query)
+
+    def _with_nullable_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch as a server's stream needs it: its schema must match those of later batches."""
+        is_arrow_on_server = self.payload == "arrow" and isinstance(self.route, ServerRoute)
+        return as_nullable(batch) if is_arrow_on_server else batch
+
+    def _is_committed(self, transaction: Transaction, progress: Mapping[str, Progress]) -> bool:
+        """Return whether a server has the micro-batch. Which server takes it depends on option ``server``.
+
+        Raises RefusedError if a later micro-batch of the query is committed, because these rows would be lost, and if
+        the micro-batches before this one are missing.
+        """
+        last = max(one.last for one in progress.values())
+        if last > transaction.id:
+            raise RefusedError(
+                f"micro-batch {transaction.id} of writer {transaction.writer!r} was not written to {self.route.label}: "
+                f"micro-batch {last} of that query is committed, so that this is an older copy of its checkpoint",
+                remedy="Continue from the checkpoint of that micro-batch, or start with a new checkpoint and a new "
+                "writerId.",
+            )
+        if last == transaction.id:
+            return True
+        check_follows(
+            transaction.id, transaction.run, progress, query=transaction.producer, stream=self.route.label,
+            accept_gap=self.options.accept_gap,
+        )  # fmt: skip
+        return False
 
 
 class AeronBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: directly at least once, through a server once, all of it or nothing."""
+    """Writes a DataFrame: at least once on the direct route; all rows once, or none, through a server."""
 
-    def __init__(self, task: PublishingTask | StagingTask) -> None:
+    def __init__(self, task: WriteTask) -> None:
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as PySpark's own
-        """Write a task's rows."""
+        """Write the rows of one task."""
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Commit the rows of all tasks."""
         self._task.commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """One task failed for good."""
+        """Discard the rows of all tasks, because one failed."""
         self._task.abort(messages)
 
 
 class AeronStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a query: directly at least once, through a server exactly once."""
+    """Writes the micro-batches of a query: at least once on the direct route, exactly once through a server."""
 
-    def __init__(self, task: PublishingTask | StagingTask) -> None:
+    def __init__(self, task: WriteTask) -> None:
         self._task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as PySpark's own
-        """Write a task's rows."""
+        """Write the rows of one task."""
         return self._task.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of a micro-batch are done."""
+        """Commit a micro-batch."""
         self._task.commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """A micro-batch failed, or its commit did."""
+        """Discard a micro-batch, because a task or its commit failed."""
         self._task.abort(messages)
 
 
-def write_task(options: WriteOptions, schema: StructType) -> PublishingTask | StagingTask:
-    """Check the columns against the payload, and the keys, before anything runs."""
-    payload, way, unique = payload_of(options, schema), with_servers(options.route), str(uuid.uuid4())
-    check(way)
-    if isinstance(way, ServerRoute):
-        return StagingTask(options, way, payload, unique)
-    return PublishingTask(options, way, payload, f"batch-{unique}", this_host())
+def write_task(options: WriteOptions, schema: StructType) -> WriteTask:
+    """Return the task of a write. Checks the columns against the payload, and the keys, before anything starts."""
+    payload, route = payload_of(options, schema), with_servers(options.route)
+    check(route)
+    return WriteTask(options, route, payload, str(uuid.uuid4()), this_host())
 
 
-def _append_values(appender: DirectAppender, batch: pa.RecordBatch, *, framed: bool) -> None:
-    append = appender.framed if framed else appender.raw
-    for at, part in _by_stream(appender, batch):
-        values, reserved = values_of(part)
-        append(values, reserved, at)
+def _commit(writer: LogWriter, written: Sequence[WrittenRows], token: str = "") -> bool:
+    """Commit the rows of all tasks; return whether they were committed before."""
+    transaction, server = written[0].transaction, written[0].server
+    is_reported_committed = any(message.committed for message in written)
+    if is_reported_committed and writer.last_committed(transaction, server).transaction >= transaction.id:
+        return True
+    parts = [part for message in written for part in message.parts]
+    rows = sum(message.rows for message in written)
+    return writer.commit(transaction, server, parts, rows, token).repeated
 
 
-def _by_stream(
-    appender: DirectAppender, batch: pa.RecordBatch
-) -> Iterator[tuple[tuple[str, int] | None, pa.RecordBatch]]:
-    """Divide a batch by the streams its rows name, keeping the order within each; null means the option's."""
-    channels: Any
-    streams: Any
-    way = appender.way
-    names = batch.schema.names
-    if "channel" not in names and "streamId" not in names:
-        yield None, batch
-        return
-    rows = batch.num_rows
-    channels = batch.column("channel") if "channel" in names else pa.nulls(rows, pa.string())
-    streams = batch.column("streamId") if "streamId" in names else pa.nulls(rows, pa.int32())
-    channels = pc.fill_null(channels, way.channel)
-    streams = pc.fill_null(streams.cast(pa.int64()), way.stream_id)
-    keys = pa.table({"channel": channels, "stream": streams})
-    for key in keys.group_by(["channel", "stream"], use_threads=False).aggregate([]).to_pylist():
-        mine = pc.and_(pc.equal(channels, key["channel"]), pc.equal(streams, key["stream"]))
-        yield (key["channel"], int(key["stream"])), batch.filter(mine)
+def _progress(writer: LogWriter, transaction: Transaction, server: str) -> Progress:
+    found = writer.last_committed(transaction, server)
+    return Progress.parse(found.transaction, found.token)
+
+
+def _of_one_transaction(messages: Sequence[WriterCommitMessage | None]) -> list[WrittenRows]:
+    """Return the tasks' messages; failed tasks have none. Raises UsageError for messages of several transactions."""
+    found = [message for message in messages if isinstance(message, WrittenRows)]
+    if len({(message.transaction, message.server) for message in found}) > 1:
+        raise UsageError("the tasks of one write staged rows of several transactions", remedy="Write them one by one.")
+    return found

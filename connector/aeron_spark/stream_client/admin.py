@@ -76,9 +76,9 @@ def list_streams(session: StreamSession) -> list[StreamInfo]:
     return sorted(map(_info, session.call(ListStreams()).streams), key=lambda one: one.name)
 
 
-def describe_stream(session: StreamSession, name: str, *, seconds: float | None = None) -> StreamInfo:
+def describe_stream(session: StreamSession, name: str, *, timeout_s: float | None = None) -> StreamInfo:
     """Return one stream. Raises OptionError, with the nearest name, where there is none, and what is wrong with it."""
-    return _info(session.call(DescribeStream(name), timeout=seconds))
+    return _info(session.call(DescribeStream(name), timeout=timeout_s))
 
 
 def inspect_stream(session: StreamSession, name: str) -> StreamInfo:

@@ -36,7 +36,7 @@ from aeron_spark.errors import (
     WaitTimeout,
 )
 from aeron_spark.log.epochs import DIVERGED
-from aeron_spark.stream_client.appending import SEND_SECONDS, Transaction, enter, first_lost, last_of
+from aeron_spark.log.writing import Transaction
 from aeron_spark.stream_client.buffer_folder import (
     ALIGNMENT,
     HEAD,
@@ -46,7 +46,8 @@ from aeron_spark.stream_client.buffer_folder import (
     TransactionOutcome,
 )
 from aeron_spark.stream_client.session import SessionClient, StreamSession
-from aeron_spark.stream_client.staging import Staging
+from aeron_spark.stream_client.staging import SEND_TIMEOUT_S, StagedTransaction
+from aeron_spark.stream_client.transactions import begin, first_lost, last_committed
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.stream_client.writer import FIRST_PAUSE, Writer
 from aeron_spark.wire.arrow import encoded_size
@@ -97,7 +98,7 @@ class BufferedWriter(Writer):
         self._client = client
         self._session = session
         self._run = uuid.uuid4().hex
-        self._deadline = session.deadline(SEND_SECONDS, f"the server of stream {stream!r}")  # of sending
+        self._deadline = session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")  # of sending
         self._entered = False
         self._changed = threading.Condition()  # guards what follows, and the folder's files
         self._closed = False
@@ -337,8 +338,8 @@ class BufferedWriter(Writer):
     def _enter(self, first: BufferedTransaction) -> None:
         """Fence off earlier runs, and see that nobody else used the writer's numbers."""
         try:
-            last, _ = enter(self._session, self.stream, self._transaction(-1))
-            mine = last_of(self._session, self.stream, self._transaction(-1))
+            last, _ = begin(self._session, self.stream, self._transaction(-1))
+            mine = last_committed(self._session, self.stream, self._transaction(-1)).transaction
         except SessionLost:
             raise
         except RefusedError as error:
@@ -372,7 +373,7 @@ class BufferedWriter(Writer):
             if not self._await_acceptance(lost, error):
                 return
         fresh = replace(self._transaction(-1), acknowledged=-1, stamp="")
-        last, stamp = enter(self._session, self.stream, fresh)
+        last, stamp = begin(self._session, self.stream, fresh)
         with self._changed:
             again = self._unsent.go_back(first, last, stamp)
             LOG.warning(
@@ -419,10 +420,10 @@ class BufferedWriter(Writer):
         base = self._unsent.base
         assert base is not None
         self._deadline.progress()
-        staging = Staging(self._session, self.stream, self._transaction(base + one.number), self._deadline)
+        staging = StagedTransaction(self._session, self.stream, self._transaction(base + one.number), self._deadline)
         try:
             for piece in self._unsent.read(one):
-                staging.put(piece)
+                staging.append(piece)
             if staging.committed and not one.begun:
                 raise self._taken(one, base + one.number)
             staging.finish()
@@ -443,7 +444,7 @@ class BufferedWriter(Writer):
     def _transaction(self, number: int) -> Transaction:
         acknowledged, stamp = self._unsent.confirmed or (-1, "")
         return Transaction(
-            self.writer_id, self._run, number, author=self._unsent.author, acknowledged=acknowledged, stamp=stamp
+            self.writer_id, self._run, number, producer=self._unsent.author, acknowledged=acknowledged, stamp=stamp
         )
 
     def _fail(self, error: AeronSparkError) -> None:

@@ -1,4 +1,4 @@
-"""What a client asks of a server's stream service: calls, repeated after an outage, and bulk links for rows."""
+"""A client's use of one server's stream service: requests, repeated after an outage, and borrowed bulk links."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from aeron_spark.waiting import Deadline
 from aeron_spark.wire import stream_rpc
 from aeron_spark.wire.stream_rpc import Request, Response
 
-IDLE_SECONDS: Final = 60.0  # a bulk link that was idle for so long is closed
-# The connection or its session was lost before the answer came: the request can be sent again on another one.
+IDLE_TIMEOUT_S: Final = 60.0  # a bulk link that is idle for longer is closed
+# The connection or its session was lost before the response arrived: the request can be repeated on another one.
 LOSSES: Final = (ConnectError, EndedError, SessionLost, TransportError)
-RETRY_INTERVAL_S: Final = 0.25  # between two attempts at a server that refuses for now
-SHORTEST_TIMEOUT_S: Final = 0.1  # of one attempt, however little of a deadline is left
+RETRY_INTERVAL_S: Final = 0.25  # between two attempts at a server whose refusal is retriable
+MIN_TIMEOUT_S: Final = 0.1  # of one attempt, even if less time remains before the deadline
 
 A = TypeVar("A", bound=Response)
 
 
 class SessionClient(Protocol):
-    """The client, as far as a stream session needs it."""
+    """The part of a client that a stream session uses."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed here."""
+        """Whether the program closed the client."""
 
     def connect(self, timeout: float | None = None) -> Any:
-        """Be connected, or raise."""
+        """Return when the client is connected, or raise the reason."""
 
     def remote(self, target: str | int) -> Proxy:
         """Return a proxy of an object of the server."""
@@ -52,43 +52,43 @@ class SessionClient(Protocol):
 
 
 class StreamSession:
-    """The stream service of one server, as a client uses it. Thread-safe.
+    """The client's counterpart of one server's stream service. Thread-safe.
 
-    ``timeout_s`` is how long a call may take, an outage included. ``clock`` gives monotonic seconds and ``sleep`` waits
-    for some; everything that writes or reads through this object measures its time with them. ``running`` counts calls
-    that run and bulk links that are borrowed; ``last_used`` is when the last of them ended, by ``clock``.
+    ``timeout_s`` bounds a call, outages included. ``clock`` gives monotonic seconds and ``sleep`` waits; readers and
+    writers that use this session measure time with them. ``running`` counts the calls that run and the bulk links that
+    are borrowed; ``last_used`` is the time at which the last of them ended, by ``clock``.
 
-    ``reach`` connects, before a call, a client that was not connected or was closed: within the seconds that the caller
-    gave, or, where it gave none (None), within the client's own time.
+    ``ensure_connected`` returns the connected client for a call, and connects it if needed. Its argument is the
+    caller's timeout in seconds; None: the client's own timeouts apply.
     """
 
     def __init__(
         self, client: SessionClient, timeout_s: float, *, clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
-        reach: Callable[[float | None], SessionClient] | None = None,
+        ensure_connected: Callable[[float | None], SessionClient] | None = None,
     ) -> None:  # fmt: skip
         self.client = client
-        self._reach = reach
         self.timeout_s = timeout_s
         self.clock = clock
         self.sleep = sleep
         self.running = 0
         self.last_used = clock()
-        self.opened = 0  # bulk links, since the start
+        self.opened = 0  # bulk links, in total
+        self._ensure_connected = ensure_connected
         self._lock = threading.Lock()
-        self._idle: dict[object, list[tuple[float, BulkLink]]] = {}
+        self._idle: dict[object, list[tuple[float, BulkLink]]] = {}  # by key: since when, and the link
         self._requests = itertools.count(1)
-        self._parents: list[object] = []  # see after_fork
+        self._parents: list[object] = []  # keeps the parent's links from being finalized, see after_fork
 
     def deadline(self, seconds: float, what: str, *, remedy: str = "") -> Deadline:
-        """Return a deadline by this object's clock."""
+        """Return a deadline by this session's clock."""
         return Deadline(seconds, what, remedy=remedy, clock=self.clock, sleep=self.sleep)
 
     def call(self, request: Request[A], *, timeout: float | None = None) -> A:
-        """Return the server's answer; the request is repeated until there is one, or the time is over.
+        """Send a request and return its response; after a loss of the connection, connect and repeat the request.
 
-        ``timeout`` is in seconds, the session's own unless given. Raises the error that the server answered, and where
-        no answer came, why.
+        ``timeout`` is in seconds, by default the session's. Raises the error with which the server responds, and the
+        reason if no response arrives in time.
         """
         with self._using():
             return stream_rpc.decode_response(request, self._call(request, timeout))
@@ -99,30 +99,30 @@ class StreamSession:
         deadline = self.deadline(self.timeout_s if timeout is None else timeout, f"the server's answer to {name}")
         while True:
             try:
-                client, left = self._reached(timeout, deadline)
-                return _answer_within(left, client, encoded, name)
+                client, remaining_s = self._connected_client(timeout, deadline)
+                return _call_once(client, encoded, name, remaining_s)
             except RemoteError as error:
                 raise (error.raised or error) from None
             except LOSSES as error:
                 self._reconnect_after(error, deadline)
 
-    def _reached(self, timeout: float | None, deadline: Deadline) -> tuple[SessionClient, float]:
-        """Return the client, connected within ``timeout`` if it is given, and the time that is left for a call."""
-        left = max(SHORTEST_TIMEOUT_S, deadline.remaining())
-        if self._reach is None:
-            return self.client, left
-        if timeout is None:  # a place at a server that is full may take longer than the call
-            return self._reach(None), left
-        return self._reach(left), max(SHORTEST_TIMEOUT_S, deadline.remaining())
+    def _connected_client(self, timeout: float | None, deadline: Deadline) -> tuple[SessionClient, float]:
+        """Return the client, connected within ``timeout`` if it is given, and the seconds that remain for a call."""
+        remaining_s = max(MIN_TIMEOUT_S, deadline.remaining())
+        if self._ensure_connected is None:
+            return self.client, remaining_s
+        if timeout is None:  # to be admitted by a full server may take longer than the call
+            return self._ensure_connected(None), remaining_s
+        return self._ensure_connected(remaining_s), max(MIN_TIMEOUT_S, deadline.remaining())
 
     def _reconnect_after(self, error: AeronSparkError, deadline: Deadline) -> None:
-        """Connect after a loss of the connection or its session; raise ``error`` when the time is over."""
+        """Connect after a loss of the connection or its session; raise ``error`` if the deadline has passed."""
         if self.client.closed or deadline.remaining() <= 0:
             raise error
         deadline.idle(error.what)
         while True:
             try:
-                self.client.connect(max(SHORTEST_TIMEOUT_S, deadline.remaining()))
+                self.client.connect(max(MIN_TIMEOUT_S, deadline.remaining()))
             except WaitTimeout as timeout:
                 raise ConnectError(f"{error.what}; {timeout.what}", remedy=error.remedy) from None
             except RefusedError as refusal:
@@ -131,32 +131,32 @@ class StreamSession:
                 return
 
     def _pause_after(self, error: AeronSparkError, raised: AeronSparkError, deadline: Deadline) -> None:
-        """Wait for a moment, or raise ``raised`` where ``error`` is not retriable, or not before the deadline."""
+        """Sleep before the next attempt; raise ``raised`` if ``error`` is not retriable or the deadline is too near."""
         if not error.retriable or deadline.remaining() <= RETRY_INTERVAL_S:
             raise raised from None
         self.sleep(RETRY_INTERVAL_S)
 
     def request_number(self) -> int:
-        """Return a number for the messages of a read or a stage on a bulk link."""
+        """Return a new number for the messages of a read or a stage on a bulk link."""
         return next(self._requests)
 
     @contextmanager
     def bulk_link(self, key: object, timeout: float | None = None) -> Iterator[BulkLink]:
-        """Lend a bulk link: the one that was last used for ``key``, or a new one. It is closed if its user fails.
+        """Borrow a bulk link: the one that was used last for ``key``, or a new one. An error in the block closes it.
 
-        ``timeout`` is how many seconds opening one may take.
+        ``timeout`` bounds the opening of a link, in seconds.
         """
         with self._using():
             link = self._take(key, timeout)
             try:
                 yield link
             except GeneratorExit:
-                self._put(key, link)
+                self._return(key, link)
                 raise
             except BaseException:
                 link.close()
                 raise
-            self._put(key, link)
+            self._return(key, link)
 
     def close(self) -> None:
         """Close the bulk links that are not borrowed."""
@@ -167,20 +167,20 @@ class StreamSession:
             link.close()
 
     def close_idle(self) -> None:
-        """Close the bulk links that were idle for ``IDLE_SECONDS``."""
+        """Close the bulk links that have been idle for ``IDLE_TIMEOUT_S``."""
         with self._lock:
-            old = self._expired(self.clock() - IDLE_SECONDS)
-        for link in old:
+            expired = self._remove_idle_since(self.clock() - IDLE_TIMEOUT_S)
+        for link in expired:
             link.close()
 
     def send(self, request: Request[Any]) -> None:
-        """Send a request once, without waiting for its answer; an error is ignored."""
+        """Send a request once without waiting for its response; errors are ignored."""
         with self._using(), suppress(AeronSparkError):
-            client = self.client if self._reach is None else self._reach(self.timeout_s)
+            client = self.client if self._ensure_connected is None else self._ensure_connected(self.timeout_s)
             client.remote(stream_rpc.SERVICE).oneway[stream_rpc.METHOD](stream_rpc.encode_request(request))
 
     def after_fork(self) -> None:
-        """Forget the bulk links, which are the parent's, in a forked child."""
+        """In a forked child: forget the bulk links, which belong to the parent."""
         self._parents.append(self._idle)
         self._lock = threading.Lock()
         self._idle = {}
@@ -199,27 +199,27 @@ class StreamSession:
 
     def _take(self, key: object, timeout: float | None) -> BulkLink:
         with self._lock:
-            old = self._expired(self.clock() - IDLE_SECONDS)
-            found = self._idle.get(key, [])
-            kept = next((link for _, link in reversed(found) if not link.closed), None)
-            if kept is not None:
-                self._idle[key] = [one for one in found if one[1] is not kept]
-        for one in old:
-            one.close()
-        return self._opened(timeout) if kept is None else kept
+            expired = self._remove_idle_since(self.clock() - IDLE_TIMEOUT_S)
+            idle = self._idle.get(key, [])
+            found = next((link for _, link in reversed(idle) if not link.closed), None)
+            if found is not None:
+                self._idle[key] = [entry for entry in idle if entry[1] is not found]
+        for link in expired:
+            link.close()
+        return self._open_link(timeout) if found is None else found
 
-    def _opened(self, timeout: float | None) -> BulkLink:
+    def _open_link(self, timeout: float | None) -> BulkLink:
         deadline = self.deadline(self.timeout_s if timeout is None else timeout, "a bulk link of the connection")
         while True:
             try:
-                client, left = self._reached(timeout, deadline)
-                link = client.bulk_link(left)
+                client, remaining_s = self._connected_client(timeout, deadline)
+                link = client.bulk_link(remaining_s)
             except RemoteError as error:
                 with self._lock:
-                    idle = self._expired(self.clock())
+                    idle = self._remove_idle_since(self.clock())
                 for one in idle:
                     one.close()
-                if idle:  # the server may have no place for another link beside these
+                if idle:  # the server may have refused because of their number
                     deadline.idle(error.what)
                 else:
                     self._pause_after(error, error.raised or error, deadline)
@@ -229,28 +229,28 @@ class StreamSession:
                 self.opened += 1
                 return link
 
-    def _put(self, key: object, link: BulkLink) -> None:
+    def _return(self, key: object, link: BulkLink) -> None:
         if link.closed:
             return
         with self._lock:
             self._idle.setdefault(key, []).append((self.clock(), link))
 
-    def _expired(self, before: float) -> list[BulkLink]:
-        """Take out the bulk links that were idle since then; the lock is held."""
-        old = []
+    def _remove_idle_since(self, time_s: float) -> list[BulkLink]:
+        """Remove the bulk links that have been idle since ``time_s`` and return them; the caller holds the lock."""
+        removed = []
         for key, found in list(self._idle.items()):
-            old += [link for since, link in found if since <= before]
-            kept = [one for one in found if one[0] > before]
-            if kept:
-                self._idle[key] = kept
+            removed += [link for since, link in found if since <= time_s]
+            remaining = [entry for entry in found if entry[0] > time_s]
+            if remaining:
+                self._idle[key] = remaining
             else:
                 del self._idle[key]
-        return old
+        return removed
 
 
-def _answer_within(seconds: float, client: SessionClient, request: bytes, name: str) -> bytes:
+def _call_once(client: SessionClient, request: bytes, name: str, timeout_s: float) -> bytes:
     try:
-        answer: bytes = client.remote(stream_rpc.SERVICE).with_timeout(seconds)[stream_rpc.METHOD](request)
-    except WaitTimeout as error:  # all requests are calls of one method: its name says nothing to a user
+        answer: bytes = client.remote(stream_rpc.SERVICE).with_timeout(timeout_s)[stream_rpc.METHOD](request)
+    except WaitTimeout as error:  # all requests call one method, whose name does not help a user
         raise error.with_what(f"request {name} was not answered: {error.what}") from None
     return answer

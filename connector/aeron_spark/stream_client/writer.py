@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from aeron_spark.errors import AeronSparkError, RefusedError, StillWorking, TransportError, UsageError
+from aeron_spark.log.writing import Transaction
 from aeron_spark.stream_client.admin import describe_stream
-from aeron_spark.stream_client.appending import Transaction, enter, last_of
 from aeron_spark.stream_client.session import StreamSession
-from aeron_spark.stream_client.staging import OUTAGE, Staging, check_partition
+from aeron_spark.stream_client.staging import OUTAGE, StagedTransaction, check_partition
+from aeron_spark.stream_client.transactions import begin, last_committed
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
 from aeron_spark.waiting import Deadline
 
@@ -83,7 +84,7 @@ class _Phase(Enum):
 class _Open:
     """The transaction that is being written: its rows on this side, and how far they are on the server."""
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: StagedTransaction) -> None:
         self.staging = staging
         self.rows = 0
         self.size = 0
@@ -145,18 +146,20 @@ class StreamWriter(Writer):
         self._partition = partition
         self._payload = check_payload(payload)
         self._most = kept_bytes
-        self._author = self._run = uuid.uuid4().hex
+        self._producer = self._run = uuid.uuid4().hex
         self._next_run = ""  # which is to take over from this writer's run, where the server has not said that it did
-        self._once = writer_id is None
+        self._single_use = writer_id is None
         self._closed = False
         self._deadline = session.deadline(timeout, f"the server of stream {stream!r}")
-        found = describe_stream(session, stream, seconds=self._deadline.remaining())
+        found = describe_stream(session, stream, timeout_s=self._deadline.remaining())
         self._partitions = len(found.partitions)
         if partition is not None:
             check_partition(stream, partition, self._partitions)
         self._last, self._stamp = -1, ""  # what the server acknowledged: a number and its stamp
-        if not self._once:
-            self._last, self._stamp = enter(session, stream, self._transaction(-1), seconds=self._deadline.remaining())
+        if not self._single_use:
+            self._last, self._stamp = begin(
+                session, stream, self._transaction(-1), timeout_s=self._deadline.remaining()
+            )
         self._next = self._last + 1
         self._open: _Open | None = None
 
@@ -187,8 +190,8 @@ class StreamWriter(Writer):
         try:
             self._put(open_, pieces)
         except BaseException as error:
-            if open_.staging.broken is not None or open_.staging.rows != open_.rows:
-                why = open_.staging.spoil(error)
+            if open_.staging.error is not None or open_.staging.rows != open_.rows:
+                why = open_.staging.fail(error)
                 if open_.kept is None and open_.phase is _Phase.OPEN:
                     open_.fail(why)
             raise
@@ -213,8 +216,8 @@ class StreamWriter(Writer):
 
         def attempt() -> None:
             if open_.staging.rows != open_.rows:  # a write() was interrupted when its rows were staged
-                open_.staging.spoil(UsageError("a write was interrupted", remedy="Stage the rows again."))
-            if open_.staging.broken is not None:
+                open_.staging.fail(UsageError("a write was interrupted", remedy="Stage the rows again."))
+            if open_.staging.error is not None:
                 self._stage_again(open_)
             if open_.staging.committed and not open_.asked:
                 raise _Final(self._taken(open_))
@@ -273,24 +276,24 @@ class StreamWriter(Writer):
         self._deadline.progress()
         if self._next_run:  # an abort() had no response: the server may know this run, and have fenced the one before
             self._run, self._next_run = self._next_run, ""
-        anew = Transaction(self.writer_id, self._run, -1, self._once, self._author)
-        last, self._stamp = enter(self._session, self.stream, anew, seconds=self._deadline.remaining())
+        anew = Transaction(self.writer_id, self._run, -1, self._single_use, self._producer)
+        last, self._stamp = begin(self._session, self.stream, anew, timeout_s=self._deadline.remaining())
         self._last = last
         self._next = max(self._next, last + 1)
         if self._open is not None:  # its rows are staged anew, under what the server has acknowledged now
-            self._open.staging.spoil(UsageError("a loss was accepted", remedy="Stage the rows again."))
+            self._open.staging.fail(UsageError("a loss was accepted", remedy="Stage the rows again."))
         return last
 
     def _transaction(self, number: int) -> Transaction:
-        return Transaction(self.writer_id, self._run, number, self._once, self._author, self._last, self._stamp)
+        return Transaction(self.writer_id, self._run, number, self._single_use, self._producer, self._last, self._stamp)
 
     def _transaction_of(self, open_: _Open) -> Transaction:
         """The open transaction. A server that does not know its writer cannot say whether it committed what it sent."""
         found = self._transaction(open_.number)
-        return replace(found, replaced=self._run) if open_.asked else found
+        return replace(found, replaced_run=self._run) if open_.asked else found
 
-    def _new_staging(self, transaction: Transaction) -> Staging:
-        return Staging(self._session, self.stream, transaction, self._deadline)
+    def _new_staging(self, transaction: Transaction) -> StagedTransaction:
+        return StagedTransaction(self._session, self.stream, transaction, self._deadline)
 
     def _done(self, open_: _Open, stamp: str) -> int:
         self._last, self._stamp, self._next, self._open = open_.number, stamp, open_.number + 1, None
@@ -307,10 +310,10 @@ class StreamWriter(Writer):
 
         def attempt() -> None:
             nonlocal done
-            if open_.staging.broken is not None:
+            if open_.staging.error is not None:
                 self._stage_again(open_, pieces[:done])
             while done < len(pieces):
-                open_.staging.put(pieces[done])
+                open_.staging.append(pieces[done])
                 done += 1
             if open_.staging.committed:
                 raise _Final(self._taken(open_))
@@ -360,7 +363,7 @@ class StreamWriter(Writer):
             self._session.sleep(min(pause, end.remaining()))
             pause = min(2 * pause, LONGEST_PAUSE)
             try:
-                found = enter(self._session, self.stream, self._transaction_of(open_), seconds=end.remaining())
+                found = begin(self._session, self.stream, self._transaction_of(open_), timeout_s=end.remaining())
             except OUTAGE as error:
                 why = error
             else:
@@ -369,7 +372,7 @@ class StreamWriter(Writer):
 
     def _stage_again(self, open_: _Open, more: Sequence[WriteBatch] = ()) -> None:
         """Stage all rows of the transaction again, and ``more``, under the same number."""
-        why = open_.staging.broken
+        why = open_.staging.error
         assert why is not None
         if open_.kept is None:
             raise _Final(open_.fail(why))
@@ -377,9 +380,9 @@ class StreamWriter(Writer):
         open_.staging = self._new_staging(self._transaction_of(open_))
         try:
             for piece in (*open_.kept, *more):
-                open_.staging.put(piece)
+                open_.staging.append(piece)
         except BaseException as error:
-            open_.staging.spoil(error)
+            open_.staging.fail(error)
             raise
 
     def _refuse_committed(self, open_: _Open) -> None:
@@ -387,9 +390,9 @@ class StreamWriter(Writer):
         self._deadline.progress()
         # The same run again where the response was lost: two of them could fence each other.
         self._next_run = self._next_run or uuid.uuid4().hex
-        fence = replace(self._transaction(-1), run=self._next_run, replaced=self._run)
-        _, stamp = enter(self._session, self.stream, fence, seconds=self._deadline.remaining())
-        last = last_of(self._session, self.stream, fence, seconds=self._deadline.remaining())
+        fence = replace(self._transaction(-1), run=self._next_run, replaced_run=self._run)
+        _, stamp = begin(self._session, self.stream, fence, timeout_s=self._deadline.remaining())
+        last = last_committed(self._session, self.stream, fence, timeout_s=self._deadline.remaining()).transaction
         self._run, self._next_run = self._next_run, ""
         if last >= open_.number:
             self._done(open_, stamp)

@@ -12,12 +12,13 @@ import pytest
 from aeron_spark.errors import DataLossError, RefusedError
 from aeron_spark.log.api import Range
 from aeron_spark.log.epochs import DIVERGED, FIRST, epoch_at, stamp_text
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.appending import ServerAppender, Transaction, commit, enter, first_lost
 from aeron_spark.stream_client.reader import StreamReader
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.stream_client.staging import ServerAppender
+from aeron_spark.stream_client.transactions import begin, commit, first_lost
 from aeron_spark.wire.stream_rpc import PartitionStates, StartRead
 from aeron_spark.wire.values import Rows
 
@@ -45,11 +46,11 @@ def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(
     """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
     name, stamp = written(server, session)
     again = Transaction("desk-7", "run", -1)
-    assert enter(session, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
+    assert begin(session, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
     assert first_lost(session, name, "desk-7", 2, stamp) is None
     lost = stamp_text(UNKNOWN, 58)
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
-        enter(session, name, replace(again, acknowledged=57, stamp=lost))
+        begin(session, name, replace(again, acknowledged=57, stamp=lost))
     assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
     assert "write them again" in caught.value.remedy.lower()
     assert first_lost(session, name, "desk-7", 57, lost) == 3

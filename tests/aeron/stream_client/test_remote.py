@@ -11,13 +11,14 @@ import pytest
 from aeron_spark.errors import DataFormatError, OptionError, RefusedError, RemoteError
 from aeron_spark.log.api import Range
 from aeron_spark.log.decoding import SmallValues, read_range
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.protocol.rpc_dispatch import UNKNOWN_OBJECT
 from aeron_spark.protocol.rpc_objects import FIRST_SERVICE
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.appending import ServerAppender, Transaction, abort, commit, enter
 from aeron_spark.stream_client.server_log import ServerLog
 from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.stream_client.staging import ServerAppender
+from aeron_spark.stream_client.transactions import abort, begin, commit
 from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_rpc import DescribeStream, FinishStage, OpenStage, Request
 
@@ -55,9 +56,9 @@ def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, 
     appender = staged(session, stream, transaction, values)
     found = appender.finish()
     assert read(session, stream) == []
-    assert commit(session, stream, transaction, found, len(values))[0] is False
+    assert commit(session, stream, transaction, found, len(values)).repeated is False
     assert read(session, stream) == values
-    assert commit(session, stream, transaction, found, len(values))[0] is True
+    assert commit(session, stream, transaction, found, len(values)).repeated is True
     assert read(session, stream) == values
 
 
@@ -82,7 +83,7 @@ def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, session:
     staged(session, stream, first, [b"aborted"]).finish()
     abort(session, stream, first)
     old = staged(session, stream, first, [b"old"]).finish()
-    assert enter(session, stream, second)[0] == -1
+    assert begin(session, stream, second)[0] == -1
     with pytest.raises(RefusedError, match="run-2"):
         commit(session, stream, first, old, 1)
     new = staged(session, stream, second, [b"new"]).finish()
@@ -199,11 +200,11 @@ def test_longer_messages_than_the_stream_can_hold_are_refused_before_a_stage_is_
     stream = name_of(server)
     limit = server.streams.get(stream).definition.max_message_bytes
     before = Transaction("w", "before", 0)
-    enter(session, stream, before)
+    begin(session, stream, before)
     appender = ServerAppender(
         session, stream, Transaction("w", "r", 0), task=0, source=Source("w", 0, 0), payload="raw",
         max_message_bytes=limit + 1,
     )  # fmt: skip
     with pytest.raises(OptionError, match=f"'maxMessageBytes' is {limit + 1} bytes, .* is {limit} bytes"):
         appender.raw(pa.array([b"row"], pa.binary()))
-    assert enter(session, stream, before)[0] == -1  # the refused run has not fenced it
+    assert begin(session, stream, before)[0] == -1  # the refused run has not fenced it

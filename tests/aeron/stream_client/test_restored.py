@@ -18,10 +18,11 @@ from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, DataLossError, RefusedError
 from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.log.epochs import DIVERGED
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.node import NodeHandle
 from aeron_spark.server.program import Server
-from aeron_spark.stream_client.appending import ServerAppender, Transaction, commit, enter
+from aeron_spark.stream_client.staging import ServerAppender
+from aeron_spark.stream_client.transactions import begin, commit
 from aeron_spark.stream_client.writer import StreamWriter, Writer
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
@@ -124,7 +125,7 @@ def connected(machine: Machine, node: NodeHandle) -> Iterator[Client]:
 def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
     """Commit one transaction for each number, to partition 0; return the last one's number and stamp."""
     session = client._stream_session()
-    last, stamp = enter(session, "flights", Transaction(writer, "run", -1))
+    last, stamp = begin(session, "flights", Transaction(writer, "run", -1))
     for number in numbers:
         last += 1
         one = Transaction(writer, "run", last)
@@ -235,11 +236,11 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     text = "transactions 6 to 15 of writer 'desk-7' were acknowledged and are no longer in the stream"
     kept = Transaction("desk-7", "run", -1, acknowledged=last, stamp=stamp)
     with pytest.raises(RefusedError, match=text) as caught:
-        enter(session, "flights", kept)
+        begin(session, "flights", kept)
     assert caught.value.reason == DIVERGED
     commit_rows(client, "desk-7", range(200, 220))  # by another run of the program, which kept nothing
     with pytest.raises(RefusedError, match=text):
-        enter(session, "flights", kept)
+        begin(session, "flights", kept)
 
 
 def commit_with(writer: Writer, value: bytes) -> int:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pytest
 
 from aeron_spark.direct import appender as direct
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.options import WriteOptions
-from aeron_spark.stream_client.appending import ServerAppender, Transaction, commit
+from aeron_spark.stream_client.staging import ServerAppender
+from aeron_spark.stream_client.transactions import commit
 from aeron_spark.wire.arrow import encode_batch, split_rows
 from aeron_spark.wire.chunk import NOT_CONTINUED, Content, Header, payload_limit
 from aeron_spark.wire.groups import Chunk, split

@@ -20,9 +20,10 @@ from aeron_spark.errors import (
     UsageError,
     WaitTimeout,
 )
-from aeron_spark.log.writing import Source
+from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.server.stream_service import RunningCommits
-from aeron_spark.stream_client.appending import ServerAppender, State, Transaction, commit, commit_empty, enter
+from aeron_spark.stream_client.staging import AppenderState, ServerAppender
+from aeron_spark.stream_client.transactions import begin, commit, commit_empty
 from aeron_spark.stream_client.writer import StreamWriter
 from aeron_spark.streams.model import CommitOutcome
 from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished
@@ -51,7 +52,7 @@ def test_finish_gives_the_same_parts_again(world: World) -> None:
     parts = one.finish()
     assert [part.rows for part in parts] == [2]
     assert one.finish() == parts
-    assert one.state is State.FINISHED
+    assert one.state is AppenderState.FINISHED
     with pytest.raises(UsageError, match="takes no more rows"):
         one.raw(pa.array([b"c"], pa.binary()))
     one.discard()
@@ -66,10 +67,10 @@ def test_finish_asks_again_where_no_response_came(world: World) -> None:
     for _ in range(2):
         with pytest.raises(TimeoutError):
             one.finish()
-        assert one.state is State.CLOSING
+        assert one.state is AppenderState.CLOSING
     world.calm()
     (part,) = one.finish()
-    assert commit(world.stream_session(), "s", ONE, [part], 1)[0] is False
+    assert commit(world.stream_session(), "s", ONE, [part], 1).repeated is False
     assert world.committed() == [[b"a"], []]
 
 
@@ -82,7 +83,7 @@ def test_finish_raises_the_same_error_again(world: World) -> None:
         with pytest.raises(TransportError) as caught:
             one.finish()
         said.add(str(caught.value))
-        assert one.state is State.FAILED
+        assert one.state is AppenderState.FAILED
         world.calm()
     assert len(said) == 1
 
@@ -172,11 +173,11 @@ def test_the_server_answers_finish_stage_with_the_same_error_again(world: World)
 def test_a_commit_that_names_no_part_is_refused(world: World) -> None:
     """Finding C1."""
     session = world.stream_session()
-    enter(session, "s", ONE)
+    begin(session, "s", ONE)
     for rows in (0, 3):
         with pytest.raises(RefusedError, match=f"names 0 stages with 0 rows, but its writer wrote {rows} rows"):
             commit(session, "s", ONE, [], rows)
-    assert enter(session, "s", ONE)[0] == -1
+    assert begin(session, "s", ONE)[0] == -1
 
 
 def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: World) -> None:
@@ -186,17 +187,17 @@ def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: 
         with pytest.raises(RefusedError, match=f"names 1 stages with 2 rows, but its writer wrote {rows} rows"):
             commit(world.stream_session(), "s", ONE, parts, rows)
     assert world.committed() == [[], []]
-    assert commit(world.stream_session(), "s", ONE, parts, 2)[0] is False
+    assert commit(world.stream_session(), "s", ONE, parts, 2).repeated is False
     assert world.committed() == [[b"a", b"b"], []]
 
 
 def test_a_transaction_without_rows_is_committed_by_a_request_of_its_own(world: World) -> None:
     """Finding C1: a micro-batch without rows."""
     session = world.stream_session()
-    enter(session, "s", ONE)
-    assert commit_empty(session, "s", ONE)[0] is False
-    assert commit_empty(session, "s", ONE)[0] is True
-    assert enter(session, "s", ONE)[0] == 0
+    begin(session, "s", ONE)
+    assert commit_empty(session, "s", ONE).repeated is False
+    assert commit_empty(session, "s", ONE).repeated is True
+    assert begin(session, "s", ONE)[0] == 0
 
 
 def test_a_write_that_failed_is_not_in_the_transaction_and_the_rest_of_it_is(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aeron_spark.errors import ConnectError, StillWorking, UsageError, WaitTimeout
-from aeron_spark.stream_client.appending import COMMIT_SECONDS, REPEAT_SECONDS
+from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S
 from aeron_spark.stream_client.writer import ABORT_SECONDS, StreamWriter
 from aeron_spark.streams.stream import Stream
 from tests.unit.stream_client.joined import Fault, World
@@ -113,7 +113,7 @@ def test_a_commit_that_never_ends_is_given_up(world: World) -> None:
     begun = world.time.now
     with pytest.raises(StillWorking):
         out.commit()
-    assert COMMIT_SECONDS <= world.time.now - begun <= COMMIT_SECONDS + 60 + 2 * REPEAT_SECONDS
+    assert COMMIT_TIMEOUT_S <= world.time.now - begun <= COMMIT_TIMEOUT_S + 60 + 2 * ATTEMPT_TIMEOUT_S
     world.calm()
     assert out.commit() == 0
 

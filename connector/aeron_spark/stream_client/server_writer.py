@@ -1,0 +1,67 @@
+"""Writing to a stream of one or several servers: the ``LogWriter`` of the route through a server."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from aeron_spark.errors import AeronSparkError
+from aeron_spark.log.writing import CommitResult, Source, Transaction
+from aeron_spark.stream_client import transactions
+from aeron_spark.stream_client.session import StreamSession
+from aeron_spark.stream_client.staging import ServerAppender
+from aeron_spark.wire.stream_rpc import LastCommitted, StagedPart
+
+ABORT_TIMEOUT_S: Final = 5.0  # later the server discards the stages when they expire
+
+
+class ServerWriter:
+    """Writes transactions to ``stream`` on the servers of ``sessions``, by name; see :class:`LogWriter`.
+
+    One server takes all rows of a transaction, so that the transaction is visible completely or not at all.
+    """
+
+    def __init__(
+        self, sessions: Mapping[str, StreamSession], stream: str, *, max_message_bytes: int | None = None
+    ) -> None:
+        self._sessions = sessions
+        self._stream = stream
+        self._max_message_bytes = max_message_bytes
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the servers that hold the stream."""
+        return tuple(self._sessions)
+
+    def server_of(self, transaction: Transaction) -> str:
+        """Return the server that takes the transaction: servers take turns, single-use writers are spread by hash."""
+        turn = zlib.crc32(transaction.writer.encode()) if transaction.single_use else transaction.id
+        return self.servers[turn % len(self._sessions)]
+
+    def begin(self, transaction: Transaction, source: Source, payload: str) -> ServerAppender:
+        """Return an appender that stages the rows of one task; see :meth:`LogWriter.begin`."""
+        return ServerAppender(
+            self._sessions[self.server_of(transaction)], self._stream, transaction, task=max(0, source.partition),
+            source=source, payload=payload, max_message_bytes=self._max_message_bytes,
+        )  # fmt: skip
+
+    def commit(
+        self, transaction: Transaction, server: str, parts: Sequence[StagedPart], rows: int, token: str = ""
+    ) -> CommitResult:
+        """Make the staged parts visible at once; see :meth:`LogWriter.commit`."""
+        session = self._sessions[server]
+        if rows:
+            return transactions.commit(session, self._stream, transaction, parts, rows, token=token)
+        transactions.begin(session, self._stream, transaction)  # no task has opened a stage, which begins it
+        return transactions.commit_empty(session, self._stream, transaction, token=token)
+
+    def abort(self, transaction: Transaction, server: str) -> None:
+        """Discard the staged rows unless they are committed; an error is ignored, because stages expire."""
+        with suppress(AeronSparkError):
+            transactions.abort(self._sessions[server], self._stream, transaction, timeout_s=ABORT_TIMEOUT_S)
+
+    def last_committed(self, transaction: Transaction, server: str) -> LastCommitted:
+        """Return the last committed transaction of the writer and producer on a server, and its token."""
+        return transactions.last_committed(self._sessions[server], self._stream, transaction)
