@@ -101,12 +101,12 @@ Kept = tuple[frozenset[object], frozenset[object], frozenset[object]]
 
 def what_is_kept() -> Kept:
     """Return which publications, clients and nodes this process keeps now: fixtures of other tests use them."""
-    return publisher.OFFERINGS.cached_keys(), clients.CLIENTS.cached_keys(), archives.HELD_NODES.cached_keys()
+    return publisher.PUBLICATIONS.cached_keys(), clients.CLIENTS.cached_keys(), archives.HELD_NODES.cached_keys()
 
 
 def end_of_process(before: Kept) -> None:
     """Give back what a command keeps until its process ends: publications, clients with their sessions, nodes."""
-    caches: tuple[ProcessCache[Any, Any], ...] = (publisher.OFFERINGS, clients.CLIENTS, archives.HELD_NODES)
+    caches: tuple[ProcessCache[Any, Any], ...] = (publisher.PUBLICATIONS, clients.CLIENTS, archives.HELD_NODES)
     for cache, was in zip(caches, before, strict=True):
         for key in cache.cached_keys() - was:
             cache.take(key).close()

@@ -80,7 +80,7 @@ CASES = {
         from aeron_spark.direct import publisher
         publisher.client_of = lambda aeron_dir: CLIENT
         def prepare(make): publisher.BatchPublication = lambda *args: make()
-        def use(): return publisher.offering_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
+        def use(): return publisher.publication_of(publisher.PublishAddress("dir", "aeron:ipc", 1), "aeron:ipc")
     """,
     "direct.archives": """
         from aeron_spark.direct import archives

@@ -387,7 +387,7 @@ class Client(Endpoint):
         self._check_stream(stream)
         writer = BufferedWriter(
             self, self._stream_session(), stream, buffer, writer_id=writer_id, partition=partition, payload=payload,
-            most_bytes=buffer_bytes, timeout=timeout, keep_seconds=_parse_seconds("keep_sent", keep_sent),
+            max_bytes=buffer_bytes, timeout=timeout, keep_seconds=_parse_seconds("keep_sent", keep_sent),
         )  # fmt: skip
         self._buffered_writers.add(writer)
         return writer

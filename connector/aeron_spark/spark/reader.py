@@ -79,9 +79,13 @@ class Task:
                 "such as 'aeron:udp?endpoint=archive-host:8010'.",
             )
         options, schema = self.options, arrow_schema(self.schema)
-        with POOL.borrow(way, partition_of_task()) as hosts:
+        with POOL.borrow(way, partition_of_task()) as sessions:
             log = open_log(
-                way, framed=self.framed, idle_timeout=options.idle_timeout, read_path=options.read_path, sessions=hosts
+                way,
+                framed=self.framed,
+                idle_timeout=options.idle_timeout,
+                read_path=options.read_path,
+                sessions=sessions,
             )
             for wanted in share.ranges:
                 yield from self._range(log, schema, wanted)

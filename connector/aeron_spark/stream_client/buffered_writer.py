@@ -1,12 +1,11 @@
-"""A writer whose transactions go to a local folder first, and from there to the server whenever it is there.
+"""A writer that commits transactions to a buffer folder, and sends them from there while the server can be reached.
 
-A transaction is on this machine's disk when ``commit`` returns. A thread sends them in order, each under a number that
-is fixed before it is sent for the first time: the server takes it once, however often it comes, also after a crash of
-this program.
+A transaction is on this machine's disk when ``commit`` returns. A thread sends the transactions in order. Each has a
+number that is fixed before it is sent, so that the server commits it once, even if it is sent again after a crash.
 
-Where the server's store was restored from an older copy, transactions that it had acknowledged are missing there. The
-folder knows what was acknowledged. Those that it still has are sent again; without the rest nothing is sent until the
-program accepts the loss.
+If the server's store is restored from an older copy, it lacks acknowledged transactions. The folder has the numbers
+that were acknowledged: the writer sends again those whose files it still has. If others are missing, it sends nothing
+until the program accepts the loss.
 """
 
 from __future__ import annotations
@@ -49,190 +48,192 @@ from aeron_spark.stream_client.session import SessionClient, StreamSession
 from aeron_spark.stream_client.staging import SEND_TIMEOUT_S, StagedTransaction
 from aeron_spark.stream_client.transactions import begin, first_lost, last_committed
 from aeron_spark.stream_client.write_batches import Data, WriteBatch, check_payload, write_batches_of
-from aeron_spark.stream_client.writer import FIRST_PAUSE, Writer
+from aeron_spark.stream_client.writer import FIRST_PAUSE_S, Writer
 from aeron_spark.wire.arrow import encoded_size
 
 LOG: Final = logging.getLogger("aeron_spark.remote")
-BUFFER_BYTES: Final = 1 << 30
-WAIT_SECONDS: Final = 60.0  # for room in the buffer
-CLOSE_SECONDS: Final = 5.0  # for what is unsent when the writer closes while the server is there
-LONGEST_PAUSE: Final = 5.0
-LOOK: Final = 0.1  # seconds between two looks whether there is a connection
-AWAY_SECONDS: Final = 1.0  # without a connection, before that is a trouble
+MAX_BYTES: Final = 1 << 30
+SPACE_TIMEOUT_S: Final = 60.0  # of a wait for space in the folder, and of flush()
+CLOSE_TIMEOUT_S: Final = 5.0  # for unsent transactions when the writer closes and the server can be reached
+MAX_PAUSE_S: Final = 5.0
+CONNECTION_POLL_INTERVAL_S: Final = 0.1
+CONNECTION_GRACE_S: Final = 1.0  # a shorter time without a connection is not reported in ``trouble``
 
 
 class BufferClient(SessionClient, Protocol):
-    """The client, as far as a buffer needs it."""
+    """The part of a client that a buffered writer uses."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether the client is connected now."""
 
     def begin_connecting(self) -> Future[Connection]:
-        """Connect when that is possible; what comes of it."""
+        """Start to connect; the future ends with the connection, or with the reason that prevents it."""
 
 
 class BufferedWriter(Writer):
-    """Writes to ``stream`` through ``folder``; ``Client.writer`` makes it. Needs no server to begin.
+    """Writes to ``stream`` through the buffer folder ``folder``; ``Client.writer`` makes it. It can start offline.
 
-    One folder serves one stream and one ``writer_id`` (without one it makes its own), and one process at a time; its
-    unsent transactions have at most ``most_bytes``. ``timeout`` is how long a write waits for room there, in seconds.
-    Files of transactions that were sent stay for ``keep_seconds``, in case the server is restored from an older copy.
-    Raises UsageError where another process uses the folder, OptionError where it is another stream's or writer's.
+    One folder serves one stream and one ``writer_id`` (without one it makes its own), and one process at a time. Its
+    unsent transactions have at most ``max_bytes``. ``timeout`` bounds a write's wait for space, in seconds. Files of
+    sent transactions stay for ``keep_seconds``, in case the server is restored from an older copy. Raises UsageError if
+    another process uses the folder, OptionError if it belongs to another stream or writer.
     """
 
     def __init__(
         self, client: BufferClient, session: StreamSession, stream: str, folder: str | Path, *,
         writer_id: str | None = None, partition: int | None = None, payload: str = "auto",
-        most_bytes: int = BUFFER_BYTES, timeout: float = WAIT_SECONDS, keep_seconds: float = 0.0,
+        max_bytes: int = MAX_BYTES, timeout: float = SPACE_TIMEOUT_S, keep_seconds: float = 0.0,
     ) -> None:  # fmt: skip
         self.stream = stream
         self._payload = check_payload(payload)
         if partition is not None and partition < 0:
-            raise OptionError(f"there is no partition {partition}", remedy="They are numbered from 0.")
+            raise OptionError(f"partition {partition} does not exist", remedy="Partitions are numbered from 0.")
         self._partition = partition
-        self._most = most_bytes
+        self._max_bytes = max_bytes
         self._timeout = timeout
-        self._unsent = BufferFolder(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
-        self.writer_id = self._unsent.writer
+        self._folder = BufferFolder(Path(folder), stream, writer_id or "", keep_seconds=keep_seconds)
+        self.writer_id = self._folder.writer
         self._client = client
         self._session = session
         self._run = uuid.uuid4().hex
-        self._deadline = session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")  # of sending
-        self._entered = False
-        self._changed = threading.Condition()  # guards what follows, and the folder's files
+        self._deadline = session.deadline(SEND_TIMEOUT_S, f"the server of stream {stream!r}")  # of the sender's thread
+        self._has_begun = False  # whether the server has fenced earlier runs
+        self._changed = threading.Condition()  # guards all below, and the folder's files
         self._closed = False
         self._trouble: AeronSparkError | None = None
         self._failure: AeronSparkError | None = None
-        self._lost: frozenset[int] = frozenset()  # acknowledged, no longer in the stream, and not kept here
+        self._lost: frozenset[int] = frozenset()  # acknowledged, missing in the stream, and without a file
         self._loss_accepted = False
         self._sender = threading.Thread(target=self._run_sender, name=f"aeron-spark-buffer-{stream}", daemon=True)
         self._sender.start()
 
     @property
     def unsent(self) -> int:
-        """How many committed transactions the server does not have yet."""
+        """The number of committed transactions that the server has not acknowledged."""
         with self._changed:
-            return len(self._unsent)
+            return len(self._folder)
 
     @property
     def last(self) -> int:
-        """The number of the last transaction that is committed to the folder, also by an earlier process; -1: none.
+        """The number of the last transaction in the folder, also of an earlier process; -1 before the first one.
 
-        Numbers are the folder's own: they count up from 0. A program that knows the number of what it was committing
-        when it died learns from this whether that is committed: its number was ``last + 1`` before.
+        Numbers count the folder's transactions from 0. After a crash in ``commit()`` it gives the outcome: the
+        transaction had the number ``last + 1`` before.
         """
         with self._changed:
-            return self._unsent.last
+            return self._folder.last
 
     @property
     def acknowledged(self) -> int:
-        """The number of the last transaction that the server has acknowledged, with all before it; -1: none."""
+        """The number up to which the server has acknowledged all transactions; -1 before the first one."""
         with self._changed:
-            return self._unsent.acknowledged
+            return self._folder.acknowledged
 
     def outcome(self, number: int) -> TransactionOutcome:
-        """Return what became of the transaction of a number, also after a restart of the program.
+        """Return the outcome of a transaction by its number, also after a restart of the program.
 
         ``acknowledged``: the server has it. ``buffered``: it is in the folder, and will be sent. ``absent``: it was not
-        committed, or its file was taken away before it was sent. ``diverged``: the server acknowledged it, and was then
+        committed, or its file was removed before it was sent. ``diverged``: the server acknowledged it, and was then
         restored from a copy without it.
         """
         with self._changed:
-            return "diverged" if number in self._lost else self._unsent.outcome(number)
+            return "diverged" if number in self._lost else self._folder.outcome(number)
 
     @property
     def trouble(self) -> AeronSparkError | None:
-        """Why nothing is being sent now; None where it is, or where there is nothing to send.
+        """The reason why nothing is sent now; None while transactions are sent, or if there is nothing to send.
 
-        A RefusedError with the reason ``diverged`` says that the server was restored from an older copy, see
+        A RefusedError with the reason ``diverged`` means that the server was restored from an older copy, see
         :meth:`accept_loss`.
         """
         return self._failure or self._trouble
 
     def write(self, data: Data, *, partition: int | None = None) -> None:
-        """See :meth:`Writer.write`. Raises WaitTimeout where the buffer stays full, and what ended sending for good.
+        """See :meth:`Writer.write`. Raises WaitTimeout if the folder stays full, and the error that stopped sending.
 
-        Whatever it raises, the transaction is as it was before; where the disk lost its rows too, every further call
-        says so until ``abort()``.
+        After an error the transaction is as it was before. If the disk lost its rows as well, each further call raises
+        that error until ``abort()``.
         """
-        at = self._partition if partition is None else partition
-        pieces = list(write_batches_of(data, self._payload, at))
+        batches = list(write_batches_of(data, self._payload, self._partition if partition is None else partition))
         with self._changed:
-            mark = self._unsent.mark()
+            mark = self._folder.mark()
             try:
-                for piece in pieces:
+                for batch in batches:
                     self._refuse_ended()
-                    self._await_room(piece)
-                    self._unsent.add(piece)
+                    self._await_space(batch)
+                    self._folder.add(batch)
             except BaseException:
-                self._unsent.back_to(mark)
+                self._folder.truncate_draft(mark)
                 raise
 
     def commit(self) -> int:
         """See :meth:`Writer.commit`: the transaction is on this machine's disk then, and will be sent.
 
-        Raises TransportError where the disk is full or fails. Called again it either commits the same rows or raises
-        again, until ``abort()``. ``last`` says whether a transaction is committed whose commit did not return.
+        Raises TransportError if the disk is full or fails. A further call commits the same rows or raises again, until
+        ``abort()``. After a commit that did not return, ``last`` gives the outcome.
         """
         with self._changed:
             self._refuse_ended()
-            number = self._unsent.commit()
+            number = self._folder.commit()
             self._changed.notify_all()
             return number
 
     def abort(self) -> None:
-        """See :meth:`Writer.abort`; what was committed is sent all the same.
+        """See :meth:`Writer.abort`; committed transactions are sent all the same.
 
-        Raises TransportError where the file of a transaction whose commit failed cannot be removed.
+        Raises TransportError if the file of a transaction whose commit failed cannot be removed.
         """
         with self._changed:
-            self._unsent.drop()
+            self._folder.drop()
 
-    def flush(self, timeout: float = WAIT_SECONDS) -> None:
-        """Wait until the server has every committed transaction.
+    def flush(self, timeout: float = SPACE_TIMEOUT_S) -> None:
+        """Wait until the server has acknowledged every committed transaction.
 
-        Raises WaitTimeout after so many seconds, and why; RefusedError, reason ``diverged``, see :meth:`accept_loss`.
+        Raises WaitTimeout after ``timeout`` seconds, with the reason; RefusedError with the reason ``diverged``, see
+        :meth:`accept_loss`.
         """
         with self._changed:
-            done = self._changed.wait_for(lambda: not len(self._unsent) or self._ended or self._awaits_program, timeout)
-            if len(self._unsent):
+            is_done = self._changed.wait_for(
+                lambda: not len(self._folder) or self._ended or self._awaits_program, timeout
+            )
+            if len(self._folder):
                 self._refuse_ended()
                 if self._awaits_program and self._trouble is not None:
                     raise copy.copy(self._trouble)
-            if not done:
+            if not is_done:
                 raise WaitTimeout(
-                    f"waited {timeout:g} s for {self._left()} to be sent{self._why()}",
-                    remedy="They stay there, and are sent when the server takes them.",
+                    f"waited {timeout:g} s for {self._unsent_text()} to be sent{self._trouble_text()}",
+                    remedy="They stay in the folder, and are sent when the server takes them.",
                 )
 
     def accept_loss(self) -> None:
-        """Send on, without transactions that the server acknowledged and no longer has.
+        """Continue to send, without the transactions that the server acknowledged and has lost.
 
-        For a server that was restored from an older copy, which is noticed when the next transaction is sent: then
-        ``trouble`` has the reason ``diverged``, ``outcome`` of the lost ones is ``diverged``, and nothing is sent. What
-        is committed meanwhile waits in the folder. Does nothing where ``trouble`` is not that.
+        Call it after the server was restored from an older copy: the writer notices this with the next transaction.
+        Then ``trouble`` has the reason ``diverged``, the ``outcome`` of the lost transactions is ``diverged``, and
+        nothing is sent; new transactions wait in the folder. Without such a loss it does nothing.
         """
         with self._changed:
             self._loss_accepted = bool(self._lost)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """See :meth:`Writer.close`. While the server is there it waits a few seconds for what is unsent.
+        """See :meth:`Writer.close`. While the server can be reached, it waits a few seconds for unsent transactions.
 
-        The rest stays in the folder, for whoever opens it next.
+        The next program that opens the folder sends the others.
         """
         with self._changed:
             if self._closed:
                 return
             with suppress(TransportError):
-                self._unsent.drop()
-            self._changed.wait_for(lambda: not len(self._unsent) or self.trouble is not None, CLOSE_SECONDS)
+                self._folder.drop()
+            self._changed.wait_for(lambda: not len(self._folder) or self.trouble is not None, CLOSE_TIMEOUT_S)
             self._closed = True
             self._changed.notify_all()
-        self._sender.join(CLOSE_SECONDS)
-        if not self._sender.is_alive():  # else it lets the folder go itself, once its question is answered
-            self._unsent.close()
+        self._sender.join(CLOSE_TIMEOUT_S)
+        if not self._sender.is_alive():  # else the thread closes the folder after its request
+            self._folder.close()
 
     @property
     def _awaits_program(self) -> bool:
@@ -247,51 +248,53 @@ class BufferedWriter(Writer):
         if self._closed:
             raise UsageError("the writer is closed", remedy="Make another one.")
         if self._failure is not None:
-            raise self._failure.with_what(f"{self._left()} cannot be sent: {self._failure.what}")
+            raise self._failure.with_what(f"{self._unsent_text()} cannot be sent: {self._failure.what}")
 
-    def _left(self) -> str:
-        count = len(self._unsent)
-        return f"{count} transaction{'' if count == 1 else 's'} of the buffer {self._unsent.folder}"
+    def _unsent_text(self) -> str:
+        count = len(self._folder)
+        return f"{count} transaction{'' if count == 1 else 's'} of the buffer {self._folder.path}"
 
-    def _why(self) -> str:
+    def _trouble_text(self) -> str:
         return f" ({self._trouble.what})" if self._trouble is not None else ""
 
-    def _await_room(self, piece: WriteBatch) -> None:
-        """Wait until a piece fits; the lock is held."""
-        body = encoded_size(piece.rows)
+    def _await_space(self, batch: WriteBatch) -> None:
+        """Wait until a batch fits into the folder; the caller holds the lock."""
+        folder, body = self._folder, encoded_size(batch.rows)
         size = HEAD.size + body + -body % ALIGNMENT + TRAILER.size
-        if self._unsent.drafted + size > self._most:
+        if folder.draft_bytes + size > self._max_bytes:
             raise OptionError(
-                f"a transaction of {self._unsent.drafted + size:,} bytes is larger than the buffer "
-                f"{self._unsent.folder}, which may have {self._most:,}",
+                f"a transaction of {folder.draft_bytes + size:,} bytes is larger than the buffer {folder.path}, "
+                f"which may have {self._max_bytes:,}",
                 remedy="Commit more often, or raise buffer_bytes.",
             )
-        if not self._changed.wait_for(lambda: self._ended or self._unsent.size + size <= self._most, self._timeout):
+        if not self._changed.wait_for(
+            lambda: self._ended or folder.size_bytes + size <= self._max_bytes, self._timeout
+        ):  # fmt: skip
             raise WaitTimeout(
-                f"waited {self._timeout:g} s for room in the buffer {self._unsent.folder}: {self._unsent.size:,} of "
-                f"{self._most:,} bytes wait to be sent{self._why()}",
-                remedy="Look at the server, raise buffer_bytes, or write less.",
+                f"waited {self._timeout:g} s for room in the buffer {folder.path}: {folder.size_bytes:,} of "
+                f"{self._max_bytes:,} bytes wait to be sent{self._trouble_text()}",
+                remedy="Check that the server runs, raise buffer_bytes, or write less.",
             )
         self._refuse_ended()
 
-    # What follows is for the sender's thread.
+    # The methods below run on the sender's thread.
 
     def _run_sender(self) -> None:
         try:
             self._send_all()
         finally:
             if self._closed:
-                self._unsent.close()
+                self._folder.close()
 
     def _send_all(self) -> None:
-        pause = FIRST_PAUSE
-        while (one := self._next()) is not None:
+        pause_s = FIRST_PAUSE_S
+        while (transaction := self._next()) is not None:
             try:
-                if not self._reach():
+                if not self._await_connection():
                     return
-                if not self._entered:
-                    self._enter(one)
-                self._send(one)
+                if not self._has_begun:
+                    self._begin(transaction)
+                self._send(transaction)
             except (DataFormatError, IdentityError) as error:
                 self._fail(error)
             except AeronSparkError as error:
@@ -301,103 +304,104 @@ class BufferedWriter(Writer):
                         continue
                 except AeronSparkError as later:
                     error = later
-                self._wait(error, pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-            except Exception as error:  # of the disk, say: the program hears of it when it writes on
-                self._fail(TransportError(f"{self._unsent.folder}: {error!r}", remedy="See to its disk."))
+                self._pause(error, pause_s)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            except Exception as error:  # for example of the disk: the program's next write raises it
+                self._fail(TransportError(f"{self._folder.path}: {error!r}", remedy="Check its disk."))
             else:
-                pause = FIRST_PAUSE
+                pause_s = FIRST_PAUSE_S
 
-    def _reach(self) -> bool:
-        """Wait until the server is there; False when there is no more sending. Raises why it will not be."""
-        trying = self._client.begin_connecting()
-        away = time.monotonic() + AWAY_SECONDS
+    def _await_connection(self) -> bool:
+        """Wait until the client is connected; return False if the writer has ended. Raises why it cannot connect."""
+        connecting = self._client.begin_connecting()
+        grace_end = time.monotonic() + CONNECTION_GRACE_S
         while not self._client.connected:
-            if trying.done() and (error := trying.exception()) is not None:
+            if connecting.done() and (error := connecting.exception()) is not None:
                 raise error
             with self._changed:
-                if self._changed.wait_for(lambda: self._ended, LOOK):
+                if self._changed.wait_for(lambda: self._ended, CONNECTION_POLL_INTERVAL_S):
                     return False
-                if time.monotonic() >= away and self._trouble is None:
-                    self._trouble = ConnectError("the server does not answer", remedy="Look whether it runs.")
+                if time.monotonic() >= grace_end and self._trouble is None:
+                    self._trouble = ConnectError("the server does not respond", remedy="Check that it runs.")
                     self._changed.notify_all()
         return True
 
-    def _wait(self, error: AeronSparkError, seconds: float) -> None:
+    def _pause(self, error: AeronSparkError, seconds: float) -> None:
+        """Report ``error`` as the trouble, and wait before the next attempt."""
         with self._changed:
             self._trouble = error
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._ended, seconds)
 
     def _next(self) -> BufferedTransaction | None:
-        """Wait for a transaction; None when there is no more sending."""
+        """Wait for a transaction to send; return None if the writer has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or len(self._unsent))
-            return None if self._ended else self._unsent.first()
+            self._changed.wait_for(lambda: self._ended or len(self._folder))
+            return None if self._ended else self._folder.first()
 
-    def _enter(self, first: BufferedTransaction) -> None:
-        """Fence off earlier runs, and see that nobody else used the writer's numbers."""
+    def _begin(self, first: BufferedTransaction) -> None:
+        """Fence earlier runs, and check that no other program has used the writer's numbers."""
         try:
             last, _ = begin(self._session, self.stream, self._transaction(-1))
-            mine = last_committed(self._session, self.stream, self._transaction(-1)).transaction
+            own_last = last_committed(self._session, self.stream, self._transaction(-1)).transaction
         except SessionLost:
             raise
         except RefusedError as error:
             if not error.retriable and error.reason != DIVERGED:
                 self._fail(error)
             raise
-        base = self._unsent.base
+        base = self._folder.base
         if base is None:
             with self._changed:
-                self._unsent.begin_at(last + 1)
-        elif last >= base + first.number + first.begun or mine < last == base + first.number:
-            raise self._taken(first, last)
-        self._entered = True
+                self._folder.set_base(last + 1)
+        elif last >= base + first.number + first.is_sending or own_last < last == base + first.number:
+            raise self._foreign_use(first, last)
+        self._has_begun = True
 
     def _resolve_loss(self, error: AeronSparkError) -> None:
         """Send kept transactions again that the restored server lacks; for others wait until the program accepts."""
-        base, confirmed = self._unsent.base, self._unsent.confirmed
+        base, confirmed = self._folder.base, self._folder.confirmed
         assert base is not None
         assert confirmed is not None
         while True:
             found = first_lost(self._session, self.stream, self.writer_id, *confirmed)
-            if found is None:  # the server was restored once more, from a copy that has it all
-                self._loss_is_over()
+            if found is None:  # the server was restored again, from a copy that has all of them
+                self._end_loss()
                 return
             first = max(0, found - base)
-            lost = self._unsent.not_kept(first)
+            lost = self._folder.missing_from(first)
             if not self._lost.issuperset(lost):
-                self._loss_accepted = False  # another loss than the one that was accepted
+                self._loss_accepted = False  # the program has accepted another loss
             if not lost or self._loss_accepted:
                 break
             if not self._await_acceptance(lost, error):
                 return
-        fresh = replace(self._transaction(-1), acknowledged=-1, stamp="")
-        last, stamp = begin(self._session, self.stream, fresh)
+        after_restore = replace(self._transaction(-1), acknowledged=-1, stamp="")
+        last, stamp = begin(self._session, self.stream, after_restore)
         with self._changed:
-            again = self._unsent.go_back(first, last, stamp)
+            again = self._folder.send_again_from(first, last, stamp)
             LOG.warning(
                 "stream %r was restored from an older copy: buffer %s sends %d transactions again and gives up %d",
-                self.stream, self._unsent.folder, again, len(lost),
+                self.stream, self._folder.path, again, len(lost),
             )  # fmt: skip
-        self._loss_is_over()
+        self._end_loss()
 
-    def _loss_is_over(self) -> None:
+    def _end_loss(self) -> None:
         with self._changed:
-            self._lost, self._loss_accepted, self._trouble, self._entered = frozenset(), False, None, False
+            self._lost, self._loss_accepted, self._trouble, self._has_begun = frozenset(), False, None, False
             self._changed.notify_all()
 
     def _await_acceptance(self, lost: list[int], error: AeronSparkError) -> bool:
-        """Send nothing until the program accepts this loss; False where there is no more sending."""
-        one = len(lost) == 1
-        which = f"transaction {lost[0]}" if one else f"transactions {lost[0]} to {lost[-1]}"
+        """Wait until the program accepts this loss; return False if the writer has ended."""
+        is_one = len(lost) == 1
+        numbers = f"transaction {lost[0]}" if is_one else f"transactions {lost[0]} to {lost[-1]}"
         trouble = error.with_what(
-            f"{which} of the buffer {self._unsent.folder} {'was' if one else 'were'} acknowledged and "
-            f"{'is' if one else 'are'} no longer in the stream"
+            f"{numbers} of the buffer {self._folder.path} {'was' if is_one else 'were'} acknowledged and "
+            f"{'is' if is_one else 'are'} no longer in the stream"
         )
         trouble.remedy = (
-            "The server's store was restored from an older copy. accept_loss() sends on without them; keep_sent= keeps "
-            "sent transactions, which are then sent again."
+            "The server's store was restored from an older copy. Call accept_loss() to send on without them. With "
+            "keep_sent= the buffer keeps sent transactions, and sends them again after a restore."
         )
         with self._changed:
             self._lost, self._trouble = frozenset(lost), trouble
@@ -405,46 +409,47 @@ class BufferedWriter(Writer):
             self._changed.wait_for(lambda: self._ended or self._loss_accepted)
             return not self._ended
 
-    def _taken(self, one: BufferedTransaction, last: int) -> RefusedError:
-        """Send no more, as the server has another transaction of this number; return what says so."""
-        assert self._unsent.base is not None
+    def _foreign_use(self, transaction: BufferedTransaction, last: int) -> RefusedError:
+        """Stop sending because the server has another program's transaction of this number; return the error."""
+        assert self._folder.base is not None
         failure = RefusedError(
-            f"writer {self.writer_id!r} is at transaction {last} on the server, and the buffer {self._unsent.folder} "
-            f"at {self._unsent.base + one.number}: another writer has used this id",
-            remedy="Give each buffer a writer id of its own.",
+            f"writer {self.writer_id!r} is at transaction {last} on the server, and the buffer {self._folder.path} "
+            f"at {self._folder.base + transaction.number}: another writer has used this id",
+            remedy="Give each buffer its own writer id.",
         )
         self._fail(failure)
         return failure
 
-    def _send(self, one: BufferedTransaction) -> None:
-        base = self._unsent.base
+    def _send(self, transaction: BufferedTransaction) -> None:
+        base = self._folder.base
         assert base is not None
+        number = base + transaction.number
         self._deadline.progress()
-        staging = StagedTransaction(self._session, self.stream, self._transaction(base + one.number), self._deadline)
+        staged = StagedTransaction(self._session, self.stream, self._transaction(number), self._deadline)
         try:
-            for piece in self._unsent.read(one):
-                staging.append(piece)
-            if staging.committed and not one.begun:
-                raise self._taken(one, base + one.number)
-            staging.finish()
+            for batch in self._folder.read(transaction):
+                staged.append(batch)
+            if staged.committed and not transaction.is_sending:
+                raise self._foreign_use(transaction, number)
+            staged.finish()
             with self._changed:
-                begun = self._unsent.begin(one)
+                sending = self._folder.mark_sending(transaction)
             self._deadline.progress()
-            staging.commit()
+            staged.commit()
         except BaseException as error:
-            staging.discard()
+            staged.discard()
             if isinstance(error, RefusedError) and not isinstance(error, SessionLost):
-                self._entered = False  # entering says whether another run has taken over
+                self._has_begun = False  # the next begin request tells whether another run has taken over
             raise
         with self._changed:
-            self._unsent.sent(begun, staging.stamp)
+            self._folder.mark_sent(sending, staged.stamp)
             self._trouble = None
             self._changed.notify_all()
 
     def _transaction(self, number: int) -> Transaction:
-        acknowledged, stamp = self._unsent.confirmed or (-1, "")
+        acknowledged, stamp = self._folder.confirmed or (-1, "")
         return Transaction(
-            self.writer_id, self._run, number, producer=self._unsent.author, acknowledged=acknowledged, stamp=stamp
+            self.writer_id, self._run, number, producer=self._folder.producer, acknowledged=acknowledged, stamp=stamp
         )
 
     def _fail(self, error: AeronSparkError) -> None:

@@ -1,7 +1,7 @@
-"""A reader's lease: as long as it reads, retention leaves what it has not read yet.
+"""A reader's lease: while the reader reads, retention does not delete rows that it has not read yet.
 
-The lease's thread also ends the reading of an iterator that was dropped half-way. A finalizer may run anywhere, in the
-middle of a remote call of the same thread, too: it must not ask the server itself.
+The lease's thread also closes the rows' generator after its iterator was dropped half-way. A finalizer can run at any
+point, also inside a remote call of the same thread, so it must not send a request itself.
 """
 
 from __future__ import annotations
@@ -19,109 +19,110 @@ from aeron_spark.wire.stream_rpc import RenewLease
 
 LOG: Final = logging.getLogger("aeron_spark.streams")
 
-LEASE_SECONDS: Final = 60.0  # a reader that died holds retention up for so long
-PATIENCE: Final = 5.0  # seconds for one renewal; a missed one is made up for by the next
-END_SECONDS: Final = 1.0  # to give the lease back; it expires anyhow
+LEASE_S: Final = 60.0  # after a crash of the reader, retention waits for this long
+RENEWAL_TIMEOUT_S: Final = 5.0  # a failed renewal is followed by the next one
+END_TIMEOUT_S: Final = 1.0  # of the request that ends a lease; without it the lease expires
 
 T = TypeVar("T")
 
 
 class ReaderLease:
-    """Held on what lies at and behind ``positions``, by partition, from ``begin`` to ``end``.
+    """A lease on the rows from ``positions`` on, by partition. It lasts from ``begin`` to ``end``.
 
-    A renewal that fails is logged, once until one succeeds again; ``error`` is why the last one failed, or None.
+    The first of several failed renewals is logged; ``error`` is the reason of the last failure, None after a success.
     ``interval`` is the time between two renewals, in seconds.
     """
 
     def __init__(
         self, session: StreamSession, stream: str, positions: Callable[[], dict[int, int]],
-        reading: Generator[object, None, None], *, interval: float = LEASE_SECONDS / 4,
+        rows: Generator[object, None, None], *, interval: float = LEASE_S / 4,
     ) -> None:  # fmt: skip
         self.error: Exception | None = None
         self._interval = interval
         self._session = session
         self._stream = stream
         self._positions = positions
-        self._reading = reading  # the thread keeps it: nobody else may finalize it before it is closed
+        self._rows = rows  # this reference prevents a finalization before the thread closes it
         self._reader = uuid.uuid4().hex
-        self._over: SimpleQueue[bool] = SimpleQueue()  # may be put to by a finalizer
-        self._renewing = threading.Thread(target=self._renew, name="aeron-spark-lease", daemon=True)
+        self._ends: SimpleQueue[bool] = SimpleQueue()  # a finalizer may put to it; True: the reader was dropped
+        self._thread = threading.Thread(target=self._renew_until_end, name="aeron-spark-lease", daemon=True)
 
     def begin(self) -> None:
-        """Take the lease, and renew it from now on. A server that is away gives none, which the next renewal mends."""
-        self._hold(LEASE_SECONDS, PATIENCE)
-        self._renewing.start()
+        """Request the lease, and renew it from now on. If the request fails, the next renewal takes the lease."""
+        self._request(LEASE_S, RENEWAL_TIMEOUT_S)
+        self._thread.start()
 
     def end(self) -> None:
-        """Give it back."""
-        self._over.put(False)
-        self._renewing.join(2 * END_SECONDS)
+        """End the lease; waits a short time for the server."""
+        self._ends.put(False)
+        self._thread.join(2 * END_TIMEOUT_S)
 
     def abandon(self) -> None:
-        """Have the reading closed and the lease given back, without waiting."""
-        self._over.put(True)
+        """Make the thread close the rows and end the lease, without waiting for it."""
+        self._ends.put(True)
 
-    def _renew(self) -> None:
+    def _renew_until_end(self) -> None:
         while True:
             try:
-                abandoned = self._over.get(timeout=self._interval)
+                is_abandoned = self._ends.get(timeout=self._interval)
             except Empty:
-                self._hold(LEASE_SECONDS, PATIENCE)
+                self._request(LEASE_S, RENEWAL_TIMEOUT_S)
                 continue
-            if abandoned:
+            if is_abandoned:
                 try:
-                    self._reading.close()
-                except Exception as error:  # of what the reading had borrowed
-                    LOG.info("a dropped reader of stream %r did not end in order: %s", self._stream, error)
-            self._hold(0.0, END_SECONDS)
+                    self._rows.close()
+                except Exception as error:  # raised while it returns a bulk link, for example
+                    LOG.info("closing a dropped reader of stream %r failed: %s", self._stream, error)
+            self._request(0.0, END_TIMEOUT_S)
             return
 
-    def _hold(self, seconds: float, patience: float) -> None:
+    def _request(self, seconds: float, timeout_s: float) -> None:
+        """Request a lease of ``seconds``; 0 ends it."""
         try:
             request = RenewLease(self._stream, self._reader, dict(self._positions()), seconds)
-            self._session.call(request, timeout=patience)
-        except Exception as error:  # without its thread the reader would be without its lease, and not hear of it
-            self._failed(error, seconds)
+            self._session.call(request, timeout=timeout_s)
+        except Exception as error:  # an error must not end the thread: the reader would lose its lease silently
+            self._report_failure(error, seconds)
         else:
             if self.error is not None:
-                LOG.info("the lease of a reader of stream %r holds again", self._stream)
+                LOG.info("the lease of a reader of stream %r was renewed again", self._stream)
             self.error = None
 
-    def _failed(self, error: Exception, seconds: float) -> None:
-        first, self.error = self.error is None, error
-        if first and seconds:  # one that could not be given back expires
+    def _report_failure(self, error: Exception, seconds: float) -> None:
+        is_first, self.error = self.error is None, error
+        if is_first and seconds:  # a lease that could not be ended expires
             LOG.warning(
-                "the lease of a reader of stream %r was not renewed, and is tried again each %g s: without it for %g s"
-                ", retention may delete what the reader has not read: %s",
-                self._stream, self._interval, LEASE_SECONDS, error,
+                "the lease of a reader of stream %r was not renewed; the next attempts follow every %g s. After %g s "
+                "without a renewal, retention may delete rows that the reader has not read: %s",
+                self._stream, self._interval, LEASE_S, error,
                 exc_info=None if isinstance(error, AeronSparkError) else error,
             )  # fmt: skip
 
 
-class Leased(Generic[T]):
-    """An iterator over ``reading`` that holds ``lease``, until its end, :meth:`close`, or until it is dropped."""
+class LeasedIterator(Generic[T]):
+    """Iterates over ``rows`` under ``lease``, which lasts until the end, :meth:`close`, or the iterator is dropped."""
 
-    def __init__(self, reading: Generator[T, None, None], lease: ReaderLease) -> None:
-        self._reading = reading
+    def __init__(self, rows: Generator[T, None, None], lease: ReaderLease) -> None:
+        self._rows = rows
         self._lease = lease
         self._ended = False
         lease.begin()
 
-    def __iter__(self) -> Leased[T]:
+    def __iter__(self) -> LeasedIterator[T]:
         return self
 
     def __next__(self) -> T:
         try:
-            return next(self._reading)
+            return next(self._rows)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Read no further. Again, it does nothing."""
+        """Stop reading. A second call does nothing."""
         if not self._ended:
             self._ended = True
-            self._reading.close()
+            self._rows.close()
             self._lease.end()
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""A server's stream as a log: what :class:`ArchiveLog` is for a trusted network, seen from afar."""
+"""A server's stream as a log, the counterpart of :class:`ArchiveLog` for the route through a server."""
 
 from __future__ import annotations
 
@@ -37,32 +37,33 @@ from aeron_spark.wire.stream_rpc import (
 )
 from aeron_spark.wire.values import Rows
 
-BROKEN: Final = (EndedError, TransportError)  # of a branch: what is missing is asked for on another one
+LINK_LOST: Final = (EndedError, TransportError)  # errors of a bulk link: the read continues on another one
+MAX_ATTEMPTS: Final = 3  # without a byte between them; then another bulk link does not help
 
 
 class ServerLog:
-    """The stream ``name`` of the servers in ``hosts``, by name; partition p of a server is its recording p.
+    """The stream ``name`` of the servers in ``sessions``, by name; partition p of a server is its recording p.
 
     ``idle_timeout`` is how long a reader waits for its next bytes, in seconds. ``keys`` are the servers' public keys,
     as text, by name; offsets name the stream with them.
     """
 
     def __init__(
-        self, hosts: dict[str, StreamSession], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
+        self, sessions: dict[str, StreamSession], name: str, *, framed: bool = False, idle_timeout: float = 30.0,
         keys: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.hosts = hosts
-        self.keys = {host: (keys or {}).get(host, "") for host in hosts}
+        self.sessions = sessions
+        self.keys = {server: (keys or {}).get(server, "") for server in sessions}
         self.name = name
         self.framed = framed
         self.idle_timeout = idle_timeout
-        self._known: dict[str, RecordingState] = {}
-        self._recorded: dict[str, int] = {}  # by key: the recording of the server's archive that holds the partition
+        self._states: dict[str, RecordingState] = {}  # by key
+        self._recording_ids: dict[str, int] = {}  # by key: the partition's recording in the server's archive
 
     @property
     def archives(self) -> tuple[str, ...]:
         """The servers' names."""
-        return tuple(self.hosts)
+        return tuple(self.sessions)
 
     @property
     def stream(self) -> ServerStream:
@@ -73,38 +74,37 @@ class ServerLog:
         """Return the same log, counting groups or single messages."""
         if framed == self.framed:
             return self
-        return ServerLog(self.hosts, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
+        return ServerLog(self.sessions, self.name, framed=framed, idle_timeout=self.idle_timeout, keys=self.keys)
 
     def __eq__(self, other: object) -> bool:
-        mine = (self.hosts, self.keys, self.name, self.framed)
-        return isinstance(other, ServerLog) and mine == (other.hosts, other.keys, other.name, other.framed)
+        own = (self.sessions, self.keys, self.name, self.framed)
+        return isinstance(other, ServerLog) and own == (other.sessions, other.keys, other.name, other.framed)
 
     def __hash__(self) -> int:
-        return hash((tuple(self.hosts), self.name, self.framed))
+        return hash((tuple(self.sessions), self.name, self.framed))
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
         """Do nothing: a server's streams are always recorded."""
 
     def check_recorded(self, states: list[RecordingState]) -> None:
-        """Do nothing: a server says itself where it has no such stream."""
+        """Do nothing: a server refuses requests for a stream that it does not have."""
 
     def states(self) -> list[RecordingState]:
-        """Return every partition, with how far it is committed; those of one server at one moment."""
-        said = [
-            (_state(server, self.name, one), one.recording_id)
-            for server, session in self.hosts.items()
-            for one in session.call(PartitionStates(self.name)).partitions
+        """Return every partition with its committed end; those of one server at one moment."""
+        found = [
+            (_state(server, self.name, partition), partition.recording_id)
+            for server, session in self.sessions.items()
+            for partition in session.call(PartitionStates(self.name)).partitions
         ]
-        found = [state for state, _ in said]
-        self._known = {state.key: state for state in found}
-        self._recorded = {state.key: recording for state, recording in said}
-        return found
+        self._states = {state.key: state for state, _ in found}
+        self._recording_ids = {state.key: recording_id for state, recording_id in found}
+        return [state for state, _ in found]
 
     def state(self, key: str) -> RecordingState:
-        """Return one partition. Raises DataLossError where the stream has none of that key."""
-        if key not in self._known:
+        """Return one partition. Raises DataLossError if the stream has none of that key."""
+        if key not in self._states:
             self.states()
-        state = self._known.get(key)
+        state = self._states.get(key)
         if state is None:
             raise DataLossError(
                 f"stream {self.name!r} has no partition {key}",
@@ -113,16 +113,16 @@ class ServerLog:
         return state
 
     def content(self, states: list[RecordingState]) -> StreamContent | None:
-        """Return what the stream holds, as its servers know it; None before the first rows."""
-        found = [session.call(DescribeStream(self.name)) for session in self.hosts.values()]
-        for one in found:
-            if one.content:
-                schema = pa.ipc.read_schema(pa.py_buffer(one.schema)) if one.schema else None
-                return StreamContent(one.content, schema)
+        """Return the payload and schema of the stream, as its servers know them; None before the first rows."""
+        found = [session.call(DescribeStream(self.name)) for session in self.sessions.values()]
+        for description in found:
+            if description.content:
+                schema = pa.ipc.read_schema(pa.py_buffer(description.schema)) if description.schema else None
+                return StreamContent(description.content, schema)
         return None
 
     def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
-        """Return where what was committed at or after a time begins; the server's own index says it."""
+        """Return the position of the first rows that were committed at or after a time, by the server's index."""
         server, partition = split_key(state.key)
         return self._session(server).call(FindPosition(self.name, time_ns)).positions[partition]
 
@@ -137,15 +137,16 @@ class ServerLog:
         state = self.state(wanted.key)
         if state.fingerprint != wanted.fingerprint:
             raise DataLossError(
-                f"partition {wanted.key} of stream {self.name!r} was made anew since the batch was planned",
+                f"partition {wanted.key} of stream {self.name!r} was deleted and created again since the batch was "
+                "planned",
                 remedy="Start a new query, or set failOnDataLoss=false to go on with what there is.",
             )
         server, partition = split_key(wanted.key)
         end = wanted.overrun if self.framed else wanted.end
         if wanted.start >= end:
             return
-        reading = _Reading(self._session(server), self.name, partition, wanted, end, self.idle_timeout)
-        name = f"partition {partition} of stream {self.name!r} (recording {self._recorded[wanted.key]})"
+        reading = _RangeRead(self._session(server), self.name, partition, wanted, end, self.idle_timeout)
+        name = f"partition {partition} of stream {self.name!r} (recording {self._recording_ids[wanted.key]})"
         source = ReceivedRange(name, wanted.start, end, reading.next_bytes)
         try:
             yield from drain(source, _recording(state))
@@ -153,108 +154,109 @@ class ServerLog:
             reading.close()
 
     def _session(self, server: str) -> StreamSession:
-        session = self.hosts.get(server)
+        session = self.sessions.get(server)
         if session is None:
             raise DataLossError(
-                f"an offset names the server {server}, and the query has {', '.join(self.hosts)}",
+                f"an offset names the server {server}, and the query has {', '.join(self.sessions)}",
                 remedy="Name it in option 'server' as before.",
             )
         return session
 
 
-class _Reading:
-    """One range on its way, up to ``end``; the rest is requested on another bulk link where one breaks.
+class _RangeRead:
+    """Reads one range up to ``end``; if a bulk link is lost, the read continues on another one.
 
-    The server refuses each of these requests where it does not have the epoch of ``wanted``.
+    The server refuses each of its requests if the partition does not have the epoch of ``wanted``.
     """
 
     def __init__(
-        self, session: StreamSession, stream: str, partition: int, wanted: Range, end: int, timeout: float
+        self, session: StreamSession, stream: str, partition: int, wanted: Range, end: int, timeout_s: float
     ) -> None:
         self._session = session
         self._stream = stream
         self._partition = partition
         self._wanted = wanted
-        self._at = wanted.start
+        self._position = wanted.start
         self._end = end
-        self._timeout = timeout
-        self._lending: AbstractContextManager[BulkLink] | None = None
+        self._timeout_s = timeout_s
+        self._borrowed: AbstractContextManager[BulkLink] | None = None
         self._link: BulkLink | None = None
         self._request = 0
-        self._whole = False
+        self._is_complete = False  # the server sends no more
 
     def next_bytes(self) -> memoryview:
-        """Wait for the next bytes."""
-        broken: AeronSparkError | None = None
-        for _ in range(3):  # without a byte in between: then the way is not just broken
+        """Wait for the next bytes and return them. Raises TransportError if several bulk links in a row are lost."""
+        lost: AeronSparkError | None = None
+        for _ in range(MAX_ATTEMPTS):
             try:
-                found = self._piece()
-            except BROKEN as error:
-                broken = error
-                self._give_back(failed=True)
+                found = self._receive()
+            except LINK_LOST as error:
+                lost = error
+                self._return_link(failed=True)
                 continue
             if isinstance(found, AeronSparkError):
                 raise found
             return found
-        assert broken is not None
+        assert lost is not None
         raise TransportError(
-            f"reading {self._stream!r} broke off at position {self._at} again and again: {broken.what}",
-            remedy=broken.remedy,
+            f"reading partition {self._partition} of stream {self._stream!r} failed {MAX_ATTEMPTS} times at position "
+            f"{self._position}: {lost.what}",
+            remedy=lost.remedy,
         )
 
     def close(self) -> None:
-        """Return the bulk link; messages that still come on it are skipped by its next user."""
-        if self._link is not None and not self._whole:
-            # not waited for: a generator may be closed anywhere, by the garbage collector, too
+        """Return the bulk link; its next user skips the messages that still arrive."""
+        if self._link is not None and not self._is_complete:
+            # Do not wait for a response: the garbage collector, too, can close a generator, on any thread.
             self._session.send(StopRead(self._link.number, self._request))
-        self._give_back(failed=False)
+        self._return_link(failed=False)
 
-    def _piece(self) -> memoryview | AeronSparkError:
-        """The next bytes, or what the server says instead."""
-        link = self._link or self._begin()
+    def _receive(self) -> memoryview | AeronSparkError:
+        """Return the next bytes, or the error that the server sent."""
+        link = self._link or self._start()
         while True:
-            data = link.receive(self._timeout)
+            data = link.receive(self._timeout_s)
             if data is None:
                 raise WaitTimeout(
-                    f"waited {self._timeout:g} s for more of partition {self._partition} of stream {self._stream!r} "
-                    f"(at position {self._at} of {self._end})",
-                    remedy="Raise idleTimeout, or look at the server.",
+                    f"waited {self._timeout_s:g} s for more of partition {self._partition} of stream {self._stream!r} "
+                    f"(at position {self._position} of {self._end})",
+                    remedy="Raise idleTimeout, or check that the server runs.",
                 )
             message = decode_bulk_message(data)
             if message.request != self._request & 0xFFFFFFFF:
                 continue
             if message.kind is BulkMessageKind.FAILED:
-                self._whole = True
+                self._is_complete = True
                 return decode_error(message.payload)
-            if message.kind is BulkMessageKind.END or message.position != self._at:
+            if message.kind is BulkMessageKind.END or message.position != self._position:
                 raise DataFormatError(
-                    f"the server ends partition {self._partition} of stream {self._stream!r} at position "
-                    f"{message.position}, and it was to go from {self._at} to {self._end}",
+                    f"partition {self._partition} of stream {self._stream!r} continued or ended at position "
+                    f"{message.position}, expected {self._position} (requested range up to {self._end})",
                     remedy="Read again. If this repeats, use the same release of aeron-spark on both sides.",
                 )
-            self._at += message.payload.nbytes
-            self._whole = self._at >= self._end
+            self._position += message.payload.nbytes
+            self._is_complete = self._position >= self._end
             return message.payload
 
-    def _begin(self) -> BulkLink:
-        lending = self._session.bulk_link((self._stream, self._partition))
-        self._link = link = lending.__enter__()
-        self._lending = lending
+    def _start(self) -> BulkLink:
+        borrowed = self._session.bulk_link((self._stream, self._partition))
+        self._link = link = borrowed.__enter__()
+        self._borrowed = borrowed
         self._request = self._session.request_number()
         request = StartRead(
-            self._stream, self._partition, self._at, self._end, link.number, self._request, self._wanted.epoch,
+            self._stream, self._partition, self._position, self._end, link.number, self._request, self._wanted.epoch,
             self._wanted.overrun,
         )  # fmt: skip
         self._session.call(request)
         return link
 
-    def _give_back(self, *, failed: bool) -> None:
-        lending, self._lending, link, self._link = self._lending, None, self._link, None
-        if lending is None:
+    def _return_link(self, *, failed: bool) -> None:
+        borrowed, self._borrowed, link, self._link = self._borrowed, None, self._link, None
+        if borrowed is None:
             return
         if failed and link is not None:
             link.close()
-        lending.__exit__(None, None, None)
+        borrowed.__exit__(None, None, None)
 
 
 def _state(server: str, stream: str, found: CommittedPartition) -> RecordingState:
@@ -276,7 +278,7 @@ def _state(server: str, stream: str, found: CommittedPartition) -> RecordingStat
 
 
 def _recording(state: RecordingState) -> Recording:
-    """What the drain needs of a recording: where its terms begin."""
+    """Return a description of the partition's recording, from which ``drain`` knows where terms begin."""
     return Recording(
         id=state.recording_id, start_timestamp=0, stop_timestamp=None, start_position=state.start, stop_position=None,
         initial_term_id=state.initial_term_id, segment_length=state.term_length, term_length=state.term_length,

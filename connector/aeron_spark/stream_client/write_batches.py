@@ -1,4 +1,4 @@
-"""What a program writes, as what is staged: Arrow rows, or values that are messages. No I/O."""
+"""Converts the data that a program writes to batches for staging: Arrow rows, or values. No I/O."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 from aeron_spark.errors import DataFormatError, OptionError
 
 PAYLOADS: Final = ("auto", "arrow", "raw", "framed")
-BYTES: Final = "bytes"  # of a piece: raw where the stream holds that, else framed
+BYTES: Final = "bytes"  # of a batch: raw if the stream has raw values, else framed
 
 Data = pa.RecordBatch | pa.Table | bytes | bytearray | memoryview | Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """Rows for one partition (None: the transaction's own). ``payload`` is arrow, raw, framed, or ``BYTES``.
+    """Rows for one partition (None: the transaction's). ``payload`` is arrow, raw, framed, or ``BYTES``.
 
-    All but arrow have a column ``value``, binary without nulls, and perhaps ``reservedValue``, int64 without nulls.
+    Unless it is arrow, the rows have a column ``value``, binary without nulls, and can have a column ``reservedValue``,
+    int64 without nulls.
     """
 
     payload: str
@@ -30,27 +31,27 @@ class WriteBatch:
 
     @property
     def values(self) -> pa.Array[Any]:
-        """The values to be sent as messages."""
+        """The column ``value``."""
         return self.rows.column("value")
 
     @property
     def reserved(self) -> pa.Array[Any] | None:
-        """Their reserved values, where there are any."""
+        """The column ``reservedValue``, None without it."""
         return self.rows.column("reservedValue") if "reservedValue" in self.rows.schema.names else None
 
 
 def check_payload(payload: str) -> str:
-    """Return a payload that a writer knows. Raises OptionError."""
+    """Return the payload. Raises OptionError unless it is one of ``PAYLOADS``."""
     if payload not in PAYLOADS:
-        raise OptionError(f"{payload!r} is no payload", remedy=f"Choose one of {', '.join(PAYLOADS)}.")
+        raise OptionError(f"invalid payload {payload!r}", remedy=f"Choose one of {', '.join(PAYLOADS)}.")
     return payload
 
 
 def write_batches_of(data: Data, payload: str, partition: int | None = None) -> Iterator[WriteBatch]:
-    """Yield what ``data`` is to a writer of this payload. Raises DataFormatError for what does not go with it.
+    """Yield ``data`` as batches for a writer of this payload. Raises DataFormatError if they do not match.
 
-    Batches and tables are Arrow rows, unless ``payload`` is raw or framed: then their column ``value`` is meant.
-    Bytes, and lists of them, are values.
+    Record batches and tables are Arrow rows; if ``payload`` is raw or framed, only their column ``value`` is written.
+    Bytes, and lists of bytes, are values.
     """
     if isinstance(data, pa.RecordBatch):
         batches = [data]
@@ -60,7 +61,7 @@ def write_batches_of(data: Data, payload: str, partition: int | None = None) -> 
         batches = list(_of_bytes(data))
         if payload == "arrow":
             raise DataFormatError(
-                "bytes are no rows, and the writer's payload is arrow", remedy="Write them with payload='auto'."
+                "bytes are not Arrow rows, and the writer's payload is arrow", remedy="Write them with payload='auto'."
             )
         payload = BYTES if payload == "auto" else payload
     for batch in batches:
@@ -73,34 +74,35 @@ def write_batches_of(data: Data, payload: str, partition: int | None = None) -> 
 
 
 def _of_bytes(data: object) -> Iterator[pa.RecordBatch]:
-    given = [data] if isinstance(data, bytes | bytearray | memoryview) else data
-    if not isinstance(given, list | tuple):
+    values = [data] if isinstance(data, bytes | bytearray | memoryview) else data
+    if not isinstance(values, list | tuple):
         raise DataFormatError(
             f"{type(data).__name__} cannot be written",
             remedy="Write a pyarrow RecordBatch or Table, bytes, or a list of bytes.",
         )
-    for one in given:
-        if not isinstance(one, bytes | bytearray | memoryview):
+    for value in values:
+        if not isinstance(value, bytes | bytearray | memoryview):
             raise DataFormatError(
-                f"a list of values holds {type(one).__name__}, which is not bytes", remedy="Encode each value."
+                f"a list of values has a {type(value).__name__}, which is not bytes", remedy="Encode each value."
             )
-    made: Any = pa.array([bytes(one) if isinstance(one, memoryview) else one for one in given], pa.binary())
-    for array in made.chunks if isinstance(made, pa.ChunkedArray) else [made]:
+    binary: Any = pa.array([bytes(value) if isinstance(value, memoryview) else value for value in values], pa.binary())
+    for array in binary.chunks if isinstance(binary, pa.ChunkedArray) else [binary]:
         yield pa.record_batch({"value": array})
 
 
 def _values_of(batch: pa.RecordBatch, payload: str) -> pa.RecordBatch:
-    if "value" not in batch.schema.names:
+    names = batch.schema.names
+    if "value" not in names:
         raise DataFormatError(
-            f"payload {payload} needs a column 'value', and there are {', '.join(batch.schema.names) or 'none'}",
+            f"payload {payload} needs a column 'value', and the batch has {', '.join(names) or 'no column'}",
             remedy="Write all columns with payload='arrow'.",
         )
-    kind = batch.schema.field("value").type
+    value_type = batch.schema.field("value").type
     try:
-        columns: dict[str, Any] = {"value": _whole(batch.column("value").cast(pa.binary()))}
+        columns: dict[str, Any] = {"value": _without_nulls(batch.column("value").cast(pa.binary()))}
     except pa.ArrowException as error:
         raise DataFormatError(
-            f"the column 'value' is {kind} and not binary", remedy="Write it with payload='arrow'."
+            f"the column 'value' is {value_type} and not binary", remedy="Write it with payload='arrow'."
         ) from error
     if "reservedValue" in batch.schema.names:
         numbers: Any = batch.column("reservedValue").cast(pa.int64())
@@ -108,10 +110,10 @@ def _values_of(batch: pa.RecordBatch, payload: str) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def _whole(values: pa.Array[Any]) -> pa.Array[Any]:
+def _without_nulls(values: pa.Array[Any]) -> pa.Array[Any]:
     if values.null_count:
         raise DataFormatError(
             f"{values.null_count} of {len(values)} values are null, which a message cannot be",
-            remedy="Leave the nulls out, or write rows with payload='arrow'.",
+            remedy="Remove the nulls, or write rows with payload='arrow'.",
         )
     return values

@@ -44,7 +44,7 @@ def first(unsent: BufferFolder) -> BufferedTransaction:
 def test_what_is_committed_is_read_as_it_was(tmp_path: Path) -> None:
     unsent = filled(tmp_path / "deep" / "b", 2)
     assert len(unsent) == 2
-    assert unsent.size == sum(path.stat().st_size for path in (tmp_path / "deep" / "b").glob("*.unsent"))
+    assert unsent.size_bytes == sum(path.stat().st_size for path in (tmp_path / "deep" / "b").glob("*.unsent"))
     assert list(unsent.read(first(unsent))) == PIECES
     unsent.close()
     again = opened(tmp_path / "deep" / "b")
@@ -55,13 +55,13 @@ def test_what_is_committed_is_read_as_it_was(tmp_path: Path) -> None:
 def test_states_follow_each_other_and_numbers_go_on(tmp_path: Path) -> None:
     unsent = filled(tmp_path, 2)
     assert unsent.base is None
-    unsent.begin_at(42)
+    unsent.set_base(42)
     one = first(unsent)
-    unsent.begin(one)
+    unsent.mark_sending(one)
     assert names(tmp_path) == [".sending", "1.unsent"]
     for _ in range(2):
-        unsent.begin(first(unsent))
-        unsent.sent(first(unsent), "a stamp")
+        unsent.mark_sending(first(unsent))
+        unsent.mark_sent(first(unsent), "a stamp")
     assert names(tmp_path) == ["1.sent"]
     unsent.close()
     again = filled(tmp_path, 1)
@@ -72,7 +72,7 @@ def test_states_follow_each_other_and_numbers_go_on(tmp_path: Path) -> None:
 
 def test_a_draft_is_no_transaction_and_what_was_begun_stays_begun(tmp_path: Path) -> None:
     unsent = filled(tmp_path, 1)
-    unsent.begin(first(unsent))
+    unsent.mark_sending(first(unsent))
     unsent.add(PIECES[0])
     (tmp_path / f"{7:020d}.draft").write_bytes(b"of a crash")
     assert unsent._draft is not None
@@ -80,7 +80,7 @@ def test_a_draft_is_no_transaction_and_what_was_begun_stays_begun(tmp_path: Path
     unsent._lock.release()
     again = opened(tmp_path)
     assert names(tmp_path) == [".sending"]
-    assert first(again).begun
+    assert first(again).is_sending
     assert list(again.read(first(again))) == PIECES
     again.add(PIECES[0])
     again.drop()
@@ -91,13 +91,13 @@ def test_a_draft_is_no_transaction_and_what_was_begun_stays_begun(tmp_path: Path
 
 def test_a_crash_between_sent_and_gone_has_it_sent_again(tmp_path: Path) -> None:
     unsent = filled(tmp_path, 1)
-    unsent.begin_at(0)
-    unsent.begin(first(unsent))
+    unsent.set_base(0)
+    unsent.mark_sending(first(unsent))
     (tmp_path / f"{0:020d}.sent").touch()
     unsent.close()
     again = opened(tmp_path)
-    assert first(again) == BufferedTransaction(0, first(again).bytes, begun=True)
-    again.sent(first(again), "a stamp")
+    assert first(again) == BufferedTransaction(0, first(again).bytes, is_sending=True)
+    again.mark_sent(first(again), "a stamp")
     assert names(tmp_path) == [".sent"]
     again.close()
 
@@ -151,7 +151,7 @@ def test_a_disk_that_fails_drops_the_draft_and_nothing_else(tmp_path: Path, monk
         unsent.commit()
     monkeypatch.undo()
     assert names(tmp_path) == [".unsent"]
-    assert unsent.drafted == 0
+    assert unsent.draft_bytes == 0
     for call in (unsent.commit, lambda: unsent.add(PIECES[1])):
         with pytest.raises(TransportError, match=r"rows of transaction 1 of the buffer .* are lost"):
             call()

@@ -153,7 +153,7 @@ def test_a_commit_that_failed_fails_again_or_commits_the_same_rows(
     out = there(world, tmp_path)
     out.write([b"a", b"b"])
     with monkeypatch.context() as patched:
-        patched.setattr("aeron_spark.stream_client.buffer_folder.BufferFolder._put", full)
+        patched.setattr("aeron_spark.stream_client.buffer_folder.BufferFolder._write", full)
         for call in (out.commit, lambda: out.write(b"c"), out.commit):
             with pytest.raises(TransportError, match="No space left"):
                 call()
@@ -183,7 +183,7 @@ def test_a_write_that_failed_leaves_the_transaction_as_it_was(world: World, tmp_
 
     client: Any = Client(world)
     out = BufferedWriter(
-        client, StreamSession(client, 20.0), "s", tmp_path, writer_id="w", payload="raw", partition=0, most_bytes=2_000,
+        client, StreamSession(client, 20.0), "s", tmp_path, writer_id="w", payload="raw", partition=0, max_bytes=2_000,
         timeout=0.0,
     )  # fmt: skip
     out.write(b"a")
@@ -227,7 +227,7 @@ def test_a_folder_is_closed_once(tmp_path: Path) -> None:
     other = BufferFolder(tmp_path / "b", "s", "w")
     other.add(WriteBatch("raw", pa.record_batch({"value": [b"other"]}), 0))
     assert other.commit() == 0
-    out._unsent.close()
+    out._folder.close()
     assert len(other) == 1
     assert (tmp_path / "b" / f"{0:020d}.unsent").exists()
     other.close()

@@ -200,7 +200,7 @@ def test_a_program_killed_while_it_goes_back_has_it_done_again(
     with monkeypatch.context() as patched:
         patched.setattr(BufferFolder, "_confirm", killed)
         with pytest.raises(KeyboardInterrupt):
-            unsent.go_back(1, 0, "")
+            unsent.send_again_from(1, 0, "")
     unsent._lock.release()
     assert sorted(path.suffix for path in folder.glob("0*")) == [".kept", ".sending", ".sending", ".sent"]
     out = opened(world, folder, keep_seconds=3600.0)

@@ -117,7 +117,7 @@ class Writing(RuleBasedStateMachine):
         try:
             self.writer = StreamWriter(
                 self.session, "s", writer_id="w" if self.named else None, payload="raw", timeout=TIMEOUT,
-                kept_bytes=self.kept,
+                memory_bytes=self.kept,
             )  # fmt: skip
         except AeronSparkError:
             self.writer = None

@@ -219,7 +219,7 @@ def test_a_write_that_failed_is_not_in_the_transaction_and_the_rest_of_it_is(wor
 
 def test_a_transaction_that_is_too_large_to_be_kept_and_was_lost_can_only_be_aborted(world: World) -> None:
     """Finding C1."""
-    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, kept_bytes=10)
+    out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, memory_bytes=10)
     out.write([b"a" * 20])
     world.kill()
     for call in (out.commit, lambda: out.write(b"b"), out.commit):

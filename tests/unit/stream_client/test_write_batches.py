@@ -25,7 +25,7 @@ def test_of_batches_written_as_messages_the_column_value_is_sent() -> None:
     assert piece.reserved is not None
     assert piece.reserved.to_pylist() == [7, 0]
     for wrong, said in (
-        (pa.record_batch({"n": [1]}), "needs a column 'value', and there are n"),
+        (pa.record_batch({"n": [1]}), "needs a column 'value', and the batch has n"),
         (pa.record_batch({"value": [b"a", None]}), "1 of 2 values are null"),
         (pa.record_batch({"value": [[1]]}), "is list<item: int64> and not binary"),
     ):
@@ -41,7 +41,7 @@ def test_bytes_are_values_of_the_payload_that_the_stream_takes() -> None:
         assert piece.reserved is None
     assert [piece.payload for piece in write_batches_of(b"a", "raw")] == ["raw"]
     assert list(write_batches_of([], "auto")) == []
-    with pytest.raises(DataFormatError, match="bytes are no rows"):
+    with pytest.raises(DataFormatError, match="bytes are not Arrow rows"):
         list(write_batches_of(b"a", "arrow"))
 
 
@@ -53,5 +53,5 @@ def test_what_is_neither_is_refused(wrong: object) -> None:
 
 def test_an_unknown_payload_is_refused() -> None:
     assert check_payload("framed") == "framed"
-    with pytest.raises(OptionError, match="'json' is no payload"):
+    with pytest.raises(OptionError, match="invalid payload 'json'"):
         check_payload("json")

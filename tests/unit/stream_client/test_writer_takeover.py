@@ -101,7 +101,7 @@ def test_a_stage_that_the_servers_disk_has_damaged_is_staged_again(world: World)
     """Finding C1: commit() failed for ever, though the writer has the rows."""
     out = writer(world)
     out.write(b"one")
-    out._open.staging.finish()  # type: ignore[union-attr]
+    out._open.staged.finish()  # type: ignore[union-attr]
     assert world.server is not None
     (stream,) = world.server.store.all()
     (stage,) = stream._stages.of("w")

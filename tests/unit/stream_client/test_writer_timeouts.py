@@ -8,7 +8,7 @@ import pytest
 
 from aeron_spark.errors import ConnectError, StillWorking, UsageError, WaitTimeout
 from aeron_spark.stream_client.transactions import ATTEMPT_TIMEOUT_S, COMMIT_TIMEOUT_S
-from aeron_spark.stream_client.writer import ABORT_SECONDS, StreamWriter
+from aeron_spark.stream_client.writer import ABORT_TIMEOUT_S, StreamWriter
 from aeron_spark.streams.stream import Stream
 from tests.unit.stream_client.joined import Fault, World
 
@@ -89,7 +89,7 @@ def test_abort_and_close_wait_shortly(world: World, timeout: float) -> None:
         world.faults.append(Fault.STOP)
         begun = world.time.now
         end(out)
-        assert world.time.now - begun <= min(timeout, ABORT_SECONDS) + SLACK
+        assert world.time.now - begun <= min(timeout, ABORT_TIMEOUT_S) + SLACK
         world.calm()
 
 
