@@ -33,21 +33,21 @@ def server(node: NodeHandle, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         f"127.0.0.1:{data}:{control}", aeron_dir=node.aeron_dir, identity=str(folder / "server.key"), ipc=True,
         handshakes_per_second=0,
     ) as one:  # fmt: skip
-        _ = one.streams  # opened here: the thread that looks after them is this fixture's, and no test's
+        _ = one.streams  # opens the store now, so that its thread starts in this fixture and not in a test
         yield one
 
 
 @pytest.fixture(scope="module")
 def connect(server: Server, node: NodeHandle) -> Iterator[Connect]:
-    """Connect to the server; over UDP unless ``ipc`` says otherwise."""
+    """Return a function that connects a client to the server, by default over UDP."""
     opened: list[Client] = []
 
     def one(**options: Any) -> Client:
-        given = {
+        keywords = {
             "aeron_dir": node.aeron_dir, "ipc": "never", "store": MemoryPeerStore(),
             **options,
         }  # fmt: skip
-        client = aeron_spark.connect(server.addresses[0], **given)
+        client = aeron_spark.connect(server.addresses[0], **keywords)
         opened.append(client)
         return client
 

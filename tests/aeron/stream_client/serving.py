@@ -1,4 +1,4 @@
-"""A server in a process of its own, on the test's node: killed with -9, started again on the same ports."""
+"""A server in a separate process on the test's node, which can be killed and restarted on the same ports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ServerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the process, and wait until it listens."""
         with self.log.open("a") as errors:
             self._process = subprocess.Popen(
                 self._command, env=ENVIRON, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -40,7 +40,7 @@ class ServerProcess:
         assert json.loads(line)["event"] == "listening", line
 
     def kill(self) -> None:
-        """End it with -9."""
+        """Kill the process with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

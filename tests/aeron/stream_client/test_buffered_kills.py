@@ -1,6 +1,6 @@
-"""A buffered producer that is killed with -9 between its commit and the server's: each transaction is there once.
+"""A buffered producer is killed between its commit and the server's: each transaction is in the stream once.
 
-``test_client_restarts`` kills producers and servers at points of chance; here the point is fixed.
+``test_client_restarts`` kills producers and servers at random points; here the point is fixed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect
 from tests.aeron.stream_client.serving import ENVIRON
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 WRITER = "edge-7"
 TRANSACTIONS = 3
 ROWS = 20
@@ -48,17 +48,17 @@ sys.stdin.read()
 """
 
 
-class Held:
-    """A stream's commit, for the test: it waits at its beginning until ``go`` is set, and says that it has begun."""
+class BlockedCommit:
+    """Replaces a stream's commit: sets ``begun``, waits for ``go``, and then commits."""
 
     def __init__(self, stream: Stream) -> None:
         self._commit = stream.commit
         self.begun, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, *given: Any, **more: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         self.begun.set()
-        assert self.go.wait(PATIENCE)
-        return self._commit(*given, **more)
+        assert self.go.wait(TIMEOUT_S)
+        return self._commit(*arguments, **keywords)
 
 
 @pytest.fixture
@@ -67,15 +67,15 @@ def stream(server: Server) -> Stream:
 
 
 @pytest.fixture
-def held(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    one = Held(stream)
+def blocked_commit(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockedCommit]:
+    one = BlockedCommit(stream)
     monkeypatch.setattr(stream, "commit", one)
     yield one
     one.go.set()
 
 
 def files(folder: Path) -> list[str]:
-    """The transactions in a folder, each with its state, in their order."""
+    """Return the transactions in a folder, in order, each with its state."""
     found = (path.name.split(".") for path in sorted(folder.glob("0*")))
     return [f"{int(number)}.{state}" for number, state in found]
 
@@ -84,12 +84,12 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[int, int]]:
     return list(zip(batch.column("n").to_pylist(), batch.column("row").to_pylist(), strict=True))
 
 
-def test_a_buffered_producer_killed_after_its_commits_and_before_the_servers_has_each_transaction_in_the_stream_once(
-    server: Server, node: NodeHandle, connect: Connect, stream: Stream, held: Held, tmp_path: Path
+def test_a_producer_killed_between_its_commits_and_the_servers_has_each_transaction_in_the_stream_once(
+    server: Server, node: NodeHandle, connect: Connect, stream: Stream, blocked_commit: BlockedCommit, tmp_path: Path
 ) -> None:
-    """The server holds the first of three transactions when the producer is killed, and then commits that one.
+    """The producer is killed while the server is about to commit the first of three transactions, which it then does.
 
-    The folder does not know of it: the next process sends all three, and the server takes two of them.
+    The folder does not know of that commit: the next process sends all three, and the server commits two of them.
     """
     name, folder = stream.definition.name, tmp_path / "unsent"
     arguments = [server.addresses[0], node.aeron_dir, name, str(folder)]
@@ -100,27 +100,27 @@ def test_a_buffered_producer_killed_after_its_commits_and_before_the_servers_has
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == f"{TRANSACTIONS}\n"
-            assert held.begun.wait(PATIENCE)
+            assert blocked_commit.begun.wait(TIMEOUT_S)
         finally:
             os.kill(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert files(folder) == ["0.sending", "1.unsent", "2.unsent"]
     assert stream.last_transaction(WRITER) == -1, "the server has a transaction already"
-    held.go.set()
+    blocked_commit.go.set()
     wait_for(
         lambda: stream.last_transaction(WRITER) == 0,
-        PATIENCE,
-        "the server to commit what it has of the killed producer",
+        TIMEOUT_S,
+        "the server to commit the first transaction",
     )
 
     client = connect()
     out = client.writer(name, buffer=folder)
     assert out.writer_id == WRITER
     assert out.unsent == TRANSACTIONS
-    out.flush(PATIENCE)
+    out.flush(TIMEOUT_S)
     out.write(pa.record_batch({"n": [TRANSACTIONS] * ROWS, "row": list(range(ROWS))}))
     out.commit()
-    out.flush(PATIENCE)
+    out.flush(TIMEOUT_S)
     assert out.unsent == 0
     out.close()
     found = [row for batch in client.reader(name) for row in rows_of(batch)]

@@ -1,4 +1,4 @@
-"""Programs that write and follow while their server, or they themselves, are killed with -9: nothing lost, or twice."""
+"""Programs write and follow while their server or they are killed: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aeron_spark.waiting import Deadline, wait_for
 from tests.aeron.node.programs import Program
 from tests.aeron.stream_client.serving import ENVIRON, ServerProcess
 
-PATIENCE = 120.0  # seconds for a restarted server on a busy machine
+TIMEOUT_S = 120.0  # for a restart of the server on a busy machine
 ROWS = 20
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ Connecting = Callable[..., Client]
 
 
 @pytest.fixture
-def reach(server: ServerProcess, node: NodeHandle) -> Iterator[Connecting]:
+def connect(server: ServerProcess, node: NodeHandle) -> Iterator[Connecting]:
     opened: list[Client] = []
 
     def one(**options: object) -> Client:
@@ -79,8 +79,8 @@ def numbered(number: int) -> pa.RecordBatch:
     return pa.record_batch({"n": [number] * ROWS, "row": list(range(ROWS))})
 
 
-def whole(rows: list[tuple[int, int]]) -> list[int]:
-    """The transactions in these rows, in their order; each has to be whole, and in one piece."""
+def transactions_of(rows: list[tuple[int, int]]) -> list[int]:
+    """Return the numbers of the transactions in these rows, in order; check that each is complete and contiguous."""
     found = [rows[at : at + ROWS] for at in range(0, len(rows), ROWS)]
     assert [[row for _, row in one] for one in found] == [list(range(ROWS))] * len(found)
     assert all(len({number for number, _ in one}) == 1 for one in found)
@@ -92,17 +92,17 @@ def rows_of(batch: pa.RecordBatch) -> list[tuple[int, int]]:
 
 
 def stored(client: Client, stream: str) -> list[list[int]]:
-    """All transactions, by partition."""
+    """Return all transactions of each partition."""
     partitions = len(client.stream(stream).partitions)
     return [
-        whole([row for batch in client.reader(stream, partitions=[at]) for row in rows_of(batch)])
+        transactions_of([row for batch in client.reader(stream, partitions=[at]) for row in rows_of(batch)])
         for at in range(partitions)
     ]
 
 
 def until_done(call: Callable[[], T]) -> T:
-    """Repeat a writer's call that failed, as its documentation allows."""
-    deadline = Deadline(PATIENCE, "a call of a writer to succeed")
+    """Repeat a failed call of a writer until it succeeds, as its documentation allows."""
+    deadline = Deadline(TIMEOUT_S, "a call of a writer to succeed")
     while True:
         try:
             return call()
@@ -112,18 +112,18 @@ def until_done(call: Callable[[], T]) -> T:
 
 @pytest.mark.full("five servers, each with a JVM of its own")
 def test_writing_and_following_while_the_server_is_killed(
-    server: ServerProcess, reach: Connecting, rng: random.Random
+    server: ServerProcess, connect: Connecting, rng: random.Random
 ) -> None:
-    client, other = reach(), reach()
+    client, other = connect(), connect()
     client.create_stream("killed", 2)
-    came: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
-    readers = [other.reader("killed", partitions=[at], follow=True) for at in came]
+    read_rows: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    readers = [other.reader("killed", partitions=[at], follow=True) for at in read_rows]
 
     def follow(at: int) -> None:
         for batch in readers[at]:
-            came[at].extend(rows_of(batch))
+            read_rows[at].extend(rows_of(batch))
 
-    following = [threading.Thread(target=follow, args=(at,)) for at in came]
+    following = [threading.Thread(target=follow, args=(at,)) for at in read_rows]
     for thread in following:
         thread.start()
     over = threading.Event()
@@ -132,8 +132,8 @@ def test_writing_and_following_while_the_server_is_killed(
     def kill() -> None:
         for _ in range(4):
             enough = committed[0] + rng.randrange(3, 12)
-            wait_for(lambda goal=enough: committed[0] >= goal, PATIENCE, "transactions")
-            time.sleep(0.1 * rng.random())  # somewhere in the next one
+            wait_for(lambda goal=enough: committed[0] >= goal, TIMEOUT_S, "transactions")
+            time.sleep(0.1 * rng.random())  # at a random point of the next transaction
             server.kill()
             server.start()
         over.set()
@@ -141,7 +141,7 @@ def test_writing_and_following_while_the_server_is_killed(
     killing = threading.Thread(target=kill)
     killing.start()
     number = 0
-    with client.writer("killed", writer_id="w", timeout=PATIENCE) as out:
+    with client.writer("killed", writer_id="w", timeout=TIMEOUT_S) as out:
         while not over.is_set() or number % 2:
             out.write(numbered(number))
             out.commit()
@@ -150,24 +150,24 @@ def test_writing_and_following_while_the_server_is_killed(
     killing.join()
     wanted = [list(range(at, number, 2)) for at in (0, 1)]
     wait_for(
-        lambda: sum(map(len, came.values())) >= number * ROWS, PATIENCE, "all rows",
-        state=lambda: f"{[len(rows) for rows in came.values()]} of {number * ROWS}",
+        lambda: sum(map(len, read_rows.values())) >= number * ROWS, TIMEOUT_S, "all rows",
+        state=lambda: f"{[len(rows) for rows in read_rows.values()]} of {number * ROWS}",
     )  # fmt: skip
     for reader in readers:
         reader.stop()
     for thread in following:
-        thread.join(PATIENCE)
-    assert sorted(whole(rows) for rows in came.values()) == sorted(wanted)
+        thread.join(TIMEOUT_S)
+    assert sorted(transactions_of(rows) for rows in read_rows.values()) == sorted(wanted)
     assert sorted(stored(client, "killed")) == sorted(wanted)
     assert number >= 12
 
 
 def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
-    server: ServerProcess, reach: Connecting
+    server: ServerProcess, connect: Connecting
 ) -> None:
-    client = reach()
+    client = connect()
     client.create_stream("begun")
-    with client.writer("begun", timeout=PATIENCE) as out:
+    with client.writer("begun", timeout=TIMEOUT_S) as out:
         out.write(numbered(0))
         server.kill()
         server.start()
@@ -176,11 +176,11 @@ def test_a_transaction_begun_before_the_server_was_killed_is_committed_after(
     assert stored(client, "begun") == [[0, 1, 2]]
 
 
-def test_a_commit_that_failed_while_the_server_was_down_is_repeated_and_done_once(
-    server: ServerProcess, reach: Connecting
+def test_a_commit_that_failed_during_an_outage_is_repeated_and_done_once(
+    server: ServerProcess, connect: Connecting
 ) -> None:
     """Finding C1: the second commit() returned without an error, and the transaction was not in the stream."""
-    client = reach()
+    client = connect()
     client.create_stream("repeated")
     with until_done(lambda: client.writer("repeated", timeout=1.0)) as out:
         until_done(lambda: out.write(numbered(0)))
@@ -195,10 +195,12 @@ def test_a_commit_that_failed_while_the_server_was_down_is_repeated_and_done_onc
     assert stored(client, "repeated") == [[0, 1]]
 
 
-def test_positions_of_a_reader_are_good_after_the_server_was_killed(server: ServerProcess, reach: Connecting) -> None:
-    client = reach()
+def test_a_reader_continues_at_its_positions_after_the_server_was_killed(
+    server: ServerProcess, connect: Connecting
+) -> None:
+    client = connect()
     client.create_stream("kept")
-    with client.writer("kept", timeout=PATIENCE) as out:
+    with client.writer("kept", timeout=TIMEOUT_S) as out:
         for number in range(3):
             out.write(numbered(number))
     reader = client.reader("kept")
@@ -212,53 +214,53 @@ def test_positions_of_a_reader_are_good_after_the_server_was_killed(server: Serv
 
 
 @pytest.mark.full("five producers and three servers, each with a JVM of its own")
-def test_a_buffered_producer_killed_and_started_again_while_the_server_is_killed_too(
-    server: ServerProcess, node: NodeHandle, reach: Connecting, tmp_path: Path, rng: random.Random
+def test_a_buffered_producer_and_the_server_are_killed_and_restarted(
+    server: ServerProcess, node: NodeHandle, connect: Connecting, tmp_path: Path, rng: random.Random
 ) -> None:
-    reach().create_stream("buffered", 2)
-    folder, said = tmp_path / "unsent", []
-    for life in range(5):
-        last = life == 4
-        if life == 1:
-            server.kill()  # and it stays away for a whole life of the producer
-        arguments = [server.address, node.aeron_dir, "buffered", str(folder), str(1000 * life), "30" if last else "999"]
+    connect().create_stream("buffered", 2)
+    folder, printed = tmp_path / "unsent", []
+    for run in range(5):
+        last = run == 4
+        if run == 1:
+            server.kill()  # it restarts during the next run of the producer
+        arguments = [server.address, node.aeron_dir, "buffered", str(folder), str(1000 * run), "30" if last else "999"]
         with Program(
             [sys.executable, "-W", "error", "-c", PRODUCER, *arguments], env=ENVIRON, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            if life == 2:
+            if run == 2:
                 server.start()
             for _ in range(10_000 if last else rng.randrange(5, 40)):
                 line = process.stdout.readline()
                 if not line:
                     break
-                said.append(line.strip())
+                printed.append(line.strip())
             if not last:
                 process.kill()
-                said += [line.strip() for line in process.stdout if line.endswith("\n")]
-            if life == 3:
+                printed += [line.strip() for line in process.stdout if line.endswith("\n")]
+            if run == 3:
                 server.kill()
                 server.start()
         assert process.returncode == (0 if last else -9)
-    assert said.pop() == "flushed"
+    assert printed.pop() == "flushed"
     assert not list(folder.glob("*.unsent"))
-    found = stored(reach(), "buffered")
+    found = stored(connect(), "buffered")
     both = sorted(found[0] + found[1])
     assert len(both) == len(set(both))
-    assert set(map(int, said)) <= set(both)
-    assert len(both) - len(said) <= 4  # committed, and not told any more
+    assert set(map(int, printed)) <= set(both)
+    assert len(both) - len(printed) <= 4  # committed, and not printed before the kill
     for one in found:
         assert one == sorted(one)
         assert one
 
 
-def test_a_buffer_needs_no_server_and_has_a_bound(
-    server: ServerProcess, reach: Connecting, tmp_path: Path
+def test_a_buffer_takes_rows_without_a_server_up_to_its_limit(
+    server: ServerProcess, connect: Connecting, tmp_path: Path
 ) -> None:  # fmt: skip
-    reach().create_stream("bounded")
+    connect().create_stream("bounded")
     server.kill()
-    client = reach(wait=False)
+    client = connect(wait=False)
     with pytest.raises(ConnectError):
         client.ping()
     out = client.writer("bounded", buffer=tmp_path / "b", buffer_bytes=60_000, timeout=0.2)
@@ -277,11 +279,11 @@ def test_a_buffer_needs_no_server_and_has_a_bound(
     with pytest.raises(UsageError, match="another process"):
         client.writer("bounded", buffer=tmp_path / "b")
     out.close()
-    out = client.writer("bounded", buffer=tmp_path / "b", buffer_bytes=60_000, timeout=PATIENCE)
+    out = client.writer("bounded", buffer=tmp_path / "b", buffer_bytes=60_000, timeout=TIMEOUT_S)
     server.start()
     out.write([b"6" * 10_000] * 2)  # waits for room
     out.commit()
-    out.flush(PATIENCE)
+    out.flush(TIMEOUT_S)
     assert out.unsent == 0
     assert out.trouble is None
     out.close()
@@ -292,27 +294,27 @@ def test_a_buffer_needs_no_server_and_has_a_bound(
     assert [value[:1] for value in found] == [b"0", b"1", b"2", b"3", b"4", b"6", b"6"]
 
 
-def test_another_writer_of_the_same_id_is_noticed(server: ServerProcess, reach: Connecting, tmp_path: Path) -> None:
-    client = reach()
+def test_another_writer_of_the_same_id_is_noticed(server: ServerProcess, connect: Connecting, tmp_path: Path) -> None:
+    client = connect()
     client.create_stream("shared")
     with client.writer("shared", writer_id="w", partition=0) as out:
         out.write(numbered(0))
     buffered = client.writer("shared", writer_id="w", buffer=tmp_path / "b")
     buffered.write(numbered(1))
     buffered.commit()
-    buffered.flush(PATIENCE)
+    buffered.flush(TIMEOUT_S)
     with client.writer("shared", writer_id="w") as out:
         assert out.last == 1
         out.write(numbered(2))
     buffered.write(numbered(3))
     buffered.commit()
     with pytest.raises(RefusedError, match="fenced"):
-        buffered.flush(PATIENCE)
+        buffered.flush(TIMEOUT_S)
     with pytest.raises(RefusedError, match="fenced"):
         buffered.write(numbered(4))
     buffered.close()
     again = client.writer("shared", writer_id="w", buffer=tmp_path / "b")
     with pytest.raises(RefusedError, match="another writer has used this id"):
-        again.flush(PATIENCE)
+        again.flush(TIMEOUT_S)
     again.close()
     assert stored(client, "shared") == [[0, 1, 2]]

@@ -1,4 +1,4 @@
-"""Streams as a plain Python program uses them: listed and made, written by transactions, read, followed, kept."""
+"""A Python program creates, lists, writes, reads and follows streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from aeron_spark.stream_client.writer import Writer
 from aeron_spark.waiting import wait_for
 from tests.aeron.stream_client.conftest import Connect
 
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,13 @@ def read_values(reader: StreamReader) -> list[bytes]:
     return [value for batch in reader for value in batch.column("value").to_pylist()]
 
 
-def test_streams_are_made_listed_and_deleted(client: Client) -> None:
+def test_streams_are_created_listed_and_deleted(client: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"
     before = datetime.now(timezone.utc) - timedelta(seconds=1)
     made = client.create_stream(name, 3, retention="1g,7d")
     assert (made.name, made.content, made.schema, len(made.partitions)) == (name, "", None, 3)
     assert (made.retention_bytes, made.retention_seconds) == (1 << 30, 7 * 86_400)
-    assert before < made.created < before + timedelta(seconds=PATIENCE)
+    assert before < made.created < before + timedelta(seconds=TIMEOUT_S)
     with client.writer(name, partition=1) as out:
         out.write(numbers(0, 10))
     found = client.stream(name)
@@ -119,7 +119,7 @@ def test_transactions_take_turns_over_the_partitions_and_each_stays_in_one(clien
             out.write(numbers(0, 1), partition=wrong)
 
 
-def test_numbers_go_on_with_the_writer_id_and_the_earlier_writer_is_fenced(client: Client, name: str) -> None:
+def test_a_writer_id_continues_its_numbers_and_fences_the_earlier_run(client: Client, name: str) -> None:
     first = client.writer(name, writer_id="edge")
     first.write(numbers(0, 5))
     first.commit()
@@ -145,7 +145,7 @@ def test_a_large_transaction_is_recorded_while_it_is_written(client: Client, nam
     with client.writer(name, partition=0, payload="framed") as out:
         for _ in range(200):
             out.write([row])
-        wait_for(lambda: archive.position(recording) > 10_000_000, PATIENCE, "the archive to record what is written")
+        wait_for(lambda: archive.position(recording) > 10_000_000, TIMEOUT_S, "the archive to record the rows")
         assert read_values(client.reader(name)) == []
         assert [state.end for state in stream.states()] == [0, 0]
     assert read_values(client.reader(name)) == [row] * 200
@@ -158,13 +158,13 @@ def test_bytes_are_values(client: Client, name: str, payload: str) -> None:
     with client.writer(name, payload=payload, partition=0) as out:
         out.write(b"first")
         out.write(values)
-        out.write((bytearray(b"a"), memoryview(b"b")))  # type: ignore[arg-type]  # as good as bytes
+        out.write((bytearray(b"a"), memoryview(b"b")))  # type: ignore[arg-type]  # accepted like bytes
     reader = client.reader(name)
     found = pa.Table.from_batches(list(reader), reader.schema)
     assert found.column("value").to_pylist() == [b"first", *values, b"a", b"b"]
     assert reader.payload == ("framed" if payload == "auto" else payload)
     assert ("position" in found.schema.names) == (payload == "raw")
-    # what the stream holds decides how more bytes are written
+    # further bytes are written with the payload of the stream
     with client.writer(name, partition=0) as out:
         out.write(b"more")
     assert read_values(client.reader(name))[-1] == b"more"
@@ -172,7 +172,7 @@ def test_bytes_are_values(client: Client, name: str, payload: str) -> None:
         out.write(numbers(0, 1))
 
 
-def test_values_of_any_size_and_what_cannot_be_written(client: Client, name: str) -> None:
+def test_values_of_any_size_are_written_and_other_data_is_refused(client: Client, name: str) -> None:
     large = bytes(5 << 20)
     with client.writer(name, partition=0) as out:
         out.write([large, b"small", large])
@@ -184,9 +184,9 @@ def test_values_of_any_size_and_what_cannot_be_written(client: Client, name: str
         for one in wrong:
             with pytest.raises(DataFormatError):
                 out.write(one)  # type: ignore[arg-type]
-        out.write(b"the rest is written")
+        out.write(b"other rows")
     last = list(client.reader(name))
-    assert last[-1].column("value").to_pylist()[-1] == b"the rest is written"
+    assert last[-1].column("value").to_pylist()[-1] == b"other rows"
     raw = f"s-{secrets.token_hex(4)}"
     client.create_stream(raw, term_bytes=65536)
     with client.writer(raw, payload="raw") as out:
@@ -196,7 +196,7 @@ def test_values_of_any_size_and_what_cannot_be_written(client: Client, name: str
     assert [batch.column("value").to_pylist() for batch in client.reader(raw)] == [[b"kept"]]
 
 
-def test_columns_may_be_added_and_a_reader_that_follows_sees_them(client: Client, name: str) -> None:
+def test_a_following_reader_gets_added_columns(client: Client, name: str) -> None:
     old = pa.record_batch({"n": [1, 2]})
     new = pa.record_batch({"n": [3], "city": ["Oslo"]})
     with client.writer(name, partition=0) as out:
@@ -220,7 +220,7 @@ def test_columns_may_be_added_and_a_reader_that_follows_sees_them(client: Client
         out.write(pa.record_batch({"n": ["text"]}))
 
 
-def test_a_reader_begins_and_ends_where_it_is_told(client: Client, name: str) -> None:
+def test_a_reader_starts_and_ends_at_the_given_positions(client: Client, name: str) -> None:
     moments = []
     for number in range(3):
         moments.append(datetime.now(timezone.utc))
@@ -237,7 +237,7 @@ def test_a_reader_begins_and_ends_where_it_is_told(client: Client, name: str) ->
     kept = first.positions.to_json()
     assert read(client.reader(name, start=kept)) == list(range(10, 30))
     assert read(client.reader(name, end=kept)) == list(range(10))
-    assert read(first) == list(range(10, 30))  # it goes on itself, too
+    assert read(first) == list(range(10, 30))  # the same reader continues as well
     end = client.stream(name).partitions[0].end
     for wrong, error in (
         ("yesterday", OptionError), ({7: 0}, OptionError), ({0: end + 32}, OptionError), ({0: 32}, OptionError),
@@ -270,10 +270,8 @@ def test_positions_kept_after_each_batch_give_every_row_once(client: Client, nam
 
 
 @pytest.mark.parametrize("rows", [3, 40], ids=["shorter than before", "longer than before"])
-def test_positions_are_of_one_stream_and_not_of_another_one_or_of_its_successor(
-    client: Client, name: str, rows: int
-) -> None:
-    """Finding C3: rows of the other stream were given from the middle on, without an error."""
+def test_positions_are_refused_for_another_stream_and_for_a_recreated_one(client: Client, name: str, rows: int) -> None:
+    """Finding C3: the reader delivered rows of the other stream, without an error."""
     with client.writer(name, writer_id="w", partition=0) as out:
         out.write(numbers(0, 10))
     first = client.reader(name)
@@ -295,14 +293,14 @@ def test_positions_are_of_one_stream_and_not_of_another_one_or_of_its_successor(
     client.delete_stream(other)
 
 
-def test_following_gives_what_is_committed_later_as_it_comes(client: Client, name: str, connect: Connect) -> None:
-    came: list[int] = []
+def test_a_following_reader_gets_later_commits(client: Client, name: str, connect: Connect) -> None:
+    found: list[int] = []
     other = connect()
     reader = other.reader(name, start="latest", follow=True)
 
     def follow() -> None:
         for batch in reader:
-            came.extend(batch.column("n").to_pylist())
+            found.extend(batch.column("n").to_pylist())
 
     following = threading.Thread(target=follow)
     following.start()
@@ -310,15 +308,15 @@ def test_following_gives_what_is_committed_later_as_it_comes(client: Client, nam
         for number in range(20):
             out.write(numbers(10 * number, 10 * number + 10))
             out.commit()
-    wait_for(lambda: len(came) == 200, PATIENCE, "what was written", state=lambda: str(len(came)))
+    wait_for(lambda: len(found) == 200, TIMEOUT_S, "all rows", state=lambda: str(len(found)))
     reader.stop()
-    following.join(PATIENCE)
+    following.join(TIMEOUT_S)
     assert not following.is_alive()
     other.close()
-    assert sorted(came) == list(range(200))
+    assert sorted(found) == list(range(200))
     began = time.monotonic()
     assert read(client.reader(name, start="latest", follow=True, timeout=0.3)) == []
-    assert 0.3 <= time.monotonic() - began < PATIENCE
+    assert 0.3 <= time.monotonic() - began < TIMEOUT_S
 
 
 def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server: Server) -> None:
@@ -332,7 +330,7 @@ def test_a_reader_holds_a_lease_while_it_reads(client: Client, name: str, server
     assert len(stream._leases) == 0
 
 
-def test_purging_moves_beginnings_by_whole_segments(client: Client, name: str) -> None:
+def test_a_purge_deletes_whole_segments(client: Client, name: str) -> None:
     with client.writer(name, partition=0, payload="raw") as out:
         out.write([bytes(1 << 20)] * 40)
     end = client.stream(name).partitions[0].end
@@ -340,20 +338,20 @@ def test_purging_moves_beginnings_by_whole_segments(client: Client, name: str) -
     assert 0 < starts[0] <= end
     assert starts == [one.start for one in client.stream(name).partitions]
     assert client.purge_stream(name, "-1h") == starts
-    left = sum(batch.num_rows for batch in client.reader(name))
-    assert 0 < left < 40
+    remaining = sum(batch.num_rows for batch in client.reader(name))
+    assert 0 < remaining < 40
     with pytest.raises(DataLossError, match="was purged"):
         client.reader(name, start={0: 0})
 
 
-def test_retentions_that_may_mean_two_things_are_refused(client: Client) -> None:
+def test_ambiguous_retentions_are_refused(client: Client) -> None:
     for wrong in ("64m", "100", "10x", "1g,2g", "-7d", 0, timedelta(0)):
         with pytest.raises(OptionError, match="retention"):
             client.create_stream("never", retention=wrong)  # type: ignore[arg-type]
     assert "never" not in [one.name for one in client.streams()]
 
 
-def test_a_closed_client_says_so(connect: Connect, name: str) -> None:
+def test_a_closed_client_refuses_stream_calls(connect: Connect, name: str) -> None:
     client = connect()
     out = client.writer(name)
     reader = client.reader(name, follow=True)

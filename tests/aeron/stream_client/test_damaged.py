@@ -1,4 +1,4 @@
-"""A damaged stream as a client sees it: listed with its state and problem, and refused with that problem."""
+"""A client lists a damaged stream with its state and problem, and cannot read or write it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def client(connect: Connect) -> Client:
 
 
 def test_a_damaged_stream_is_listed_with_its_state_and_problem(server: Server, client: Client) -> None:
-    """Finding C12: `client.streams()` and `client.stream(name)` show it; reading and writing say what is wrong."""
-    well, hurt = (f"s-{secrets.token_hex(4)}" for _ in range(2))
-    client.create_stream(well, 2)
+    """Finding C12: `client.streams()` and `client.stream(name)` list it; readers and writers raise its problem."""
+    intact, damaged = (f"s-{secrets.token_hex(4)}" for _ in range(2))
+    client.create_stream(intact, 2)
     store = server.streams
-    shutil.copytree(store.folder / well, store.folder / hurt)  # its definition names the other stream
+    shutil.copytree(store.folder / intact, store.folder / damaged)  # its definition names the other stream
     with pytest.raises(DataLossError, match="has the stream"):
-        store._open_stream(hurt)
+        store._open_stream(damaged)
     found = {one.name: one for one in client.streams()}
-    assert (found[well].state, found[well].problem) == ("ok", "")
-    for one in (found[hurt], client.stream(hurt)):
-        assert (one.name, one.state, one.partitions, one.content) == (hurt, "damaged", (), "")
-        assert f"has the stream {well!r}" in one.problem
+    assert (found[intact].state, found[intact].problem) == ("ok", "")
+    for one in (found[damaged], client.stream(damaged)):
+        assert (one.name, one.state, one.partitions, one.content) == (damaged, "damaged", (), "")
+        assert f"has the stream {intact!r}" in one.problem
         assert "Rename the folder to its stream's name" in one.problem
-    for use in (lambda: client.reader(hurt), lambda: client.writer(hurt)):
+    for use in (lambda: client.reader(damaged), lambda: client.writer(damaged)):
         with pytest.raises(DataLossError, match="has the stream"):
             use()
-    del store.failed[hurt]
-    shutil.rmtree(store.folder / hurt)
-    client.delete_stream(well)
+    del store.failed[damaged]
+    shutil.rmtree(store.folder / damaged)
+    client.delete_stream(intact)

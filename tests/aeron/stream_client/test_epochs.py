@@ -1,4 +1,4 @@
-"""Epochs over the wire: what a server says of them, and that the reason of an error arrives as it was raised."""
+"""Epochs in requests and responses, and the reason of an error at the client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN = epoch_at(2_000_000_000 * 10**9, 5)  # of another history than any serv
 
 
 def written(server: Server, session: StreamSession, writer: str = "desk-7") -> tuple[str, str]:
-    """A new stream with three transactions of one row; its name, and the stamp of the last commit."""
+    """Create a stream with three transactions of one row; return its name, and the stamp of the last commit."""
     name = f"epochs-{next(_names)}"
     server.streams.create(name, 1)
     stamp = ""
@@ -35,15 +35,15 @@ def written(server: Server, session: StreamSession, writer: str = "desk-7") -> t
         one = Transaction(writer, "run", number)
         appender = ServerAppender(session, name, one, task=0, partition=0, source=Source("w", 0, 0), payload="raw")
         appender.raw(pa.array([b"%d" % number], pa.binary()))
-        already, stamp = commit(session, name, one, appender.finish(), rows=1)
-        assert not already
+        repeated, stamp = commit(session, name, one, appender.finish(), rows=1)
+        assert not repeated
     return name, stamp
 
 
-def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(
+def test_a_server_refuses_a_writer_whose_acknowledgement_is_of_another_history(
     server: Server, session: StreamSession
 ) -> None:
-    """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client, too."""
+    """Finding C3: the refusal names the transactions, and its reason is "diverged" at the client as well."""
     name, stamp = written(server, session)
     again = Transaction("desk-7", "run", -1)
     assert begin(session, name, replace(again, acknowledged=2, stamp=stamp))[0] == 2
@@ -52,14 +52,12 @@ def test_a_server_refuses_what_a_writer_saw_acknowledged_in_another_history(
     with pytest.raises(RefusedError, match="transactions 3 to 57 of writer 'desk-7' were acknowledged") as caught:
         begin(session, name, replace(again, acknowledged=57, stamp=lost))
     assert (caught.value.reason, caught.value.retriable) == (DIVERGED, False)
-    assert "write them again" in caught.value.remedy.lower()
+    assert "write the rows again" in caught.value.remedy.lower()
     assert first_lost(session, name, "desk-7", 57, lost) == 3
 
 
-def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_history(
-    server: Server, session: StreamSession
-) -> None:
-    """Finding C3: the server looks at a reader's epoch itself, before it sends the first byte."""
+def test_a_read_is_refused_if_its_epoch_is_of_another_history(server: Server, session: StreamSession) -> None:
+    """Finding C3: the server checks the epoch of a read before it sends the first byte."""
     name, _ = written(server, session)
     (state,) = server.streams.get(name).states()
     (found,) = session.call(PartitionStates(name)).partitions
@@ -74,7 +72,7 @@ def test_states_carry_epochs_and_a_read_is_refused_where_they_are_of_another_his
     assert caught.value.reason == DIVERGED
 
 
-def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server, session: StreamSession) -> None:
+def test_a_range_planned_in_another_history_is_refused(server: Server, session: StreamSession) -> None:
     """Finding C3: the server was replaced between the planning of a range and its reading."""
     name, _ = written(server, session)
     log = ServerLog({"s": session}, name)
@@ -91,7 +89,7 @@ def test_a_range_that_was_planned_in_another_history_is_not_read(server: Server,
 def test_each_range_that_a_reader_reads_has_the_epoch_of_its_end(
     server: Server, session: StreamSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding C3: so that the range is refused where the server was replaced since the reader looked."""
+    """Finding C3: the server refuses the range if it was replaced after the reader planned it."""
     name, _ = written(server, session)
     planned: list[Range] = []
     real = ServerLog.read

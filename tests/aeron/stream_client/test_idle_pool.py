@@ -1,4 +1,4 @@
-"""Finding C7: what is left in a process whose connections with servers are no longer used."""
+"""Finding C7: a process whose server connections are idle closes its Aeron client and threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aeron_spark.server.program import Server
 
 ROOT = Path(__file__).parents[3]
 
-# A worker's pool that is idle sooner. With an argument "kept" the process uses the driver on its own account, too.
+# A worker's pool with a short idle timeout. With the argument "in use" the process also uses an Aeron client directly.
 WORKER = """
 import sys
 from aeron_spark.aeron import client as clients
@@ -24,14 +24,14 @@ from aeron_spark.waiting import wait_for
 from aeron_spark.wire.stream_rpc import ListStreams
 from tests.java_threads import java_threads
 
-address, key, aeron_dir, kept = sys.argv[1:]
+address, key, aeron_dir, use = sys.argv[1:]
 clients.UNUSED_TIMEOUT_S = 0.2
 pool = ConnectionPool(idle_timeout_s=0.2, close_shared=_close_shared_clients)
 way = ServerRoute(
     server=((address, address),), server_key=(parse_public_key(key),), stream="s", aeron_dir=aeron_dir,
     client=(("ipc", "never"),),
 )
-before = clients.client_of(aeron_dir) if kept == "kept" else None
+before = clients.client_of(aeron_dir) if use == "in use" else None
 for turn in range(2):
     with pool.borrow(way) as sessions:
         assert sessions[address].call(ListStreams()).streams == ()
@@ -47,21 +47,21 @@ assert not java_threads() - {"aeron-client"}, java_threads()
 """
 
 
-def run(server: Server, node: NodeHandle, kept: str) -> None:
+def run(server: Server, node: NodeHandle, use: str) -> None:
     address = ":".join(server.addresses[0].split(":")[:2])
     done = subprocess.run(
-        [sys.executable, "-c", WORKER, address, public_text(server.public_key), node.aeron_dir, kept],
+        [sys.executable, "-c", WORKER, address, public_text(server.public_key), node.aeron_dir, use],
         cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
 
-def test_finding_c7_the_last_idle_connection_takes_the_aeron_client_and_javas_threads_with_it(
+def test_finding_c7_closing_the_last_idle_connection_ends_the_aeron_client_and_its_java_threads(
     server: Server, node: NodeHandle
 ) -> None:
-    """Finding C7: a worker kept an Aeron client and two threads of Java's after its last connection was closed."""
-    run(server, node, "alone")
+    """Finding C7: a worker kept an Aeron client and two Java threads after its last connection was closed."""
+    run(server, node, "not in use")
 
 
-def test_an_aeron_client_that_something_else_of_the_process_has_is_not_closed(server: Server, node: NodeHandle) -> None:
-    run(server, node, "kept")
+def test_an_aeron_client_that_is_still_in_use_is_not_closed(server: Server, node: NodeHandle) -> None:
+    run(server, node, "in use")

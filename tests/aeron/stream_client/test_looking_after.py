@@ -1,4 +1,4 @@
-"""A server does by itself what time brings to its store."""
+"""A server runs the periodic work of its store, such as retention."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.aeron.streams import PATIENCE
 SEGMENT = 64 << 10
 
 
-def test_retention_deletes_segments_of_a_server_that_nobody_asks(node_of_64k: NodeHandle, tmp_path: Path) -> None:
-    """Finding: no test noticed a server that never ticks its store, as each test called `tick` itself."""
+def test_retention_deletes_segments_of_a_server_without_requests(node_of_64k: NodeHandle, tmp_path: Path) -> None:
+    """The other tests call `tick` themselves, and do not notice a server that does not."""
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),
@@ -31,8 +31,8 @@ def test_retention_deletes_segments_of_a_server_that_nobody_asks(node_of_64k: No
         server.streams.delete("kept-short")
 
 
-def test_a_closed_server_leaves_no_thread_of_its_transfers(node_of_64k: NodeHandle, tmp_path: Path) -> None:
-    """Finding: a closed server kept its threads for transfers as long as anything referred to it."""
+def test_a_closed_server_leaves_no_transfer_thread(node_of_64k: NodeHandle, tmp_path: Path) -> None:
+    """Finding: a closed server kept its transfer threads as long as an object referred to it."""
     data, control = free_ports()
     with Server(
         f"127.0.0.1:{data}:{control}", aeron_dir=node_of_64k.aeron_dir, identity=str(tmp_path / "server.key"),

@@ -1,4 +1,4 @@
-"""Reading and appending to a server's streams over branches, on a real driver and archive."""
+"""Reading and appending to a server's streams over bulk links, with a real driver and archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aeron_spark.wire.arrow import decode_batches
 from aeron_spark.wire.stream_rpc import DescribeStream, FinishStage, OpenStage, Request
 
 
-def name_of(server: Server, partitions: int = 1) -> str:
+def new_stream(server: Server, partitions: int = 1) -> str:
     name = f"s-{secrets.token_hex(4)}"
     server.streams.create(name, partitions)
     return name
@@ -49,8 +49,8 @@ def read(session: StreamSession, stream: str, partition: int = 0, *, start: int 
     return [value for rows in log.read(wanted) for value in rows.values.to_pylist()]
 
 
-def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, session: StreamSession) -> None:
-    stream = name_of(server)
+def test_a_transaction_becomes_visible_with_its_commit(server: Server, session: StreamSession) -> None:
+    stream = new_stream(server)
     values = [bytes([n % 256]) * (n % 3000) for n in range(5_000)]
     transaction = Transaction("w", "run", 0)
     appender = staged(session, stream, transaction, values)
@@ -62,8 +62,8 @@ def test_a_transaction_is_there_after_its_commit_and_not_before(server: Server, 
     assert read(session, stream) == values
 
 
-def test_tasks_and_partitions(server: Server, session: StreamSession) -> None:
-    stream = name_of(server, 2)
+def test_tasks_stage_rows_in_different_partitions(server: Server, session: StreamSession) -> None:
+    stream = new_stream(server, 2)
     transaction = Transaction("w", "run", 7)
     found = [
         one
@@ -77,8 +77,8 @@ def test_tasks_and_partitions(server: Server, session: StreamSession) -> None:
     assert read(session, stream, 1) == [b"%d-%d" % (task, n) for task in (1, 3) for n in range(100)]
 
 
-def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, session: StreamSession) -> None:
-    stream = name_of(server)
+def test_aborted_fenced_and_repeated_rows_do_not_become_visible(server: Server, session: StreamSession) -> None:
+    stream = new_stream(server)
     first, second = Transaction("w", "run-1", 0), Transaction("w", "run-2", 0)
     staged(session, stream, first, [b"aborted"]).finish()
     abort(session, stream, first)
@@ -94,9 +94,9 @@ def test_what_is_aborted_fenced_or_repeated_never_shows(server: Server, session:
     assert read(session, stream) == [b"new"]
 
 
-def test_framed_and_arrow_rows_of_any_size(server: Server, session: StreamSession) -> None:
+def test_framed_and_arrow_rows_can_have_any_size(server: Server, session: StreamSession) -> None:
     for payload in ("framed", "arrow"):
-        stream = name_of(server)
+        stream = new_stream(server)
         rows = [b"small", bytes(5 << 20), b"x" * 100_000] * 2
         transaction = Transaction("w", "run", 0)
         appender = ServerAppender(
@@ -126,16 +126,16 @@ def test_framed_and_arrow_rows_of_any_size(server: Server, session: StreamSessio
         assert (content.schema is not None) == (payload == "arrow")
 
 
-def test_a_value_that_is_too_long_is_refused_and_nothing_is_lost(server: Server, session: StreamSession) -> None:
-    stream = name_of(server)
+def test_a_value_that_is_too_long_is_refused_and_other_rows_are_staged(server: Server, session: StreamSession) -> None:
+    stream = new_stream(server)
     with pytest.raises(DataFormatError, match="the longest message of stream"):
         staged(session, stream, Transaction("w", "r", 0), [bytes(3 << 20)])
     with pytest.raises(OptionError, match="unknown stream"):
         session.call(DescribeStream(stream + "x"))
 
 
-def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server, session: StreamSession) -> None:
-    stream = name_of(server)
+def test_the_next_read_uses_the_bulk_link_of_a_read_that_stopped_early(server: Server, session: StreamSession) -> None:
+    stream = new_stream(server)
     transaction = Transaction("w", "run", 0)
     values = [bytes(1000)] * 40_000
     commit(session, stream, transaction, staged(session, stream, transaction, values).finish(), len(values))
@@ -151,10 +151,10 @@ def test_a_reader_that_stops_early_leaves_its_branch_to_the_next(server: Server,
     assert session.opened - before <= 1
 
 
-def test_positions_by_time(server: Server, session: StreamSession) -> None:
+def test_a_time_gives_the_position_of_the_rows_committed_then(server: Server, session: StreamSession) -> None:
     import time
 
-    stream = name_of(server)
+    stream = new_stream(server)
     for number in range(3):
         transaction = Transaction("w", "run", number)
         commit(session, stream, transaction, staged(session, stream, transaction, [b"%d" % number]).finish(), 1)
@@ -168,24 +168,24 @@ def test_positions_by_time(server: Server, session: StreamSession) -> None:
     assert log.boundary(state.key, state.start, state.start, state.end, None).position == at
 
 
-def test_a_client_of_the_service_with_untyped_calls_hears_that_there_is_no_such_object(session: StreamSession) -> None:
+def test_untyped_calls_of_an_earlier_release_fail_with_a_missing_object(session: StreamSession) -> None:
     with pytest.raises(RemoteError, match=f"unknown remote object {FIRST_SERVICE + 1}") as caught:
         session.client.remote(FIRST_SERVICE + 1).list_all()
     assert caught.value.code == UNKNOWN_OBJECT
 
 
-def test_a_stage_without_a_partition_is_of_the_one_that_its_task_number_gives(
+def test_the_task_number_chooses_the_partition_of_a_stage(
     server: Server, session: StreamSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task sends two requests: one opens its stage, one finishes it."""
-    stream, transaction, sent = name_of(server, 3), Transaction("w", "r", 0), list[type]()
+    stream, transaction, sent = new_stream(server, 3), Transaction("w", "r", 0), list[type]()
     call = session.call
 
-    def noted(request: Request[Any], *, timeout: float | None = None) -> Any:
+    def recording_call(request: Request[Any], *, timeout: float | None = None) -> Any:
         sent.append(type(request))
         return call(request, timeout=timeout)
 
-    monkeypatch.setattr(session, "call", noted)
+    monkeypatch.setattr(session, "call", recording_call)
     appender = ServerAppender(session, stream, transaction, task=5, source=Source("w", 0, 5), payload="raw")
     appender.raw(pa.array([b"row"], pa.binary()))
     parts = appender.finish()
@@ -194,10 +194,10 @@ def test_a_stage_without_a_partition_is_of_the_one_that_its_task_number_gives(
     assert [read(session, stream, partition) for partition in range(3)] == [[], [], [b"row"]]
 
 
-def test_longer_messages_than_the_stream_can_hold_are_refused_before_a_stage_is_opened(
+def test_a_message_limit_above_the_streams_is_refused_before_a_stage_is_opened(
     server: Server, session: StreamSession
 ) -> None:
-    stream = name_of(server)
+    stream = new_stream(server)
     limit = server.streams.get(stream).definition.max_message_bytes
     before = Transaction("w", "before", 0)
     begin(session, stream, before)

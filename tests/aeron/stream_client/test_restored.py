@@ -1,4 +1,4 @@
-"""A server that is restored from an older copy, with real parts: readers and writers of the lost future are told."""
+"""Readers and writers notice that a server was restored from an older copy, with a real driver and archive."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.aeron.stream_client.serving import ServerProcess
 from tests.aeron.stream_store.rows import forget_marks
 from tests.aeron.streams import own_node
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 SETTINGS = {"term_length": "16m", "ipc_term_length": "16m", "segment_length": "16m"}
 
 
 class Machine(Protocol):
-    """A server that is stopped, copied by hand, and restored."""
+    """A server that can be stopped, copied and restored, as an operator does it."""
 
     address: str
 
@@ -49,7 +49,7 @@ class Machine(Protocol):
 
 
 class StoreAlone:
-    """A server in this process, on the module's node: its store is copied, and its archive is cut back to the copy."""
+    """A server in this process on the module's node: only its store is copied; its archive is truncated to the copy."""
 
     def __init__(self, node: NodeHandle, folder: Path) -> None:
         data, control = free_ports()
@@ -81,7 +81,7 @@ class StoreAlone:
 
 
 class WholeServer:
-    """A server and a node of their own, in processes; the store and the archive are copied together."""
+    """A server and a separate node, each in a process; the store and the archive are copied together."""
 
     def __init__(self, node: NodeHandle, folder: Path) -> None:
         self._process = ServerProcess(node, folder)
@@ -111,7 +111,7 @@ class WholeServer:
 
 @contextmanager
 def connected(machine: Machine, node: NodeHandle) -> Iterator[Client]:
-    """A client on the module's media driver, which runs while the server is stopped."""
+    """Start the server; yield a client on the module's media driver, which runs while the server is stopped."""
     machine.start()
     try:
         with aeron_spark.connect(
@@ -133,8 +133,8 @@ def commit_rows(client: Client, writer: str, numbers: range) -> tuple[int, str]:
             session, "flights", one, task=0, partition=0, source=Source(writer, last, 0), payload="arrow"
         )
         appender.arrow(pa.record_batch({"n": [number]}))
-        already, stamp = commit(session, "flights", one, appender.finish(), rows=1)
-        assert not already
+        repeated, stamp = commit(session, "flights", one, appender.finish(), rows=1)
+        assert not repeated
     return last, stamp
 
 
@@ -146,12 +146,12 @@ def read(client: Client, start: str) -> list[int]:
     return [number for batch in client.reader("flights", start=start) for number in numbers_of(batch)]
 
 
-class Following:
-    """A reader in a thread, with what it was given and how it ended."""
+class FollowingReader:
+    """A reader in a thread, with the numbers that it read and the error that ended it."""
 
     def __init__(self, client: Client) -> None:
         self.reader = client.reader("flights", follow=True)
-        self.given: list[int] = []
+        self.numbers: list[int] = []
         self.error: AeronSparkError | None = None
         self.thread = threading.Thread(target=self._follow)
         self.thread.start()
@@ -159,21 +159,21 @@ class Following:
     def _follow(self) -> None:
         try:
             for batch in self.reader:
-                self.given += numbers_of(batch)
+                self.numbers += numbers_of(batch)
         except AeronSparkError as error:
             self.error = error
 
     def await_rows(self, count: int) -> None:
-        wait_for(lambda: len(self.given) >= count, PATIENCE, f"{count} rows", state=lambda: str(self.given))
+        wait_for(lambda: len(self.numbers) >= count, TIMEOUT_S, f"{count} rows", state=lambda: str(self.numbers))
 
     def await_end(self) -> None:
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive(), f"it still follows, after {self.given}"
+        self.thread.join(TIMEOUT_S)
+        assert not self.thread.is_alive(), f"the reader still follows, after {self.numbers}"
 
 
 @pytest.mark.parametrize("grown", [4, 20], ids=["shorter than it was", "grown past the old end"])
-def test_a_restored_store_is_noticed_by_readers_and_writers(node: NodeHandle, tmp_path: Path, grown: int) -> None:
-    """Finding C3: kept positions and acknowledgements of the lost future are refused; others go on unharmed."""
+def test_readers_and_writers_notice_a_restored_store(node: NodeHandle, tmp_path: Path, grown: int) -> None:
+    """Finding C3: positions and acknowledgements after the copy are refused; earlier ones stay valid."""
     machine = StoreAlone(node, tmp_path)
     with connected(machine, node) as client:
         restore_and_read_on(machine, client, grown)
@@ -181,8 +181,10 @@ def test_a_restored_store_is_noticed_by_readers_and_writers(node: NodeHandle, tm
 
 
 @pytest.mark.full("a node of its own is started three times, 20 CPU seconds; the store alone is restored in make test")
-def test_a_restored_server_with_its_archive_is_noticed(run_name: str, node: NodeHandle, tmp_path: Path) -> None:
-    """Finding C3: the same with the archive's folder, in processes that are killed, as an operator does it."""
+def test_readers_and_writers_notice_a_server_restored_with_its_archive(
+    run_name: str, node: NodeHandle, tmp_path: Path
+) -> None:
+    """Finding C3: the same with the archive's folder, in processes that are killed."""
     with own_node(run_name, **SETTINGS) as handle:
         machine = WholeServer(handle, tmp_path)
         with connected(machine, node) as client:
@@ -190,7 +192,7 @@ def test_a_restored_server_with_its_archive_is_noticed(run_name: str, node: Node
 
 
 def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
-    """Read, copy, write and read more, restore the copy, let it grow, and go on with what was kept."""
+    """Read, copy, write and read more; restore the copy, let it grow, and continue with the earlier positions."""
     client.create_stream("flights", 2)
     commit_rows(client, "desk-7", range(0, 6))
     partial = client.reader("flights")
@@ -213,16 +215,16 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     late_reader = client.reader("flights")
     assert [number for batch in late_reader for number in numbers_of(batch)] == list(range(16))
     late = late_reader.positions.to_json()
-    following = Following(client)
+    following = FollowingReader(client)
     following.await_rows(16)
     machine.stop()
     machine.restore()
     machine.start()
     commit_rows(client, "desk-8", range(100, 100 + grown))
 
-    go_on_writing(client, writer)
+    continue_writing(client, writer)
     following.await_end()
-    assert following.given == list(range(16))
+    assert following.numbers == list(range(16))
     assert isinstance(following.error, DataLossError)
     for error in (following.error, _refused(client, late)):
         assert error.reason == DIVERGED
@@ -238,7 +240,7 @@ def restore_and_read_on(machine: Machine, client: Client, grown: int) -> None:
     with pytest.raises(RefusedError, match=text) as caught:
         begin(session, "flights", kept)
     assert caught.value.reason == DIVERGED
-    commit_rows(client, "desk-7", range(200, 220))  # by another run of the program, which kept nothing
+    commit_rows(client, "desk-7", range(200, 220))  # by another run of the program, which stored no stamp
     with pytest.raises(RefusedError, match=text):
         begin(session, "flights", kept)
 
@@ -248,7 +250,7 @@ def commit_with(writer: Writer, value: bytes) -> int:
     return writer.commit()
 
 
-def go_on_writing(client: Client, writer: Writer) -> None:
+def continue_writing(client: Client, writer: Writer) -> None:
     """A writer is refused until its program accepts that acknowledged transactions are lost."""
     assert isinstance(writer, StreamWriter)
     for _ in range(2):

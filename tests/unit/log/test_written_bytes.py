@@ -24,7 +24,7 @@ from aeron_spark.wire.chunk import NOT_CONTINUED, Content, Header, payload_limit
 from aeron_spark.wire.groups import Chunk, split
 from aeron_spark.wire.staged_items import encode_group_item
 from aeron_spark.wire.stream_rpc import BULK_HEAD
-from tests.unit.stream_client.joined import Joint, World
+from tests.unit.stream_client.joined import MemoryBulkLink, World
 from tests.unit.stream_client.recorded import messages_of
 
 NOW: Final = 1_700_000_000_000_000_000
@@ -75,13 +75,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def staged(world: World, payload: str, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, list[bytes]]:
     """Stage the rows of a payload and commit them; return the bytes of the stage, and the recorded messages."""
     sent: list[bytes] = []
-    send = world.branch_sends
+    send = world.carry_bulk_message
 
-    def noted(link: Joint, message: bytes, timeout: float) -> None:
+    def noted(link: MemoryBulkLink, message: bytes, timeout: float) -> None:
         sent.append(message[BULK_HEAD.size :])
         send(link, message, timeout)
 
-    monkeypatch.setattr(world, "branch_sends", noted)
+    monkeypatch.setattr(world, "carry_bulk_message", noted)
     transaction = Transaction("w-1", "r", 0)
     appender = ServerAppender(
         world.stream_session(), "s", transaction, task=0, partition=0, source=SOURCE, payload=payload,

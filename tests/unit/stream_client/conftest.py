@@ -1,4 +1,4 @@
-"""A server and the way to it in the test's own process, without Aeron."""
+"""A server and a connection to it in the process of the test, without Aeron."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.stream_client.joined import World
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """With a stream ``s`` of two partitions."""
+    """A world with a stream ``s`` of two partitions."""
     made = World(tmp_path / "streams", monkeypatch)
     assert made.server is not None
     made.server.store.create("s", 2, term_bytes=1 << 16)

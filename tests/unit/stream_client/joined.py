@@ -1,7 +1,7 @@
-"""Writers and a server's stream service joined in one process, over a connection that loses, repeats and delays.
+"""Joins writers with a server's stream service in one process, over a connection that loses, repeats and delays.
 
-One thread does everything, and time is the test's own: a wait that nothing can end takes no time. The server is its
-real stream service and store; it can be killed, stopped and started again.
+All of it runs on one thread with virtual time, so that waits take no real time. The stream service and the store are
+the real ones; the server can be killed, stopped and restarted.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from aeron_spark.wire.stream_rpc import (
 from tests.unit.stream_client.recorded import ADDRESS, Kept, MemoryArchive, messages_of, stand_in
 
 STEP = 0.001  # seconds that a request takes
-ROOM = 64  # bytes of a message of a branch: a stage takes several
+ROOM = 64  # bytes of a message on a bulk link: a stage takes several
 
 
 class Fault(Enum):
-    """What becomes of a request."""
+    """The fate of a request, or of the next operation of the server."""
 
     NONE = auto()
     LOSE = auto()  # it never arrives
@@ -58,29 +58,29 @@ class Fault(Enum):
     REPEAT = auto()  # it arrives twice
     DELAY = auto()  # it arrives after later ones, and its response never does
     BREAK = auto()  # the connection and its session end before it arrives
-    BREAK_AFTER = auto()  # and here before its response does
-    KILL = auto()  # the server is killed before it arrives, and comes back some seconds later
-    KILL_AFTER = auto()
+    BREAK_AFTER = auto()  # the same before its response arrives
+    KILL = auto()  # the server is killed before it arrives, and restarts some seconds later
+    KILL_AFTER = auto()  # the same before its response arrives
     KILL_AT_JOURNAL = auto()  # the server is killed before it writes to the journal the next time
-    STOP = auto()  # the server does nothing for some seconds, and then everything
-    BUSY = auto()  # the server says that it is at work
+    STOP = auto()  # the server runs nothing for some seconds, and then all that waits
+    BUSY = auto()  # the server responds that it still works on the commit
     FULL_DISK = auto()  # the server cannot write the next rows of a stage
-    FULL_JOURNAL = auto()  # nor the next record of the journal
-    NO_RECORDING = auto()  # nor can the archive record the next message
-    CUT_BRANCH = auto()  # the next message of a branch is lost, and the branch with it
+    FULL_JOURNAL = auto()  # the server cannot write the next record of the journal
+    NO_RECORDING = auto()  # the archive cannot record the next message
+    CUT_LINK = auto()  # the next message on a bulk link is lost, and the link closes
 
 
 class Done(Enum):
-    """Whether a request whose response is lost in an outage is done."""
+    """When the server runs a request whose response is lost in an outage."""
 
     NOW = auto()
-    LATER = auto()  # after the outage, behind other requests
+    LATER = auto()  # after the outage and other requests
     NEVER = auto()
 
 
 @dataclass(frozen=True)
 class Outage:
-    """An outage that begins with the next request of a class, and is longer than a writer waits."""
+    """An outage that begins with the next request of a class and lasts longer than a writer waits."""
 
     request: type[Request[Any]]
     done: Done
@@ -88,7 +88,7 @@ class Outage:
 
 @dataclass
 class Time:
-    """Virtual seconds."""
+    """A clock of virtual seconds."""
 
     now: float = 1000.0
 
@@ -104,45 +104,45 @@ class Time:
 
 
 class Killed(BaseException):
-    """The server's process ended in the middle of something."""
+    """The server's process was killed during an operation."""
 
 
-class Parked(BaseException):
-    """A job waits for a message that has not come."""
+class Blocked(BaseException):
+    """A job waits for a message that has not arrived."""
 
 
 @dataclass
-class Joint:
-    """A branch: what the writer sends waits here for the server. Both ends are this object."""
+class MemoryBulkLink:
+    """Both ends of a bulk link: messages of the writer wait in it for the server."""
 
     number: int
     session: Session
     closed: bool = False
     waiting: deque[bytes] = field(default_factory=deque)
     room = ROOM
-    label = "a branch of the test"
+    label = "a bulk link of the test"
 
     def send(self, *parts: bytes, timeout: float) -> None:
-        self.session.world.branch_sends(self, b"".join(bytes(part) for part in parts), timeout)
+        self.session.world.carry_bulk_message(self, b"".join(bytes(part) for part in parts), timeout)
 
     def receive(self, timeout: float) -> memoryview:
         if not self.waiting:
-            raise Parked
+            raise Blocked
         return memoryview(self.waiting.popleft())
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self.session.world.branch_changed(self)
+            self.session.world.resume_link(self)
 
 
 class Session:
-    """A connection as both ends know it."""
+    """Both ends of a connection."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.label = "the connection of the test"
-        self.bulk_links: dict[int, Joint] = {}
+        self.bulk_links: dict[int, MemoryBulkLink] = {}
         self.service: Any = None
 
     def serve(self, service: Any, methods: tuple[str, ...], number: int) -> None:
@@ -152,62 +152,64 @@ class Session:
     def end(self) -> None:
         for bulk_link in self.bulk_links.values():
             bulk_link.closed = True
-            self.world.branch_changed(bulk_link)
+            self.world.resume_link(bulk_link)
 
 
-class Branches:
-    """The server's view of all branches."""
+class MemoryBulkLinks:
+    """The server's table of bulk links."""
 
-    def of(self, connection: Session, number: int) -> Joint:
+    def of(self, connection: Session, number: int) -> MemoryBulkLink:
         found = connection.bulk_links.get(number)
         if found is None or found.closed:
-            raise EndedError(f"{connection.label} has no branch {number}")
+            raise EndedError(f"{connection.label} has no bulk link {number}")
         return found
 
 
 class Jobs:
-    """The server's threads: a job runs at once, and rests where it waits for a message."""
+    """The server's thread pool: a job runs at once, and is repeated when a message arrives that it waits for."""
 
     def __init__(self) -> None:
-        self.parked: dict[int, Callable[[], None]] = {}  # by the number of its branch
+        self.blocked: dict[int, Callable[[], None]] = {}  # by the number of the bulk link
 
     def submit(self, job: Callable[..., None], *given: Any) -> None:
-        if given and isinstance(given[0], Joint):
+        if given and isinstance(given[0], MemoryBulkLink):
             bulk_link = given[0]
-            self.parked[bulk_link.number] = lambda: job(bulk_link)
+            self.blocked[bulk_link.number] = lambda: job(bulk_link)
             self.resume(bulk_link)
         else:
             job(*given)
 
-    def resume(self, bulk_link: Joint) -> None:
-        job = self.parked.pop(bulk_link.number, None)
+    def resume(self, bulk_link: MemoryBulkLink) -> None:
+        job = self.blocked.pop(bulk_link.number, None)
         if job is None:
             return
         try:
             job()
-        except Parked:
-            self.parked[bulk_link.number] = job
+        except Blocked:
+            self.blocked[bulk_link.number] = job
 
     def shutdown(self, **_: object) -> None:
         pass
 
 
-class ServerLife:
-    """A server's process, from its start to its end."""
+class ServerProcess:
+    """The state of one server process, from its start to its end."""
 
     def __init__(self, world: World) -> None:
         self.store = Streams(
             world.folder, ADDRESS, world.settings, clock=world.time, wall=world.time.wall, random=world.random
         )
-        self.service = StreamService(lambda: self.store, Branches(), lambda _: None)  # type: ignore[arg-type]
+        self.service = StreamService(lambda: self.store, MemoryBulkLinks(), lambda _: None)  # type: ignore[arg-type]
         self.service.close()
         self.service.pool = self.jobs = Jobs()  # type: ignore[assignment]
         self.service.condition = lambda: _Condition(world)
-        self.delayed: list[tuple[int, Callable[[], object]]] = []  # after how many requests, what
+        self.delayed: list[
+            tuple[int, Callable[[], object]]
+        ] = []  # the number of a request, and the job to run after it
 
     def end(self, archive: MemoryArchive) -> None:
         self.delayed.clear()
-        self.store.close()  # writes nothing: what is on the disk is what a kill leaves
+        self.store.close()  # writes nothing, so the disk has what a kill leaves
         archive.end_publications()
 
 
@@ -231,7 +233,7 @@ class Copy:
 
 
 class World:
-    """The server, its disk and archive, and the way to it. ``faults`` say what becomes of the next requests."""
+    """The server, its disk and archive, and the connection to it. ``faults`` has the fates of the next requests."""
 
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -239,54 +241,54 @@ class World:
         self.archive = MemoryArchive()
         self.settings = StreamSettings(timeout_s=1.0, writing_timeout_s=1.0)
         self.faults: deque[Fault] = deque()
-        self.away = 3.0  # seconds that a killed or stopped server stays away
+        self.downtime_s = 3.0  # of a killed or stopped server
         self.requests = 0
-        self.asked: list[tuple[Request[Any], float, float]] = []  # each request, when, and for how long it may wait
-        self._drawn = 0
-        self._next: set[Fault] = set()  # what is to fail inside of the server
+        self.sent_requests: list[tuple[Request[Any], float, float]] = []  # each with its time and its timeout
+        self._random_calls = 0
+        self._next: set[Fault] = set()  # faults of the server's next operations
         self._patch(patched)
-        self.server: ServerLife | None = ServerLife(self)
-        self._back_at = 0.0  # when a killed server is there again
-        self._awake_at = 0.0  # when a stopped one goes on
-        self._silent_until = 0.0  # when requests arrive again
-        self.outage: Outage | None = None  # what begins one
+        self.server: ServerProcess | None = ServerProcess(self)
+        self._restarts_at = 0.0  # when a killed server restarts
+        self._stopped_until = 0.0  # when a stopped server continues
+        self._silent_until = 0.0  # requests are lost until then
+        self.outage: Outage | None = None  # begins with its request
         self._sleeping: list[Callable[[], object]] = []
         self.session: Session | None = None
         self._numbers = 0
         self._copies = 0
 
     def stream_session(self) -> StreamSession:
-        """Return what a program's writers use."""
+        """Return a new stream session, as a client has one."""
         return StreamSession(Client(self), 20.0, clock=self.time, sleep=self.sleep)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for the program."""
+        """Advance the time."""
         self.time.sleep(seconds)
-        self._wake()
+        self._run_sleeping()
 
     def random(self, bits: int) -> int:
-        """Return other bits each time, the same in each repetition of a test."""
-        self._drawn += 1
-        return self._drawn
+        """Return different bits at each call, the same in each repetition of a test."""
+        self._random_calls += 1
+        return self._random_calls
 
     def close(self) -> None:
-        """End it."""
+        """End the server and remove its folders."""
         if self.server is not None:
             self.server.end(self.archive)
         for folder in (self.folder, *self.folder.parent.glob(f"{self.folder.name}-*")):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def calm(self) -> None:
-        """No more faults: the server is there, and everything that was delayed has come."""
+    def end_faults(self) -> None:
+        """Remove all faults, start the server if it does not run, and deliver all delayed requests."""
         self.faults.clear()
         self._next.clear()
         self.archive.refuses = 0
         self.outage = None
-        self.time.now = max(self.time.now, self._back_at, self._awake_at, self._silent_until)
-        self._wake()
+        self.time.now = max(self.time.now, self._restarts_at, self._stopped_until, self._silent_until)
+        self._run_sleeping()
         self._start()
         assert self.server is not None
-        self._deliver(everything=True)
+        self._deliver_delayed(everything=True)
 
     def copy(self) -> Copy:
         """Copy the store and the archive, as an operator does."""
@@ -296,37 +298,37 @@ class World:
         return made
 
     def restore(self, copied: Copy) -> None:
-        """Stop the server and put a copy in the place of its store and archive; it starts when it is asked again."""
+        """Kill the server and replace its store and archive by a copy; it restarts at the next connection."""
         self.kill()
         shutil.rmtree(self.folder)
         shutil.copytree(copied.folder, self.folder)
         self.archive.restore(copied.archive)
 
     def stop(self) -> None:
-        """Have the server do nothing for some seconds from now on."""
-        self._awake_at = self.time.now + self.away
+        """Stop the server for ``downtime_s`` from now on."""
+        self._stopped_until = self.time.now + self.downtime_s
 
     def fail(self, fault: Fault) -> None:
-        """Let the server's disk, journal or branch fail the next time it is used."""
+        """Let the server's disk, journal or bulk link fail at its next use."""
         self._next.add(fault)
 
     def committed(self) -> list[list[bytes]] | None:
-        """Return what is in the stream, by partition; None while there is no server."""
+        """Return the committed rows of each partition; None while the server does not run."""
         if self.server is None:
             return None
         states = self.server.store.get("s").states()
         return [list(messages_of(self.archive, state.recording_id, state.end)) for state in states]
 
-    # The program's side
+    # The client
 
     def connect(self, timeout: float) -> None:
         """Be connected, or raise WaitTimeout."""
         begun = self.time.now
         if self.server is None:
-            if self._back_at - begun > timeout:
+            if self._restarts_at - begun > timeout:
                 self.time.now = begun + timeout
                 raise WaitTimeout(f"waited {timeout:g} s for a connection")
-            self.time.now = max(self.time.now, self._back_at)
+            self.time.now = max(self.time.now, self._restarts_at)
             self._start()
         if self.session is None:
             assert self.server is not None
@@ -334,56 +336,56 @@ class World:
             self.server.service.serve(self.session)  # type: ignore[arg-type]
 
     def call(self, data: bytes, timeout: float) -> bytes:
-        """Carry a request to the server, or not."""
+        """Carry a request to the server, with its fate."""
         request = decode_request(data)
         self.requests += 1
-        self.asked.append((request, self.time.now, timeout))
+        self.sent_requests.append((request, self.time.now, timeout))
         self.sleep(STEP)
         session = self.session
         if session is None:
             raise ConnectError("there is no connection")
-        self._deliver()
+        self._deliver_delayed()
         fault = self.faults.popleft() if self.faults else Fault.NONE
 
         def work() -> bytes:
             return self._work(session, data)
 
-        if self.time.now < self._awake_at:
-            return self._ask_stopped(work, timeout)
+        if self.time.now < self._stopped_until:
+            return self._call_stopped(work, timeout)
         if self.time.now < self._silent_until:
-            return self._unanswered(timeout)
+            return self._time_out(timeout)
         if self.outage is not None and isinstance(request, self.outage.request):
             return self._begin_outage(work, timeout)
         match fault:
             case Fault.LOSE:
-                return self._unanswered(timeout)
+                return self._time_out(timeout)
             case Fault.LOSE_RESPONSE:
-                self._quietly(work)
-                return self._unanswered(timeout)
+                self._run_ignoring_loss(work)
+                return self._time_out(timeout)
             case Fault.REPEAT:
-                self._quietly(work)
+                self._run_ignoring_loss(work)
             case Fault.DELAY:
                 if self.server is None:  # a request that came late has killed it
                     raise ConnectError("the connection ended before the response")
                 self.server.delayed.append((self.requests + 3, work))
-                return self._unanswered(timeout)
+                return self._time_out(timeout)
             case Fault.BREAK | Fault.BREAK_AFTER:
                 if fault is Fault.BREAK_AFTER:
-                    self._quietly(work)
+                    self._run_ignoring_loss(work)
                 self._disconnect()
                 raise ConnectError("the connection ended before the response")
             case Fault.KILL | Fault.KILL_AFTER:
                 if fault is Fault.KILL_AFTER:
-                    self._quietly(work)
+                    self._run_ignoring_loss(work)
                 self.kill()
                 raise ConnectError("the connection ended before the response")
             case Fault.STOP:
                 self.stop()
-                return self._ask_stopped(work, timeout)
+                return self._call_stopped(work, timeout)
             case Fault.BUSY if isinstance(request, CommitTransaction):
                 self.sleep(request.seconds)
                 return encode_response(failure_of(StillWorking("the server is at work")))
-            case Fault.CUT_BRANCH:
+            case Fault.CUT_LINK:
                 self._next.add(fault)
             case Fault.NO_RECORDING:
                 self.archive.refuses = 1
@@ -394,67 +396,67 @@ class World:
         return work()
 
     def _begin_outage(self, work: Callable[[], bytes], timeout: float) -> bytes:
-        """Do this request, or not, or later, and lose everything from now on for as long as the server is away."""
+        """Run this request now, later or never, and lose all requests from now on for ``downtime_s``."""
         assert self.outage is not None
         outage, self.outage = self.outage, None
         if outage.done is Done.NOW:
-            self._quietly(work)
+            self._run_ignoring_loss(work)
         elif outage.done is Done.LATER and self.server is not None:
             self.server.delayed.append((self.requests + 12, work))
-        self._silent_until = self.time.now + self.away
-        return self._unanswered(timeout)
+        self._silent_until = self.time.now + self.downtime_s
+        return self._time_out(timeout)
 
-    def bulk_link(self) -> Joint:
-        """Open a branch."""
+    def bulk_link(self) -> MemoryBulkLink:
+        """Open a bulk link."""
         if self.session is None:
             raise ConnectError("there is no connection")
         self._numbers += 1
-        made = self.session.bulk_links[self._numbers] = Joint(self._numbers, self.session)
+        made = self.session.bulk_links[self._numbers] = MemoryBulkLink(self._numbers, self.session)
         return made
 
-    def branch_sends(self, bulk_link: Joint, message: bytes, timeout: float) -> None:
-        """Carry a message of a branch."""
+    def carry_bulk_message(self, bulk_link: MemoryBulkLink, message: bytes, timeout: float) -> None:
+        """Carry a message on a bulk link."""
         self.sleep(STEP)
         if bulk_link.closed:
             raise TransportError(f"{bulk_link.label} ended")
-        if Fault.CUT_BRANCH in self._next:
-            self._next.discard(Fault.CUT_BRANCH)
+        if Fault.CUT_LINK in self._next:
+            self._next.discard(Fault.CUT_LINK)
             bulk_link.close()
             return
         bulk_link.waiting.append(message)
-        if self.time.now < self._awake_at and len(bulk_link.waiting) > 3:  # Aeron's window is full
-            left = self._awake_at - self.time.now
+        if self.time.now < self._stopped_until and len(bulk_link.waiting) > 3:  # Aeron's window is full
+            left = self._stopped_until - self.time.now
             self.sleep(min(left, timeout))
             if left >= timeout:
                 raise WaitTimeout(f"{bulk_link.label} took no more in time")
-        self.branch_changed(bulk_link)
+        self.resume_link(bulk_link)
 
-    def branch_changed(self, bulk_link: Joint) -> None:
-        """Something came on a branch, or it ended."""
+    def resume_link(self, bulk_link: MemoryBulkLink) -> None:
+        """Run the job that waits for a message on the bulk link, or for its end."""
         server = self.server
         if server is None:
             return
-        if self.time.now < self._awake_at:
+        if self.time.now < self._stopped_until:
             self._sleeping.append(lambda: server.jobs.resume(bulk_link))
         else:
             server.jobs.resume(bulk_link)
 
-    # The server's side
+    # The server
 
     def kill(self) -> None:
-        """End the server's process as it is."""
+        """Kill the server's process."""
         self._sleeping.clear()
-        self._awake_at = 0.0
+        self._stopped_until = 0.0
         server, self.server = self.server, None
         if server is not None:
             server.end(self.archive)
-            self._back_at = self.time.now + self.away
+            self._restarts_at = self.time.now + self.downtime_s
         self._next.clear()
         self._disconnect()
 
     def _start(self) -> None:
         if self.server is None:
-            self.server = ServerLife(self)
+            self.server = ServerProcess(self)
 
     def _disconnect(self) -> None:
         session, self.session = self.session, None
@@ -471,33 +473,33 @@ class World:
             raise ConnectError("the connection ended before the response") from None
         return answer
 
-    def _ask_stopped(self, work: Callable[[], bytes], timeout: float) -> bytes:
-        left = self._awake_at - self.time.now
+    def _call_stopped(self, work: Callable[[], bytes], timeout: float) -> bytes:
+        left = self._stopped_until - self.time.now
         if left < timeout:
             self.sleep(left)
             return work()
-        self._sleeping.append(lambda: self._quietly(work))
-        return self._unanswered(timeout)
+        self._sleeping.append(lambda: self._run_ignoring_loss(work))
+        return self._time_out(timeout)
 
-    def _unanswered(self, timeout: float) -> NoReturn:
+    def _time_out(self, timeout: float) -> NoReturn:
         self.sleep(timeout)
         raise WaitTimeout(f"no answer within {timeout:g} seconds")
 
-    def _quietly(self, work: Callable[[], Any]) -> None:
+    def _run_ignoring_loss(self, work: Callable[[], Any]) -> None:
         with suppress(ConnectError):
             work()
 
-    def _deliver(self, *, everything: bool = False) -> None:
+    def _deliver_delayed(self, *, everything: bool = False) -> None:
         server = self.server
-        if server is None or self.time.now < self._awake_at:
+        if server is None or self.time.now < self._stopped_until:
             return
         due = [one for one in server.delayed if everything or one[0] <= self.requests]
         server.delayed = [one for one in server.delayed if one not in due]
         for _, work in due:
-            self._quietly(work)
+            self._run_ignoring_loss(work)
 
-    def _wake(self) -> None:
-        if self.time.now >= self._awake_at and self._sleeping:
+    def _run_sleeping(self) -> None:
+        if self.time.now >= self._stopped_until and self._sleeping:
             jobs, self._sleeping = self._sleeping, []
             for job in jobs:
                 job()
@@ -531,7 +533,7 @@ class World:
 
 
 class Client:
-    """The client, as far as writers need it."""
+    """The part of a client that writers use."""
 
     def __init__(self, world: World) -> None:
         self._world = world

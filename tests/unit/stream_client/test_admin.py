@@ -1,4 +1,4 @@
-"""Retentions and times, as people write them."""
+"""Parsing of retentions and times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aeron_spark.stream_client.admin import Retention, parse_retention, time_of
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("value", "retention"),
     [
         (None, Retention()),
         ("10g", Retention(bytes=10 << 30)),
@@ -23,22 +23,22 @@ from aeron_spark.stream_client.admin import Retention, parse_retention, time_of
         ("10G, 7d", Retention(10 << 30, 7 * 86_400)),
     ],
 )
-def test_a_retention_is_a_size_a_time_or_both(given: str | int | timedelta | None, kept: Retention) -> None:
-    assert parse_retention(given) == kept
+def test_a_retention_is_a_size_a_time_or_both(value: str | int | timedelta | None, retention: Retention) -> None:
+    assert parse_retention(value) == retention
 
 
-@pytest.mark.parametrize("given", ["64m", "64", "1.5", "1g,2g", "1d,2h", "10x", "", "-7d", "7d,", 0, -5, timedelta(0)])
-def test_what_may_mean_two_things_or_nothing_is_refused(given: str | int | timedelta) -> None:
+@pytest.mark.parametrize("value", ["64m", "64", "1.5", "1g,2g", "1d,2h", "10x", "", "-7d", "7d,", 0, -5, timedelta(0)])
+def test_an_ambiguous_or_empty_retention_is_refused(value: str | int | timedelta) -> None:
     with pytest.raises(OptionError, match="retention"):
-        parse_retention(given)
+        parse_retention(value)
 
 
-def test_times_are_utc_unless_they_say_otherwise() -> None:
+def test_a_time_without_a_zone_is_utc() -> None:
     moment = datetime(2026, 3, 1, 9, 30, tzinfo=timezone.utc)
-    wanted = int(moment.timestamp()) * 10**9
+    expected = int(moment.timestamp()) * 10**9
     plus_one = timezone(timedelta(hours=1))
-    for given in (moment, moment.replace(tzinfo=None), moment.astimezone(plus_one), "2026-03-01T09:30:00Z"):
-        assert time_of(given, 0) == wanted
-    assert time_of("-10m", wanted) == wanted - 600 * 10**9
+    for value in (moment, moment.replace(tzinfo=None), moment.astimezone(plus_one), "2026-03-01T09:30:00Z"):
+        assert time_of(value, 0) == expected
+    assert time_of("-10m", expected) == expected - 600 * 10**9
     with pytest.raises(OptionError, match="a time must be"):
         time_of("soon", 0)

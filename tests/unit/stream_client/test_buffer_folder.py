@@ -1,4 +1,4 @@
-"""The folder of a buffered writer: whole transactions in order, whatever a crash leaves."""
+"""The folder of a buffered writer: complete transactions in order, also after a crash."""
 
 from __future__ import annotations
 
@@ -11,152 +11,152 @@ from aeron_spark.errors import DataFormatError, OptionError, TransportError, Usa
 from aeron_spark.stream_client.buffer_folder import BufferedTransaction, BufferFolder
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
 
-PIECES = [
+BATCHES = [
     WriteBatch("arrow", pa.record_batch({"n": [1, 2, 3], "text": ["a", None, "c"]})),
     WriteBatch(BYTES, pa.record_batch({"value": [b"", b"x" * 1001]}), 3),
     WriteBatch("raw", pa.record_batch({"value": [b"a"], "reservedValue": [7]}), 0),
 ]
 
 
-def opened(folder: Path) -> BufferFolder:
+def open_folder(folder: Path) -> BufferFolder:
     return BufferFolder(folder, "flights", "edge-7")
 
 
-def filled(folder: Path, count: int) -> BufferFolder:
-    unsent = opened(folder)
+def folder_with(folder: Path, count: int) -> BufferFolder:
+    buffer = open_folder(folder)
     for _ in range(count):
-        for piece in PIECES:
-            unsent.add(piece)
-        unsent.commit()
-    return unsent
+        for batch in BATCHES:
+            buffer.add(batch)
+        buffer.commit()
+    return buffer
 
 
-def names(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.name.lstrip("0") for path in folder.iterdir() if path.name[0] == "0")
 
 
-def first(unsent: BufferFolder) -> BufferedTransaction:
-    found = unsent.first()
+def first(buffer: BufferFolder) -> BufferedTransaction:
+    found = buffer.first()
     assert found is not None
     return found
 
 
-def test_what_is_committed_is_read_as_it_was(tmp_path: Path) -> None:
-    unsent = filled(tmp_path / "deep" / "b", 2)
-    assert len(unsent) == 2
-    assert unsent.size_bytes == sum(path.stat().st_size for path in (tmp_path / "deep" / "b").glob("*.unsent"))
-    assert list(unsent.read(first(unsent))) == PIECES
-    unsent.close()
-    again = opened(tmp_path / "deep" / "b")
-    assert list(again.read(first(again))) == PIECES
+def test_a_committed_transaction_is_read_unchanged(tmp_path: Path) -> None:
+    buffer = folder_with(tmp_path / "deep" / "b", 2)
+    assert len(buffer) == 2
+    assert buffer.size_bytes == sum(path.stat().st_size for path in (tmp_path / "deep" / "b").glob("*.unsent"))
+    assert list(buffer.read(first(buffer))) == BATCHES
+    buffer.close()
+    again = open_folder(tmp_path / "deep" / "b")
+    assert list(again.read(first(again))) == BATCHES
     again.close()
 
 
-def test_states_follow_each_other_and_numbers_go_on(tmp_path: Path) -> None:
-    unsent = filled(tmp_path, 2)
-    assert unsent.base is None
-    unsent.set_base(42)
-    one = first(unsent)
-    unsent.mark_sending(one)
-    assert names(tmp_path) == [".sending", "1.unsent"]
+def test_files_pass_through_their_states_and_numbers_continue_after_a_restart(tmp_path: Path) -> None:
+    buffer = folder_with(tmp_path, 2)
+    assert buffer.base is None
+    buffer.set_base(42)
+    transaction = first(buffer)
+    buffer.mark_sending(transaction)
+    assert file_names(tmp_path) == [".sending", "1.unsent"]
     for _ in range(2):
-        unsent.mark_sending(first(unsent))
-        unsent.mark_sent(first(unsent), "a stamp")
-    assert names(tmp_path) == ["1.sent"]
-    unsent.close()
-    again = filled(tmp_path, 1)
+        buffer.mark_sending(first(buffer))
+        buffer.mark_sent(first(buffer), "a stamp")
+    assert file_names(tmp_path) == ["1.sent"]
+    buffer.close()
+    again = folder_with(tmp_path, 1)
     assert again.confirmed == (43, "a stamp")
-    assert (again.base, first(again).number, names(tmp_path)) == (42, 2, ["1.sent", "2.unsent"])
+    assert (again.base, first(again).number, file_names(tmp_path)) == (42, 2, ["1.sent", "2.unsent"])
     again.close()
 
 
-def test_a_draft_is_no_transaction_and_what_was_begun_stays_begun(tmp_path: Path) -> None:
-    unsent = filled(tmp_path, 1)
-    unsent.mark_sending(first(unsent))
-    unsent.add(PIECES[0])
-    (tmp_path / f"{7:020d}.draft").write_bytes(b"of a crash")
-    assert unsent._draft is not None
-    unsent._draft.close()  # these two as the end of the process does
-    unsent._lock.release()
-    again = opened(tmp_path)
-    assert names(tmp_path) == [".sending"]
+def test_a_draft_is_removed_at_a_restart_and_a_file_that_is_sending_stays(tmp_path: Path) -> None:
+    buffer = folder_with(tmp_path, 1)
+    buffer.mark_sending(first(buffer))
+    buffer.add(BATCHES[0])
+    (tmp_path / f"{7:020d}.draft").write_bytes(b"left by a crash")
+    assert buffer._draft is not None
+    buffer._draft.close()  # the end of the process closes the file and the lock
+    buffer._lock.release()
+    again = open_folder(tmp_path)
+    assert file_names(tmp_path) == [".sending"]
     assert first(again).is_sending
-    assert list(again.read(first(again))) == PIECES
-    again.add(PIECES[0])
+    assert list(again.read(first(again))) == BATCHES
+    again.add(BATCHES[0])
     again.drop()
     again.commit()
     assert len(again) == 1
     again.close()
 
 
-def test_a_crash_between_sent_and_gone_has_it_sent_again(tmp_path: Path) -> None:
-    unsent = filled(tmp_path, 1)
-    unsent.set_base(0)
-    unsent.mark_sending(first(unsent))
+def test_a_transaction_is_sent_again_after_a_crash_before_its_file_was_removed(tmp_path: Path) -> None:
+    buffer = folder_with(tmp_path, 1)
+    buffer.set_base(0)
+    buffer.mark_sending(first(buffer))
     (tmp_path / f"{0:020d}.sent").touch()
-    unsent.close()
-    again = opened(tmp_path)
+    buffer.close()
+    again = open_folder(tmp_path)
     assert first(again) == BufferedTransaction(0, first(again).bytes, is_sending=True)
     again.mark_sent(first(again), "a stamp")
-    assert names(tmp_path) == [".sent"]
+    assert file_names(tmp_path) == [".sent"]
     again.close()
 
 
-def test_the_folder_is_one_processes_and_one_streams_and_writers(tmp_path: Path) -> None:
-    unsent = opened(tmp_path)
+def test_a_folder_is_refused_to_a_second_process_stream_or_writer(tmp_path: Path) -> None:
+    buffer = open_folder(tmp_path)
     with pytest.raises(UsageError, match="another process"):
-        opened(tmp_path)
-    unsent.close()
+        open_folder(tmp_path)
+    buffer.close()
     with pytest.raises(OptionError, match="of stream 'flights', not 'other'"):
         BufferFolder(tmp_path, "other", "edge-7")
     with pytest.raises(OptionError, match="of writer 'edge-7', not 'edge-8'"):
         BufferFolder(tmp_path, "flights", "edge-8")
-    whose = BufferFolder(tmp_path, "flights", "")
-    assert whose.writer == "edge-7"
-    whose.close()
+    without_writer = BufferFolder(tmp_path, "flights", "")
+    assert without_writer.writer == "edge-7"
+    without_writer.close()
     (tmp_path / "buffer.json").write_text("{")
     with pytest.raises(DataFormatError, match="is not a buffer's"):
-        opened(tmp_path)
+        open_folder(tmp_path)
     new = BufferFolder(tmp_path / "new", "flights", "")
     assert new.writer.startswith("buffer-")
     new.close()
 
 
-def test_what_the_disk_lost_is_noticed_before_any_of_it_is_given(tmp_path: Path) -> None:
-    unsent = filled(tmp_path, 1)
+def test_a_damaged_file_is_refused_before_its_first_batch(tmp_path: Path) -> None:
+    buffer = folder_with(tmp_path, 1)
     path = tmp_path / f"{0:020d}.unsent"
-    whole = path.read_bytes()
-    for at in range(0, len(whole), 97):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    data = path.read_bytes()
+    for at in range(0, len(data), 97):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         with pytest.raises(DataFormatError, match="is not the transaction"):
-            next(unsent.read(first(unsent)))
-    for length in range(1, len(whole), 101):
-        path.write_bytes(whole[:length])
+            next(buffer.read(first(buffer)))
+    for length in range(1, len(data), 101):
+        path.write_bytes(data[:length])
         with pytest.raises(DataFormatError, match="is not the transaction"):
-            next(unsent.read(first(unsent)))
-    path.write_bytes(whole)
-    assert list(unsent.read(first(unsent))) == PIECES
-    unsent.close()
+            next(buffer.read(first(buffer)))
+    path.write_bytes(data)
+    assert list(buffer.read(first(buffer))) == BATCHES
+    buffer.close()
 
 
-def test_a_disk_that_fails_drops_the_draft_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unsent = filled(tmp_path, 1)
-    unsent.add(PIECES[0])
+def test_a_failed_commit_loses_only_the_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = folder_with(tmp_path, 1)
+    buffer.add(BATCHES[0])
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(TransportError, match="No space left"):
-        unsent.commit()
+        buffer.commit()
     monkeypatch.undo()
-    assert names(tmp_path) == [".unsent"]
-    assert unsent.draft_bytes == 0
-    for call in (unsent.commit, lambda: unsent.add(PIECES[1])):
+    assert file_names(tmp_path) == [".unsent"]
+    assert buffer.draft_bytes == 0
+    for call in (buffer.commit, lambda: buffer.add(BATCHES[1])):
         with pytest.raises(TransportError, match=r"rows of transaction 1 of the buffer .* are lost"):
             call()
-    unsent.drop()
-    unsent.add(PIECES[1])
-    assert unsent.commit() == 1
-    assert names(tmp_path) == [".unsent", "1.unsent"]
-    unsent.close()
+    buffer.drop()
+    buffer.add(BATCHES[1])
+    assert buffer.commit() == 1
+    assert file_names(tmp_path) == [".unsent", "1.unsent"]
+    buffer.close()

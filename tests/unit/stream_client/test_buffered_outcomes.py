@@ -1,4 +1,4 @@
-"""What became of a buffered transaction, also one whose commit() died inside: known from the folder (finding C13)."""
+"""The outcome of a buffered transaction is known from its folder, also after a crash in commit() (finding C13)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from aeron_spark.stream_client.write_batches import WriteBatch
 from tests.unit.stream_client.joined import Client, World
 
 ROOT = Path(__file__).resolve().parents[3]
-SECONDS = 30.0
+TIMEOUT_S = 30.0
 
 # Commits two transactions, and is killed in the third commit before the named step of it.
 PROGRAM = """
 import os, signal, sys, threading
 from pathlib import Path
-from tests.unit.stream_client.test_buffered_outcomes import away
+from tests.unit.stream_client.test_buffered_outcomes import offline_writer
 
-step, out = sys.argv[1], away(Path(sys.argv[2]))
+step, out = sys.argv[1], offline_writer(Path(sys.argv[2]))
 for n in range(2):
     out.write(b"%d" % n)
     assert out.commit() == n
@@ -43,26 +43,26 @@ match step:
     case "rename": Path.rename = kill
     case "sync of the folder":
         os.fsync, sync = lambda descriptor: setattr(os, "fsync", kill), os.fsync
-    case "return":  # not where the sender notes that there is no server
+    case "return":  # not in the sender's thread, which reports that it cannot connect
         main, notify = threading.main_thread(), out._changed.notify_all
         out._changed.notify_all = lambda: kill() if threading.current_thread() is main else notify()
 out.commit()
 """
 
 
-def refused() -> Future[Any]:
+def failed_connection() -> Future[Any]:
     future: Future[Any] = Future()
-    future.set_exception(ConnectError("nobody listens"))
+    future.set_exception(ConnectError("the server does not respond"))
     return future
 
 
-def away(folder: Path) -> BufferedWriter:
-    """A writer whose server is never there. It learns that at once, so that ``close`` does not wait for the server."""
-    client: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=refused)
+def offline_writer(folder: Path) -> BufferedWriter:
+    """Return a writer that cannot connect. The attempts fail at once, so ``close`` does not wait for the server."""
+    client: Any = SimpleNamespace(closed=False, connected=False, begin_connecting=failed_connection)
     return BufferedWriter(client, StreamSession(client, 1.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
 
-def there(world: World, folder: Path) -> BufferedWriter:
+def online_writer(world: World, folder: Path) -> BufferedWriter:
     client: Any = Client(world)
     return BufferedWriter(client, StreamSession(client, 20.0), "s", folder, writer_id="w", payload="raw", partition=0)
 
@@ -70,14 +70,14 @@ def there(world: World, folder: Path) -> BufferedWriter:
 @pytest.mark.parametrize(
     ("step", "committed"), [("sync", False), ("rename", False), ("sync of the folder", True), ("return", True)]
 )
-def test_a_commit_that_was_killed_is_resolved_after_a_restart(step: str, committed: bool, tmp_path: Path) -> None:
+def test_the_outcome_of_a_killed_commit_is_known_after_a_restart(step: str, committed: bool, tmp_path: Path) -> None:
     """Finding C13."""
     killed = subprocess.run(
-        [sys.executable, "-c", PROGRAM, step, str(tmp_path)], cwd=ROOT, timeout=SECONDS, capture_output=True, text=True,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'connector'}"}, check=False,
+        [sys.executable, "-c", PROGRAM, step, str(tmp_path)], cwd=ROOT, timeout=TIMEOUT_S, capture_output=True,
+        text=True, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'connector'}"}, check=False,
     )  # fmt: skip
     assert killed.returncode == -9, killed.stderr
-    out = away(tmp_path)
+    out = offline_writer(tmp_path)
     assert out.last == (2 if committed else 1)
     assert out.acknowledged == -1
     assert [out.outcome(n) for n in range(-1, 4)] == [
@@ -88,19 +88,19 @@ def test_a_commit_that_was_killed_is_resolved_after_a_restart(step: str, committ
     out.close()
 
 
-def test_outcomes_follow_a_transaction_to_the_server_and_outlive_the_program(world: World, tmp_path: Path) -> None:
+def test_outcomes_change_with_the_servers_acknowledgement_and_survive_a_restart(world: World, tmp_path: Path) -> None:
     """Finding C13."""
-    out = away(tmp_path / "b")
+    out = offline_writer(tmp_path / "b")
     for n in range(3):
         out.write(b"%d" % n)
         assert out.commit() == n
     assert out.commit() == -1
     out.close()
-    out = there(world, tmp_path / "b")
-    out.flush(SECONDS)
+    out = online_writer(world, tmp_path / "b")
+    out.flush(TIMEOUT_S)
     assert (out.last, out.acknowledged) == (2, 2)
     out.close()
-    out = away(tmp_path / "b")
+    out = offline_writer(tmp_path / "b")
     out.write(b"3")
     assert out.commit() == 3
     assert (out.last, out.acknowledged) == (3, 2)
@@ -109,17 +109,17 @@ def test_outcomes_follow_a_transaction_to_the_server_and_outlive_the_program(wor
     assert world.committed() == [[b"0", b"1", b"2"], []]
 
 
-def test_a_transaction_whose_file_was_taken_away_is_absent_for_ever(world: World, tmp_path: Path) -> None:
-    """Finding C13: later ones are sent, and it is not counted among them."""
-    out = away(tmp_path)
+def test_a_transaction_whose_file_was_removed_stays_absent(world: World, tmp_path: Path) -> None:
+    """Finding C13: the later ones are sent."""
+    out = offline_writer(tmp_path)
     for n in range(3):
         out.write(b"%d" % n)
         out.commit()
     out.close()
     (tmp_path / f"{1:020d}.unsent").unlink()
     for _ in range(2):
-        out = there(world, tmp_path)
-        out.flush(SECONDS)
+        out = online_writer(world, tmp_path)
+        out.flush(TIMEOUT_S)
         assert [out.outcome(n) for n in range(4)] == ["acknowledged", "absent", "acknowledged", "absent"]
         out.close()
     assert world.committed() == [[b"0", b"2"], []]
@@ -127,7 +127,7 @@ def test_a_transaction_whose_file_was_taken_away_is_absent_for_ever(world: World
 
 def test_a_folder_of_an_earlier_release_is_read(tmp_path: Path) -> None:
     """Finding C13: its settings have fewer fields."""
-    out = away(tmp_path)
+    out = offline_writer(tmp_path)
     out.write(b"0")
     out.commit()
     out.close()
@@ -136,7 +136,7 @@ def test_a_folder_of_an_earlier_release_is_read(tmp_path: Path) -> None:
     settings.write_text(json.dumps({name: known[name] for name in ("version", "stream", "writer", "base")}))
     (tmp_path / f"{0:020d}.unsent").rename(tmp_path / f"{4:020d}.unsent")
     (tmp_path / f"{3:020d}.sent").touch()
-    out = away(tmp_path)
+    out = offline_writer(tmp_path)
     assert (out.last, out.acknowledged) == (4, 3)
     assert [out.outcome(n) for n in (0, 3, 4, 5)] == ["acknowledged", "acknowledged", "buffered", "absent"]
     out.close()
@@ -146,19 +146,19 @@ def full(*_: object) -> int:
     raise OSError(28, "No space left on device")
 
 
-def test_a_commit_that_failed_fails_again_or_commits_the_same_rows(
+def test_a_failed_commit_fails_again_or_commits_the_same_rows(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Finding C1, of a buffered writer: rows that the disk lost are never taken for no rows."""
-    out = there(world, tmp_path)
+    """Finding C1: a commit after the disk lost the rows must not count as a commit without rows."""
+    out = online_writer(world, tmp_path)
     out.write([b"a", b"b"])
     with monkeypatch.context() as patched:
         patched.setattr("aeron_spark.stream_client.buffer_folder.BufferFolder._write", full)
         for call in (out.commit, lambda: out.write(b"c"), out.commit):
             with pytest.raises(TransportError, match="No space left"):
                 call()
-    assert out.commit() == 0  # the room came back
-    out.flush(SECONDS)  # the server's journal is in this process, and its disk works
+    assert out.commit() == 0  # the disk has space again
+    out.flush(TIMEOUT_S)  # before the next fault: the server's journal uses the same os.fsync
     out.write(b"lost")
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", full)
@@ -172,13 +172,13 @@ def test_a_commit_that_failed_fails_again_or_commits_the_same_rows(
     out.abort()
     out.write(b"d")
     assert out.commit() == 1
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     out.close()
     assert world.committed() == [[b"a", b"b", b"d"], []]
 
 
-def test_a_write_that_failed_leaves_the_transaction_as_it_was(world: World, tmp_path: Path) -> None:
-    """Finding C1, of a buffered writer: all of its rows, or none."""
+def test_a_failed_write_leaves_the_transaction_unchanged(world: World, tmp_path: Path) -> None:
+    """Finding C1: a write adds all of its rows, or none."""
     import pyarrow as pa
 
     client: Any = Client(world)
@@ -192,37 +192,35 @@ def test_a_write_that_failed_leaves_the_transaction_as_it_was(world: World, tmp_
         out.write(pa.Table.from_batches(two))
     out.write(b"b")
     assert out.commit() == 0
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     out.close()
     assert world.committed() == [[b"a", b"b"], []]
 
 
-def test_a_base_that_could_not_be_written_is_not_used(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Finding C1, of a buffered writer: after a full disk a transaction was sent a second time by the next process."""
+def test_a_base_that_was_not_stored_is_not_used(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding C1: after a full disk, the next process sent a transaction a second time."""
     folder = tmp_path / "b"
     real, failed = BufferFolder._write_settings, []
 
-    def write(unsent: BufferFolder, base: int | None = None) -> None:
+    def write(folder_: BufferFolder, base: int | None = None) -> None:
         if base is not None and not failed:
             failed.append(base)
             raise TransportError("the disk is full")
-        real(unsent, base)
+        real(folder_, base)
 
     monkeypatch.setattr(BufferFolder, "_write_settings", write)
-    out = there(world, folder)
+    out = online_writer(world, folder)
     out.write(b"0")
     out.commit()
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     assert failed == [0]
     assert json.loads((folder / "buffer.json").read_bytes())["base"] == 0
     out.close()
 
 
 def test_a_folder_is_closed_once(tmp_path: Path) -> None:
-    """Finding C13: a second close() removed what another process had committed meanwhile."""
-    out = away(tmp_path / "b")
+    """Finding C13: a second close() removed a transaction that another process had committed in the meantime."""
+    out = offline_writer(tmp_path / "b")
     out.close()
     other = BufferFolder(tmp_path / "b", "s", "w")
     other.add(WriteBatch("raw", pa.record_batch({"value": [b"other"]}), 0))

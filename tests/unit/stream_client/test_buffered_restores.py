@@ -1,4 +1,4 @@
-"""Finding C3: a buffered writer whose server was restored from an older copy sends again what it kept, or stops."""
+"""Finding C3: after a restore of its server, a buffered writer sends kept transactions again, or stops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aeron_spark.stream_client.session import StreamSession
 from tests.unit.stream_client.joined import Client, Copy, World
 from tests.waiting import look_for
 
-SECONDS = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.close()
 
 
-def opened(world: World, folder: Path, keep_seconds: float = 0.0) -> BufferedWriter:
+def open_writer(world: World, folder: Path, keep_seconds: float = 0.0) -> BufferedWriter:
     client: Any = Client(world)
     session = StreamSession(client, 20.0)
     return BufferedWriter(
@@ -41,12 +41,12 @@ def send(out: BufferedWriter, *numbers: int) -> None:
     for number in numbers:
         out.write(b"%d" % number)
         assert out.commit() == number
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
 
 
 def restore(world: World, copy: Copy) -> None:
     world.restore(copy)
-    world.calm()
+    world.end_faults()
 
 
 def stored(world: World) -> list[int]:
@@ -58,7 +58,7 @@ def stored(world: World) -> list[int]:
 def await_loss(out: BufferedWriter) -> RefusedError:
     """Wait until the writer has noticed that the server was restored."""
     found = look_for(
-        lambda: out.trouble if out.trouble is not None and out.trouble.reason == "diverged" else None, SECONDS,
+        lambda: out.trouble if out.trouble is not None and out.trouble.reason == "diverged" else None, TIMEOUT_S,
         "the writer to notice", state=lambda: repr(out.trouble),
     )  # fmt: skip
     assert isinstance(found, RefusedError)
@@ -66,7 +66,7 @@ def await_loss(out: BufferedWriter) -> RefusedError:
 
 
 def test_nothing_is_sent_until_the_loss_is_accepted(world: World, tmp_path: Path) -> None:
-    out = opened(world, tmp_path / "b")
+    out = open_writer(world, tmp_path / "b")
     send(out, 0, 1)
     copy = world.copy()
     send(out, 2, 3)
@@ -76,19 +76,19 @@ def test_nothing_is_sent_until_the_loss_is_accepted(world: World, tmp_path: Path
     trouble = await_loss(out)
     assert f"transactions 2 to 3 of the buffer {tmp_path / 'b'} were acknowledged and are no longer" in trouble.what
     assert "accept_loss()" in trouble.remedy
-    out.write(b"5")  # the folder takes transactions all the same
+    out.write(b"5")  # the folder still takes transactions
     assert out.commit() == 5
     with pytest.raises(RefusedError, match="transactions 2 to 3 of the buffer"):
-        out.flush(SECONDS)
+        out.flush(TIMEOUT_S)
     assert [out.outcome(number) for number in range(6)] == [*["acknowledged"] * 2, *["diverged"] * 2, *["buffered"] * 2]
     assert (out.unsent, stored(world)) == (2, [0, 1])
     out.accept_loss()
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     assert stored(world) == [0, 1, 4, 5]
     assert out.trouble is None
     out.close()
 
-    out = opened(world, tmp_path / "b")
+    out = open_writer(world, tmp_path / "b")
     assert [out.outcome(number) for number in range(6)] == [
         *["acknowledged"] * 2, *["diverged"] * 2, *["acknowledged"] * 2,
     ]  # fmt: skip
@@ -97,47 +97,47 @@ def test_nothing_is_sent_until_the_loss_is_accepted(world: World, tmp_path: Path
     out.close()
 
 
-def test_the_loss_is_noticed_after_a_restart_of_the_program_too(world: World, tmp_path: Path) -> None:
-    """Also where the restored stream has grown past what was acknowledged, by another writer."""
-    out = opened(world, tmp_path / "b")
+def test_a_loss_is_noticed_after_a_restart_of_the_program(world: World, tmp_path: Path) -> None:
+    """Also if another writer has added more transactions to the restored stream than were lost."""
+    out = open_writer(world, tmp_path / "b")
     send(out, 0)
     copy = world.copy()
     send(out, 1)
     out.close()
     restore(world, copy)
-    other = opened_other(world, tmp_path / "other")
+    other = open_other_writer(world, tmp_path / "other")
     for number in (100, 101, 102):
         other.write(b"%d" % number)
         other.commit()
-    other.flush(SECONDS)
+    other.flush(TIMEOUT_S)
     other.close()
-    out = opened(world, tmp_path / "b")
+    out = open_writer(world, tmp_path / "b")
     out.write(b"2")
     out.commit()
     assert "transaction 1 of the buffer" in await_loss(out).what
     out.close()
 
-    out = opened(world, tmp_path / "b")  # what is not accepted is asked about again
+    out = open_writer(world, tmp_path / "b")  # the loss was not accepted: it is reported again
     await_loss(out)
     out.accept_loss()
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     assert stored(world) == [0, 100, 101, 102, 2]
     out.close()
 
 
-def opened_other(world: World, folder: Path) -> BufferedWriter:
+def open_other_writer(world: World, folder: Path) -> BufferedWriter:
     client: Any = Client(world)
     return BufferedWriter(
         client, StreamSession(client, 20.0), "s", folder, writer_id="other", payload="raw", partition=0
     )
 
 
-def test_what_is_kept_is_sent_again_once(world: World, tmp_path: Path) -> None:
-    out = opened(world, tmp_path / "b", keep_seconds=3600.0)
+def test_kept_transactions_are_sent_again_once(world: World, tmp_path: Path) -> None:
+    out = open_writer(world, tmp_path / "b", keep_seconds=3600.0)
     send(out, 0, 1)
     copy = world.copy()
     send(out, 2, 3)
-    for _ in range(2):  # the same copy may come back more than once
+    for _ in range(2):  # the same copy can be restored more than once
         restore(world, copy)
         send(out, out.last + 1)
         assert stored(world) == list(range(out.last + 1))
@@ -145,15 +145,17 @@ def test_what_is_kept_is_sent_again_once(world: World, tmp_path: Path) -> None:
         assert out.acknowledged == out.last
     out.close()
     restore(world, copy)
-    out = opened(world, tmp_path / "b", keep_seconds=3600.0)
+    out = open_writer(world, tmp_path / "b", keep_seconds=3600.0)
     send(out, 6)
     assert stored(world) == list(range(7))
     out.close()
 
 
-def test_what_was_kept_for_too_short_a_time_is_lost_and_the_rest_is_sent_again(world: World, tmp_path: Path) -> None:
+def test_transactions_that_were_kept_too_briefly_are_lost_and_the_others_sent_again(
+    world: World, tmp_path: Path
+) -> None:
     folder = tmp_path / "b"
-    out = opened(world, folder, keep_seconds=3600.0)
+    out = open_writer(world, folder, keep_seconds=3600.0)
     send(out, 0)
     copy = world.copy()
     send(out, 1, 2)
@@ -169,15 +171,15 @@ def test_what_was_kept_for_too_short_a_time_is_lost_and_the_rest_is_sent_again(w
         "acknowledged", "diverged", "acknowledged", "acknowledged", "buffered",
     ]  # fmt: skip
     out.accept_loss()
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     assert stored(world) == [0, 2, 3, 4]
     assert out.outcome(1) == "diverged"
     out.close()
 
 
-def test_a_copy_without_anything_of_the_writer_is_noticed(world: World, tmp_path: Path) -> None:
+def test_a_copy_without_the_writers_transactions_is_noticed(world: World, tmp_path: Path) -> None:
     copy = world.copy()
-    out = opened(world, tmp_path / "b", keep_seconds=3600.0)
+    out = open_writer(world, tmp_path / "b", keep_seconds=3600.0)
     send(out, 0, 1)
     restore(world, copy)
     send(out, 2)
@@ -185,25 +187,25 @@ def test_a_copy_without_anything_of_the_writer_is_noticed(world: World, tmp_path
     out.close()
 
 
-def test_a_program_killed_while_it_goes_back_has_it_done_again(
+def test_a_program_killed_during_send_again_repeats_it_after_a_restart(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are renamed one by one; the note of what the server acknowledged is changed last."""
+    """Files are renamed one by one; the file with the last acknowledgement is changed last."""
     folder = tmp_path / "b"
-    out = opened(world, folder, keep_seconds=3600.0)
+    out = open_writer(world, folder, keep_seconds=3600.0)
     send(out, 0)
     copy = world.copy()
     send(out, 1, 2)
     out.close()
     restore(world, copy)
-    unsent = BufferFolder(folder, "s", "w", keep_seconds=3600.0)
+    buffer = BufferFolder(folder, "s", "w", keep_seconds=3600.0)
     with monkeypatch.context() as patched:
         patched.setattr(BufferFolder, "_confirm", killed)
         with pytest.raises(KeyboardInterrupt):
-            unsent.send_again_from(1, 0, "")
-    unsent._lock.release()
+            buffer.send_again_from(1, 0, "")
+    buffer._lock.release()
     assert sorted(path.suffix for path in folder.glob("0*")) == [".kept", ".sending", ".sending", ".sent"]
-    out = opened(world, folder, keep_seconds=3600.0)
+    out = open_writer(world, folder, keep_seconds=3600.0)
     send(out, 3)
     assert stored(world) == [0, 1, 2, 3]
     out.close()
@@ -213,9 +215,9 @@ def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_loss_that_is_over_when_it_is_accepted_is_no_loss(world: World, tmp_path: Path) -> None:
-    """The operator finds a newer copy while sending rests."""
-    out = opened(world, tmp_path / "b")
+def test_accepting_a_loss_after_a_newer_restore_loses_nothing(world: World, tmp_path: Path) -> None:
+    """The operator restores a newer copy before the program accepts the loss."""
+    out = open_writer(world, tmp_path / "b")
     send(out, 0)
     older = world.copy()
     send(out, 1)
@@ -226,14 +228,14 @@ def test_a_loss_that_is_over_when_it_is_accepted_is_no_loss(world: World, tmp_pa
     await_loss(out)
     restore(world, newer)
     out.accept_loss()
-    out.flush(SECONDS)
+    out.flush(TIMEOUT_S)
     assert stored(world) == [0, 1, 2]
     assert [out.outcome(number) for number in range(3)] == ["acknowledged"] * 3
     out.close()
 
 
-def test_accepting_where_nothing_is_lost_accepts_nothing_later(world: World, tmp_path: Path) -> None:
-    out = opened(world, tmp_path / "b")
+def test_accepting_without_a_loss_does_not_accept_a_later_one(world: World, tmp_path: Path) -> None:
+    out = open_writer(world, tmp_path / "b")
     send(out, 0)
     copy = world.copy()
     send(out, 1)
@@ -246,14 +248,14 @@ def test_accepting_where_nothing_is_lost_accepts_nothing_later(world: World, tmp
     out.close()
 
 
-def test_a_folder_of_an_earlier_release_is_taken_once(world: World, tmp_path: Path) -> None:
-    """Its note of the last one that was sent is an empty file."""
+def test_a_folder_without_a_stamp_is_accepted_once(world: World, tmp_path: Path) -> None:
+    """In an earlier release the file of the last sent transaction was empty."""
     folder = tmp_path / "b"
-    out = opened(world, folder)
+    out = open_writer(world, folder)
     send(out, 0, 1)
     out.close()
     (folder / f"{1:020d}.sent").write_bytes(b"")
-    out = opened(world, folder)
+    out = open_writer(world, folder)
     assert out.acknowledged == 1
     send(out, 2)
     copy = world.copy()
@@ -266,7 +268,7 @@ def test_a_folder_of_an_earlier_release_is_taken_once(world: World, tmp_path: Pa
 
 
 @pytest.mark.parametrize("wrong", ["soon", "-1h", -1, "24 hours"])
-def test_a_time_to_keep_that_is_none_is_refused(wrong: str | float) -> None:
+def test_an_invalid_keep_sent_is_refused(wrong: str | float) -> None:
     from aeron_spark.client.client import _parse_seconds
 
     with pytest.raises(OptionError, match="keep_sent must be a duration of 0 or more"):

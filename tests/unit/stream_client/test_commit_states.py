@@ -124,7 +124,7 @@ class Writing(RuleBasedStateMachine):
 
     @rule(planned=faults, away=away)
     def plan(self, planned: list[Fault], away: float) -> None:
-        self.world.away = away
+        self.world.downtime_s = away
         self.world.faults.extend(planned)
 
     @rule(partitions=st.lists(st.sampled_from([None, None, 0, 1]), min_size=1, max_size=2), rows=st.integers(1, 3))
@@ -154,7 +154,7 @@ class Writing(RuleBasedStateMachine):
         self, rows: int, at_write: list[Fault], at_commit: list[Fault], away: float, then: list[str]
     ) -> None:
         """A transaction with failures in it, and what a program may do after them."""
-        self.world.away = away
+        self.world.downtime_s = away
         self.expect(at_write)
         self.write_once(None, rows)
         self.expect(at_commit)
@@ -257,18 +257,18 @@ class Writing(RuleBasedStateMachine):
     @rule(then=st.sampled_from(["commit", "abort", "begin_again"]), done=st.sampled_from(Done))
     def outage_of_a_calm_server(self, then: str, done: Done) -> None:
         """The same where nothing else fails, so that the program's next step meets what the outage left."""
-        self.world.calm()
+        self.world.end_faults()
         self.begin_outage(1, CommitTransaction, done)
         getattr(self, then)()
 
     def begin_outage(self, rows: int, request: type[Request[Any]], done: Done) -> None:
-        self.world.away = 120.0
+        self.world.downtime_s = 120.0
         self.expect([])
         self.write_once(None, rows)
         self.world.outage = Outage(request, done)
         self.commit()
         self.world.outage = None
-        self.world.sleep(self.world.away)
+        self.world.sleep(self.world.downtime_s)
 
     @rule()
     def tick(self) -> None:
@@ -288,9 +288,9 @@ class Writing(RuleBasedStateMachine):
         if not self.copies:
             return
         copied, committed = self.copies[which % len(self.copies)]
-        self.world.away = away
+        self.world.downtime_s = away
         self.world.restore(copied)
-        self.world.calm()
+        self.world.end_faults()
         stream = self.world.committed()
         assert stream is not None
         known = [*self.committed, *self.lost]
@@ -306,7 +306,7 @@ class Writing(RuleBasedStateMachine):
         self, before: int, lost: int, opened: bool, at_next: list[Fault], away: float, then: list[str]
     ) -> None:
         """Transactions are committed, an older copy is restored, and the program goes on, perhaps with open rows."""
-        self.world.calm()
+        self.world.end_faults()
         self.commit_some(before)
         self.copies = [*self.copies[:1], (self.world.copy(), list(self.committed))]
         self.commit_some(lost)
@@ -338,7 +338,7 @@ class Writing(RuleBasedStateMachine):
 
     @rule(away=away)
     def kill_server(self, away: float) -> None:
-        self.world.away = away
+        self.world.downtime_s = away
         self.world.kill()
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 200.0]))
@@ -349,7 +349,7 @@ class Writing(RuleBasedStateMachine):
     def calm_and_commit(self) -> None:
         """With a server that is there, commit() ends the doubt; it may refuse for good what it has lost."""
         if self.in_doubt:
-            self.world.calm()
+            self.world.end_faults()
             self.commit()
 
     @invariant()
@@ -371,7 +371,7 @@ class Writing(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.world.calm()
+            self.world.end_faults()
             self.what_was_said_is_true()
             self.go_on()
         finally:
@@ -419,13 +419,13 @@ def run(part: int, histories: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_what_commit_answered_is_true_after_every_failure(part: int, tmp_path: Path) -> None:
+def test_the_result_of_commit_stays_true_after_every_failure(part: int, tmp_path: Path) -> None:
     """Finding C1."""
     run(part, HISTORIES, tmp_path)
 
 
 @pytest.mark.full("10,000 histories take two minutes; `make test` runs 500 of the same kind")
 @pytest.mark.parametrize("part", range(100, 104))
-def test_what_commit_answered_is_true_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
+def test_the_result_of_commit_stays_true_after_every_failure_in_many_histories(part: int, tmp_path: Path) -> None:
     """Finding C1."""
     run(part, FULL_HISTORIES, tmp_path)

@@ -1,4 +1,4 @@
-"""Positions that a program keeps know the stream that they are of (finding C3)."""
+"""Positions identify the stream that they are of (finding C3)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def state(partition: int, fingerprint: str, end: int = 4096) -> RecordingState:
     return RecordingState(f"s:1/{partition}", fingerprint, 64, end, True, 65536, channel="flights", epochs=epochs)
 
 
-def kept(*states: RecordingState) -> Positions:
-    """Positions after 1,024 bytes of each partition, as a program keeps them."""
+def stored_positions(*states: RecordingState) -> Positions:
+    """Return positions after 1,024 bytes of each partition, after a round trip through JSON."""
     found = Positions()
-    for one in states:
-        found.move(one, 1024)
+    for state_ in states:
+        found.move(state_, 1024)
     return Positions.from_json(found.to_json())
 
 
-def test_positions_go_through_json_with_what_they_are_of() -> None:
-    found = kept(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
+def test_json_keeps_epochs_and_fingerprints() -> None:
+    found = stored_positions(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
     assert found == {0: 1024, 1: 1024}
     assert found.epochs == {0: EPOCH, 1: EPOCH}
     assert found.fingerprints == {0: "aaaaaaaa", 1: "bbbbbbbb"}
@@ -46,16 +46,16 @@ def test_positions_of_an_earlier_release_have_no_fingerprints() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"0": 7}, {"x": "aaaaaaaa"}, 7])
-def test_fingerprints_that_are_none_are_refused(wrong: object) -> None:
+def test_wrong_fingerprints_are_refused(wrong: object) -> None:
     text = json.dumps({"epochs": {}, "fingerprints": wrong, "positions": {"0": 1024}, "v": 1})
     with pytest.raises(OptionError):
         Positions.from_json(text)
 
 
 @pytest.mark.parametrize("end", [512, 4096])
-def test_positions_of_another_stream_are_refused_and_not_taken_for_a_restored_store(end: int) -> None:
-    """Finding C3: rows of the other stream were given from the middle on, or its store was said to be restored."""
-    positions = kept(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
+def test_positions_of_another_stream_are_refused_as_replaced_and_not_as_diverged(end: int) -> None:
+    """Finding C3: the reader delivered rows of the other stream, or reported a restored store."""
+    positions = stored_positions(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
     now = {0: state(0, "aaaaaaaa"), 1: state(1, "cccccccc", end)}
     with pytest.raises(DataLossError, match="positions of partitions 1 are not of stream 'flights' as it is") as caught:
         check_epochs(positions, now, "flights", "reader")

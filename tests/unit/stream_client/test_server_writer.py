@@ -52,10 +52,10 @@ def test_an_abort_discards_staged_rows_and_ignores_an_outage(world: World) -> No
     with pytest.raises(UsageError, match="the staged rows were discarded"):
         appender.finish()
     writer.abort(TRANSACTION, "server")
-    world.away = 100.0
+    world.downtime_s = 100.0
     world.faults.append(Fault.KILL)
     writer.abort(TRANSACTION, "server")
-    world.calm()
+    world.end_faults()
     assert world.committed() == [[], []]
 
 

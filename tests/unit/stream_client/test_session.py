@@ -1,4 +1,4 @@
-"""Finding C9: after an outage a refused connection is tried again where the table of advice says so, and only there."""
+"""Finding C9: after an outage a refused connection is repeated if the refusal is retriable, and only then."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.test_error_codes import ADVICE
 
 
 class Server:
-    """The client of a ``StreamSession``: it is away until ``refusals`` connections were refused, then it answers."""
+    """The client of a ``StreamSession``: refuses the first ``refusals`` connections, then responds."""
 
     closed = False
 
@@ -73,7 +73,7 @@ def session(server: Server, seconds: float = 60.0) -> StreamSession:
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
-def test_finding_c9_a_call_waits_for_a_refusal_that_can_pass_and_for_no_other(code: str) -> None:
+def test_finding_c9_a_call_is_repeated_after_a_retriable_refusal_only(code: str) -> None:
     server = Server(code, refusals=3)
     if ADVICE[code] is Retry.NEVER:
         with pytest.raises(RefusedError) as caught:
@@ -85,14 +85,14 @@ def test_finding_c9_a_call_waits_for_a_refusal_that_can_pass_and_for_no_other(co
     assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
-class Raising:
-    """A server's remote object, whose method raises one error, once."""
+class FailingOnce:
+    """A server's remote object: the first call raises an error."""
 
     def __init__(self, server: Server, error: AeronSparkError) -> None:
         self._server = server
         self._error: AeronSparkError | None = error
 
-    def with_timeout(self, seconds: float) -> Raising:
+    def with_timeout(self, seconds: float) -> FailingOnce:
         return self
 
     def __getitem__(self, method: str) -> Callable[[bytes], bytes]:
@@ -102,24 +102,24 @@ class Raising:
         return self._server[method]
 
 
-def test_a_call_is_repeated_on_a_new_connection_where_its_connection_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_repeated_on_a_new_connection_if_its_connection_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("full", refusals=0)
-    service = Raising(server, EndedError("the branch ended"))
+    service = FailingOnce(server, EndedError("the bulk link ended"))
     monkeypatch.setattr(server, "remote", lambda target: service)
     assert session(server).call(ListStreams()) == StreamList(())
     assert server.connects == 1
 
 
-def test_a_call_that_is_used_wrongly_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_not_repeated_after_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server("full", refusals=0)
-    service = Raising(server, UsageError("not like that"))
+    service = FailingOnce(server, UsageError("not like that"))
     monkeypatch.setattr(server, "remote", lambda target: service)
     with pytest.raises(UsageError, match="not like that"):
         session(server).call(ListStreams())
     assert (server.connects, server.now) == (0, 0.0)
 
 
-def test_a_refusal_that_does_not_pass_in_time_is_raised_with_its_reason() -> None:
+def test_a_refusal_that_lasts_too_long_is_raised_with_its_reason() -> None:
     server = Server("full", refusals=1000)
     with pytest.raises(RefusedError) as caught:
         session(server, 5.0).call(ListStreams())
@@ -127,7 +127,7 @@ def test_a_refusal_that_does_not_pass_in_time_is_raised_with_its_reason() -> Non
     assert 4.0 < server.now <= 5.0
 
 
-def test_the_error_that_the_server_raised_comes_back_with_its_reason_and_remedy() -> None:
+def test_an_error_of_the_server_arrives_with_its_reason_and_remedy() -> None:
     class Refusing(Server):
         def handle(self, data: bytes) -> bytes:
             error = RefusedError("your key may not write", remedy="Ask the operator.", reason="not-permitted")
@@ -139,7 +139,7 @@ def test_the_error_that_the_server_raised_comes_back_with_its_reason_and_remedy(
 
 
 @pytest.mark.parametrize("error", [WaitTimeout("the disk is slow"), TransportError("the disk is full")])
-def test_an_error_that_the_server_answers_is_not_repeated_here_though_it_is_retriable(error: AeronSparkError) -> None:
+def test_a_call_is_not_repeated_after_a_retriable_error_of_the_request(error: AeronSparkError) -> None:
     class Failing(Server):
         requests = 0
 
@@ -154,7 +154,7 @@ def test_an_error_that_the_server_answers_is_not_repeated_here_though_it_is_retr
     assert (server.requests, server.connects, server.now) == (1, 1, 0.0)
 
 
-def test_a_request_without_an_answer_is_named_in_its_error() -> None:
+def test_the_error_of_a_missing_response_names_the_request() -> None:
     class Silent(Server):
         def handle(self, data: bytes) -> bytes:
             self.now += 60.0
@@ -165,7 +165,7 @@ def test_a_request_without_an_answer_is_named_in_its_error() -> None:
     assert caught.value.remedy == "Look at the server."
 
 
-def test_a_server_without_the_service_says_that_it_has_no_such_object() -> None:
+def test_a_server_without_the_service_reports_a_missing_object() -> None:
     class Old(Server):
         def handle(self, data: bytes) -> bytes:
             raise RemoteError("unknown remote object 4611686018427387906", code=UNKNOWN_OBJECT)
@@ -174,25 +174,25 @@ def test_a_server_without_the_service_says_that_it_has_no_such_object() -> None:
         session(Old("", 0)).call(ListStreams())
 
 
-class Busy(Server):
-    """A server that refuses the first branches that it is asked for."""
+class BusyServer(Server):
+    """A server that refuses the first requests for a bulk link."""
 
     opened = 0
 
-    def bulk_link(self, timeout: float) -> Busy:
+    def bulk_link(self, timeout: float) -> BusyServer:
         self.opened += 1
         if self.opened <= self._refusals:
-            raised = RefusedError("there is no place for a branch", reason=self._code)
+            raised = RefusedError("no bulk link is free", reason=self._code)
             raise RemoteError("the call failed at the peer", code="RefusedError", raised=raised)
         return self
 
     def close(self) -> None:
-        """It is a branch, too."""
+        """Close the bulk link, which is this object as well."""
 
 
 @pytest.mark.parametrize("code", sorted(ADVICE))
-def test_finding_c9_a_branch_waits_for_a_refusal_that_can_pass_and_for_no_other(code: str) -> None:
-    server = Busy(code, refusals=3)
+def test_finding_c9_a_bulk_link_is_requested_again_after_a_retriable_refusal_only(code: str) -> None:
+    server = BusyServer(code, refusals=3)
     server.connects = 3
     if ADVICE[code] is Retry.NEVER:
         with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition"):
@@ -205,8 +205,8 @@ def test_finding_c9_a_branch_waits_for_a_refusal_that_can_pass_and_for_no_other(
     assert server.now == pytest.approx(3 * RETRY_INTERVAL_S, abs=0.1)
 
 
-def test_finding_c9_a_branch_that_is_refused_for_too_long_is_raised_with_its_reason() -> None:
-    server = Busy("ids", refusals=1000)
+def test_finding_c9_a_bulk_link_that_is_refused_for_too_long_fails_with_the_reason() -> None:
+    server = BusyServer("ids", refusals=1000)
     server.connects = 1000
     with pytest.raises(RefusedError) as caught, session(server).bulk_link("a partition", 5.0):
         pass
@@ -215,7 +215,7 @@ def test_finding_c9_a_branch_that_is_refused_for_too_long_is_raised_with_its_rea
 
 
 @pytest.mark.parametrize("code", ["full", "ids", "timeout"])
-def test_finding_c9_a_reader_that_follows_waits_out_a_refusal_that_can_pass_like_an_outage(
+def test_finding_c9_a_following_reader_continues_after_a_retriable_refusal(
     world: World, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     reader = StreamReader(world.stream_session(), "s", follow=True)
@@ -235,7 +235,7 @@ def test_finding_c9_a_reader_that_follows_waits_out_a_refusal_that_can_pass_like
     assert refused[-1] - refused[0] >= 2 * reader_seconds
 
 
-def test_finding_c9_a_reader_ends_with_a_refusal_that_does_not_pass(
+def test_finding_c9_a_reader_ends_with_a_refusal_that_is_not_retriable(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = StreamReader(world.stream_session(), "s", follow=True)

@@ -1,4 +1,4 @@
-"""Requests of a writer that are repeated, and commits that would leave rows out (finding C1)."""
+"""Repeated requests of a writer, and commits that lack rows (finding C1)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aeron_spark.wire.stream_rpc import FinishStage, OpenStage, StageFinished
 from tests.unit.stream_client.joined import Fault, World
 
 ONE = Transaction("w", "r", 0)
-SECONDS = 10.0
+TIMEOUT_S = 10.0
 
 
 def appender(world: World, values: list[bytes]) -> ServerAppender:
@@ -46,50 +46,50 @@ def service(world: World) -> Any:
     return world.session.service
 
 
-def test_finish_gives_the_same_parts_again(world: World) -> None:
+def test_finish_returns_the_same_parts_again(world: World) -> None:
     """Finding C1."""
-    one = appender(world, [b"a", b"b"])
-    parts = one.finish()
+    stage = appender(world, [b"a", b"b"])
+    parts = stage.finish()
     assert [part.rows for part in parts] == [2]
-    assert one.finish() == parts
-    assert one.state is AppenderState.FINISHED
+    assert stage.finish() == parts
+    assert stage.state is AppenderState.FINISHED
     with pytest.raises(UsageError, match="takes no more rows"):
-        one.raw(pa.array([b"c"], pa.binary()))
-    one.discard()
-    assert one.finish() == parts
+        stage.raw(pa.array([b"c"], pa.binary()))
+    stage.discard()
+    assert stage.finish() == parts
 
 
-def test_finish_asks_again_where_no_response_came(world: World) -> None:
+def test_finish_repeats_its_request_after_a_missing_response(world: World) -> None:
     """Finding C1."""
-    one = appender(world, [b"a"])
-    world.away = 100_000.0
+    stage = appender(world, [b"a"])
+    world.downtime_s = 100_000.0
     world.faults.append(Fault.STOP)
     for _ in range(2):
         with pytest.raises(TimeoutError):
-            one.finish()
-        assert one.state is AppenderState.CLOSING
-    world.calm()
-    (part,) = one.finish()
+            stage.finish()
+        assert stage.state is AppenderState.CLOSING
+    world.end_faults()
+    (part,) = stage.finish()
     assert commit(world.stream_session(), "s", ONE, [part], 1).repeated is False
     assert world.committed() == [[b"a"], []]
 
 
 def test_finish_raises_the_same_error_again(world: World) -> None:
-    """Finding C1: what failed for good is never taken for nothing to commit."""
-    one = appender(world, [b"a"])
+    """Finding C1: a failed stage must not count as a transaction without rows."""
+    stage = appender(world, [b"a"])
     world.fail(Fault.FULL_DISK)
-    said = set()
+    messages = set()
     for _ in range(3):
         with pytest.raises(TransportError) as caught:
-            one.finish()
-        said.add(str(caught.value))
-        assert one.state is AppenderState.FAILED
-        world.calm()
-    assert len(said) == 1
+            stage.finish()
+        messages.add(str(caught.value))
+        assert stage.state is AppenderState.FAILED
+        world.end_faults()
+    assert len(messages) == 1
 
 
 @pytest.mark.parametrize("fault", [Fault.BREAK, Fault.BREAK_AFTER, Fault.KILL, Fault.KILL_AFTER])
-def test_a_stage_is_opened_over_a_new_bulk_link_where_the_connection_was_lost(world: World, fault: Fault) -> None:
+def test_a_stage_is_opened_over_a_new_bulk_link_after_the_connection_was_lost(world: World, fault: Fault) -> None:
     """After a reconnection the server does not know the bulk link that the repeated OpenStage request names."""
     session = world.stream_session()
     for number in (0, 1):  # the second transaction finds the idle link of the first one
@@ -102,7 +102,7 @@ def test_a_stage_is_opened_over_a_new_bulk_link_where_the_connection_was_lost(wo
     assert world.committed() == [[b"a", b"a"], []]
 
 
-def test_opening_a_stage_fails_at_the_deadline_where_each_bulk_link_ends(
+def test_opening_a_stage_fails_at_the_deadline_if_each_bulk_link_ends(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = world.stream_session()
@@ -122,9 +122,7 @@ def test_opening_a_stage_fails_at_the_deadline_where_each_bulk_link_ends(
     assert session.running == 0
 
 
-def test_opening_a_stage_fails_at_once_where_the_client_is_closed(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opening_a_stage_fails_at_once_if_the_client_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     session = world.stream_session()
 
     def close_and_fail(request: object, *, timeout: float) -> None:
@@ -139,18 +137,18 @@ def test_opening_a_stage_fails_at_once_where_the_client_is_closed(
     assert session.opened == 1
 
 
-def test_the_server_answers_finish_stage_again(world: World) -> None:
+def test_the_server_responds_to_a_repeated_finish_stage(world: World) -> None:
     """Finding C1."""
     (part,) = appender(world, [b"a", b"b"]).finish()
     request = FinishStage("s", part.id, part.bytes, 1.0)
     again = service(world).execute(request)
     assert again == StageFinished(part.rows, part.bytes, part.crc)
     world.kill()
-    world.connect(100.0)  # the next server has it too
+    world.connect(100.0)  # the restarted server has the stage
     assert service(world).execute(request) == again
 
 
-def test_the_server_answers_finish_stage_with_the_same_error_again(world: World) -> None:
+def test_the_server_responds_to_a_repeated_finish_stage_with_the_same_error(world: World) -> None:
     """Finding C1."""
     world.connect(1.0)
     bulk_link = world.bulk_link()
@@ -160,17 +158,17 @@ def test_the_server_answers_finish_stage_with_the_same_error_again(world: World)
     with pytest.raises(TimeoutError, match="0 of 100 bytes"):
         service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
     bulk_link.close()
-    said = set()
+    messages = set()
     for _ in range(3):
         with pytest.raises(TransportError) as caught:
             service(world).execute(FinishStage("s", opened.stage, 100, 1.0))
-        said.add(str(caught.value))
-    assert len(said) == 1
+        messages.add(str(caught.value))
+    assert len(messages) == 1
     with pytest.raises(RefusedError, match="unknown stage"):
         service(world).execute(FinishStage("s", "another", 100, 1.0))
 
 
-def test_a_commit_that_names_no_part_is_refused(world: World) -> None:
+def test_a_commit_without_parts_is_refused(world: World) -> None:
     """Finding C1."""
     session = world.stream_session()
     begin(session, "s", ONE)
@@ -180,7 +178,7 @@ def test_a_commit_that_names_no_part_is_refused(world: World) -> None:
     assert begin(session, "s", ONE)[0] == -1
 
 
-def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: World) -> None:
+def test_a_commit_with_a_wrong_number_of_rows_is_refused(world: World) -> None:
     """Finding C1."""
     parts = appender(world, [b"a", b"b"]).finish()
     for rows in (1, 3):
@@ -191,8 +189,8 @@ def test_a_commit_whose_parts_have_fewer_rows_than_its_writer_is_refused(world: 
     assert world.committed() == [[b"a", b"b"], []]
 
 
-def test_a_transaction_without_rows_is_committed_by_a_request_of_its_own(world: World) -> None:
-    """Finding C1: a micro-batch without rows."""
+def test_a_transaction_without_rows_is_committed_by_a_separate_request(world: World) -> None:
+    """Finding C1: for example, a micro-batch without rows."""
     session = world.stream_session()
     begin(session, "s", ONE)
     assert commit_empty(session, "s", ONE).repeated is False
@@ -200,16 +198,16 @@ def test_a_transaction_without_rows_is_committed_by_a_request_of_its_own(world: 
     assert begin(session, "s", ONE)[0] == 0
 
 
-def test_a_write_that_failed_is_not_in_the_transaction_and_the_rest_of_it_is(world: World) -> None:
+def test_a_failed_write_adds_no_rows_to_the_transaction(world: World) -> None:
     """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write([b"a", b"b"])
-    world.away = 100.0
-    for fault in (Fault.KILL, Fault.CUT_BRANCH, Fault.STOP):
+    world.downtime_s = 100.0
+    for fault in (Fault.KILL, Fault.CUT_LINK, Fault.STOP):
         world.faults.extend([fault, *[Fault.LOSE] * 100])
         with pytest.raises((ConnectError, WaitTimeout)):
             out.write([b"not"] * 20, partition=1)
-        world.calm()
+        world.end_faults()
     with pytest.raises(DataFormatError):
         out.write([b"x" * 9_000], partition=0)
     out.write(b"c")
@@ -217,7 +215,7 @@ def test_a_write_that_failed_is_not_in_the_transaction_and_the_rest_of_it_is(wor
     assert world.committed() == [[b"a", b"b", b"c"], []]
 
 
-def test_a_transaction_that_is_too_large_to_be_kept_and_was_lost_can_only_be_aborted(world: World) -> None:
+def test_a_lost_transaction_that_exceeds_the_memory_limit_can_only_be_aborted(world: World) -> None:
     """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, memory_bytes=10)
     out.write([b"a" * 20])
@@ -235,30 +233,30 @@ def test_rows_are_not_added_to_a_transaction_that_may_be_committed(world: World)
     """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
-    world.away = 100.0
+    world.downtime_s = 100.0
     world.faults.extend([Fault.NONE, Fault.STOP])
     with pytest.raises(TimeoutError):
         out.commit()
     with pytest.raises(TimeoutError, match="transaction 0 takes no more rows"):
         out.write(b"b")
-    world.calm()
+    world.end_faults()
     assert out.commit() == 0
     out.write(b"b")
     assert out.commit() == 1
     assert world.committed() == [[b"a", b"b"], []]
 
 
-def test_abort_says_that_a_transaction_is_committed_whose_commit_failed(world: World) -> None:
+def test_abort_reports_that_a_transaction_is_committed_although_its_commit_failed(world: World) -> None:
     """Finding C1."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
-    world.away = 100.0
+    world.downtime_s = 100.0
     world.faults.extend([Fault.NONE, Fault.LOSE_RESPONSE, Fault.STOP])
     with pytest.raises(TimeoutError):
         out.commit()
     with pytest.raises(TimeoutError):
-        out.abort()  # the server does not say
-    world.calm()
+        out.abort()  # no response
+    world.end_faults()
     with pytest.raises(RefusedError, match="transaction 0 of writer 'w' is in the stream"):
         out.abort()
     assert out.last == 0
@@ -268,8 +266,8 @@ def test_abort_says_that_a_transaction_is_committed_whose_commit_failed(world: W
     assert world.committed() == [[b"a", b"b"], []]
 
 
-def test_a_transaction_that_was_aborted_is_not_committed_later(world: World) -> None:
-    """Finding C1: a commit that was on its way when abort() returned."""
+def test_an_aborted_transaction_is_not_committed_later(world: World) -> None:
+    """Finding C1: a commit request that is still in transit when abort() returns."""
     out = StreamWriter(world.stream_session(), "s", writer_id="w", payload="raw", timeout=4.0, partition=0)
     out.write(b"a")
     world.faults.extend([Fault.NONE, Fault.DELAY, *[Fault.LOSE] * 20])
@@ -278,18 +276,18 @@ def test_a_transaction_that_was_aborted_is_not_committed_later(world: World) -> 
     assert world.server is not None
     late = [(10**9, work) for _, work in world.server.delayed]
     assert late
-    world.server.delayed = late  # it comes after everything else
+    world.server.delayed = late  # it arrives after all other requests
     world.faults.clear()
     out.abort()
     out.write(b"b")
     number = out.commit()
-    world.calm()
+    world.end_faults()
     assert world.committed() == [[b"b"], []]
     assert out.last == number
 
 
 class Commit:
-    """A commit at work in a thread, and a repetition of it that waits for it."""
+    """A commit that runs in a thread, and a repetition that waits for it."""
 
     def __init__(self, outcome: CommitOutcome | Exception) -> None:
         self.commits = RunningCommits(self._wait)
@@ -300,14 +298,14 @@ class Commit:
 
     def begin(self) -> None:
         self._threads[0].start()
-        assert self._at_work.wait(SECONDS)
+        assert self._at_work.wait(TIMEOUT_S)
 
     def repeat_and_end(self) -> None:
         self._threads[1].start()
-        assert self._waits.wait(SECONDS)
+        assert self._waits.wait(TIMEOUT_S)
         self._go_on.set()
         for thread in self._threads:
-            thread.join(SECONDS)
+            thread.join(TIMEOUT_S)
             assert not thread.is_alive()
 
     def _wait(self, running: Future[CommitOutcome], seconds: float) -> None:
@@ -316,23 +314,23 @@ class Commit:
 
     def _work(self) -> CommitOutcome:
         self._at_work.set()
-        assert self._go_on.wait(SECONDS)
+        assert self._go_on.wait(TIMEOUT_S)
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
 
     def _again(self) -> CommitOutcome:
-        raise AssertionError("the commit was begun a second time")
+        raise AssertionError("the commit was started a second time")
 
     def _run(self, work: Callable[[], CommitOutcome]) -> None:
         try:
-            self.results.append(self.commits.run("a", work, SECONDS))
+            self.results.append(self.commits.run("a", work, TIMEOUT_S))
         except Exception as error:
             self.results.append(error)
 
 
-def test_a_repeated_commit_waits_for_the_one_at_work() -> None:
-    """Finding C1: for its result, or hears that it is at work."""
+def test_a_repeated_commit_waits_for_the_running_one() -> None:
+    """Finding C1: it returns that result, or raises StillWorking."""
     one = Commit(CommitOutcome(False, [7], ""))
     one.begin()
     with pytest.raises(StillWorking):
@@ -344,8 +342,8 @@ def test_a_repeated_commit_waits_for_the_one_at_work() -> None:
     assert one.commits.run("a", lambda: CommitOutcome(True, [], ""), 0.0).is_repeated
 
 
-@pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive says nothing")])
-def test_a_repeated_commit_hears_the_error_of_the_one_at_work(error: Exception) -> None:
+@pytest.mark.parametrize("error", [TransportError("the disk is full"), WaitTimeout("the archive does not respond")])
+def test_a_repeated_commit_raises_the_error_of_the_running_one(error: Exception) -> None:
     """Finding C1."""
     one = Commit(error)
     one.begin()

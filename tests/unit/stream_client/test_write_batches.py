@@ -1,4 +1,4 @@
-"""What a program writes, as pieces: rows, values, and what is neither."""
+"""Data of a program as batches: rows, values, and data that cannot be written."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ def test_batches_and_tables_are_arrow_rows() -> None:
     assert list(write_batches_of(BATCH.slice(0, 0), "auto")) == []
 
 
-def test_of_batches_written_as_messages_the_column_value_is_sent() -> None:
-    (piece,) = write_batches_of(pa.record_batch({"value": ["a", "b"], "reservedValue": [7, None]}), "raw", 1)
-    assert (piece.payload, piece.partition) == ("raw", 1)
-    assert piece.values.to_pylist() == [b"a", b"b"]
-    assert piece.reserved is not None
-    assert piece.reserved.to_pylist() == [7, 0]
-    for wrong, said in (
+def test_raw_and_framed_batches_send_the_column_value() -> None:
+    (batch,) = write_batches_of(pa.record_batch({"value": ["a", "b"], "reservedValue": [7, None]}), "raw", 1)
+    assert (batch.payload, batch.partition) == ("raw", 1)
+    assert batch.values.to_pylist() == [b"a", b"b"]
+    assert batch.reserved is not None
+    assert batch.reserved.to_pylist() == [7, 0]
+    for wrong, message in (
         (pa.record_batch({"n": [1]}), "needs a column 'value', and the batch has n"),
         (pa.record_batch({"value": [b"a", None]}), "1 of 2 values are null"),
         (pa.record_batch({"value": [[1]]}), "is list<item: int64> and not binary"),
     ):
-        with pytest.raises(DataFormatError, match=said):
+        with pytest.raises(DataFormatError, match=message):
             list(write_batches_of(wrong, "framed"))
 
 
-def test_bytes_are_values_of_the_payload_that_the_stream_takes() -> None:
+def test_bytes_are_values_of_the_streams_payload() -> None:
     for data in ([b"a", bytearray(b"b")], (b"a", memoryview(b"b"))):
-        (piece,) = write_batches_of(data, "auto")  # type: ignore[arg-type]  # as good as bytes
-        assert piece.payload == BYTES
-        assert piece.values.to_pylist() == [b"a", b"b"]
-        assert piece.reserved is None
-    assert [piece.payload for piece in write_batches_of(b"a", "raw")] == ["raw"]
+        (batch,) = write_batches_of(data, "auto")  # type: ignore[arg-type]  # as good as bytes
+        assert batch.payload == BYTES
+        assert batch.values.to_pylist() == [b"a", b"b"]
+        assert batch.reserved is None
+    assert [batch.payload for batch in write_batches_of(b"a", "raw")] == ["raw"]
     assert list(write_batches_of([], "auto")) == []
     with pytest.raises(DataFormatError, match="bytes are not Arrow rows"):
         list(write_batches_of(b"a", "arrow"))
 
 
 @pytest.mark.parametrize("wrong", ["text", 7, None, {"a": 1}, [b"a", None], [b"a", "b"], [[b"a"]]])
-def test_what_is_neither_is_refused(wrong: object) -> None:
+def test_other_data_is_refused(wrong: object) -> None:
     with pytest.raises(DataFormatError, match=r"cannot be written|is not bytes"):
         list(write_batches_of(wrong, "auto"))  # type: ignore[arg-type]
 

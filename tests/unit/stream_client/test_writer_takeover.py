@@ -1,4 +1,4 @@
-"""Two programs of one writer id, and a writer that its server has forgotten (finding C1)."""
+"""Two programs with one writer id, and a writer that the server has forgotten (finding C1)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def writer(world: World, writer_id: str | None = "w") -> StreamWriter:
     return StreamWriter(world.stream_session(), "s", writer_id=writer_id, payload="raw", timeout=4.0, partition=0)
 
 
-def in_doubt(world: World, out: StreamWriter, done: Done) -> None:
-    """Have the commit of one row fail, in an outage that has passed then."""
+def fail_commit(world: World, out: StreamWriter, done: Done) -> None:
+    """Let the commit of one row fail in an outage, and end the outage."""
     out.write(b"one")
-    world.away = 60.0
+    world.downtime_s = 60.0
     world.outage = Outage(CommitTransaction, done)
     with pytest.raises(WaitTimeout):
         out.commit()
-    world.calm()
+    world.end_faults()
 
 
 def test_a_fenced_writer_does_not_fence_its_successor_by_abort(world: World) -> None:
-    """Finding C1: abort() entered with a new run, which the server took for a later one."""
+    """Finding C1: abort() used a new run, which the server took for a later one."""
     first = writer(world)
-    in_doubt(world, first, Done.NEVER)
+    fail_commit(world, first, Done.NEVER)
     second = writer(world)
     second.write(b"two")
     with pytest.raises(RefusedError, match="is fenced"):
@@ -43,13 +43,13 @@ def test_a_fenced_writer_does_not_fence_its_successor_by_abort(world: World) -> 
     assert world.committed() == [[b"two"], []]
 
 
-def test_an_abort_whose_response_is_lost_is_asked_again_and_fences_nothing_of_its_own(world: World) -> None:
+def test_a_repeated_abort_does_not_fence_its_own_run(world: World) -> None:
     out = writer(world)
-    in_doubt(world, out, Done.NEVER)
+    fail_commit(world, out, Done.NEVER)
     world.outage = Outage(BeginTransaction, Done.NOW)
     with pytest.raises(WaitTimeout):
         out.abort()
-    world.calm()
+    world.end_faults()
     out.abort()
     out.write(b"two")
     out.commit()
@@ -58,10 +58,10 @@ def test_an_abort_whose_response_is_lost_is_asked_again_and_fences_nothing_of_it
 
 @pytest.mark.parametrize("done", [Done.NOW, Done.NEVER])
 @pytest.mark.parametrize("call", ["commit", "abort"])
-def test_a_writer_that_was_forgotten_does_not_commit_a_second_time(world: World, done: Done, call: str) -> None:
+def test_a_forgotten_writer_does_not_commit_a_second_time(world: World, done: Done, call: str) -> None:
     """Finding C1: a writer without an id is forgotten after a day; its commit() was then done again."""
     out = writer(world, None)
-    in_doubt(world, out, done)
+    fail_commit(world, out, done)
     before = world.committed()
     world.sleep(SINGLE_USE_EXPIRY_NS / 1e9 + HOURS)
     assert world.server is not None
@@ -75,30 +75,30 @@ def test_a_writer_that_was_forgotten_does_not_commit_a_second_time(world: World,
     assert world.committed() == before
 
 
-def test_a_commit_that_was_done_is_found_done_when_it_is_repeated(world: World) -> None:
-    """Finding C1, in its plainest form: the response was lost for longer than commit() waits."""
+def test_a_repeated_commit_finds_that_the_first_one_succeeded(world: World) -> None:
+    """Finding C1: the response was lost for longer than commit() waits."""
     out = writer(world)
-    in_doubt(world, out, Done.NOW)
+    fail_commit(world, out, Done.NOW)
     assert out.commit() == 0
     assert out.last == 0
     assert world.committed() == [[b"one"], []]
 
 
-def test_a_commit_that_was_not_done_is_done_when_it_is_repeated(world: World) -> None:
-    """Finding C1: also where the server was replaced meanwhile, and has nothing of the stage."""
+def test_a_repeated_commit_commits_if_the_first_one_did_not(world: World) -> None:
+    """Finding C1: also after a restart of the server, which then lacks the stage."""
     for restarted in (False, True):
         out = writer(world)
-        in_doubt(world, out, Done.NEVER)
+        fail_commit(world, out, Done.NEVER)
         if restarted:
             world.kill()
-            world.calm()
+            world.end_faults()
         assert out.commit() >= 0
         out.close()
     assert world.committed() == [[b"one", b"one"], []]
 
 
-def test_a_stage_that_the_servers_disk_has_damaged_is_staged_again(world: World) -> None:
-    """Finding C1: commit() failed for ever, though the writer has the rows."""
+def test_rows_of_a_damaged_stage_are_staged_again(world: World) -> None:
+    """Finding C1: each commit() failed, although the writer has the rows."""
     out = writer(world)
     out.write(b"one")
     out._open.staged.finish()  # type: ignore[union-attr]
@@ -110,8 +110,8 @@ def test_a_stage_that_the_servers_disk_has_damaged_is_staged_again(world: World)
     assert world.committed() == [[b"one"], []]
 
 
-def test_rows_of_a_write_that_was_interrupted_are_not_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding C1: write() raised, and its rows were committed with those of the others."""
+def test_rows_of_an_interrupted_write_are_not_committed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding C1: write() raised, and its rows were committed with the others."""
     out = writer(world)
     out.write(b"kept")
     open_ = out._open
@@ -130,9 +130,9 @@ def test_rows_of_a_write_that_was_interrupted_are_not_committed(world: World, mo
 
 @pytest.mark.parametrize("done", [Done.NOW, Done.NEVER])
 def test_a_block_whose_commit_fails_leaves_the_writer_open(world: World, done: Done) -> None:
-    """Finding C1: it was closed, and nothing could say any more what became of its rows."""
+    """Finding C1: the writer was closed, and the outcome of its rows could not be found out."""
     out = writer(world)
-    world.away = 60.0
+    world.downtime_s = 60.0
 
     def block() -> None:
         with out:
@@ -141,7 +141,7 @@ def test_a_block_whose_commit_fails_leaves_the_writer_open(world: World, done: D
 
     with pytest.raises(WaitTimeout):
         block()
-    world.calm()
+    world.end_faults()
     assert out.commit() == 0
     out.close()
     assert world.committed() == [[b"one"], []]
@@ -163,7 +163,7 @@ def test_a_block_that_raises_drops_its_rows_and_closes(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "more", "said"),
+    ("done", "more", "message"),
     [
         (Done.NOW, "", "3 rows are committed in spite of this error"),
         (Done.NEVER, "", "2 rows are committed in spite of this error"),
@@ -171,21 +171,21 @@ def test_a_block_that_raises_drops_its_rows_and_closes(world: World) -> None:
     ],
     ids=["done", "not done", "not known"],
 )
-def test_a_command_that_sends_says_what_is_committed(
-    world: World, done: Done, more: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_send_reports_how_many_rows_are_committed(
+    world: World, done: Done, more: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding C1: the command said "2 rows were committed before this", and the stream had 3."""
+    """Finding C1: the command message "2 rows were committed before this", and the stream had 3."""
     committed = CommittedRows(rows=2, transactions=1)
     sender = _RowSender(None, "s", "raw", "w", None, committed)  # type: ignore[arg-type]
     sender._writer = writer(world)
     sender.write(pa.record_batch({"value": [b"three"]}))
-    world.away = 60.0
+    world.downtime_s = 60.0
     world.outage = Outage(CommitTransaction, done)
     with pytest.raises(WaitTimeout) as failed:
         sender.commit()
     if not more:
-        world.calm()
+        world.end_faults()
     sender.print_committed()
     sender.close()
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert failed.value.what

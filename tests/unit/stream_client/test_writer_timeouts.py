@@ -1,4 +1,4 @@
-"""How long a writer waits for a server that says nothing, by a clock of the test's own (finding C2)."""
+"""Time that a writer waits for a server without a response, by a virtual clock (finding C2)."""
 
 from __future__ import annotations
 
@@ -20,91 +20,91 @@ def writer(world: World, timeout: float) -> StreamWriter:
 
 
 def seconds_of(world: World, timeout: float, call: Callable[[], object]) -> float:
-    """How long a call took that failed; no request in it was to wait longer than what was left."""
-    begun, before = world.time.now, len(world.asked)
+    """Return how long a failing call took; no request in it may wait beyond the call's timeout."""
+    begun, before = world.time.now, len(world.sent_requests)
     with pytest.raises((ConnectError, WaitTimeout)):
         call()
-    late = [one for one in world.asked[before:] if one[1] + one[2] > begun + timeout + SLACK]
+    late = [one for one in world.sent_requests[before:] if one[1] + one[2] > begun + timeout + SLACK]
     assert not late, f"these requests may wait beyond {timeout} s: {late}"
     return world.time.now - begun
 
 
 @pytest.mark.parametrize("fault", [Fault.STOP, Fault.KILL])
 @pytest.mark.parametrize("timeout", [4.0, 60.0])
-def test_commit_waits_as_long_as_it_was_told(world: World, timeout: float, fault: Fault) -> None:
+def test_commit_waits_for_its_timeout(world: World, timeout: float, fault: Fault) -> None:
     """Finding C2."""
     out = writer(world, timeout)
     out.write(b"row")
-    world.away = 100_000.0
+    world.downtime_s = 100_000.0
     world.faults.append(fault)
-    for _ in range(3):  # and each further time
+    for _ in range(3):  # also at each repetition
         assert timeout <= seconds_of(world, timeout, out.commit) <= timeout + SLACK
-    world.calm()
+    world.end_faults()
     assert out.commit() == 0
     assert world.committed() in ([[b"row"], []], [[], [b"row"]])
 
 
 @pytest.mark.parametrize("after", range(4))
-def test_commit_waits_as_long_as_it_was_told_wherever_it_was_stopped(world: World, after: int) -> None:
-    """Finding C2: the stage of either partition, the commit's request, its response."""
+def test_commit_waits_for_its_timeout_at_each_request(world: World, after: int) -> None:
+    """Finding C2: the requests are FinishStage of both partitions and the commit."""
     out = writer(world, 4.0)
     out.write(b"row", partition=0)
     out.write(b"row", partition=1)
-    world.away = 100_000.0
+    world.downtime_s = 100_000.0
     world.faults.extend([Fault.NONE] * after + [Fault.STOP])
     if after < 3:
         assert 4.0 <= seconds_of(world, 4.0, out.commit) <= 4.0 + SLACK
     else:
-        assert out.commit() == 0  # it asks no more
+        assert out.commit() == 0  # it sends no further request
 
 
 @pytest.mark.parametrize("timeout", [4.0, 60.0])
-def test_write_and_the_first_request_wait_as_long_as_they_were_told(world: World, timeout: float) -> None:
+def test_write_and_the_first_request_wait_for_the_timeout(world: World, timeout: float) -> None:
     """Finding C2."""
     out = writer(world, timeout)
-    world.away = 100_000.0
+    world.downtime_s = 100_000.0
     world.faults.append(Fault.STOP)
     assert timeout <= seconds_of(world, timeout, lambda: out.write(b"row")) <= timeout + SLACK
     assert timeout <= seconds_of(world, timeout, lambda: writer(world, timeout)) <= timeout + SLACK
 
 
 @pytest.mark.parametrize("timeout", [4.0, 90.0])
-def test_rows_that_the_server_takes_no_more_of_wait_as_long_as_they_were_told(world: World, timeout: float) -> None:
-    """Finding C2: the stage is there, and the window of its branch is full."""
+def test_write_waits_for_its_timeout_if_the_server_takes_no_more_rows(world: World, timeout: float) -> None:
+    """Finding C2: the stage is open, and the window of its bulk link is full."""
     out = writer(world, timeout)
     out.write(b"first", partition=0)
-    world.away = 100_000.0
+    world.downtime_s = 100_000.0
     world.stop()
     rows = [bytes(8_000)] * 1_000
     assert timeout <= seconds_of(world, timeout, lambda: out.write(rows, partition=0)) <= timeout + SLACK
 
 
 @pytest.mark.parametrize("timeout", [1.0, 60.0])
-def test_abort_and_close_wait_shortly(world: World, timeout: float) -> None:
+def test_abort_and_close_wait_a_short_time(world: World, timeout: float) -> None:
     """Finding C2."""
     for end in (StreamWriter.abort, StreamWriter.close):
         out = writer(world, timeout)
         out.write(b"row")
-        world.away = 100_000.0
+        world.downtime_s = 100_000.0
         world.faults.append(Fault.STOP)
         begun = world.time.now
         end(out)
         assert world.time.now - begun <= min(timeout, ABORT_TIMEOUT_S) + SLACK
-        world.calm()
+        world.end_faults()
 
 
-def test_a_commit_that_the_server_is_at_work_on_is_waited_for(world: World) -> None:
-    """Finding C2: ``timeout`` is of a server that is silent."""
+def test_commit_waits_while_the_server_works_on_it(world: World) -> None:
+    """Finding C2: ``timeout`` bounds the server's silence only."""
     out = writer(world, 4.0)
     out.write(b"row")
-    world.faults.append(Fault.NONE)  # to end the stage
+    world.faults.append(Fault.NONE)  # FinishStage
     world.faults.extend([Fault.BUSY] * 50)
     begun = world.time.now
     assert out.commit() == 0
     assert world.time.now - begun > 30
 
 
-def test_a_commit_that_never_ends_is_given_up(world: World) -> None:
+def test_commit_fails_after_the_longest_time_for_a_commit(world: World) -> None:
     """Finding C2."""
     out = writer(world, 60.0)
     out.write(b"row")
@@ -114,12 +114,14 @@ def test_a_commit_that_never_ends_is_given_up(world: World) -> None:
     with pytest.raises(StillWorking):
         out.commit()
     assert COMMIT_TIMEOUT_S <= world.time.now - begun <= COMMIT_TIMEOUT_S + 60 + 2 * ATTEMPT_TIMEOUT_S
-    world.calm()
+    world.end_faults()
     assert out.commit() == 0
 
 
-def test_a_commit_that_the_server_finds_wrong_is_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what may have lost its connection is: the caller would wait a minute for the same words."""
+def test_a_commit_is_not_repeated_after_an_error_that_is_not_an_outage(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller would wait a minute for the same error."""
     out = writer(world, 60.0)
     out.write(b"row")
     begun = world.time.now
