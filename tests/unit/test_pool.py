@@ -18,7 +18,7 @@ from aeron_spark.errors import ConnectError, RefusedError, UsageError, WaitTimeo
 from aeron_spark.options import ServerRoute
 from aeron_spark.pool import IDLE_TIMEOUT_S, MIN_CONNECT_TIMEOUT_S, POOL, REFUSED_TIMEOUT_S, THREAD_NAME, ConnectionPool
 from aeron_spark.wire.stream_rpc import LastCommitted, LastTransaction, encode_response
-from tests.unit.connection.ends import wait_for
+from tests.unit.connection.endpoints import wait_for
 from tests.unit.test_error_codes import ADVICE
 
 

@@ -26,7 +26,7 @@ class AeronDialer:
     """Opens the transport of a client on this machine's media driver; keeps the node and the Aeron clients until close.
 
     Starts the media driver if none runs, until ``deadline`` (monotonic seconds). Raises OptionError for wrong options,
-    SetupError for key files that cannot be used, and what ``node.ensure`` raises.
+    SetupError for key files that cannot be used, and the errors of ``node.ensure``.
     """
 
     def __init__(self, address: str, store: PeerStore | None, options: dict[str, Any], deadline: float | None) -> None:

@@ -53,9 +53,9 @@ class Client(Endpoint):
     program can register listeners, types and objects first; then :meth:`connect` connects it.
 
     It has one connection. After a lost session the next connection is a new :class:`Connection` object. Methods that
-    send or call raise ConnectError while the client has no session, and else what the method of that name of
-    :class:`Connection` raises. Methods for streams raise what the server responds: OptionError for a stream that does
-    not exist (with the nearest name), RefusedError for an action that the client's key is not granted.
+    send or call raise ConnectError while the client has no session, and otherwise the same errors as those of
+    :class:`Connection`. Methods for streams raise OptionError for a stream that does not exist (with the nearest name)
+    and RefusedError for an action that the client's key is not granted.
     """
 
     def __init__(
@@ -131,10 +131,12 @@ class Client(Endpoint):
         if connection is not None:
             return connection
         if self._runtime.is_closing:
-            raise EndedError("the client is closed", remedy="Make another one")
+            raise EndedError("the client is closed", remedy="Create another client.")
         if stopped is not None:
             raise stopped.with_what(stopped.what)
-        raise ConnectError(f"there is no connection with {self._runner.server}", remedy="Connect, or wait for it")
+        raise ConnectError(
+            f"there is no connection with {self._runner.server}", remedy="Call connect, or wait for the connection."
+        )
 
     @property
     def state(self) -> ClientState:
@@ -222,8 +224,8 @@ class Client(Endpoint):
     def close(self) -> None:
         """Send the unsent messages and CLOSE, and end. Repeated calls do nothing.
 
-        Buffered writers close first and send what they can in a few seconds. The media driver stops some time after
-        its last user.
+        Buffered writers close first and send unsent transactions for a few seconds. The media driver stops some time
+        after its last user.
         """
         for writer in list(self._buffered_writers):
             writer.close()
@@ -293,7 +295,7 @@ class Client(Endpoint):
     def bulk_link(self, timeout: float | None = None) -> BulkLink:
         """Open a bulk link of the connection, without another handshake; ``timeout`` in seconds.
 
-        Raises WaitTimeout, RefusedError when the server allows no more, ConnectError while there is no connection.
+        Raises WaitTimeout, RefusedError when the server allows no more, ConnectError while the client has no session.
         """
         timeout_s = self._settings.connect_seconds if timeout is None else timeout
         return open_bulk_link(self._runtime, self._runner, self.connection, timeout_s)

@@ -1,4 +1,4 @@
-"""Many clients against one server: they connect, send, stay for a while and leave, and what each took is kept."""
+"""A load test: many clients of one server connect, send messages, ping for some time, and close."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from typing import Final, TypeVar
 from aeron_spark.client.client import Client
 from aeron_spark.errors import AeronSparkError, OptionError
 
-THREADS: Final = 32  # that send, ping and close: more would only wait for each other
-PING_SECONDS: Final = 1.0  # between two pings of one client that stays
-LOOK: Final = 0.1  # seconds between two looks at whether to stop
+THREADS: Final = 32  # that send, ping and close: more threads would only wait for each other
+PING_INTERVAL_S: Final = 1.0  # between two pings of one client
+STOP_POLL_S: Final = 0.1  # between two checks whether to stop
 
 T = TypeVar("T")
-Advance = Callable[[str, int, int], None]  # what is done, how many, of how many
-Stopped = Callable[[], bool]
+Advance = Callable[[str, int, int], None]  # phase, done, total
+IsStopped = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What each of ``clients`` does: ``messages`` of ``size`` bytes, then ``hold_seconds`` with a ping a second.
+    """The work of each client: ``messages`` of ``size`` bytes, then a ping per second for ``hold_seconds``.
 
-    ``at_once`` of them connect at a time.
+    ``at_once`` of the ``clients`` connect at a time.
     """
 
     clients: int
@@ -37,14 +37,14 @@ class LoadPlan:
     at_once: int = 8
 
     def __post_init__(self) -> None:
-        for name, least in (("clients", 1), ("at_once", 1), ("messages", 0), ("size", 0), ("hold_seconds", 0)):
-            if getattr(self, name) < least:
-                raise OptionError(f"{name} is {getattr(self, name)}", remedy=f"Make it at least {least}")
+        for name, minimum in (("clients", 1), ("at_once", 1), ("messages", 0), ("size", 0), ("hold_seconds", 0)):
+            if getattr(self, name) < minimum:
+                raise OptionError(f"{name} is {getattr(self, name)}", remedy=f"Make it at least {minimum}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of some times, in seconds."""
+    """Distribution of durations, in seconds."""
 
     median: float
     p99: float
@@ -52,7 +52,7 @@ class Spread:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Spread | None:
-        """Describe them; None where there are none."""
+        """Return the distribution of durations; None for none."""
         if not seconds:
             return None
         ordered = sorted(seconds)
@@ -61,7 +61,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """``count`` clients met an error of this kind; ``first`` is what it said to the first of them."""
+    """An error class that ``count`` clients met; ``first`` is the text of the first error."""
 
     error: str
     count: int
@@ -70,7 +70,7 @@ class Failure:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What came of it. ``messages`` are those that the server's listeners have had; times are in seconds."""
+    """The results. ``messages`` counts those whose listeners on the server have returned. Times are in seconds."""
 
     clients: int
     connected: int = 0
@@ -86,19 +86,19 @@ class LoadReport:
 
 
 def run_load(
-    make: Callable[[int], Client], plan: LoadPlan, stopped: Stopped = lambda: False,
+    make: Callable[[int], Client], plan: LoadPlan, stopped: IsStopped = lambda: False,
     advance: Advance = lambda what, done, total: None,
 ) -> LoadReport:  # fmt: skip
-    """Carry out ``plan`` with the clients that ``make`` makes of their numbers; every one is closed in the end.
+    """Run ``plan`` with clients that ``make`` makes from their numbers, and close them all.
 
-    A client that fails is counted, and the others go on. ``stopped`` is asked for a reason to end early: clients that
-    are connecting then are closed.
+    A client that fails is counted, and the others continue. When ``stopped`` returns true, the load ends early, and
+    clients that are connecting are closed.
     """
     return _Load(make, plan, stopped, advance).run()
 
 
 class _Load:
-    def __init__(self, make: Callable[[int], Client], plan: LoadPlan, stopped: Stopped, advance: Advance) -> None:
+    def __init__(self, make: Callable[[int], Client], plan: LoadPlan, stopped: IsStopped, advance: Advance) -> None:
         self._make = make
         self._plan = plan
         self._stopped = stopped
@@ -106,38 +106,38 @@ class _Load:
         self._lock = threading.Lock()
         self._clients: list[Client] = []
         self._connecting: set[Client] = set()
-        self._took: list[float] = []
-        self._trips: list[float] = []
+        self._connect_s: list[float] = []
+        self._ping_s: list[float] = []
         self._messages = 0
         self._errors: dict[str, list[str]] = {}
 
     def run(self) -> LoadReport:
-        """Connect all, let them talk and stay, and close them."""
+        """Connect all clients, send, ping, and close them."""
         plan, begun = self._plan, time.monotonic()
         report = LoadReport(plan.clients, size=plan.size)
         try:
-            self._each("connecting", range(plan.clients), self._come, plan.at_once)
-            report.connected, report.connect = len(self._clients), Spread.of(self._took)
+            self._each("connecting", range(plan.clients), self._connect, plan.at_once)
+            report.connected, report.connect = len(self._clients), Spread.of(self._connect_s)
             if plan.messages:
                 since = time.monotonic()
                 self._each("sending", self._clients, self._send, THREADS)
                 report.send_seconds = time.monotonic() - since
                 report.messages = self._messages
                 report.messages_per_second = self._messages / report.send_seconds
-            self._stay(report)
+            self._hold(report)
         finally:
-            self._each("closing", self._clients, Client.close, THREADS, whatever=True)
+            self._each("closing", self._clients, Client.close, THREADS, even_if_stopped=True)
         report.failures = [Failure(kind, len(texts), texts[0]) for kind, texts in sorted(self._errors.items())]
         report.seconds = time.monotonic() - begun
         return report
 
-    def _come(self, number: int) -> None:
+    def _connect(self, number: int) -> None:
         begun = time.monotonic()
         client = self._make(number)
         with self._lock:
             self._connecting.add(client)
         try:
-            if not self._stopped():  # else it may have been added after the others were closed
+            if not self._stopped():  # otherwise _close_connecting may have run before this client was added
                 client.connect()
         except BaseException:
             client.close()
@@ -146,11 +146,11 @@ class _Load:
             with self._lock:
                 self._connecting.discard(client)
         with self._lock:
-            self._took.append(time.monotonic() - begun)
+            self._connect_s.append(time.monotonic() - begun)
             self._clients.append(client)
 
-    def _abandon(self) -> None:
-        """Close the clients that are connecting: a server that is not there would keep them for their whole time."""
+    def _close_connecting(self) -> None:
+        """Close the clients that are connecting: without a server they would wait until their timeout."""
         with self._lock:
             connecting = list(self._connecting)
         for client in connecting:
@@ -164,52 +164,58 @@ class _Load:
             self._messages += self._plan.messages
 
     def _ping(self, client: Client) -> None:
-        trip = client.ping()
+        seconds = client.ping()
         with self._lock:
-            self._trips.append(trip)
+            self._ping_s.append(seconds)
 
-    def _stay(self, report: LoadReport) -> None:
+    def _hold(self, report: LoadReport) -> None:
         end = time.monotonic() + self._plan.hold_seconds
         due = time.monotonic()
         while self._clients and not self._stopped():
             if time.monotonic() >= due:
-                due = time.monotonic() + PING_SECONDS
+                due = time.monotonic() + PING_INTERVAL_S
                 self._each("", self._clients, self._ping, THREADS)
-            left = end - time.monotonic()
-            if left <= 0:
+            remaining = end - time.monotonic()
+            if remaining <= 0:
                 break
-            self._advance("staying", round(self._plan.hold_seconds - left), round(self._plan.hold_seconds))
-            time.sleep(min(LOOK, left))
-        report.pings, report.ping = len(self._trips), Spread.of(self._trips)
+            self._advance("pinging", round(self._plan.hold_seconds - remaining), round(self._plan.hold_seconds))
+            time.sleep(min(STOP_POLL_S, remaining))
+        report.pings, report.ping = len(self._ping_s), Spread.of(self._ping_s)
 
     def _each(
-        self, what: str, items: Iterable[T], work: Callable[[T], object], at_once: int, *, whatever: bool = False
+        self,
+        phase: str,
+        items: Iterable[T],
+        work: Callable[[T], object],
+        at_once: int,
+        *,
+        even_if_stopped: bool = False,
     ) -> None:
-        """Do ``work`` with each item, and count what fails; ``whatever``: even if it was asked to stop."""
+        """Do ``work`` with each item on ``at_once`` threads, and count errors."""
         waiting = list(items)
         done = 0
 
         def one(item: T) -> None:
             nonlocal done
-            if self._stopped() and not whatever:
+            if self._stopped() and not even_if_stopped:
                 return
             try:
                 work(item)
             except AeronSparkError as error:
-                if self._stopped() and not whatever:
-                    return  # it was closed meanwhile
+                if self._stopped() and not even_if_stopped:
+                    return  # _close_connecting closed the client
                 with self._lock:
                     self._errors.setdefault(type(error).__name__, []).append(str(error))
             with self._lock:
                 done += 1
                 now = done
-            if what:
-                self._advance(what, now, len(waiting))
+            if phase:
+                self._advance(phase, now, len(waiting))
 
         with ThreadPoolExecutor(max(1, min(at_once, len(waiting)))) as pool:
-            under_way = [pool.submit(one, item) for item in waiting]
-            while wait(under_way, LOOK).not_done:
-                if self._stopped() and not whatever:
-                    self._abandon()
-            for finished in under_way:
+            futures = [pool.submit(one, item) for item in waiting]
+            while wait(futures, STOP_POLL_S).not_done:
+                if self._stopped() and not even_if_stopped:
+                    self._close_connecting()
+            for finished in futures:
                 finished.result()

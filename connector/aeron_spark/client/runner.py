@@ -161,7 +161,7 @@ class ClientRunner:
         runtime = self._runtime
         with runtime.lock:  # close() begins before all of this, or after it
             if runtime.is_closing:
-                raise EndedError("the client is closed", remedy="Make another one")
+                raise EndedError("the client is closed", remedy="Create another client.")
             waiting = self._waiting
             if waiting.done():
                 waiting = self._waiting = Future()
@@ -369,7 +369,7 @@ class ClientRunner:
     def _work_link(self, link: _OpenLink, now: float) -> bool:
         """Send our first frame on a connected link; return whether it waits for room."""
         ends = link.ends
-        if ends.proved:
+        if ends.is_verified:
             return False
         if ends.pair.publication.failure:
             error = self._not_opened("a link with", ends.pair.publication.failure)
@@ -379,8 +379,8 @@ class ClientRunner:
             ends.retry(now)
         elif ends.connected:  # not before: see BulkLink.opening
             link.has_offered_open = True
-            ends.say_open(link.connection.machine.session.received, now)
-        return ends.blocked
+            ends.send_open(link.connection.machine.session.received, now)
+        return ends.is_blocked
 
     def _attach(self, effect: e.Attach, now: float) -> ClientEvent:
         connection, link = self._by_session[effect.session], self._link
@@ -398,9 +398,9 @@ class ClientRunner:
         def notify() -> None:
             self._runtime.listeners.notify(effect.about, connection)
             if effect.about == "disconnect":
-                connection.say_goodbye()
+                connection.notify_disconnect()
 
-        connection.in_order(notify)
+        connection.run_in_order(notify)
 
     def _resolve(self, outcome: int | AeronSparkError) -> None:
         waiting = self._waiting
@@ -545,7 +545,7 @@ class ClientRunner:
         """End the session, and the attempts to connect."""
         self._execute(self.machine.shut_down(now), now)
         # The loop may have ended before it passed a connect to the machine.
-        self._resolve(EndedError("the client is closed", remedy="Make another one"))
+        self._resolve(EndedError("the client is closed", remedy="Create another client."))
 
     def _number_of(self, link: LinkEnds) -> int | None:
         return self._link.number if self._link is not None and self._link.ends is link else None

@@ -1,4 +1,4 @@
-"""What a client goes by, made of its options."""
+"""The settings of a client, made from its options."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from aeron_spark.protocol.handshake_payloads import check_tag
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """``connect_seconds`` is for connecting in all; 0: until closed. ``server_key``: the only key the server may have.
+    """Settings of a client. ``connect_seconds`` is the timeout of ``connect``; 0: until closed.
 
-    ``trust_first_use``: a server not known yet is trusted, and remembered once the handshake has completed.
-    ``validate``: without it a changed key is let in and flagged. ``reconnect``: go on after the server was lost.
+    ``server_key`` is the only key that the server may have. With ``trust_first_use``, an unknown server is trusted, and
+    remembered after the handshake. Without ``validate``, a changed key is accepted and flagged. With ``reconnect``, the
+    client reconnects after the loss of its server.
     """
 
     link: LinkSettings = field(default_factory=LinkSettings)
@@ -36,7 +37,7 @@ class ClientSettings:
     psk: bytes | None = field(default=None, repr=False)
 
     def policy(self, *, is_ipc: bool) -> ClientPolicy:
-        """Return what the client's machine needs of this."""
+        """Return the settings of the client's machine."""
         times = self.link.times
         return ClientPolicy(
             tag=self.tag,
@@ -59,18 +60,18 @@ class ClientSettings:
     def __post_init__(self) -> None:
         check_tag(self.tag)
         if self.connect_seconds < 0:
-            raise OptionError(f"connectTimeout is {self.connect_seconds}", remedy="Use 0 to try until closed")
+            raise OptionError(f"connectTimeout is {self.connect_seconds}", remedy="Use 0 to try until closed.")
         if not 0 < self.first_pause <= self.longest_pause:
             raise OptionError(
                 f"the pauses between attempts are {self.first_pause} to {self.longest_pause} s",
-                remedy="Make both more than 0, the longest at least the first",
+                remedy="Make both more than 0, and the longest at least the first.",
             )
 
     @classmethod
     def of(cls, options: ClientOptions) -> ClientSettings:
-        """Make them of a client's options; the file of the shared secret is read.
+        """Make the settings from a client's options, and read the file of the shared secret.
 
-        Raises OptionError for what contradicts itself, SetupError where that file cannot be used.
+        Raises OptionError for options that conflict, SetupError if that file cannot be used.
         """
         secret = options.shared_secret_file
         return cls(

@@ -1,1 +1,1 @@
-"""A live connection, the same for client and server: sending, receiving, listeners, calls, streams, and one agent."""
+"""The runtime of clients and servers: event loop, links, connections, listeners, calls and transfers."""

@@ -1,7 +1,8 @@
-"""A branch: a further duologue of a connection, for bulk. Frames are sealed and in order; nothing is kept to resend.
+"""Bulk links: further links of a connection for large data.
 
-Its receiver's pace is the sender's: what is not taken stays in Aeron's window. A branch that breaks is over, and who
-used it asks anew, from where it stands, on another one.
+Frames are encrypted and in order, but not acknowledged and not sent again. A receiver that is slower than the sender
+leaves frames in Aeron's window, and the sender waits. A bulk link that fails is closed; its user opens another one and
+repeats its request from the position that it has reached.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.link import OFFER_TIMEOUT_S, LinkEnds
@@ -29,22 +30,22 @@ from aeron_spark.transport.api import (
     TransportEvent,
 )
 
-if TYPE_CHECKING:
-    from aeron_spark.connection.connection import Connection
-
-WAITING_BYTES: Final = 4 << 20  # received and not taken yet, before Aeron's window holds the sender up
+MAX_RECEIVED_BYTES: Final = 4 << 20  # received and not delivered, until the image is paused and Aeron's window fills
+SERVICE: Final = FIRST_SERVICE  # number of the server's object through which a client requests a bulk link
+METHODS: Final = ("open",)
+FOREIGN_IMAGE: Final = "aeron-spark/1 FAILED not-permitted This link belongs to another client"
+OPEN_ANOTHER: Final = "Open another one."
 
 DATA: Final = bytes([BulkFrameKind.DATA])
-
 ALIVE: Final = bytes([BulkFrameKind.ALIVE])
-
 CLOSE: Final = bytes([BulkFrameKind.CLOSE])
 
 
 class BulkLink:
-    """One end. ``number`` is the same at both; :meth:`send` is for one thread, :meth:`receive` for another.
+    """One end of a bulk link. ``number`` is the same at both ends.
 
-    ``begins``: this end says OPEN first, and the other answers.
+    One thread may call :meth:`send` while another one calls :meth:`receive`. ``begins``: this end sends OPEN first, and
+    the other end replies with OPEN.
     """
 
     def __init__(
@@ -55,188 +56,195 @@ class BulkLink:
         self.label = label
         self.link = link
         self.error: AeronSparkError | None = None
-        self.open = False
+        """Why it is closed; None while it is not."""
+        self.is_open = False
+        """Whether the peer's OPEN has arrived."""
         self._owner = owner
         self._begins = begins
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
         self._changed = threading.Condition()
-        self._waiting: deque[memoryview] = deque()
-        self._bytes = 0
-        self._paused = False
-        self._said_open = False
-        self._open_taken = False  # by Aeron
+        self._received: deque[memoryview] = deque()
+        self._received_bytes = 0
+        self._is_paused = False
+        self._has_offered_open = False
+        self._is_open_sent = False
 
     def __repr__(self) -> str:
-        state = "closed" if self.error is not None else "open" if self.open else "opening"
+        state = "closed" if self.closed else "open" if self.is_open else "opening"
         return f"<{self.label}, {state}>"
 
     @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """Whether it is closed."""
         return self.error is not None
 
     @property
     def room(self) -> int:
-        """Bytes that one call of :meth:`send` takes at most."""
+        """Bytes of the longest message for :meth:`send`."""
         return self.link.room - len(DATA)
 
-    def wait_open(self, seconds: float) -> None:
-        """Wait until the peer has proved that it has the keys. Raises WaitTimeout, or why it is over."""
+    def wait_open(self, timeout_s: float) -> None:
+        """Wait until the peer is verified. Raises WaitTimeout, or the error that closed the bulk link."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self.open or self.closed, seconds):
-                raise WaitTimeout(f"waited {seconds:g} s for {self.label} to open", remedy="Look at the network")
+            if not self._changed.wait_for(lambda: self.is_open or self.closed, timeout_s):
+                raise WaitTimeout(f"waited {timeout_s:g} s for {self.label} to open", remedy="Check the network.")
         self.check()
 
     def send(self, *parts: Buffer, timeout: float) -> None:
         """Send one message of at most ``room`` bytes; return when Aeron has taken it.
 
-        Raises WaitTimeout with Aeron's result after ``timeout`` seconds, and why the branch is over.
+        Raises WaitTimeout with Aeron's result after ``timeout`` seconds, and the error that closed the bulk link.
         """
         end = time.monotonic() + timeout
-        with self._sending:
-            self._settle(end)
+        with self._send_lock:
+            self._await_taken(end, timeout)
             if not self.link.send([DATA, *parts], time.monotonic(), OFFER_TIMEOUT_S):
-                self._settle(end)
+                self._await_taken(end, timeout)
 
     def send_from(self, memory: memoryview, *, timeout: float) -> None:
-        """Send ``memory``, behind its first byte, as one message that is not copied; see :meth:`send`.
+        """Send ``memory`` without its first byte as one message, without a copy; see :meth:`send`.
 
-        The first byte is overwritten: it is the frame's own. All of it is free again once this returns or raises.
+        The first byte is overwritten with the frame's kind. The caller may reuse the memory after the call.
         """
         end = time.monotonic() + timeout
         memory[:1] = DATA
-        with self._sending:
-            self._settle(end)
+        with self._send_lock:
+            self._await_taken(end, timeout)
             if not self.link.send([memory], time.monotonic(), OFFER_TIMEOUT_S):
-                self._settle(end)
+                self._await_taken(end, timeout)
 
     def receive(self, timeout: float) -> memoryview | None:
-        """Return the next message, or None when none came within ``timeout`` seconds; raise why the branch is over."""
+        """Return the next message; None if none arrives within ``timeout`` seconds.
+
+        Raises the error that closed the bulk link, after its last message.
+        """
         with self._changed:
-            if not self._waiting:
-                self._changed.wait_for(lambda: bool(self._waiting) or self.closed, timeout)
-            if not self._waiting:
+            if not self._received:
+                self._changed.wait_for(lambda: bool(self._received) or self.closed, timeout)
+            if not self._received:
                 self.check()
                 return None
-            message = self._waiting.popleft()
-            self._bytes -= message.nbytes
-            resume = self._paused and 2 * self._bytes < WAITING_BYTES
-            self._paused = self._paused and not resume
-            if resume:  # under the lock: a pause that was decided before must not come after
+            message = self._received.popleft()
+            self._received_bytes -= message.nbytes
+            resumes = self._is_paused and 2 * self._received_bytes < MAX_RECEIVED_BYTES
+            self._is_paused = self._is_paused and not resumes
+            if resumes:  # under the lock: otherwise a pause that was decided before could come after it
                 self._owner.resume(self.link.token)
         return message
 
     def check(self) -> None:
-        """Raise why it is over, if it is."""
+        """Raise the error that closed it, if it is closed."""
         if self.error is not None:
             raise self.error.with_what(self.error.what)
 
     def close(self) -> None:
-        """End it on both sides."""
-        self._owner.leave(self)
+        """Close both ends."""
+        self._owner.close_link(self)
 
-    # What follows is for the agent.
+    # For BulkLinks, on the event loop unless noted.
 
     @property
-    def opened(self) -> bool:
-        """Whether both sides' OPEN is through."""
-        return self.open and self._open_taken
+    def is_established(self) -> bool:
+        """Whether both ends' OPEN was sent and received."""
+        return self.is_open and self._is_open_sent
 
-    def opening(self, now: float) -> bool:
-        """Say OPEN until Aeron takes it; whether that is still to come, and may at any moment.
+    def work_opening(self, now: float) -> bool:
+        """Send OPEN, or offer it again; return whether it is still to be sent and may be at any moment.
 
-        The end that begins does so when both ways are there. Until then its way in may be opened anew, to ask for the
-        set-up again, and what the other end had sent by then would be lost.
+        The end that begins sends OPEN when publication and subscription are connected. Before that, its subscription
+        may be opened again to repeat the set-up, and would lose frames that the other end had sent.
         """
-        if self._open_taken or self.closed:
+        if self._is_open_sent or self.closed:
             return False
-        if self._said_open:
-            if self._sending.acquire(blocking=False):  # else a sender offers it, before its own frame
+        if self._has_offered_open:
+            if self._send_lock.acquire(blocking=False):  # otherwise a sender offers OPEN before its own frame
                 try:
-                    self._open_taken = self.link.retry(now)
+                    self._is_open_sent = self.link.retry(now)
                 finally:
-                    self._sending.release()
-            return not self._open_taken
+                    self._send_lock.release()
+            return not self._is_open_sent
         failure = self.link.pair.publication.failure
         if failure:
             self.end(TransportError(f"{self.label} could not be opened: {failure}"))
         elif self._begins and self.link.connected:
-            self._say_open(now)
-        return self._begins and not self._open_taken
+            self._send_open(now)
+        return self._begins and not self._is_open_sent
 
-    def arrived(self, payload: memoryview, now: float) -> None:
-        """Take a frame. Raises TamperedError or DataFormatError for one that is not the peer's."""
-        if not self.link.proved:
-            self.link.first(payload)
-            self.link.proved = True
+    def take_frame(self, payload: memoryview, now: float) -> None:
+        """Take a frame. Raises TamperedError or DataFormatError for a frame that is not the peer's."""
+        if not self.link.is_verified:
+            self.link.verify(payload)
             self.link.expiry.observe(True, now)
-            if not self._said_open:
-                self._say_open(now)
+            if not self._has_offered_open:
+                self._send_open(now)
             with self._changed:
-                self.open = True
+                self.is_open = True
                 self._changed.notify_all()
             return
         plain = self.link.decryptor.decrypt(payload)
         match plain[0] if len(plain) else 0:
             case BulkFrameKind.DATA:
-                self._keep(plain[1:])
+                self._add_received(plain[1:])
             case BulkFrameKind.ALIVE:
                 pass
             case BulkFrameKind.CLOSE:
-                self.end(EndedError(f"the other side closed {self.label}", remedy="Open another one"))
+                self.end(EndedError(f"the peer closed {self.label}", remedy=OPEN_ANOTHER))
             case _:
-                raise DataFormatError(f"a frame of {self.label} is of no kind", remedy="Use the same release")
+                raise DataFormatError(
+                    f"a frame of {self.label} has an unknown kind",
+                    remedy="Use the same release of aeron-spark at both ends.",
+                )
 
     def tick(self, now: float) -> None:
-        """Look after the time."""
+        """Check the expiry, and send a keep-alive when it is due."""
         if self.connection.closed:
-            self.end(TransportError(f"{self.label} ended with its connection", remedy="Connect anew"))
+            self.end(TransportError(f"{self.label} ended with its connection", remedy="Connect again."))
             return
         if self.link.expiry.observe(self.link.connected, now) is Liveness.EXPIRED:
-            self.end(TransportError(f"{self.label} was silent for too long", remedy="Open another one"))
-        elif self.open and self.link.keep_alive.is_due(now) and self._sending.acquire(blocking=False):
+            self.end(TransportError(f"{self.label} was silent for its expiry time", remedy=OPEN_ANOTHER))
+        elif self.is_open and self.link.keep_alive.is_due(now) and self._send_lock.acquire(blocking=False):
             try:
                 if self.link.retry(now):
                     self.link.send([ALIVE], now)
             finally:
-                self._sending.release()
+                self._send_lock.release()
 
-    def say_close(self) -> None:
-        """Tell the peer, if there is room."""
-        with self._sending:
+    def send_close(self) -> None:
+        """Send CLOSE, if Aeron takes it at once. Thread-safe."""
+        with self._send_lock:
             now = time.monotonic()
-            if self.open and self.link.retry(now, OFFER_TIMEOUT_S):
+            if self.is_open and self.link.retry(now, OFFER_TIMEOUT_S):
                 self.link.send([CLOSE], now, OFFER_TIMEOUT_S)
 
     def end(self, error: AeronSparkError) -> None:
-        """It is over: whoever waits hears ``error``; what had arrived can still be taken."""
+        """Close this end: threads that wait raise ``error``. Received messages can still be taken. Thread-safe."""
         with self._changed:
             if self.error is None:
                 self.error = error
-                self._owner.ended(self)
+                self._owner.schedule_removal(self)
             self._changed.notify_all()
 
     def close_publication(self) -> None:
-        """Close the publication, once nobody offers on it; offers do not wait for long."""
-        with self._sending:
+        """Close the publication when no thread offers on it; offers do not wait for long."""
+        with self._send_lock:
             self.link.close()
 
-    def _say_open(self, now: float) -> None:
-        self._said_open = True
-        self._open_taken = self.link.say_open(0, now)
+    def _send_open(self, now: float) -> None:
+        self._has_offered_open = True
+        self._is_open_sent = self.link.send_open(0, now)
 
-    def _keep(self, message: memoryview) -> None:
+    def _add_received(self, message: memoryview) -> None:
         with self._changed:
-            self._waiting.append(message)
-            self._bytes += message.nbytes
-            full = not self._paused and self._bytes > WAITING_BYTES
-            self._paused = self._paused or full
-            if full:
+            self._received.append(message)
+            self._received_bytes += message.nbytes
+            pauses = not self._is_paused and self._received_bytes > MAX_RECEIVED_BYTES
+            self._is_paused = self._is_paused or pauses
+            if pauses:
                 self._owner.pause(self.link.token)
             self._changed.notify()
 
-    def _settle(self, end: float) -> None:
-        """Have what waits taken."""
+    def _await_taken(self, end: float, timeout_s: float) -> None:
+        """Offer the waiting frame until Aeron takes it. Raises WaitTimeout at ``end`` (monotonic seconds)."""
         while True:
             self.check()
             now = time.monotonic()
@@ -245,14 +253,10 @@ class BulkLink:
             if now >= end:
                 result = self.link.last_result
                 raise WaitTimeout(
-                    f"{self.label} took no more in time{f' ({result.sentence})' if result is not None else ''}",
-                    remedy="The other side is slow, or away; try again",
+                    f"{self.label} did not take a frame within {timeout_s:g} s"
+                    f"{f' ({result.sentence})' if result is not None else ''}",
+                    remedy="The peer is slow or not connected. Try again.",
                 )
-
-
-SERVICE: Final = FIRST_SERVICE  # the number of the object through which a client asks for one
-
-METHODS: Final = ("open",)
 
 
 class BulkLinkOwner(Protocol):
@@ -278,37 +282,38 @@ class BulkLinks:
 
     def __init__(self, owner: BulkLinkOwner) -> None:
         self.on_removed: Callable[[BulkLink], object] = _ignore
+        self.opened = 0
+        """Number of bulk links since the start, for comparison with the number of handshakes."""
         self._owner = owner
         self._by_token: dict[int, BulkLink] = {}
         self._by_number: dict[tuple[int, int], BulkLink] = {}
         self._lock = threading.Lock()
-        self.opened = 0  # since the start, for whoever counts them against handshakes
 
     def __len__(self) -> int:
         return len(self._by_token)
 
     def add(self, bulk_link: BulkLink) -> None:
-        """Take over a branch whose ways are being opened."""
+        """Add a bulk link whose publication and subscription are opening."""
         with self._lock:
             self._by_token[bulk_link.link.token] = bulk_link
             self._by_number[id(bulk_link.connection), bulk_link.number] = bulk_link
             self.opened += 1
 
     def of(self, connection: Connection, number: int) -> BulkLink:
-        """Return a connection's branch of this number. Raises EndedError where it has none. Thread-safe."""
+        """Return the bulk link of a connection with this number. Raises EndedError if it has none. Thread-safe."""
         with self._lock:
             bulk_link = self._by_number.get((id(connection), number))
         if bulk_link is None:
-            raise EndedError(f"{connection.label} has no branch {number}", remedy="Open another one")
+            raise EndedError(f"{connection.label} has no bulk link {number}", remedy=OPEN_ANOTHER)
         return bulk_link
 
     def count(self, connection: Connection) -> int:
-        """Return how many a connection has. Thread-safe."""
+        """Return the number of bulk links of a connection. Thread-safe."""
         with self._lock:
             return sum(1 for bulk_link in self._by_token.values() if bulk_link.connection is connection)
 
-    def event(self, event: TransportEvent, now: float) -> bool:
-        """Take an event; whether it was of a branch."""
+    def handle_event(self, event: TransportEvent, now: float) -> bool:
+        """Handle an event if it belongs to a bulk link; return whether it does."""
         bulk_link = self._by_token.get(getattr(event, "token", -1))
         if bulk_link is None:
             return False
@@ -316,16 +321,16 @@ class BulkLinks:
         match event:
             case MessageArrived() if event.image == link.image:
                 try:
-                    bulk_link.arrived(event.payload, now)
+                    bulk_link.take_frame(event.payload, now)
                 except (TamperedError, DataFormatError) as error:
                     bulk_link.end(error)
             case ImageAvailable():
-                if link.image is None and is_from_address(event.source, link.owner):
+                if link.image is None and is_from_address(event.source, link.source_address):
                     link.image = event.image
                 else:
-                    self._owner.inbox.reject(event.image, "aeron-spark/1 FAILED not-permitted not yours")
+                    self._owner.inbox.reject(event.image, FOREIGN_IMAGE)
             case ImageUnavailable() if event.image == link.image:
-                bulk_link.end(TransportError(f"the other side has left {bulk_link.label}", remedy="Open another one"))
+                bulk_link.end(TransportError(f"the peer has left {bulk_link.label}", remedy=OPEN_ANOTHER))
             case SubscriptionFailed():
                 bulk_link.end(TransportError(f"{bulk_link.label} could not be opened: {event.reason}"))
             case _:
@@ -333,48 +338,49 @@ class BulkLinks:
         return True
 
     def work(self, now: float) -> bool:
-        """Go on with those that are being opened; whether something is about to happen."""
-        opening = [bulk_link for bulk_link in self._by_token.values() if not bulk_link.opened]
-        return sum(bulk_link.opening(now) for bulk_link in opening) > 0
+        """Continue the opening of bulk links; return whether an OPEN is about to be sent."""
+        opening = [bulk_link for bulk_link in self._by_token.values() if not bulk_link.is_established]
+        return sum(bulk_link.work_opening(now) for bulk_link in opening) > 0
 
     def tick(self, now: float) -> None:
-        """Look after the time of all."""
+        """Check expiries and keep-alives."""
         for bulk_link in list(self._by_token.values()):
             bulk_link.tick(now)
 
     def fail_all(self, error: AeronSparkError) -> None:
-        """Everything is over: the driver is gone, or the endpoint is closed."""
+        """End all bulk links: the media driver is lost, or the endpoint is closed."""
         for bulk_link in list(self._by_token.values()):
             bulk_link.end(error)
             self._remove(bulk_link)
 
-    # What follows is for the branches, in any thread.
+    # For bulk links. Thread-safe.
 
     def pause(self, token: int) -> None:
-        """Take no more from there."""
+        """Stop taking messages from a subscription."""
         self._owner.inbox.pause(token)
 
     def resume(self, token: int) -> None:
-        """Take it again."""
+        """Take messages from a subscription again."""
         self._owner.inbox.resume(token)
 
-    def leave(self, bulk_link: BulkLink) -> None:
-        """Close from our side."""
+    def close_link(self, bulk_link: BulkLink) -> None:
+        """Send CLOSE and end a bulk link."""
         if not bulk_link.closed:
-            bulk_link.say_close()
-            bulk_link.end(EndedError(f"{bulk_link.label} is closed", remedy="Open another one"))
+            bulk_link.send_close()
+            bulk_link.end(EndedError(f"{bulk_link.label} is closed", remedy=OPEN_ANOTHER))
 
-    def ended(self, bulk_link: BulkLink) -> None:
-        """Have the agent give back what it held."""
+    def schedule_removal(self, bulk_link: BulkLink) -> None:
+        """Have the event loop close the publication and the subscription."""
         self._owner.run_on_loop(lambda: self._remove(bulk_link))
 
     def _remove(self, bulk_link: BulkLink) -> None:
         with self._lock:
-            known = self._by_token.get(bulk_link.link.token) is bulk_link  # a new inbox counts its tokens from 1 again
-            if known:
+            # A new inbox counts its tokens from 1 again: another bulk link may have this token now.
+            is_known = self._by_token.get(bulk_link.link.token) is bulk_link
+            if is_known:
                 del self._by_token[bulk_link.link.token]
                 self._by_number.pop((id(bulk_link.connection), bulk_link.number), None)
-        if known:
+        if is_known:
             self._owner.inbox.close_subscription(bulk_link.link.token)
             bulk_link.close_publication()
             self.on_removed(bulk_link)

@@ -1,4 +1,4 @@
-"""A connection as a program uses it: send, listen, call, ping, close. It outlives its duologues."""
+"""The connection that a program uses: messages, listeners, calls, pings. It lasts over several links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aeron_spark.connection.inbound import Deliveries, SerialExecutor
 from aeron_spark.connection.link import LinkEnds
 from aeron_spark.connection.listeners import Listeners
 from aeron_spark.connection.owner import EndpointServices, PeerInfo
-from aeron_spark.connection.rpc import GRACE, STUCK, RpcRunner
+from aeron_spark.connection.rpc import GRACE_S, STUCK_REMEDY, RpcRunner
 from aeron_spark.connection.spill import content_of
 from aeron_spark.connection.transfers import TransferRunner
 from aeron_spark.errors import AeronSparkError, ConnectError, UsageError, WaitTimeout
@@ -42,56 +42,56 @@ from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
 from aeron_spark.transport.api import OfferResult
 from aeron_spark.waiting import result_within
 
-BATCH: Final = 2_000  # small messages encoded at a time by send_many
-BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # what makes a message of bytes
+BATCH_MESSAGES: Final = 2_000  # encoded at a time by send_many
+BYTES_HEAD: Final = TYPE_ID.pack(BuiltIn.BYTES)  # precedes the bytes of a message of type bytes
 PURPOSES: Final = {Purpose.CALL: RecordKind.CALL, Purpose.RETURN: RecordKind.RETURN, Purpose.OBJECT: RecordKind.OBJECT}
 
 
 class ConnectionOwner(EndpointServices, Protocol):
-    """The client or the server that a connection belongs to. Any thread may call it, and nothing here blocks."""
+    """The runtime of the client or server that a connection belongs to. Thread-safe; only its last method blocks."""
 
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
-        """Whether this peer may call this."""
+        """Whether the peer of a connection may call this method."""
 
     def deliver(self, connection: Connection, message: object) -> bool:
-        """Hand a message to the endpoint's own listeners; whether there was any."""
+        """Call the endpoint's listeners of a message; return whether it has any."""
 
     def report(self, connection: Connection | None, error: BaseException) -> None:
-        """Tell whoever listens for errors."""
+        """Report an error to the error listeners."""
 
     def request_flush(self, connection: Connection) -> None:
-        """Have the agent look at the connection soon: Aeron did not take a frame."""
+        """Have the event loop flush the connection's sender soon, because Aeron did not take a frame."""
 
     def pause(self, token: int) -> None:
-        """Hold the peer up: its messages are not taken as fast as they come."""
+        """Stop taking messages from a subscription, so that Aeron's window fills."""
 
     def resume(self, token: int) -> None:
-        """Take its messages again."""
+        """Take messages from a subscription again."""
 
     def close_connection(self, connection: Connection, keep_session: bool) -> None:
-        """Close the connection, and tell the peer; return when that is done or has taken too long."""
+        """Close a connection: send its unsent messages, for some seconds at most, then send CLOSE."""
 
 
 class Connection:
-    """One peer. Thread-safe; what its own endpoint calls stands below ``close``.
+    """The connection with one peer. Thread-safe; the methods below ``close`` are for its endpoint.
 
-    ``id`` is the same number at both ends; ``data`` is the program's own. A subclass of a program's own is given to its
-    endpoint as ``connection_class``.
+    ``id`` is the same number at both ends. ``data`` is for the program. A program can give a subclass to its endpoint
+    as ``connection_class``.
     """
 
-    def __init__(self, owner: ConnectionOwner, who: PeerInfo, number: int) -> None:
+    def __init__(self, owner: ConnectionOwner, peer: PeerInfo, number: int) -> None:
         settings = owner.settings
         self.id = number
-        self.who = who
+        self.peer = peer
         self.data: dict[str, Any] = {}
         self.owner = owner
-        self.tampered: list[float] = []  # when frames failed their authentication, of late
+        self.tampered: list[float] = []  # times of recent frames that failed their authentication
         self.state_lock = threading.RLock()
         self.machine = ConnectionMachine(settings.session, settings.times, time.monotonic())
         self.sender = FrameSender(self.machine, self.state_lock, lambda: self.label, lambda: owner.request_flush(self))
         self._ping_waiters: dict[int, Future[float]] = {}  # by number
         self._listeners: Listeners[Callable[[Any], object]] = Listeners()
-        self._goodbyes: list[Callable[[Connection], object]] = []
+        self._disconnect_listeners: list[Callable[[Connection], object]] = []
         self._delivering = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
         self._assembling = SerialExecutor(owner.listener_pool, settings.queue_bytes, self._has_room)
         self._rpc = RpcRunner(
@@ -99,57 +99,57 @@ class Connection:
             self._has_room, self._report, number, lambda: self.label,
         )  # fmt: skip
         self._transfers = TransferRunner(
-            self.sender, self.machine, self.state_lock, owner, self._assembling, self._transfer_came, self._report
+            self.sender, self.machine, self.state_lock, owner, self._assembling, self._take_transfer, self._report
         )
         types, objects = owner.types, self._rpc.references
         self._deliveries = Deliveries(
             self.sender, self.state_lock, self._delivering, lambda data: types.decode(data, objects),
-            lambda type_id, body: types.decode_body(type_id, body, objects), self._hand, self._report,
+            lambda type_id, body: types.decode_body(type_id, body, objects), self._call_listeners, self._report,
         )  # fmt: skip
 
     @property
     def key(self) -> bytes:
-        """The peer's public key, 32 bytes; it has proved to own it."""
-        return self.who.key
+        """The peer's public key, 32 bytes, which the peer has proved to own."""
+        return self.peer.key
 
     @property
     def tag(self) -> str:
-        """What the client calls itself."""
-        return self.who.tag
+        """The name that the client gave itself."""
+        return self.peer.tag
 
     @property
     def remote_address(self) -> str:
-        """The peer's IP address as it is seen here; an empty text over IPC."""
-        return self.who.address
+        """The peer's IP address as this endpoint sees it; empty over IPC."""
+        return self.peer.address
 
     @property
     def remote_port(self) -> int:
-        """The peer's UDP port as it is seen here; 0 over IPC."""
-        return self.who.port
+        """The peer's UDP port as this endpoint sees it; 0 over IPC."""
+        return self.peer.port
 
     @property
     def is_ipc(self) -> bool:
         """Whether the peer shares this endpoint's media driver."""
-        return self.who.is_ipc
+        return self.peer.is_ipc
 
     @property
     def remote_key_changed(self) -> bool:
-        """Whether the peer is known by another key, and was let in because validation is off."""
-        return self.who.key_changed
+        """Whether the peer was known by another key, and was accepted because validation is off."""
+        return self.peer.key_changed
 
     @property
     def max_message(self) -> int:
-        """Bytes of the longest message that is sent in one piece; longer ones are streamed in chunks."""
+        """Bytes of the longest message that is sent in one record. A longer one is sent as a transfer."""
         return self.machine.session.limits.max_record_bytes - TYPE_ID.size
 
     @property
     def connected(self) -> bool:
-        """Whether a duologue carries the connection now."""
+        """Whether a link carries the connection now."""
         return self.machine.attached
 
     @property
     def closed(self) -> bool:
-        """Whether it is over for good."""
+        """Whether it is closed, and cannot resume."""
         return self.machine.error is not None
 
     @property
@@ -159,18 +159,18 @@ class Connection:
 
     @property
     def label(self) -> str:
-        """How both ends name the connection in their logs."""
+        """The name of the connection in the logs of both ends."""
         return f"connection {self.id:08x} {self.tag}".rstrip()
 
     def __repr__(self) -> str:
-        return f"<{self.label}, {'closed' if self.closed else 'connected' if self.connected else 'away'}>"
+        return f"<{self.label}, {'closed' if self.closed else 'connected' if self.connected else 'not connected'}>"
 
     def send(self, message: object, *, timeout: float | None = None, acknowledge: bool = False) -> None:
-        """Send a message; it arrives once, in order, or the session is lost.
+        """Send a message. It arrives once and in order, unless the session is lost.
 
-        Returns once it is accepted, with ``acknowledge`` once the peer's listeners have returned. ``timeout`` is how
-        long to wait for that, in seconds (default: the endpoint's); 0 tries once. Raises WaitTimeout with the result
-        that Aeron gave last, OptionError for what cannot be sent, SessionLost or EndedError once it is over.
+        Returns when the message is accepted, and with ``acknowledge`` when the peer's listeners have returned. The call
+        waits for that for ``timeout`` seconds, by default the endpoint's; 0 tries once. Raises WaitTimeout with Aeron's
+        last result, OptionError for a value that cannot be sent, SessionLost or EndedError for a closed connection.
         """
         seconds = self._seconds(timeout)
         if type(message) is bytes and len(message) <= self.max_message - NUMBER_BYTES and not acknowledge:
@@ -188,94 +188,95 @@ class Connection:
         self._transfers.send_message(encoded, seconds, acknowledged)
 
     def send_many(self, messages: Sequence[object], *, timeout: float | None = None) -> None:
-        """Send many messages, many to a frame: the fast way for small ones. Raises as ``send`` does."""
+        """Send messages with many in a frame, which is faster for small ones. Raises as ``send`` does."""
         seconds = self._seconds(timeout)
-        most = self.machine.session.limits.max_record_bytes
+        max_record_bytes = self.machine.session.limits.max_record_bytes
         encode, objects = self.owner.types.encode, self._rpc.references
-        for first in range(0, len(messages), BATCH):
-            some = messages[first : first + BATCH]
+        for first in range(0, len(messages), BATCH_MESSAGES):
+            batch = messages[first : first + BATCH_MESSAGES]
             payloads = [
-                BYTES_HEAD + one if type(one) is bytes else b"".join(encode(one, objects).parts()) for one in some
+                BYTES_HEAD + one if type(one) is bytes else b"".join(encode(one, objects).parts()) for one in batch
             ]
-            if max(map(len, payloads)) > most:
-                for one in some:
+            if max(map(len, payloads)) > max_record_bytes:
+                for one in batch:
                     self.send(one, timeout=timeout)
             else:
                 self.sender.push_many(RecordKind.MESSAGE, payloads, time.monotonic() + seconds)
 
     def send_file(self, path: str | Path, *, name: str | None = None, timeout: float | None = None) -> None:
-        """Send a file, read as it goes; the peer's listeners for ReceivedFile get it. Raises as ``send`` does."""
+        """Send a file to the peer's listeners of ReceivedFile, reading it meanwhile. Raises as ``send`` does."""
         self._transfers.send_file(Path(path), name, self._seconds(timeout))
 
     def on_message(self, kind: type, listener: Callable[[Any], object]) -> None:
-        """Have ``listener(message)`` called for each message of this class or a subclass; ``object`` for all."""
+        """Call ``listener(message)`` for each message of this class or a subclass; ``object`` stands for all."""
         with self.state_lock:
             self._listeners.add(kind, listener)
 
     def on_disconnect(self, listener: Callable[[Connection], object]) -> Callable[[Connection], object]:
-        """Have ``listener(connection)`` called once when the connection has gone."""
-        self._goodbyes.append(listener)
+        """Call ``listener(connection)`` when the connection is lost or closed."""
+        self._disconnect_listeners.append(listener)
         return listener
 
     def register(self, value: object, methods: Iterable[str], number: int | None = None) -> int:
-        """Let this peer call the listed methods of ``value``; return the number by which it does."""
+        """Let this peer call the listed methods of ``value``; return the number of the object."""
         with self.state_lock:
             return self._rpc.objects.register(value, methods, number)
 
     def serve(self, value: object, methods: Iterable[str], number: int) -> None:
-        """As ``register``, for what the endpoint itself offers on every connection; it counts as no object."""
+        """Register a service of the endpoint itself, which does not count as an object of the program."""
         with self.state_lock:
             self._rpc.objects.register(value, methods, number, origin=Origin.SERVICE)
 
     def unregister(self, value: object) -> bool:
-        """End an object of ours for this peer, who is told; whether it was one."""
+        """End a registered object for this peer, and notify the peer; return whether it was registered."""
         return self._rpc.end(value)
 
     def remote(self, target: str | int) -> Proxy:
-        """A stand-in for the peer's object of this name or number. Nobody is asked: a wrong one fails when called."""
+        """Return a proxy of the peer's object of this name or number. A wrong name fails at the first call."""
         with self.state_lock:
             return self._rpc.objects.proxy(target)
 
     def create(self, factory: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> Proxy:
-        """Have the peer's factory of this name make an object for us, and return a stand-in for it."""
+        """Have the peer's factory of this name create an object, and return its proxy."""
         return self._rpc.create(factory, args, kwargs, timeout)
 
     def delete(self, proxy: Proxy, *, timeout: float | None = None) -> None:
-        """End an object that was made for us, on both sides."""
+        """Delete an object that the peer created for this endpoint."""
         self._rpc.delete(proxy, timeout)
 
     def ping(self, timeout: float | None = None) -> float:
-        """Return the round trip to the peer's endpoint and back, in seconds.
+        """Return the round-trip time to the peer's endpoint in seconds.
 
-        Raises WaitTimeout without an answer in time, ConnectError while no duologue is there.
+        Raises WaitTimeout without a response within ``timeout`` seconds, ConnectError while no link is connected.
         """
         seconds = self.owner.settings.times.ping_seconds if timeout is None else timeout
         waiter: Future[float] = Future()
         with self.state_lock:
             self.machine.check()
             if not self.connected:
-                raise ConnectError(f"{self.label} is away", remedy="It is being made anew; try again")
+                raise ConnectError(f"{self.label} is not connected", remedy="Try again when it has resumed.")
             number = self.machine.start_ping(seconds, time.monotonic())
             if number is None:
-                raise UsageError("too many pings wait for their answer", remedy="Wait for some of them")
+                raise UsageError("too many pings wait for their responses", remedy="Wait for some of them.")
             self._ping_waiters[number] = waiter
         self.sender.flush()
-        # the event loop ends it at its deadline, and ``end`` where there is no event loop any more
-        return result_within(waiter, seconds + GRACE, f"the answer of {self.label} to a ping", remedy=STUCK)
+        # The event loop ends the ping at its deadline, and ``end`` after the end of the event loop.
+        what = f"the response of {self.label} to a ping"
+        return result_within(waiter, seconds + GRACE_S, what, remedy=STUCK_REMEDY)
 
     def close(self, *, keep_session: bool = False) -> None:
-        """Close: what was sent goes out first, for some seconds at most. The peer is told at once.
+        """Close: send the unsent messages, for some seconds at most, then CLOSE.
 
-        With ``keep_session`` both sides keep what was not acknowledged, and the client can come back to it.
+        With ``keep_session`` both ends keep the session with its unacknowledged messages, and the client can resume it.
         """
         self.owner.close_connection(self, keep_session)
 
-    # What follows is for the endpoint it belongs to.
+    # For the endpoint.
 
     def receive(self, link: LinkEnds, payload: memoryview, now: float) -> PeerClosed | None:
-        """Take a frame of the current link; return whether the peer closed the connection with it.
+        """Take a frame of the current link; return the peer's CLOSE if the frame has one.
 
-        Raises TamperedError or DataFormatError, and changes nothing, for one that the peer cannot have sent.
+        Raises TamperedError or DataFormatError, and changes nothing, for a frame that is not the peer's.
         """
         frame = decode(link.decryptor.decrypt(payload))
         with self.state_lock:
@@ -287,19 +288,19 @@ class Connection:
         closed: PeerClosed | None = None
         for effect in received.effects:
             if isinstance(effect, Deliver):
-                self._deliveries.messages(effect.messages)
+                self._deliveries.deliver(effect.messages)
             elif isinstance(effect, PeerClosed):
                 closed = effect
             else:
-                self._carry_out(effect)
+                self._execute(effect)
         if received.effects:
             self._pause_source(link)
         return closed
 
     def tick(self, now: float) -> bool:
-        """Do what is due at ``now``; return whether the link was silent for longer than its expiry.
+        """Do the work that is due at ``now``; return whether the link was silent for its expiry time.
 
-        Raises the error with which the connection must be ended.
+        Raises the error with which the endpoint must end the connection.
         """
         self._rpc.tick(now)
         link = self.sender.link
@@ -316,7 +317,7 @@ class Connection:
                 case EndConnection():
                     raise effect.error
                 case _:
-                    self._carry_out(effect)
+                    self._execute(effect)
         if frame_due:
             self.sender.flush()
         return expired
@@ -327,20 +328,20 @@ class Connection:
             deadline = self.machine.deadline()
         return deadline is not None and deadline <= now
 
-    def in_order(self, work: Callable[[], None]) -> None:
-        """Run ``work`` after all listeners of what came before."""
+    def run_in_order(self, work: Callable[[], None]) -> None:
+        """Run ``work`` on the listener pool, after the listeners of all earlier messages."""
         self._delivering.submit(work)
 
-    def say_goodbye(self) -> None:
-        """Call those who listen for the end."""
-        for listener in self._goodbyes:
+    def notify_disconnect(self) -> None:
+        """Call the connection's own disconnect listeners."""
+        for listener in self._disconnect_listeners:
             try:
                 listener(self)
             except Exception as error:
                 self.owner.report(self, error)
 
     def end(self, error: AeronSparkError) -> None:
-        """It is over for good: whoever waits hears ``error``, and what had arrived in parts is removed."""
+        """End the connection: threads that wait raise ``error``, and incomplete transfers are removed."""
         self.sender.close(error)
         self._rpc.close(error.what)
         self._transfers.close()
@@ -351,13 +352,13 @@ class Connection:
             waiter.set_exception(error)
 
     @property
-    def asks(self) -> bool:
-        """Whether a ping or a call waits for its answer, or its deadline."""
+    def is_awaiting(self) -> bool:
+        """Whether a ping or a call waits for its response or its deadline."""
         return bool(self.machine.pings or len(self._rpc.calls))
 
     @property
-    def held(self) -> dict[str, int]:
-        """What is in use: for statistics, and for a look that nothing leaks."""
+    def usage(self) -> dict[str, int]:
+        """Counts of the resources of the connection, for statistics and for tests of leaks."""
         return {
             "calls": len(self._rpc.calls),
             "running": self._rpc.dispatcher.running,
@@ -369,7 +370,7 @@ class Connection:
             "acknowledgements": len(self._deliveries),
         }
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _execute(self, effect: Effect) -> None:
         try:
             match effect:
                 case TakeRequest():
@@ -377,16 +378,16 @@ class Connection:
                 case TakeResponse():
                     self._rpc.take_response(effect.payload)
                 case ConfirmDelivery():
-                    self._deliveries.confirmed(effect.number)
+                    self._deliveries.confirm(effect.number)
                 case TakeTransferRecord(kind=RecordKind.TRANSFER_FINISHED):
-                    self._deliveries.in_turn(self._transfers.take_end(effect.payload))
+                    self._deliveries.deliver_transfer(self._transfers.take_end(effect.payload))
                 case TakeTransferRecord():
                     self._transfers.take_record(effect.kind, effect.payload)
                 case ResolvePing():
                     self._resolve_ping(effect)
                 case Report():
                     self._report(effect.error)
-        except AeronSparkError as error:  # of one record: the others are as good as before
+        except AeronSparkError as error:  # of one record: the other ones are still valid
             self._report(error)
 
     def _resolve_ping(self, ended: ResolvePing) -> None:
@@ -396,25 +397,25 @@ class Connection:
             return
         if ended.round_trip is None:
             waiter.set_exception(
-                WaitTimeout(f"no answer to a ping of {self.label} in time", remedy="Look at the network")
+                WaitTimeout(f"no response to a ping of {self.label} in time", remedy="Check the network.")
             )
         else:
             waiter.set_result(ended.round_trip)
 
     def _pause_source(self, link: LinkEnds) -> None:
-        """Pause acknowledgements where listeners or calls are too slow: the peer's buffer fills, and its senders wait.
+        """Pause acknowledgements when listeners or calls are too slow. The peer's buffer fills, and its senders wait.
 
-        A peer that ignores the bound of its buffer fills Aeron's window instead.
+        For a peer that does not respect the bound of its buffer, pause the subscription: Aeron's window fills.
         """
         for work in (self._delivering, self._assembling, self._rpc):
-            if work.full:
+            if work.is_full:
                 self._pause_acks(True)
-                if work.beyond(self.owner.settings.session.buffer_bytes):
+                if work.exceeds(self.owner.settings.session.buffer_bytes):
                     self.owner.pause(link.token)
-                self._has_room()  # they may have made some in between
+                self._has_room()  # the work may have become less meanwhile
 
     def _has_room(self) -> None:
-        if self._delivering.full or self._assembling.full or self._rpc.full:
+        if self._delivering.is_full or self._assembling.is_full or self._rpc.is_full:
             return
         self._pause_acks(False)
         self.sender.flush()
@@ -429,27 +430,30 @@ class Connection:
     def _report(self, error: BaseException) -> None:
         self.owner.report(self, error)
 
-    def _transfer_came(self, received: ReceivedTransfer) -> Callable[[], None] | None:
+    def _take_transfer(self, received: ReceivedTransfer) -> Callable[[], None] | None:
         kind = PURPOSES.get(received.start.purpose)
         if kind is None:
-            return self._deliveries.stream(received, self.owner.settings.spill_folder)
+            return self._deliveries.prepare(received, self.owner.settings.spill_folder)
         if kind is RecordKind.RETURN:
             self._rpc.take_response(content_of(received))
         else:
             self._rpc.take_request(kind, content_of(received))
         return None
 
-    def _hand(self, message: object) -> None:
-        heard = self.owner.deliver(self, message)
+    def _call_listeners(self, message: object) -> None:
+        has_listener = self.owner.deliver(self, message)
         for listener in self._listeners.matching(type(message)):
-            heard = True
+            has_listener = True
             try:
                 listener(message)
             except Exception as error:
                 self.owner.report(self, error)
-        if not heard:
+        if not has_listener:
             self.owner.report(
-                self, UsageError(f"nobody listens for a {type(message).__name__}", remedy="Add a listener for it")
+                self,
+                UsageError(
+                    f"a message of class {type(message).__name__} has no listener", remedy="Add a listener for it."
+                ),
             )
 
     def _send_record(self, kind: int, payload: bytes, end: float | None) -> None:

@@ -15,7 +15,7 @@ _BUILDING_TYPES: Final = ProcessLock()
 
 
 class Endpoint:
-    """Base of ``Client`` and ``Server``: passes on to the runtime what both offer to programs. Thread-safe.
+    """Base of ``Client`` and ``Server``: the methods that both offer to programs. Thread-safe.
 
     The methods ``on_...`` add a listener and can be used as decorators. A listener's exception is reported to the
     error listeners.

@@ -1,8 +1,8 @@
-"""Sends what a connection's machine has to send, over the link that the connection has now.
+"""Sends the records of a connection's machine over the connection's current link.
 
-The state lock guards the machine and is never held while Aeron or a listener runs; the send lock is held by the thread
-that encrypts and offers. A thread that pushes a record also sends it, so that no other thread has to be woken for it;
-the event loop offers again what Aeron does not take at once. Order of the locks: send lock, then state lock.
+The state lock guards the machine; no thread has it while Aeron or a listener runs. The thread that encrypts and offers
+has the send lock. A thread that pushes a record also sends it, so that no other thread must wake. The event loop
+repeats offers that Aeron did not take. Order of the locks: send lock, then state lock.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from aeron_spark.protocol.frames import Buffer
 from aeron_spark.protocol.session import Pushed
 from aeron_spark.transport.api import OfferResult
 
-AWAY_POLL: Final = 0.05  # seconds between two checks of a sender whose peer is away
-ROOM_POLL: Final = 0.002  # seconds between two checks of a sender whose peer is slow: an acknowledgement wakes it
+DISCONNECTED_POLL_S: Final = 0.05  # between two checks of a sender without a link
+ROOM_POLL_S: Final = 0.002  # between two checks of a sender without room; an acknowledgement ends the wait
 
 
 class FrameSender:
-    """The sending half of one end. Thread-safe.
+    """The sending half of a connection. Thread-safe.
 
-    ``state_lock`` guards ``machine``; ``room`` is notified when it may accept more. ``request_flush`` asks the event
-    loop to call :meth:`flush`, and does not block.
+    ``state_lock`` guards ``machine``. ``room`` is notified when the machine may accept more records. ``request_flush``
+    has the event loop call :meth:`flush`, and does not block.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class FrameSender:
     def is_blocked(self) -> bool:
         """Whether a frame waits for Aeron to take it."""
         link = self.link
-        return link is not None and link.blocked
+        return link is not None and link.is_blocked
 
     @property
     def is_idle(self) -> bool:
-        """Whether Aeron has taken everything that is not kept for a resume."""
+        """Whether Aeron has taken all frames but those that are kept for a resume."""
         if self.link is None:
             return True
         return not (self.is_blocked or self._machine.has_unsequenced or self._send_lock.locked())
@@ -86,7 +86,7 @@ class FrameSender:
                 self._wait_for_room(end)
 
     def reply(self, kind: int, payload: bytes) -> None:
-        """Send a sequenced record without waiting: one without room goes out as soon as there is some."""
+        """Send a sequenced record without waiting. Without room, the event loop sends it later."""
         with self._state_lock:
             self._machine.reply(kind, payload, time.monotonic())
         self.flush()
@@ -97,23 +97,23 @@ class FrameSender:
             self._machine.push_unsequenced(kind, payload)
         self.flush()
 
-    def flush(self, patience: float = 0.0) -> None:
-        """Send all that can be sent, unless another thread is sending: then that thread sends it, too.
+    def flush(self, timeout_s: float = 0.0) -> None:
+        """Send all records that can be sent. If another thread is sending, that thread sends them.
 
-        ``patience`` is how many seconds a frame may wait for room here; none on the event loop, which others need.
+        Each frame waits up to ``timeout_s`` for room. Use 0 on the event loop.
         """
         while self._send_lock.acquire(blocking=False):
             try:
-                self._send_frame(patience)
+                self._send_frame(timeout_s)
             finally:
                 self._send_lock.release()
             if not self._has_more():
                 return
 
     def attach(self, link: LinkEnds, peer_received: int, now: float) -> None:
-        """Let this link carry the session; the peer has all records below ``peer_received``.
+        """Let this link carry the session; the peer has received all records below ``peer_received``.
 
-        Raises SessionLost where the two ends do not fit each other.
+        Raises SessionLost if the states of the two ends do not match.
         """
         with self.room:
             self._machine.limit_record(link.max_record_bytes)
@@ -122,7 +122,7 @@ class FrameSender:
             self.room.notify_all()
 
     def detach(self, now: float) -> None:
-        """Send nothing more over the link; its owner closes it. Again, it does nothing."""
+        """Stop sending over the link, which its owner closes. Repeated calls do nothing."""
         with self.room:
             self.link = None
             self._machine.detach(now)
@@ -146,14 +146,14 @@ class FrameSender:
             self.room.notify_all()
 
     def drain(self, end: float) -> bool:
-        """Wait until the peer has everything, or until ``end`` (monotonic seconds); return whether it has."""
+        """Wait until the peer has received all records, or until ``end`` (monotonic seconds); return whether it has."""
         machine = self._machine
         with self.room:
             while machine.attached and machine.unacknowledged:
                 remaining = end - time.monotonic()
                 if remaining <= 0:
                     return False
-                self.room.wait(min(remaining, ROOM_POLL))
+                self.room.wait(min(remaining, ROOM_POLL_S))
             return not machine.session.pending
 
     def _wait_for_room(self, end: float) -> None:
@@ -162,30 +162,30 @@ class FrameSender:
             machine.check()
             remaining = end - time.monotonic()
             if remaining > 0:
-                self.room.wait(min(remaining, ROOM_POLL if machine.attached else AWAY_POLL))
+                self.room.wait(min(remaining, ROOM_POLL_S if machine.attached else DISCONNECTED_POLL_S))
                 return
         last = self.last_result
-        state = "is slower than this sender" if machine.attached else "is away"
+        cause = "the peer is slower than this sender" if machine.attached else "the peer is not connected"
         raise WaitTimeout(
-            f"{self._label()} took no more messages in time: the peer {state}"
+            f"{self._label()} did not accept a message before the timeout: {cause}"
             f"{f' ({last.sentence})' if last is not None else ''}",
-            remedy="Send later or less, or give it more time",
+            remedy="Send later or less, or increase the timeout.",
         )
 
-    def _send_frame(self, patience: float) -> None:
+    def _send_frame(self, timeout_s: float) -> None:
         link, now = self.link, time.monotonic()
         if link is None:
             return
-        if not link.retry(now, patience):
+        if not link.retry(now, timeout_s):
             self._request_flush()
             return
         with self._state_lock:
             plaintext = self._machine.take(link.room, now) if self.link is link else None
-        if plaintext is not None and not link.send(plaintext, now, patience):
+        if plaintext is not None and not link.send(plaintext, now, timeout_s):
             self._request_flush()
 
     def _has_more(self) -> bool:
-        """Whether there is more to send, such as what other threads pushed while this one sent."""
+        """Whether more records wait, such as those that other threads pushed meanwhile."""
         with self._state_lock:
             link = self.link
-            return link is not None and not link.blocked and self._machine.has_waiting
+            return link is not None and not link.is_blocked and self._machine.has_waiting

@@ -1,4 +1,4 @@
-"""What arrived, on its way to the program: each connection's listeners run in order, on a pool that all share."""
+"""Delivery of received messages: the listeners of a connection run in order, on a pool that all connections share."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from aeron_spark.protocol.transfers import Purpose, ReceivedTransfer
 from aeron_spark.waiting import result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
-MESSAGE_ACK_WANTED: Final = int(RecordKind.MESSAGE_ACK_WANTED)  # a number: each message is compared with it
+MESSAGE_ACK_WANTED: Final = int(RecordKind.MESSAGE_ACK_WANTED)  # an int, which compares faster
 
 Work = Callable[[], object]  # the result is dropped
 Decode = Callable[[int, Any], object]  # type id, body
-Hand = Callable[[object], None]  # to all listeners; never raises
+CallListeners = Callable[[object], None]  # never raises
 
 
 class SerialExecutor:
-    """Runs what it is given one after the other, in order, on a pool. Thread-safe. Errors of the work are logged.
+    """Runs work on a pool, one piece after the other, in order. Thread-safe. Logs errors of the work.
 
-    ``weight`` is in bytes. An executor with more than ``most`` of them is ``full``; it takes more all the same, for
-    what has arrived is here. ``on_room`` is called when a full one has become less than half full.
+    The weight of work is in bytes. An executor with more than ``max_bytes`` is full. It still takes work, because
+    received messages are in memory in any case. ``on_room`` is called when a full executor has become less than half
+    full.
     """
 
-    def __init__(self, pool: Executor, most: int, on_room: Callable[[], None]) -> None:
+    def __init__(self, pool: Executor, max_bytes: int, on_room: Callable[[], None]) -> None:
         self._pool = pool
-        self._most = most
+        self._max_bytes = max_bytes
         self._on_room = on_room
         self._lock = threading.Lock()
         self._work: deque[tuple[Work, int]] = deque()
@@ -47,32 +48,32 @@ class SerialExecutor:
         self._running = False
 
     @property
-    def full(self) -> bool:
-        """Whether acknowledgements to its source should pause."""
-        return self._weight > self._most
+    def is_full(self) -> bool:
+        """Whether acknowledgements to the sender should pause."""
+        return self._weight > self._max_bytes
 
-    def beyond(self, more: int) -> bool:
-        """Whether it holds so many bytes more than what makes it full."""
-        return self._weight > self._most + more
+    def exceeds(self, excess_bytes: int) -> bool:
+        """Whether its bytes exceed ``max_bytes`` by more than ``excess_bytes``."""
+        return self._weight > self._max_bytes + excess_bytes
 
-    def weigh(self, weight: int) -> None:
-        """Count bytes that are kept for work that waits; fewer than 0: bytes that no longer are."""
+    def add_weight(self, weight: int) -> None:
+        """Count bytes that are kept for later work; a negative number when they are released."""
         with self._lock:
             self._weight += weight
-            self._was_full = self._was_full or self.full
+            self._was_full = self._was_full or self.is_full
 
     def submit(self, work: Work, weight: int = 0) -> bool:
-        """Run ``work`` after everything submitted before; False where it will not run: the pool was shut down."""
+        """Run ``work`` after earlier work; return False if it will not run, because the pool is shut down."""
         with self._lock:
             self._work.append((work, weight))
             self._weight += weight
-            self._was_full = self._was_full or self.full
+            self._was_full = self._was_full or self.is_full
             if self._running:
                 return True
             self._running = True
         try:
             self._pool.submit(self._run)
-        except RuntimeError:  # the endpoint is closed, and has no listeners any more
+        except RuntimeError:  # the endpoint is closed
             self._running = False
             return False
         return True
@@ -86,120 +87,121 @@ class SerialExecutor:
                 work, weight = self._work.popleft()
             try:
                 work()
-            except BaseException:  # also SystemExit of a listener: the next work runs all the same
-                LOG.exception("work of a connection raised an error")
+            except BaseException:  # also SystemExit of a listener: later work still runs
+                LOG.exception("delivery on a connection failed")
             with self._lock:
                 self._weight -= weight
-                room = self._was_full and self._weight * 2 < self._most
-                self._was_full = self._was_full and not room
-            if room:
+                has_room = self._was_full and self._weight * 2 < self._max_bytes
+                self._was_full = self._was_full and not has_room
+            if has_room:
                 self._on_room()
 
 
 class Deliveries:
-    """Messages on their way to listeners, in order, and the acknowledgement that the listeners had them.
+    """Delivers messages to listeners in order, and exchanges confirmations that the listeners have returned.
 
-    Receiving is for the event loop, ``send`` for any thread; listeners run on ``executor``.
+    ``send`` is for any thread, other methods for the event loop. Listeners run on ``executor``.
     """
 
     def __init__(
         self, sender: FrameSender, state_lock: threading.RLock, executor: SerialExecutor,
-        decode: Callable[[Any], object], decode_body: Decode, hand: Hand, report: Callable[[BaseException], None],
+        decode: Callable[[Any], object], decode_body: Decode, call_listeners: CallListeners,
+        report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self._sender = sender
         self._state_lock = state_lock
         self._executor = executor
         self._decode = decode
         self._decode_body = decode_body
-        self._hand = hand
+        self._call_listeners = call_listeners
         self._report = report
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Future[None]] = {}  # by the number of the message
+        self._waiters: dict[int, Future[None]] = {}  # by the number of the message
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiters)
 
     def send(self, message: bytes, seconds: float, label: str) -> None:
-        """Send an encoded message and wait until the peer's listeners have had it."""
+        """Send an encoded message and wait until the peer's listeners have returned."""
         waiter: Future[None] = Future()
         with self._state_lock:
             number = next(self._numbers)
-            self._waiting[number] = waiter
+            self._waiters[number] = waiter
         end = time.monotonic() + seconds
         try:
             self._sender.push(RecordKind.MESSAGE_ACK_WANTED, number.to_bytes(NUMBER_BYTES, "big") + message, end)
             result_within(
-                waiter, end - time.monotonic(), f"{label} to say that its listeners had a message",
-                remedy="It may still be delivered; give it more time",
+                waiter, end - time.monotonic(), f"{label} to confirm that its listeners have returned",
+                remedy="Increase the timeout. The message may still be delivered.",
             )  # fmt: skip
         finally:
             with self._state_lock:
-                self._waiting.pop(number, None)
+                self._waiters.pop(number, None)
 
-    def confirmed(self, number: int) -> None:
-        """The peer's listeners had the message of this number."""
+    def confirm(self, number: int) -> None:
+        """End the wait for the peer's listeners of the message with this number."""
         with self._state_lock:
-            waiter = self._waiting.pop(number, None)
+            waiter = self._waiters.pop(number, None)
         if waiter is not None:
             waiter.set_result(None)
 
     def fail_all(self, error: AeronSparkError) -> None:
         """Raise ``error`` in the threads that wait."""
         with self._state_lock:
-            waiting, self._waiting = self._waiting, {}
-        for waiter in waiting.values():
+            waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
             waiter.set_exception(error)
 
-    def messages(self, records: Sequence[Record]) -> None:
-        """Decode and deliver messages after everything before."""
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Decode and deliver messages after all earlier ones."""
         weight = sum([len(payload) for _, _, payload in records]) + RECORD_COST * len(records)
-        self._executor.submit(lambda: self._deliver(records), weight)
+        self._executor.submit(lambda: self._deliver_records(records), weight)
 
-    def stream(self, received: ReceivedTransfer, folder: Path) -> Callable[[], None]:
-        """Return the delivery of a stream that came whole, a message or a file; it runs in its turn."""
+    def prepare(self, received: ReceivedTransfer, folder: Path) -> Callable[[], None]:
+        """Return the delivery of a complete transfer, a message or a file, for :meth:`deliver_transfer`."""
         weight = 0 if received.spilled else received.start.total
-        self._executor.weigh(weight)
+        self._executor.add_weight(weight)
 
         def deliver() -> None:
             try:
                 if received.start.purpose is Purpose.FILE:
                     self._deliver_file(file_of(received, folder))
                 else:
-                    self._hand(self._decode_body(received.start.type_id, content_of(received)))
+                    self._call_listeners(self._decode_body(received.start.type_id, content_of(received)))
             except (AeronSparkError, OSError) as error:
                 self._report(error)
             finally:
-                self._executor.weigh(-weight)
+                self._executor.add_weight(-weight)
 
         return deliver
 
-    def in_turn(self, whole: Future[Callable[[], None] | None]) -> None:
-        """Run what a stream's end brings after everything before."""
+    def deliver_transfer(self, delivery: Future[Callable[[], None] | None]) -> None:
+        """Deliver a transfer after all earlier messages; ``delivery`` gives None if it failed."""
 
         def deliver() -> None:
-            then = whole.result()
-            if then is not None:
-                then()
+            deliver_now = delivery.result()
+            if deliver_now is not None:
+                deliver_now()
 
         self._executor.submit(deliver)
 
-    def _deliver(self, records: Sequence[Record]) -> None:
-        decode, hand = self._decode, self._hand
+    def _deliver_records(self, records: Sequence[Record]) -> None:
+        decode, call_listeners = self._decode, self._call_listeners
         for kind, _, payload in records:
             acknowledge = kind == MESSAGE_ACK_WANTED
             body = payload[NUMBER_BYTES:] if acknowledge else payload
-            if body:  # without one it asks whether the message before it was delivered, which came as a stream
+            if body:  # without a body, it requests the confirmation of the transfer before it
                 try:
                     message = decode(body)
                 except AeronSparkError as error:
                     self._report(error)
                     continue
-                hand(message)
+                call_listeners(message)
             if acknowledge:
                 self._sender.reply(RecordKind.DELIVERED, bytes(payload[:NUMBER_BYTES]))
 
     def _deliver_file(self, file: ReceivedFile) -> None:
         try:
-            self._hand(file)
+            self._call_listeners(file)
         finally:
             file.path.unlink(missing_ok=True)

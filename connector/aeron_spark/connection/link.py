@@ -1,4 +1,4 @@
-"""One duologue: an authenticated way to the peer and one back, each frame encrypted, until one of them is gone."""
+"""The transport half of a link: a publication and a subscription, with the encryption of their frames."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from aeron_spark.transport.api import ChannelPair, OfferResult
 
 OPEN: Final = struct.Struct(
     ">"
-    "Q"  # how many of our records the peer has
-    "I"  # bytes of the longest message it takes
+    "Q"  # number of our records that the peer has received
+    "I"  # bytes of the longest message that it takes
 )
-LEAST_MESSAGE: Final = 1024
-OFFER_TIMEOUT_S: Final = 0.001  # seconds a sender waits for room by itself before the agent takes over
+MIN_MESSAGE_BYTES: Final = 1024  # least size that a peer must take
+OFFER_TIMEOUT_S: Final = 0.001  # a sending thread waits so long for room; then the event loop repeats the offer
 
 
 class LinkEnds:
-    """The transport half of a connection. A connection that is resumed gets another one.
+    """The transport half of a link. A connection that resumes gets another link.
 
-    Sending is for one thread at a time, receiving for the polling thread.
+    One thread at a time may send; the event loop receives. ``source_address`` is the only IP address from which the
+    link's image may come; empty: any.
     """
 
     def __init__(
@@ -33,85 +34,87 @@ class LinkEnds:
         encryptor: FrameEncryptor,
         decryptor: FrameDecryptor,
         times: Times,
-        most: int,
+        max_message: int,
         now: float,
-        owner: str = "",
+        source_address: str = "",
     ) -> None:
         self.pair = pair
-        self.owner = owner  # the only IP address its image may come from; empty: any
+        self.source_address = source_address
         self.decryptor = decryptor
-        # of a link that is being set up, and of a bulk link; a connection's machine watches the link that carries it
+        # for a link that opens, and for a bulk link; a connection's machine watches the link that carries it
         self.expiry = Expiry(times.setup_seconds, times.expiry_seconds, now)
         self.keep_alive = KeepAlive(times.keep_alive_seconds, now)
         self.image: int | None = None
-        self.proved = False  # a frame of the peer was decrypted: it has the keys
+        self.is_verified = False
+        """Whether the peer's first frame was decrypted: it has the keys."""
         self.last_result: OfferResult | None = None
         self._encryptor = encryptor
-        self._takes = self._most = most  # bytes of a message: what this side takes, and what both do
-        self._frame: memoryview | None = None  # encrypted, and not taken yet: the next in line, whatever comes
+        self._own_max_message = self._max_message = max_message  # of this end, and of both ends
+        self._unsent_frame: memoryview | None = None  # encrypted, and not taken by Aeron: it precedes any other frame
 
     @property
     def token(self) -> int:
-        """The way in."""
+        """The token of the subscription."""
         return self.pair.token
 
     @property
     def connected(self) -> bool:
-        """Whether Aeron says that both ways are there."""
+        """Whether the subscription has its image and the publication its subscriber."""
         return self.image is not None and self.pair.publication.connected
 
     @property
     def room(self) -> int:
         """Bytes of plaintext that one frame takes."""
-        return min(self.pair.publication.max_message or self._most, self._most) - OVERHEAD_BYTES
+        return min(self.pair.publication.max_message or self._max_message, self._max_message) - OVERHEAD_BYTES
 
     @property
-    def blocked(self) -> bool:
-        """Whether a frame waits to be taken."""
-        return self._frame is not None
+    def is_blocked(self) -> bool:
+        """Whether a frame waits for Aeron to take it."""
+        return self._unsent_frame is not None
 
     @property
     def max_record_bytes(self) -> int:
         """Bytes of the longest record that a frame takes."""
         return self.room - FRAME_HEAD.size - RECORD_HEAD.size
 
-    def send(self, plaintext: Sequence[Buffer], now: float, patience: float = 0.0) -> bool:
-        """Encrypt and offer a frame; whether it was taken. One that was not waits, and comes before any other."""
-        self._frame = self._encryptor.encrypt(plaintext[0], plaintext[1:])
-        return self.retry(now, patience)
+    def send(self, plaintext: Sequence[Buffer], now: float, timeout_s: float = 0.0) -> bool:
+        """Encrypt and offer a frame; return whether Aeron took it. A frame that it did not take waits for ``retry``."""
+        self._unsent_frame = self._encryptor.encrypt(plaintext[0], plaintext[1:])
+        return self.retry(now, timeout_s)
 
-    def retry(self, now: float, patience: float = 0.0) -> bool:
-        """Offer again what waits; whether nothing waits any more."""
-        if self._frame is None:
+    def retry(self, now: float, timeout_s: float = 0.0) -> bool:
+        """Offer the waiting frame again, for up to ``timeout_s``; return whether no frame waits any more."""
+        if self._unsent_frame is None:
             return True
-        self.last_result = self.pair.publication.offer(self._frame, timeout_s=patience)
+        self.last_result = self.pair.publication.offer(self._unsent_frame, timeout_s=timeout_s)
         if self.last_result is not None:
             return False
-        self._frame = None
+        self._unsent_frame = None
         self.keep_alive.sent(now)
         return True
 
-    def say_open(self, received: int, now: float) -> bool:
-        """Send the frame that begins the duologue and proves our keys; whether it was taken."""
-        record = (RecordKind.OPEN, 0, OPEN.pack(received, self._takes))
+    def send_open(self, received: int, now: float) -> bool:
+        """Send OPEN, the first frame, which proves that we have the keys; return whether Aeron took it."""
+        record = (RecordKind.OPEN, 0, OPEN.pack(received, self._own_max_message))
         return self.send(encode(0, 0, [record]), now)
 
-    def first(self, payload: memoryview) -> int:
-        """Decrypt the peer's first frame, and return how many of our records it has.
+    def verify(self, payload: memoryview) -> int:
+        """Decrypt the peer's first frame, and return how many of our records it has received.
 
-        Raises TamperedError or DataFormatError for anything but an OPEN under the right key.
+        Raises TamperedError or DataFormatError for anything but an OPEN that was encrypted with the link's key.
         """
         records = decode(self.decryptor.decrypt(payload)).records
         match records:
             case [(RecordKind.OPEN, _, data)] if len(data) == OPEN.size:
-                received, takes = OPEN.unpack(data)
-                if takes >= LEAST_MESSAGE:
-                    self._most = min(self._most, takes)
+                received, peer_max_message = OPEN.unpack(data)
+                if peer_max_message >= MIN_MESSAGE_BYTES:
+                    self._max_message = min(self._max_message, peer_max_message)
+                    self.is_verified = True
                     return int(received)
         raise DataFormatError(
-            "a duologue does not begin with OPEN alone", remedy="Use the same release of aeron-spark at both ends"
+            "the first frame of a link is not OPEN alone", remedy="Use the same release of aeron-spark at both ends."
         )
 
     def close(self) -> None:
-        """Close the way out; the way in is the inbox's."""
+        """Close the publication. The inbox closes the subscription."""
         self.pair.publication.close()

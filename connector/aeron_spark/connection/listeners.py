@@ -1,4 +1,4 @@
-"""Listeners by the class of message: a listener for a class gets its subclasses, too; one for ``object`` gets all."""
+"""Listeners by class of message. A listener of a class also gets subclasses; one of ``object`` gets all messages."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class Listeners(Generic[_L]):
         self._by_class: dict[type, tuple[_L, ...]] = {}
         self._found: _Found[_L] = _Found(self._by_class)
         self.matching: Callable[[type], tuple[_L, ...]] = self._found.__getitem__
-        """All listeners a message of exactly this class goes to, in the order they are called."""
+        """Return all listeners for a message of exactly this class, in the order of the calls."""
 
     def add(self, cls: type, listener: _L) -> None:
-        """Have ``listener`` called for messages of ``cls``, after those that were added for it before."""
+        """Add a listener for messages of ``cls``, after earlier ones. Raises OptionError if ``cls`` is not a class."""
         if not isinstance(cls, type):
-            raise OptionError(f"messages are told apart by class, and {cls!r} is none", remedy="Give a class")
+            raise OptionError(f"{cls!r} is not a class, by which listeners select messages", remedy="Give a class.")
         self._by_class[cls] = (*self._by_class.get(cls, ()), listener)
         self._found.clear()
 
     def remove(self, cls: type, listener: _L) -> bool:
-        """Take one registration back; return whether there was one."""
-        kept = list(self._by_class.get(cls, ()))
-        if listener not in kept:
+        """Remove one registration of a listener; return whether it was registered."""
+        remaining = list(self._by_class.get(cls, ()))
+        if listener not in remaining:
             return False
-        kept.remove(listener)
-        self._by_class[cls] = tuple(kept)
+        remaining.remove(listener)
+        self._by_class[cls] = tuple(remaining)
         self._found.clear()
         return True
 
 
 class _Found(dict[type, tuple[_L, ...]]):
-    """What was looked up before; each message asks."""
+    """Cache of the listeners by exact class, because each message needs them."""
 
     def __init__(self, by_class: dict[type, tuple[_L, ...]]) -> None:
         super().__init__()

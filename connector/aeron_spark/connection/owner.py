@@ -1,4 +1,4 @@
-"""Describes what the connections of an endpoint share, and what a connection knows about its peer."""
+"""The services that connections of an endpoint share, and the description of a peer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PeerInfo:
 
 
 class EndpointServices(Protocol):
-    """What all connections of a client or a server share. Thread-safe; nothing here blocks."""
+    """The services that all connections of a client or a server share. Thread-safe; nothing here blocks."""
 
     @property
     def settings(self) -> LinkSettings:

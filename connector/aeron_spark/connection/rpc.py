@@ -1,7 +1,7 @@
-"""Remote calls of one connection: callers wait for their responses, and calls of the peer run on a pool of workers.
+"""Remote calls of one connection: callers wait for their responses, and calls of the peer run on the worker pool.
 
-The event loop only counts and looks up what arrives. A worker decodes the arguments of a call and runs it; the thread
-that called decodes the response. The connection's state lock guards both halves of the calls and the objects.
+The event loop only counts received calls and finds the caller of a response. A worker decodes the arguments of a call
+and runs it. The calling thread decodes the response. The connection's state lock guards calls and objects.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from aeron_spark.waiting import result_within
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
-Send = Callable[[int, bytes, float | None], None]  # kind, payload, until when to wait for room; None: do not wait
+Send = Callable[[int, bytes, float | None], None]  # kind, payload, end of the wait for room (None: do not wait)
 Permit = Callable[[Target, str], bool]
-STUCK: Final = (
-    "This process has too much to do, or its connection has failed: connect again. It may still be done there"
+STUCK_REMEDY: Final = (
+    "Connect again: this process has too much to do, or its connection has failed. The peer may still run the request."
 )
-GRACE: Final = 5.0  # seconds beyond its deadline until a call that nobody ended gives up by itself
+GRACE_S: Final = 5.0  # after the deadline of a call, for the event loop to end it
 
 
 class RpcRunner:
-    """Makes calls and runs those of the peer. Thread-safe.
+    """Makes calls and runs the peer's calls. Thread-safe.
 
-    ``send`` sends a record, whatever its size. ``on_room`` is called without a lock when running calls that took too
-    many bytes take less than half of that.
+    ``send`` sends a record of any size. ``on_room`` is called without a lock after ``is_full`` was true, when the
+    running calls take less than half of their limit.
     """
 
     def __init__(
@@ -77,37 +77,39 @@ class RpcRunner:
             owner.types, self.objects, owner.error_codes, references=self.references, permit=permit,
             max_running=settings.max_running,
         )  # fmt: skip
-        self._most = settings.max_running_bytes
+        self._max_running_bytes = settings.max_running_bytes
         self._was_full = False
 
     @property
-    def full(self) -> bool:
-        """Whether the peer's running calls take so many bytes that acknowledgements to it should pause."""
-        return self.dispatcher.running_bytes > self._most
+    def is_full(self) -> bool:
+        """Whether the peer's running calls exceed their limit, so that acknowledgements to the peer should pause."""
+        return self.dispatcher.running_bytes > self._max_running_bytes
 
-    def beyond(self, more: int) -> bool:
-        """Whether they take so many bytes more than that."""
-        return self.dispatcher.running_bytes > self._most + more
+    def exceeds(self, excess_bytes: int) -> bool:
+        """Whether the peer's running calls exceed their limit by more than ``excess_bytes``."""
+        return self.dispatcher.running_bytes > self._max_running_bytes + excess_bytes
 
     def create(self, factory: str, args: tuple[Any, ...], kwargs: dict[str, Any], timeout: float | None) -> Proxy:
-        """Have the peer's factory make an object, and return its stand-in."""
+        """Have the peer's factory create an object, and return its proxy."""
         proxy = self._request(
             RecordKind.OBJECT, Create(factory, args, kwargs), CALL_TIMEOUT if timeout is None else timeout
         )
-        assert isinstance(proxy, Proxy)  # the dispatcher answers a creation by a reference, whatever was made
+        assert isinstance(proxy, Proxy)  # the response to a creation is always a reference
         return proxy
 
     def delete(self, proxy: Proxy, timeout: float | None) -> None:
-        """End the peer's object that was made for us."""
+        """Delete an object that the peer created for this endpoint."""
         target = remote_of(proxy).target
         if not isinstance(target, int):
-            raise OptionError(f"{proxy!r} is a global object, which its own side ends", remedy="Leave it")
+            raise OptionError(
+                f"{proxy!r} is a global object, which only its own endpoint ends", remedy="Do not delete it."
+            )
         self._request(RecordKind.OBJECT, Delete(target), CALL_TIMEOUT if timeout is None else timeout)
         with self._state_lock:
             self.objects.end_proxies(target)
 
     def end(self, value: object) -> bool:
-        """End our own object for the peer; whether it was one."""
+        """End an object of this endpoint for the peer; return whether it was registered."""
         with self._state_lock:
             number = self.objects.end(value)
             if number is None:
@@ -117,12 +119,12 @@ class RpcRunner:
         return True
 
     def take_request(self, kind: int, payload: Buffer) -> None:
-        """The peer calls, or asks for an object: count it, and have a worker run it."""
+        """Count a call or an object request of the peer, and have a worker run it."""
         with self._state_lock:
             dispatcher = self.dispatcher
             dispatch = dispatcher.dispatch_call if kind == RecordKind.CALL else dispatcher.dispatch_object
             taken = dispatch(payload)
-            self._was_full = self._was_full or self.full
+            self._was_full = self._was_full or self.is_full
         if isinstance(taken, Invocation):
             try:
                 self._owner.worker_pool.submit(self._run, taken)
@@ -132,7 +134,7 @@ class RpcRunner:
             self._send(RecordKind.RETURN, taken, None)
 
     def take_response(self, payload: Buffer) -> None:
-        """The peer responds: wake the thread that called."""
+        """Wake the thread whose call has this response."""
         with self._state_lock:
             response = self.calls.take_response(payload)
         if response is not None:
@@ -142,21 +144,21 @@ class RpcRunner:
                 waiter.set_result(response)
 
     def tick(self, now: float) -> None:
-        """End the calls whose time is over."""
+        """End the calls whose deadline has passed."""
         deadline = self.calls.deadline()
         if deadline is not None and deadline <= now:
             with self._state_lock:
-                over = self.calls.expire(now)
-            for ended in over:
-                _fail(ended)
+                expired = self.calls.expire(now)
+            for ended in expired:
+                _raise_in_caller(ended)
 
     def close(self, reason: str) -> None:
         """End every call and every object."""
         with self._state_lock:
-            over = self.calls.close(reason)
+            open_calls = self.calls.close(reason)
             self.objects.close()
-        for ended in over:
-            _fail(ended)
+        for ended in open_calls:
+            _raise_in_caller(ended)
 
     def _invoke(
         self, target: Target, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], mode: Mode,
@@ -176,9 +178,11 @@ class RpcRunner:
             record = self.calls.begin(request, now=time.monotonic(), timeout=timeout, token=waiter)
         try:
             self._send(kind, record, self._until(timeout))
-            # the event loop ends it at its deadline; a grace, should it be held up, or have ended
-            within = timeout + GRACE if timeout else None
-            response = result_within(waiter, within, f"the answer to {describe_request(request)}", remedy=STUCK)
+            # The event loop ends the call at its deadline. The grace is for a loop that is late or has ended.
+            timeout_s = timeout + GRACE_S if timeout else None
+            response = result_within(
+                waiter, timeout_s, f"the response to {describe_request(request)}", remedy=STUCK_REMEDY
+            )
         except BaseException:
             with self._state_lock:
                 self.calls.withdraw(waiter)
@@ -191,32 +195,32 @@ class RpcRunner:
     def _run(self, invocation: Invocation) -> None:
         outcome = invocation.run()
         with self._state_lock:
-            answer = self.dispatcher.finish(invocation, outcome)
-            room = self._was_full and 2 * self.dispatcher.running_bytes < self._most
-            self._was_full = self._was_full and not room
-        if room:
+            response = self.dispatcher.finish(invocation, outcome)
+            has_room = self._was_full and 2 * self.dispatcher.running_bytes < self._max_running_bytes
+            self._was_full = self._was_full and not has_room
+        if has_room:
             self._on_room()
         if outcome.error is not None:
-            self._failed(invocation, outcome.error)
-        if answer is not None:
+            self._log_failure(invocation, outcome.error)
+        if response is not None:
             try:
-                self._send(RecordKind.RETURN, answer, None)
+                self._send(RecordKind.RETURN, response, None)
             except AeronSparkError as error:
                 self._report(error)
 
-    def _failed(self, invocation: Invocation, error: BaseException) -> None:
+    def _log_failure(self, invocation: Invocation, error: BaseException) -> None:
         if invocation.one_way:
             self._report(error)
             return
         name = call_name(self._number, invocation.call_id)
-        if isinstance(error, AeronSparkError):  # its caller gets the whole of it, with its remedy
+        if isinstance(error, AeronSparkError):  # its caller gets the error with its remedy
             LOG.info("call %s of %s failed: %s: %r", name, self._label(), invocation.description, str(error))
         else:
             LOG.warning("call %s of %s failed: %s\n%s", name, self._label(), invocation.description, _stack(error))
 
 
 class LockedReferences:
-    """The objects of a connection for whoever encodes and decodes without its lock."""
+    """The objects of a connection, for threads that encode and decode without its lock."""
 
     def __init__(self, objects: ConnectionObjects, state_lock: threading.RLock) -> None:
         self._objects = objects
@@ -234,12 +238,12 @@ class LockedReferences:
 
 
 def _stack(error: BaseException) -> str:
-    """Return the stack and the error's text, which its caller may have chosen, so that no line looks like the log's."""
+    """Return the stack and the error's text, indented: the caller may have chosen the text to imitate log lines."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     return "\n".join("    | " + "".join(one if one.isprintable() else "?" for one in line) for line in lines)
 
 
-def _fail(ended: EndedCall) -> None:
+def _raise_in_caller(ended: EndedCall) -> None:
     waiter = ended.token
     assert isinstance(waiter, Future)
     if not waiter.done():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
-from aeron_spark.connection.bulk_links import BulkLinks
+from aeron_spark.connection.bulk_links import FOREIGN_IMAGE, BulkLinks
 from aeron_spark.connection.connection import Connection
 from aeron_spark.connection.endpoint_listeners import EndpointListeners
 from aeron_spark.connection.inbound import SerialExecutor
@@ -42,7 +42,6 @@ from aeron_spark.transport.api import (
 
 LOG: Final = logging.getLogger("aeron_spark.endpoint")
 
-FOREIGN_IMAGE: Final = "aeron-spark/1 FAILED not-permitted This link belongs to another client"
 FULL_SCAN_INTERVAL_S: Final = 0.045  # between two checks of connections without received frames: about five ticks
 MAX_LISTENER_THREADS: Final = 4096  # at most one for each connection with deliveries; made when needed
 
@@ -123,7 +122,7 @@ class Runtime:
         self.lock: Final = threading.Lock()
         """Guards ``is_closing``, ``jobs`` and the connections that wait for a flush."""
         self.jobs: list[Callable[[], None]] = []
-        """What other threads want done on the event loop."""
+        """Jobs of other threads for the event loop."""
         self.is_closing = False
         self.tampered = 0
         """Frames that failed their authentication, of all connections."""
@@ -216,7 +215,7 @@ class Runtime:
         if not self.loop.is_current_thread:
             self.listeners.report(connection, error)
         elif connection is not None:
-            connection.in_order(lambda: self.listeners.report(connection, error))
+            connection.run_in_order(lambda: self.listeners.report(connection, error))
         else:
             self._error_executor.submit(lambda: self.listeners.report(None, error))
 
@@ -259,7 +258,7 @@ class Runtime:
         if found is None:
             if isinstance(event, DriverLost):
                 self.bulk_links.fail_all(TransportError(f"the media driver is gone: {event.reason}"))
-            if not self.bulk_links.event(event, now):
+            if not self.bulk_links.handle_event(event, now):
                 self._runner.handle_event(event, now)
             return
         connection, link = found
@@ -269,7 +268,7 @@ class Runtime:
                     self._receive_frame(connection, link, event.payload, now)
             case ImageAvailable():
                 # The ids of a link are for one peer: a second image, or one from another address, is not that peer's.
-                if link.image is None and is_from_address(event.source, link.owner):
+                if link.image is None and is_from_address(event.source, link.source_address):
                     link.image = event.image
                 else:
                     self.inbox.reject(event.image, FOREIGN_IMAGE)
@@ -285,7 +284,7 @@ class Runtime:
                 self._runner.handle_event(event, now)
 
     def _link_lost(self, connection: Connection, link: LinkEnds, error: AeronSparkError, now: float) -> None:
-        if link.proved:
+        if link.is_verified:
             self._runner.interrupted(connection, error, now, expired=False)
         else:
             self._runner.link_failed(link, error, now)
@@ -293,9 +292,8 @@ class Runtime:
     def _receive_frame(self, connection: Connection, link: LinkEnds, payload: memoryview, now: float) -> None:
         self._touched.add(connection)
         try:
-            if not link.proved:
-                received = link.first(payload)
-                link.proved = True
+            if not link.is_verified:
+                received = link.verify(payload)
                 self._runner.link_verified(link, received, now)
                 return
             closed = connection.receive(link, payload, now)
@@ -303,7 +301,7 @@ class Runtime:
                 self._runner.peer_closed(connection, closed.keep_session, now)
         except (TamperedError, DataFormatError) as error:
             self.tampered += 1
-            if link.proved:
+            if link.is_verified:
                 self._count_tampered(connection, error, now)
             else:
                 self.report(connection, error)
@@ -340,7 +338,7 @@ class Runtime:
     def _is_idle(self) -> bool:
         if self._touched or not self._runner.is_idle:
             return False
-        return not any(connection.asks for connection in self._runner.connections)
+        return not any(connection.is_awaiting for connection in self._runner.connections)
 
     def _tick(self, now: float) -> None:
         # Acknowledgements are due within two ticks, and only after received frames. Everything else has more time.

@@ -1,4 +1,4 @@
-"""What both ends of a connection go by, made of their options."""
+"""The settings of connections, which clients and servers have in common, made from their options."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from aeron_spark.protocol.rpc_dispatch import MAX_RUNNING_BYTES
 from aeron_spark.protocol.session import SessionLimits
 from aeron_spark.transport.api import MAX_MESSAGE_BYTES, ChannelSettings
 
-RECORD_BYTES: Final = 96 * 1024  # of one record: a chunk of a stream, or a message of 64 KiB with its type
+RECORD_BYTES: Final = 96 * 1024  # of the longest record: a chunk of a transfer, or a message of 64 KiB with its type
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Of a client or a server, for each of its connections.
+    """Settings of a client or a server for each of its connections.
 
-    How long a session is kept stands in ``times``, where it is checked against the other times, and in ``session``,
-    which keeps it.
+    ``times`` and ``session`` must have the same ``retention_seconds``: ``times`` checks it against the other times, and
+    ``session`` applies it.
     """
 
     times: Times = field(default_factory=Times)
@@ -39,7 +39,7 @@ class LinkSettings:
     workers: int = EndpointOptions.workers
     max_calls: int = EndpointOptions.max_calls
     max_running: int = EndpointOptions.max_running
-    max_running_bytes: int = MAX_RUNNING_BYTES  # of the calls that run, before acknowledgements to the caller pause
+    max_running_bytes: int = MAX_RUNNING_BYTES  # of running calls, before acknowledgements to the caller pause
     max_objects: int = EndpointOptions.max_objects
     max_transfers: int = EndpointOptions.max_transfers
     transfer_memory_bytes: int = EndpointOptions.transfer_memory
@@ -53,28 +53,27 @@ class LinkSettings:
             raise OptionError(
                 f"records of {self.session.max_record_bytes} bytes do not fit "
                 f"messages of {self.channel_settings.max_message}",
-                remedy=f"Make max_message larger than {MAX_MESSAGE_BYTES}, or max_record_bytes at most {room}",
+                remedy=f"Make max_message larger than {MAX_MESSAGE_BYTES}, or max_record_bytes at most {room}.",
             )
         for name in ("send_seconds", "close_seconds", "queue_bytes", "tampered_most", "tampered_seconds", "workers"):
             if getattr(self, name) <= 0:
-                raise OptionError(f"{name} is {getattr(self, name)}", remedy="Make it more than 0")
-        kept, waiting = self.session.retention_seconds, self.session.buffer_seconds
-        if kept != self.times.retention_seconds:
+                raise OptionError(f"{name} is {getattr(self, name)}", remedy="Make it more than 0.")
+        retention_s, buffer_s = self.session.retention_seconds, self.session.buffer_seconds
+        if retention_s != self.times.retention_seconds:
             raise OptionError(
-                f"a session is kept for {kept:g} s, and by the times of its connections for"
-                f" {self.times.retention_seconds:g} s",
-                remedy="Give session and times the same retention_seconds",
+                f"retention_seconds is {retention_s:g} in session and {self.times.retention_seconds:g} in times",
+                remedy="Give session and times the same retention_seconds.",
             )
-        if waiting > kept:
+        if buffer_s > retention_s:
             raise OptionError(
-                f"messages wait {waiting:g} s for a connection, but their session is kept for {kept:g} s only",
-                remedy="Lower bufferTime (buffer_seconds), or raise sessionTimeout (retention_seconds)",
+                f"messages wait {buffer_s:g} s for a connection, but their session is kept for {retention_s:g} s only",
+                remedy="Lower bufferTime (buffer_seconds), or raise sessionTimeout (retention_seconds).",
             )
 
     @classmethod
     def of(cls, options: EndpointOptions) -> LinkSettings:
-        """Make them of the options of a client or a server. Raises OptionError for what contradicts itself."""
-        kept, spill = options.session_timeout, options.spill_dir
+        """Make the settings from the options of a client or server. Raises OptionError for options that conflict."""
+        retention_s, spill_dir = options.session_timeout, options.spill_dir
         return cls(
             times=Times(
                 expiry_seconds=options.expiry,
@@ -82,12 +81,12 @@ class LinkSettings:
                 linger_seconds=options.linger,
                 keep_alive_seconds=options.keep_alive,
                 ping_seconds=options.ping_timeout,
-                retention_seconds=kept,
+                retention_seconds=retention_s,
             ),
             session=SessionLimits(
                 buffer_bytes=options.buffer_bytes,
-                buffer_seconds=kept if options.buffer_time is None else options.buffer_time,
-                retention_seconds=kept,
+                buffer_seconds=retention_s if options.buffer_time is None else options.buffer_time,
+                retention_seconds=retention_s,
                 max_record_bytes=RECORD_BYTES,
                 buffering=options.buffering,
             ),
@@ -105,5 +104,5 @@ class LinkSettings:
             transfer_memory_bytes=options.transfer_memory,
             transfer_held_bytes=options.transfer_memory_total,
             transfer_spilled_bytes=options.transfer_disk_total,
-            spill_folder=Path(tempfile.gettempdir() if spill is None else spill).expanduser(),
+            spill_folder=Path(tempfile.gettempdir() if spill_dir is None else spill_dir).expanduser(),
         )

@@ -1,4 +1,4 @@
-"""Files for streams that are too large for memory, and for files that were sent as such."""
+"""Files for received transfers that are too large for memory, and for received files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PREFIX = "aeron-spark-"
 
 @dataclass(frozen=True, slots=True)
 class ReceivedFile:
-    """A file that the peer sent. It is removed when the listeners have returned; :meth:`keep` saves it.
+    """A file that the peer sent. It is removed after its listeners have returned; :meth:`keep` saves it.
 
-    ``name`` is what the peer calls it, without folders; do not trust it as a path.
+    ``name`` is the peer's name of the file, without folders. Do not trust it as a path.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class ReceivedFile:
     size: int
 
     def keep(self, to: str | Path) -> Path:
-        """Move it to ``to``, a path or an existing folder, where ``name`` is then used."""
+        """Move the file to ``to``, a path, or an existing folder, in which it gets ``name``. Return its path."""
         target = Path(to)
         if target.is_dir():
             target = target / (os.path.basename(self.name) or "unnamed")
@@ -39,7 +39,7 @@ class ReceivedFile:
 
 
 class SpillFile:
-    """A sink of ``endpoint.assembly``: a file with a name of its own, 0600, removed unless it was closed."""
+    """A file for the content of one transfer, with mode 0600 and a unique name. ``discard`` removes it."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -54,24 +54,24 @@ class SpillFile:
             view = view[self._file.write(view) :]
 
     def close(self) -> Path:
-        """Make it whole, and return where it is."""
+        """Close the file, and return its path."""
         self._file.close()
         return self.path
 
     def discard(self) -> None:
-        """Remove it."""
+        """Remove the file."""
         with contextlib.suppress(OSError):
             self._file.close()
         self.path.unlink(missing_ok=True)
 
 
 def spilling_to(folder: Path) -> Callable[[TransferStart], SpillFile]:
-    """Return what opens a file in ``folder`` for each stream."""
+    """Return a function that opens a spill file in ``folder`` for a transfer."""
     return lambda _: SpillFile(folder)
 
 
 def content_of(received: ReceivedTransfer) -> Any:
-    """Return a stream's content as a buffer; what was spilled is mapped, and its file gone once it is let go."""
+    """Return a transfer's content as a buffer. A spill file is mapped into memory, and its name removed."""
     if not received.spilled:
         return memoryview(received.content)
     path = received.content
@@ -85,7 +85,7 @@ def content_of(received: ReceivedTransfer) -> Any:
 
 
 def file_of(received: ReceivedTransfer, folder: Path) -> ReceivedFile:
-    """Return the file that came; a small one was kept in memory, and is written now."""
+    """Return the received file. Write it now if it was small enough for memory. Raises SetupError if that fails."""
     if received.spilled:
         return ReceivedFile(received.content, received.start.name, received.start.total)
     sink = spilling_to(folder)(received.start)

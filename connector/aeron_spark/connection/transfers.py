@@ -1,4 +1,4 @@
-"""Transfers of one connection: values larger than a record, and files, in chunks that wait for room one by one."""
+"""Transfers of one connection: values larger than a record, and files, in chunks that wait for room separately."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ PURPOSES = {
     int(RecordKind.OBJECT): Purpose.OBJECT,
 }
 
-Then = Callable[[], None] | None  # what to do with a whole transfer in its turn
+Delivery = Callable[[], None] | None  # of a complete transfer, in its order among the messages
 
 
 class TransferRunner:
-    """Sends transfers, on any thread, and puts together those of the peer, which the event loop takes.
+    """Sends transfers, on any thread, and assembles those of the peer, whose records the event loop passes on.
 
-    What arrives is put together on ``executor``, for it may be written to a file. There ``whole`` is called with each
-    transfer that came, and returns what is to be done in its turn among the messages. ``state_lock`` guards
-    ``machine``.
+    The assembly runs on ``executor``, because it may write to a file. There ``prepare`` is called with each complete
+    transfer, and returns its delivery. ``state_lock`` guards ``machine``.
     """
 
     def __init__(
         self, sender: FrameSender, machine: ConnectionMachine, state_lock: threading.RLock, owner: EndpointServices,
-        executor: SerialExecutor, whole: Callable[[ReceivedTransfer], Then], report: Callable[[BaseException], None],
+        executor: SerialExecutor, prepare: Callable[[ReceivedTransfer], Delivery],
+        report: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         settings = owner.settings
         self._sender = sender
         self._machine = machine
         self._state_lock = state_lock
         self._executor = executor
-        self._whole = whole
+        self._prepare = prepare
         self._report = report
         self.assembly = TransferAssembly(
             spilling_to(settings.spill_folder),
@@ -75,52 +75,52 @@ class TransferRunner:
         )
 
     def send_message(self, encoded: Encoded, seconds: float, acknowledged: Callable[[], None] | None = None) -> None:
-        """Send a message's body as a transfer; every chunk may wait ``seconds`` for room.
+        """Send a message's body as a transfer. Each chunk may wait ``seconds`` for room.
 
-        ``acknowledged`` waits until the peer's listeners had it. Raises RefusedError if the peer does not take it.
+        ``acknowledged`` waits until the peer's listeners have returned. Raises RefusedError if the peer refuses it.
         """
         with self._number() as number:
             start = TransferStart(number, Purpose.MESSAGE, len(encoded.body), type_id=encoded.type_id)
             self._send(start, send_buffer(start, encoded.body, chunk_bytes=self._chunk_bytes), seconds, acknowledged)
 
     def send_record(self, kind: int, payload: bytes, seconds: float) -> None:
-        """Send a record of a remote call that is too large to be one."""
+        """Send a request or response that is too large for a record."""
         with self._number() as number:
             start = TransferStart(number, PURPOSES[kind], len(payload))
             self._send(start, send_buffer(start, payload, chunk_bytes=self._chunk_bytes), seconds)
 
     def send_file(self, path: Path, name: str | None, seconds: float) -> None:
-        """Send a file."""
+        """Send a file. Raises SetupError if it cannot be read."""
         try:
             size = path.stat().st_size
             file = path.open("rb", buffering=0)
         except OSError as error:
-            raise SetupError(f"{path} cannot be sent: {error.strerror}", remedy="Check the path") from error
+            raise SetupError(f"{path} cannot be sent: {error.strerror}", remedy="Check the path.") from error
         with file, self._number() as number:
             start = TransferStart(number, Purpose.FILE, size, name=path.name if name is None else name)
             self._send(start, send_from(start, file.read, chunk_bytes=self._chunk_bytes), seconds)
 
     def take_record(self, kind: int, payload: Buffer) -> None:
-        """Take a record of a transfer that does not end it. Errors end the transfer, and its sender is told."""
+        """Take a record that does not end its transfer. After an error the sender gets TRANSFER_FAILED."""
         self._executor.submit(lambda: self._take(kind, payload), len(payload) + RECORD_COST)
 
-    def take_end(self, payload: Buffer) -> Future[Then]:
-        """Take the record that ends a transfer: what is to be done with the whole, once it is known."""
-        then: Future[Then] = Future()
+    def take_end(self, payload: Buffer) -> Future[Delivery]:
+        """Take the record that ends a transfer; return the future of its delivery."""
+        delivery: Future[Delivery] = Future()
 
         def take() -> None:
-            done: Then = None
+            prepared: Delivery = None
             try:
-                done = self._take(RecordKind.TRANSFER_FINISHED, payload)
+                prepared = self._take(RecordKind.TRANSFER_FINISHED, payload)
             finally:
-                then.set_result(done)
+                delivery.set_result(prepared)
 
         if not self._executor.submit(take):
-            then.set_result(None)
-        return then
+            delivery.set_result(None)
+        return delivery
 
     def close(self) -> None:
-        """Remove what had arrived of transfers that did not end."""
+        """Remove incomplete transfers."""
         if not self._executor.submit(self.assembly.close):
             self.assembly.close()
 
@@ -128,7 +128,7 @@ class TransferRunner:
     def _chunk_bytes(self) -> int:
         return min(CHUNK_BYTES, self._machine.session.limits.max_record_bytes - DATA.size)
 
-    def _take(self, kind: int, payload: Buffer) -> Then:
+    def _take(self, kind: int, payload: Buffer) -> Delivery:
         number = int.from_bytes(payload[:8], "big", signed=True)
         try:
             match kind:
@@ -139,11 +139,11 @@ class TransferRunner:
                 case RecordKind.TRANSFER_FINISHED:
                     received = self.assembly.finish(payload)
                     if received is not None:
-                        return self._whole(received)
+                        return self._prepare(received)
                 case _:
-                    given_up = self.assembly.fail(payload)
-                    if given_up is not None:
-                        self._report(RefusedError(f"the peer gave up a stream: {given_up.text}"))
+                    failed = self.assembly.fail(payload)
+                    if failed is not None:
+                        self._report(RefusedError(f"the peer aborted a transfer: {failed.text}"))
         except AeronSparkError as error:
             self._sender.reply(RecordKind.TRANSFER_FAILED, encode_failed(number, error.what, by_receiver=True))
             self._report(error)
@@ -151,7 +151,7 @@ class TransferRunner:
 
     @contextmanager
     def _number(self) -> Iterator[int]:
-        """Give a number to a transfer while it is sent."""
+        """Number a transfer while it is sent."""
         with self._state_lock:
             number = self._machine.begin_transfer()
         try:

@@ -98,7 +98,7 @@ class BulkLinkHandler:
             raise
         link = LinkEnds(
             pair, FrameEncryptor(server_keys, settings.keys), FrameDecryptor(client_keys, settings.keys),
-            settings.times, channel_settings.max_message, now, owner=connection.who.address,
+            settings.times, channel_settings.max_message, now, source_address=connection.peer.address,
         )  # fmt: skip
         label = f"bulk link {ids.session_in:08x} of {connection.label}"
         bulk_link = BulkLink(self._bulk_links, connection, link, ids.session_in, label, begins=False)

@@ -99,7 +99,7 @@ class Server(TransportServer):
         """The addresses on which the server listens: ``host:port:control``, or ``ipc:``."""
         return tuple(
             "ipc:" if address.media == "ipc" else f"{HostPort(address.host, address.data_port)}:{address.control_port}"
-            for address in self._runner.places.values()
+            for address in self._runner.addresses.values()
         )
 
     def start(self, addresses: Sequence[ServerAddress] = ()) -> None:
@@ -146,7 +146,7 @@ class Server(TransportServer):
 
     def _check_guard(self) -> None:
         # after listening: a driver shows its guard only once it has guarded a channel
-        is_on_network = any(address.media == "udp" for address in self._runner.places.values())
+        is_on_network = any(address.media == "udp" for address in self._runner.addresses.values())
         if is_on_network and not has_guard(self.aeron_dir):
             what = f"the media driver in {self.aeron_dir} has no guard: {GUARD_RISK}"
             self._runtime.report(None, SetupError(what, remedy=GUARD_REMEDY))

@@ -97,7 +97,7 @@ class _OpeningLink:
 
 
 @dataclass(slots=True)
-class _Present:
+class _VerifiedConnection:
     """A connection whose client was verified; ``link`` carries it now."""
 
     session: int
@@ -110,7 +110,7 @@ class _OpenTransport:
     """A transport that listens, with its addresses by token."""
 
     transport: ServerTransport
-    places: dict[int, ServerAddress]
+    addresses: dict[int, ServerAddress]
 
     def close(self) -> None:
         self.transport.close()
@@ -129,7 +129,7 @@ class ServerRunner:
         self.settings: Final = settings
         self.transport = open_transport()
         """The transport that is open now."""
-        self.places: dict[int, ServerAddress] = {}
+        self.addresses: dict[int, ServerAddress] = {}
         """The addresses at which the server listens now, by token."""
         self.services: Final[list[ConnectionService]] = []
         """Services of each new connection. Complete before the event loop starts."""
@@ -137,42 +137,42 @@ class ServerRunner:
         self._store: Final = store
         self._runtime: Final = runtime
         self._connection_class: Final = connection_class
-        self._wanted: tuple[ServerAddress, ...] = ()
+        self._wanted_addresses: tuple[ServerAddress, ...] = ()
         self._reopening: Final = TransportReopening(lambda: self._open(open_transport()), runtime.listener_pool)
         self._reopening_error = ""  # the text of the last error, which is reported once
         self._deciders: Final = ThreadPoolExecutor(settings.deciders, thread_name_prefix="aeron-spark-decider")
-        self._turns: Final[deque[Callable[[], ServerEffects]]] = deque()  # calls of the machine that are to be made
+        self._machine_calls: Final[deque[Callable[[], ServerEffects]]] = deque()  # to be made
         self._is_executing = False
         self._paths: Final[dict[int, _Path]] = {}
         self._opening: Final[dict[int, _OpeningLink]] = {}
         self._links: Final[dict[int, LinkEnds]] = {}
         self._numbers: Final[dict[LinkEnds, int]] = {}
         self._connections: Final[dict[int, Connection]] = {}  # by session
-        self._present: Final[dict[Connection, _Present]] = {}  # connections whose client was verified
+        self._verified: Final[dict[Connection, _VerifiedConnection]] = {}  # connections whose client was verified
         self._draining: Final[set[int]] = set()  # sessions
 
-    def listen(self, places: Sequence[ServerAddress]) -> None:
-        """Listen at all of ``places``. Call it before the event loop starts.
+    def listen(self, addresses: Sequence[ServerAddress]) -> None:
+        """Listen at all of ``addresses``. Call it before the event loop starts.
 
         Raises InUseError or TransportError as ``ServerTransport.listen``, and closes the transport then.
         """
-        self._wanted = tuple(places)
-        self.places = self._open(self.transport).places
+        self._wanted_addresses = tuple(addresses)
+        self.addresses = self._open(self.transport).addresses
 
     @property
     def is_listening(self) -> bool:
         """Whether ``listen`` was called. Thread-safe."""
-        return bool(self._wanted)
+        return bool(self._wanted_addresses)
 
     @property
     def connections(self) -> list[Connection]:
         """The connections whose client was verified and that are not closed. Thread-safe."""
-        return list(self._present)
+        return list(self._verified)
 
     @property
     def has_clients(self) -> bool:
         """Whether the server has a connection or a handshake. Thread-safe."""
-        return bool(self._present or self._machine.handshakes)
+        return bool(self._verified or self._machine.handshakes)
 
     @property
     def inbox(self) -> Inbox:
@@ -185,12 +185,12 @@ class ServerRunner:
         return self._machine.is_idle and not self._reopening.wanted
 
     def statistics(self) -> dict[str, int]:
-        """Return counts of what is in use, and of refusals by code. Thread-safe."""
+        """Return counts of used resources, and of refusals by code. Thread-safe."""
         return {"dropped": self.transport.inbox.dropped, **self._machine.statistics()}
 
     def grant_of(self, connection: Connection) -> Grant | None:
-        """Return what a client may do; None: everything. Raises EndedError for a closed connection. Thread-safe."""
-        return self._present_of(connection).grant
+        """Return the grant of a client; None: everything. Raises EndedError for a closed connection. Thread-safe."""
+        return self._verified_of(connection).grant
 
     def is_permitted(self, connection: Connection, target: Target, method: str) -> bool:
         """Whether the client of a connection may call this method. Thread-safe.
@@ -206,7 +206,7 @@ class ServerRunner:
 
     def image_of(self, connection: Connection) -> int:
         """Return the number of the client's image. Raises EndedError, or TransportError while it is not connected."""
-        number = self._present_of(connection).link
+        number = self._verified_of(connection).link
         image = None if number is None else self._links[number].image
         if image is None:
             raise TransportError(f"{connection.label} is not connected", remedy="Try again after it has resumed.")
@@ -227,19 +227,19 @@ class ServerRunner:
     def handle_event(self, event: TransportEvent, now: float) -> None:
         """Handle an event that belongs to no link."""
         match event:
-            case ImageAvailable(token, image, _, source, late) if token in self.places:
-                place = self.places[token]
-                self._feed(events.ImageAvailable(image, source, place.data_port, place.control_port, late), now)
+            case ImageAvailable(token, image, _, source, late) if token in self.addresses:
+                address = self.addresses[token]
+                self._feed(events.ImageAvailable(image, source, address.data_port, address.control_port, late), now)
             case MessageArrived():
                 self._feed(events.Packet(event.image, event.payload), now)
             case ImageUnavailable():
                 self._feed(events.ImageUnavailable(event.image), now)
             case DriverLost():
                 self._feed(events.DriverLost(event.reason), now)
-            case SubscriptionFailed() if event.token in self.places:
-                place = self.places.pop(event.token)
+            case SubscriptionFailed() if event.token in self.addresses:
+                address = self.addresses.pop(event.token)
                 error = TransportError(
-                    f"listening on {place} stopped: {event.reason}",
+                    f"listening on {address} stopped: {event.reason}",
                     remedy="Check the network interface, then restart the server.",
                 )
                 self._runtime.report(None, error)
@@ -251,19 +251,19 @@ class ServerRunner:
         if self._reopening.wanted:
             self._reopen(now)
             return False
-        soon = [self._work_path(number, path, now) for number, path in list(self._paths.items())]
+        is_waiting = [self._work_path(number, path, now) for number, path in list(self._paths.items())]
         for number, opening in list(self._opening.items()):
             self._work_opening(number, opening, now)
         for session in list(self._draining):
             if self._connections[session].sender.is_idle:
                 self._feed(events.SessionDrained(session), now)
-        return any(soon) or bool(self._draining)
+        return any(is_waiting) or bool(self._draining)
 
     def run_due(self, now: float) -> None:
         """Call the machine when its deadline has passed."""
         deadline = self._machine.deadline()
         if deadline is not None and now >= deadline:
-            self._take(lambda: self._machine.tick(now), now)
+            self._run_machine(lambda: self._machine.tick(now), now)
 
     def link_verified(self, link: LinkEnds, received: int, now: float) -> None:
         """Handle the first frame of a link: the client has its keys, and has ``received`` of our records."""
@@ -278,38 +278,38 @@ class ServerRunner:
 
     def interrupted(self, connection: Connection, error: AeronSparkError, now: float, *, expired: bool) -> None:
         """Handle the loss of the verified link of a connection; ``expired``: it was silent for its expiry time."""
-        present = self._present.get(connection)
-        if present is not None and present.link is not None:
-            lost = events.LinkExpired(present.link) if expired else events.LinkFailed(present.link, error)
+        verified = self._verified.get(connection)
+        if verified is not None and verified.link is not None:
+            lost = events.LinkExpired(verified.link) if expired else events.LinkFailed(verified.link, error)
             self._feed(lost, now)
 
     def peer_closed(self, connection: Connection, keep_session: bool, now: float) -> None:
         """Handle the client's CLOSE."""
-        present = self._present.get(connection)
-        if present is not None:
-            self._feed(events.PeerClosed(present.session, keep_session), now)
+        verified = self._verified.get(connection)
+        if verified is not None:
+            self._feed(events.PeerClosed(verified.session, keep_session), now)
 
     def session_failed(self, connection: Connection, error: AeronSparkError, now: float) -> None:
         """End a connection whose session cannot continue."""
-        present = self._present.get(connection)
-        if present is not None:
-            self._feed(events.SessionFailed(present.session, error), now)
+        verified = self._verified.get(connection)
+        if verified is not None:
+            self._feed(events.SessionFailed(verified.session, error), now)
 
     def close_connection(self, connection: Connection, keep_session: bool, now: float) -> None:
         """Close a connection that the program closes, after its last frame was sent."""
-        present = self._present.get(connection)
-        if present is not None:
-            session = present.session
-            self._take(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
+        verified = self._verified.get(connection)
+        if verified is not None:
+            session = verified.session
+            self._run_machine(lambda: self._machine.close_connection(session, keep_session=keep_session, now=now), now)
 
     def shut_down(self, now: float) -> None:
         """Refuse every handshake, and end every session without a link."""
-        self._take(lambda: self._machine.shut_down(now), now)
+        self._run_machine(lambda: self._machine.shut_down(now), now)
         self._deciders.shutdown(wait=False, cancel_futures=True)
 
     def end_all(self, now: float) -> None:
         """End every handshake and session, after the end of the event loop."""
-        self._take(lambda: self._machine.end_all(now), now)
+        self._run_machine(lambda: self._machine.end_all(now), now)
         self._deciders.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
@@ -320,21 +320,21 @@ class ServerRunner:
     # Effects
 
     def _feed(self, event: ServerEvent, now: float) -> None:
-        self._take(lambda: self._machine.handle(event, now), now)
+        self._run_machine(lambda: self._machine.handle(event, now), now)
 
-    def _take(self, turn: Callable[[], ServerEffects], now: float) -> None:
+    def _run_machine(self, machine_call: Callable[[], ServerEffects], now: float) -> None:
         """Call the machine and execute its effects, after the effects of earlier calls.
 
         If an effect fails, the other ones are executed all the same: the machine counts on them.
         """
-        self._turns.append(turn)
+        self._machine_calls.append(machine_call)
         if self._is_executing:
             return
         self._is_executing = True
         failure: Exception | None = None
         try:
-            while self._turns:
-                for effect in self._turns.popleft()():
+            while self._machine_calls:
+                for effect in self._machine_calls.popleft()():
                     try:
                         self._execute(effect, now)
                     except Exception as error:
@@ -377,7 +377,7 @@ class ServerRunner:
                 self._draining.add(session)
             case effects.EndConnection(session, cause):
                 connection = self._connections[session]
-                self._present.pop(connection, None)
+                self._verified.pop(connection, None)
                 connection.end(_error_of(cause, connection))
             case effects.Notify(session, notice):
                 self._notify(self._connections[session], notice)
@@ -469,7 +469,7 @@ class ServerRunner:
         pair, settings = self._opening.pop(effect.link).pair, self.settings.link
         link = LinkEnds(
             pair, effect.encryptor, effect.decryptor, settings.times, settings.channel_settings.max_message, now,
-            owner=_peer_info(effect.client).address,
+            source_address=_peer_info(effect.client).address,
         )  # fmt: skip
         self._links[effect.link], self._numbers[link] = link, effect.link
         self._runtime.add_link(self._connections[effect.session], link)
@@ -485,10 +485,10 @@ class ServerRunner:
 
     def _attach(self, effect: effects.Attach, now: float) -> None:
         connection, link = self._connections[effect.session], self._links[effect.link]
-        self._present[connection] = _Present(effect.session, effect.client.grant, effect.link)
-        connection.who = _peer_info(effect.client)
+        self._verified[connection] = _VerifiedConnection(effect.session, effect.client.grant, effect.link)
+        connection.peer = _peer_info(effect.client)
         try:
-            link.say_open(connection.machine.session.received, now)
+            link.send_open(connection.machine.session.received, now)
             connection.sender.attach(link, effect.received, now)
         except AeronSparkError as error:
             self._feed(events.SessionFailed(effect.session, error), now)
@@ -499,7 +499,7 @@ class ServerRunner:
     def _detach(self, session: int, now: float) -> None:
         connection = self._connections[session]
         self._draining.discard(session)
-        self._present[connection].link = None
+        self._verified[connection].link = None
         connection.sender.detach(now)
 
     def _notify(self, connection: Connection, notice: Notice) -> None:
@@ -508,17 +508,17 @@ class ServerRunner:
                 self._runtime.listeners.notify("init", connection)
             self._runtime.listeners.notify(notice, connection)
             if notice == "disconnect":
-                connection.say_goodbye()
+                connection.notify_disconnect()
 
-        connection.in_order(notify)
+        connection.run_in_order(notify)
 
     # The transport
 
     def _open(self, transport: ServerTransport) -> _OpenTransport:
         opened = _OpenTransport(transport, {})
         try:
-            for place in self._wanted:
-                opened.places[transport.listen(place, self.settings.link.channel_settings)] = place
+            for address in self._wanted_addresses:
+                opened.addresses[transport.listen(address, self.settings.link.channel_settings)] = address
         except BaseException:
             transport.close()
             raise
@@ -534,19 +534,19 @@ class ServerRunner:
                 self._runtime.report(None, error)
             return
         if opened is not None:
-            lost, self.transport, self.places = self.transport, opened.transport, opened.places
+            lost, self.transport, self.addresses = self.transport, opened.transport, opened.addresses
             self._reopening_error = ""
             lost.close()
 
-    def _present_of(self, connection: Connection) -> _Present:
-        present = self._present.get(connection)
-        if present is None:
+    def _verified_of(self, connection: Connection) -> _VerifiedConnection:
+        verified = self._verified.get(connection)
+        if verified is None:
             raise EndedError(f"{connection.label} is closed", remedy="Connect again")
-        return present
+        return verified
 
 
 def policy_of(settings: ServerSettings) -> ServerPolicy:
-    """Return what the machine needs of a server's settings."""
+    """Return the settings of the server's machine."""
     link = settings.link
     return ServerPolicy(
         limits=settings.limits,

@@ -56,26 +56,26 @@ class TransportServer(Endpoint):
         """Call ``listener(connection, message)`` for each message of this class or a subclass, of all connections."""
         self._runtime.listeners.on_message(kind, listener)
 
-    def start(self, places: Sequence[ServerAddress]) -> None:
-        """Listen at all of ``places``, or at none. Works once.
+    def start(self, addresses: Sequence[ServerAddress]) -> None:
+        """Listen at all of ``addresses``, or at none. Works once.
 
         Raises InUseError if another program uses one of the addresses, TransportError if the server cannot listen at
         one of them for another reason, UsageError if the server listens already or is closed.
         """
         if self._runtime.is_closing or self._runner.is_listening:
             what = "is closed" if self._runtime.is_closing else "listens already"
-            raise UsageError(f"the server {what}", remedy="Make another one")
-        if not places:
-            raise UsageError("the server has no address to listen at", remedy="Give it one")
-        self._runner.listen(places)
+            raise UsageError(f"the server {what}", remedy="Create another server.")
+        if not addresses:
+            raise UsageError("the server has no address to listen at", remedy="Give it an address.")
+        self._runner.listen(addresses)
         self._runtime.loop.start()
 
     @property
     def statistics(self) -> dict[str, int]:
-        """Counts of what is in use, and of refusals by code."""
+        """Counts of used resources, and of refusals by code."""
         of_connections: dict[str, int] = {}
         for connection in self._runner.connections:
-            for name, count in connection.held.items():
+            for name, count in connection.usage.items():
                 of_connections[name] = of_connections.get(name, 0) + count
         return {
             "connections": len(self.connections),
@@ -86,7 +86,7 @@ class TransportServer(Endpoint):
         }
 
     def grant_of(self, connection: Connection) -> Grant | None:
-        """Return what the client of a connection may do; None: everything. Raises EndedError if it is closed."""
+        """Return the grant of the client of a connection; None: everything. Raises EndedError if it is closed."""
         return self._runner.grant_of(connection)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A program of tests: many threads of one process use the endpoint's types for the first time, all at once.
+"""A program for tests: many threads of one process use the endpoint's types for the first time at once.
 
 ``python -m tests.unit.client.first_connections connections 200`` prints how many of them did it without an error.
 """
@@ -23,15 +23,15 @@ STEP: Final = 90.0  # seconds for a step of a handshake, beside hundreds of othe
 
 
 def pause_while_types_are_built(pauses: int, seconds: float) -> None:
-    """Let other threads run in the midst of msgspec's work on a class: it hashes the annotations of its fields.
+    """Let other threads run while msgspec analyses a class, which hashes the annotations of its fields.
 
-    Without this it takes luck to meet that moment: other threads, garbage collection or a slow machine.
+    Without this, other threads rarely run at that moment.
     """
     alias = type(Annotated[int, msgspec.Meta(ge=0)])
     unpaused, calls = alias.__hash__, itertools.count()
 
     def paused(self: typing.Any) -> int:
-        if next(calls) < pauses:  # the threads after these run through
+        if next(calls) < pauses:  # later threads do not pause
             time.sleep(seconds)
         return unpaused(self)
 
@@ -39,7 +39,7 @@ def pause_while_types_are_built(pauses: int, seconds: float) -> None:
 
 
 def at_once(work: list[Callable[[], object]], *, pauses: int, seconds: float) -> int:
-    """Run each piece of work on a thread, none before all threads are there; return how many did not fail."""
+    """Run each work on a thread, after all threads have started; return how many did not fail."""
     barrier = threading.Barrier(len(work))
     done = []
 
@@ -58,18 +58,18 @@ def at_once(work: list[Callable[[], object]], *, pauses: int, seconds: float) ->
 
 
 def connections(count: int) -> int:
-    """Connect so many clients with one server, over the in-memory network."""
+    """Connect ``count`` clients with one server over the in-memory network."""
     from aeron_spark.client.settings import ClientSettings
     from aeron_spark.protocol.client_handshake import ClientTiming
     from aeron_spark.protocol.liveness import Times
     from aeron_spark.protocol.server_handshake import ServerTiming
     from aeron_spark.server.settings import ServerSettings
-    from tests.unit.connection.ends import FREE, World, link
+    from tests.unit.connection.endpoints import NO_LIMITS, World, link
 
     slow = link(times=Times(setup_seconds=STEP, expiry_seconds=50.0, retention_seconds=60.0, linger_seconds=0.0))
     timing = ServerTiming(hello_s=STEP, admitting_s=STEP, path_s=STEP, done_s=STEP, authenticating_s=STEP)
     world = World()
-    world.server(ServerSettings(link=slow, limits=FREE, timing=timing))
+    world.server(ServerSettings(link=slow, limits=NO_LIMITS, timing=timing))
     mine = ClientSettings(link=slow, timing=ClientTiming(hello_ack_s=STEP, done_ack_s=STEP))
     clients = [world.client(mine, connect=False) for _ in range(count)]
     work = [partial(client.connect, SECONDS) for client in clients]
@@ -93,8 +93,8 @@ class Message(msgspec.Struct):
 
 
 def messages(count: int) -> int:
-    """Register a class of the program's own with so many clients, and receive a message of it, on a thread for each."""
-    from tests.unit.connection.ends import World
+    """Register a class with ``count`` clients, and decode a message of it, on one thread for each."""
+    from tests.unit.connection.endpoints import World
 
     world = World()
     data = bytes.fromhex("0040") + msgspec.msgpack.encode(Message(Inner()))

@@ -1,4 +1,4 @@
-"""Connecting: deadlines, refusals, keys, and every way to give up."""
+"""Connecting: deadlines, refusals, keys, and errors that end the attempts."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAd
 from aeron_spark.transport.memory import MemoryPublication
 from aeron_spark.waiting import result_within
 from tests.ending import FOR_EVER, ends
-from tests.unit.connection.ends import LINK, PATIENCE, PLACE, World, link, wait_for
+from tests.unit.connection.endpoints import ADDRESS, LINK, TIMEOUT_S, World, link, wait_for
 
 
-def test_row_01_a_connection_is_there_once_the_first_frames_crossed(world: World) -> None:
+def test_row_01_connect_returns_after_the_first_frames_were_exchanged(world: World) -> None:
     server, client = world.pair()
     assert client.connected
-    (there,) = server.connections
-    assert there.id == client.connection.id
-    assert there.label == client.connection.label
-    assert there.tag == "desk-7"
+    (server_connection,) = server.connections
+    assert server_connection.id == client.connection.id
+    assert server_connection.label == client.connection.label
+    assert server_connection.tag == "desk-7"
     assert client.connection.key == server.public_key == client.server_key
-    assert list(server) == [there]
+    assert list(server) == [server_connection]
 
 
-def test_row_11_the_time_for_connecting_is_kept(world: World) -> None:
+def test_row_11_connect_raises_at_its_timeout(world: World) -> None:
     client = world.client(connect=False)
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(WaitTimeout, match=r"10\.0\.0\.1:20121"):
         client.connect(0.3)
-    assert 0.25 < time.monotonic() - begun < 5
+    assert 0.25 < time.monotonic() - started < 5
     world.server()
     client.connect(10)
 
@@ -67,7 +67,7 @@ def test_row_12_timeout_0_tries_until_closed(world: World) -> None:
     waiting.start()
     wait_for(lambda: client._runner.machine.is_connect_pending)
     client.close()
-    waiting.join(PATIENCE)
+    waiting.join(TIMEOUT_S)
     assert isinstance(raised[0], UsageError)
 
 
@@ -77,18 +77,18 @@ def test_a_connect_that_the_event_loop_does_not_reach_before_the_client_is_close
 
     def block_until_the_loop_stops() -> None:
         loop_is_blocked.set()
-        client._runtime.loop._stopping.wait(PATIENCE)
+        client._runtime.loop._stopping.wait(TIMEOUT_S)
 
     client._runtime.run_on_loop(block_until_the_loop_stops)
     client._runtime.loop.start()
-    assert loop_is_blocked.wait(PATIENCE)
+    assert loop_is_blocked.wait(TIMEOUT_S)
     connected = client.begin_connecting()
     client.close()
     with pytest.raises(EndedError, match="the client is closed"):
         connected.result(0)
 
 
-def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
+def test_row_12_timeout_0_connects_to_a_server_that_starts_later(world: World) -> None:
     client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
     waiting = threading.Thread(target=lambda: client.connect(0))
     waiting.start()
@@ -98,16 +98,16 @@ def test_row_12_timeout_0_finds_a_server_that_comes_later(world: World) -> None:
     assert client.connected
 
 
-def test_row_79_closing_while_connecting_and_before_is_quick(world: World) -> None:
+def test_row_79_close_before_connecting_is_quick(world: World) -> None:
     before = world.client(connect=False)
     ends(before.close, "closing a client that never connected")
     unstarted = world.server(start=False)
     ends(unstarted.close, "closing a server that never started")
     with pytest.raises(UsageError):
-        unstarted.start([PLACE])
+        unstarted.start([ADDRESS])
 
 
-def test_row_36_an_answer_with_a_flipped_bit_is_an_authentication_error_and_no_timeout(world: World) -> None:
+def test_row_36_a_packet_with_a_flipped_bit_is_an_authentication_error_and_not_a_timeout(world: World) -> None:
     server = world.server()
 
     def flip(publication: object, message: bytes) -> tuple[bytes]:
@@ -121,7 +121,7 @@ def test_row_36_an_answer_with_a_flipped_bit_is_an_authentication_error_and_no_t
         ends(lambda: client.connect(FOR_EVER), "connecting")
 
 
-def test_row_41_the_first_use_stores_the_key_and_a_changed_one_is_refused(world: World, tmp_path: Path) -> None:
+def test_row_41_the_first_use_stores_the_key_and_a_changed_key_is_refused(world: World, tmp_path: Path) -> None:
     places = KeyPaths.below(tmp_path)
     store = FilePeerStore(places)
     first = world.server(store=MemoryPeerStore(keypair_from(b"1" * 32)))
@@ -148,63 +148,68 @@ def test_row_43_two_servers_of_one_host_do_not_collide_in_the_store(world: World
     assert len(set(store.servers().values())) == 2
 
 
-def hellos_and_ways(world: World, client: Client, refuse: str = "") -> list[str]:
-    """Connect: in which order HELLOs were sent and further ways opened, the first of which may be refused."""
+def hellos_and_publications(world: World, client: Client, refuse: str = "") -> list[str]:
+    """Connect; return the order of HELLOs and further publications. ``refuse`` is a hint that rejects the first one."""
     order: list[str] = []
-    dialing = client._runner.transport
-    reopen_path = dialing.reopen_path
+    transport = client._runner.transport
+    reopen_path = transport.reopen_path
 
     def open_subscription(pair: ChannelPair) -> ChannelPair:
-        order.append("way")
+        order.append("publication")
         opened = reopen_path(pair)
-        if refuse and order.count("way") == 1:
+        if refuse and order.count("publication") == 1:
             way = next(one for one in world.network.subscriptions if one.token == opened.token)
             with world.network.lock:
                 world.network._send(way, PublicationRejected(opened.token, opened.publication.session_id, refuse))
         return opened
 
-    def overhear(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
+    def record(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
         if message[:2] == b"AS" and message[3] == 1:
             order.append("HELLO")
         return (message,)
 
-    dialing.reopen_path = open_subscription  # type: ignore[method-assign]
-    world.network.change = overhear
+    transport.reopen_path = open_subscription  # type: ignore[method-assign]
+    world.network.change = record
     client.connect(10)
     return order
 
 
-def test_the_way_for_the_cookie_opens_while_the_first_hello_is_under_way(world: World) -> None:
+def test_the_publication_for_the_cookie_opens_while_the_first_hello_is_under_way(world: World) -> None:
     server = world.server()
-    assert hellos_and_ways(world, world.client(connect=False)) == ["HELLO", "way", "HELLO"]
-    wait_for(lambda: server.statistics["handshakes"] == 0, "both ways to be given back")
+    assert hellos_and_publications(world, world.client(connect=False)) == ["HELLO", "publication", "HELLO"]
+    wait_for(lambda: server.statistics["handshakes"] == 0, "the handshakes to end")
 
 
-def test_a_way_that_was_refused_before_the_cookie_came_is_opened_again(world: World) -> None:
+def test_a_publication_that_was_rejected_before_the_cookie_arrived_is_opened_again(world: World) -> None:
     world.server()
     hint = encode_hint(RefusalHint(Refusal("rate", "not now")))
-    assert hellos_and_ways(world, world.client(connect=False), hint) == ["HELLO", "way", "way", "HELLO"]
+    assert hellos_and_publications(world, world.client(connect=False), hint) == [
+        "HELLO",
+        "publication",
+        "publication",
+        "HELLO",
+    ]
 
 
-def test_a_way_that_was_not_needed_is_closed_with_its_attempt(world: World) -> None:
+def test_an_unused_publication_is_closed_with_its_attempt(world: World) -> None:
     world.server()
     client = world.client(connect=False)
-    dialing, opened = client._runner.transport, []
-    reopen_path = dialing.reopen_path
+    transport, opened = client._runner.transport, []
+    reopen_path = transport.reopen_path
 
     def open_subscription(pair: ChannelPair) -> ChannelPair:
         opened.append(reopen_path(pair))
         return opened[-1]
 
-    dialing.reopen_path = open_subscription  # type: ignore[method-assign]
+    transport.reopen_path = open_subscription  # type: ignore[method-assign]
     world.network.change = lambda publication, message: () if message[:2] == b"AS" and message[3] == 1 else (message,)
     with pytest.raises(WaitTimeout):
         client.connect(0.3)
     assert opened
-    wait_for(lambda: all(one.publication.closed for one in opened), "the way to be closed")
+    wait_for(lambda: all(one.publication.closed for one in opened), "the publications to be closed")
 
 
-def test_connecting_twice_is_connecting_once(world: World) -> None:
+def test_concurrent_connects_return_the_same_connection(world: World) -> None:
     server = world.server()
     client = world.client(connect=False)
     found: list[Connection] = []
@@ -218,8 +223,8 @@ def test_connecting_twice_is_connecting_once(world: World) -> None:
     assert server.statistics["connections"] == 1
 
 
-def test_an_open_that_is_lost_is_not_waited_for_without_end(world: World) -> None:
-    """The duologue is there, and the server's first frame never comes."""
+def test_a_lost_open_ends_the_attempt_at_the_set_up_timeout(world: World) -> None:
+    """The link is connected, but the server's first frame does not arrive."""
     server = world.server()
     lost = [1]
 
@@ -235,85 +240,89 @@ def test_an_open_that_is_lost_is_not_waited_for_without_end(world: World) -> Non
     )
     client = world.client(ClientSettings(link=quick, first_pause=0.01), connect=False)
     client.connect(10)
-    heard = world.heard[client]
-    wait_for(lambda: "connect" in heard.names)
+    recorded = world.recorded[client]
+    wait_for(lambda: "connect" in recorded.names)
     client.ping()
-    assert "disconnect" not in heard.names
-    assert not heard.errors
+    assert "disconnect" not in recorded.names
+    assert not recorded.errors
     wait_for(lambda: server.statistics["sessions"] == 1)
 
 
 class Broken(Connection):
-    def __init__(self, *given: object) -> None:
-        raise ValueError("no connection today")
+    def __init__(self, *arguments: object) -> None:
+        raise ValueError("cannot make a connection")
 
 
-def test_a_connection_class_that_raises_is_an_error_and_no_hang(world: World) -> None:
+def test_connect_raises_the_error_of_a_connection_class(world: World) -> None:
     world.server()
     client = world.client(connection_class=Broken, connect=False)
-    with pytest.raises(UsageError, match="no connection today"):
+    with pytest.raises(UsageError, match="cannot make a connection"):
         client.connect(10)
 
 
-def test_a_store_that_raises_is_an_error_and_no_hang(world: World) -> None:
-    class Odd(MemoryPeerStore):
+def test_connect_raises_the_error_of_a_key_store(world: World) -> None:
+    class FailingStore(MemoryPeerStore):
         def server_key(self, server: object) -> bytes | None:
             raise OSError("the disk is gone")
 
     world.server()
-    client = world.client(store=Odd(), connect=False)
+    client = world.client(store=FailingStore(), connect=False)
     with pytest.raises(AeronSparkError, match="disk is gone"):
         client.connect(0.3)
 
 
-def test_a_slow_store_does_not_hold_up_the_polling_thread(world: World) -> None:
-    go = threading.Event()
+def test_a_slow_key_store_does_not_block_the_event_loop(world: World) -> None:
+    released = threading.Event()
 
-    class Slow(MemoryPeerStore):
+    class SlowStore(MemoryPeerStore):
         def server_key(self, server: object) -> bytes | None:
-            go.wait(10)
+            released.wait(10)
             return None
 
     world.server()
-    client = world.client(store=Slow(), connect=False)
+    client = world.client(store=SlowStore(), connect=False)
     with pytest.raises(WaitTimeout):
         client.connect(0.2)
-    go.set()
+    released.set()
     client.connect(10)
 
 
-def test_over_shared_memory_it_is_the_same(world: World) -> None:
+def test_a_client_connects_and_reconnects_over_shared_memory(world: World) -> None:
     ipc = ServerAddress("ipc")
-    server = world.server(places=[PLACE, ipc])
+    server = world.server(places=[ADDRESS, ipc])
     client = world.client(place=ipc)
     wait_for(lambda: server.connections)
-    (there,) = server.connections
-    assert there.is_ipc
+    (server_connection,) = server.connections
+    assert server_connection.is_ipc
     assert client.connection.is_ipc
-    assert (there.remote_address, there.remote_port, client.connection.remote_port) == ("", 0, 0)
+    assert (server_connection.remote_address, server_connection.remote_port, client.connection.remote_port) == (
+        "",
+        0,
+        0,
+    )
     client.reconnect(10)
     client.ping()
 
 
-def test_nobody_there_is_said_by_what_needs_a_connection(world: World) -> None:
+def test_send_without_a_connection_raises_connect_error(world: World) -> None:
     client = world.client(connect=False)
     with pytest.raises(ConnectError, match="no connection"):
         client.send(1)
 
 
-def test_finding_c10_connect_beside_a_future_that_is_cancelled_raises_an_error_of_this_package(
+def test_finding_c10_connect_raises_usage_error_if_its_future_is_cancelled(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = world.client(connect=False)
-    connecting = client.begin_connecting()  # there is no server yet
+    connecting = client.begin_connecting()  # the server has not started
 
-    def cancelled_meanwhile(*given: Any, **more: Any) -> object:
+    def cancelled_meanwhile(*arguments: Any, **keywords: Any) -> object:
         connecting.cancel()
-        return result_within(*given, **more)
+        return result_within(*arguments, **keywords)
 
     monkeypatch.setattr("aeron_spark.client.client.result_within", cancelled_meanwhile)
     with pytest.raises(UsageError, match=r"a connection with 10\.0\.0\.1:20121 was cancelled"):
-        client.connect(PATIENCE)
+        client.connect(TIMEOUT_S)
     monkeypatch.undo()
     world.server()
-    assert client.connect(PATIENCE).connected
+    assert client.connect(TIMEOUT_S).connected

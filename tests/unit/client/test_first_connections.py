@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[3]
 SECONDS = 300.0
 
 
-def run(what: str, count: int) -> None:
-    """Run the program in a fresh process, and see that every thread of it did its work."""
-    program = [sys.executable, "-X", "faulthandler", "-m", "tests.unit.client.first_connections", what, str(count)]
+def run(command: str, count: int) -> None:
+    """Run the program in a new process, and check that each of its threads succeeded."""
+    program = [sys.executable, "-X", "faulthandler", "-m", "tests.unit.client.first_connections", command, str(count)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr[-4000:]
 
@@ -31,12 +31,12 @@ def test_finding_c5_two_hundred_connections_register_and_receive_a_message_class
 
 
 @pytest.mark.full("ten processes of 200 clients take 90 CPU seconds; the shorter forms meet the same moments")
-@pytest.mark.parametrize("turn", range(10))
-def test_finding_c5_two_hundred_clients_of_one_process_connect_for_the_first_time_at_once(turn: int) -> None:
+@pytest.mark.parametrize("repetition", range(10))
+def test_finding_c5_two_hundred_clients_of_one_process_connect_for_the_first_time_at_once(repetition: int) -> None:
     run("connections", 200)
 
 
-def test_finding_c5_no_module_has_msgspec_build_a_class_at_its_first_use() -> None:
+def test_finding_c5_no_function_makes_msgspec_analyse_a_class_at_its_first_use() -> None:
     package = Path(aeron_spark.__file__).parent
     found = set()
     for path in sorted(package.rglob("*.py")):
@@ -47,10 +47,10 @@ def test_finding_c5_no_module_has_msgspec_build_a_class_at_its_first_use() -> No
     assert found == ALLOWED, "make a Decoder at the module's level instead"
 
 
-# the first holds a lock; the others decode classes that it has had built, or built-in types
+# the first takes a lock; the others decode classes that it has analysed, or built-in types
 ALLOWED = {
     "protocol/message_types.py _read",
-    "protocol/message_types.py _unpacked",
+    "protocol/message_types.py _unpack",
     "protocol/type_schemas.py fault_of_type",
 }
 

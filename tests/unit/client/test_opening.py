@@ -1,4 +1,4 @@
-"""``aeron_spark.connect`` before there is a media driver: nothing here starts one."""
+"""``aeron_spark.connect`` without a media driver; no test here starts one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ADDRESS = "127.0.0.1:20121"
 
 
 class NoNodeError(Exception):
-    """Ends a connect where it would use the media driver."""
+    """Ends a connect before it uses the media driver."""
 
 
 class Handle:
-    """Stands for the handle on a node."""
+    """Replaces the handle of a node."""
 
     aeron_dir = "/nowhere"
 
@@ -38,7 +38,7 @@ class Handle:
 
 
 class Starts:
-    """Stands for ``node.ensure``: it records the time that each call has, and fails the second call."""
+    """Replaces ``node.ensure``: records the time that each call has, and fails the second call."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -52,7 +52,7 @@ class Starts:
 
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Path]:
-    """The directory of a node that another process seems to start, for as long as the test runs."""
+    """The directory of a node whose start lock is held during the test, as by another process that starts it."""
     aeron_dir = tmp_path / "driver"
     places = node.local_node_paths(aeron_dir)
     places.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -61,32 +61,32 @@ def starting(tmp_path: Path) -> Iterator[Path]:
         yield aeron_dir
 
 
-def test_finding_a_connect_does_not_wait_for_the_start_of_the_node_longer_than_its_time(
+def test_finding_connect_does_not_wait_for_the_start_of_the_node_beyond_its_timeout(
     starting: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finding: ``connect(timeout=2)`` waited up to ten minutes for another process that started the node."""
     real: Callable[..., Any] = node.ensure
 
-    def ensure(*given: Any, **named: Any) -> Any:
-        assert named["timeout"] <= 0.2, "the start of the node has more time than the connect"
-        return real(*given, **named)
+    def ensure(*arguments: Any, **keywords: Any) -> Any:
+        assert keywords["timeout"] <= 0.2, "the start of the node has more time than the connect"
+        return real(*arguments, **keywords)
 
     monkeypatch.setattr(node, "ensure", ensure)
     with pytest.raises(WaitTimeout, match="for another process to start the node in "):
         opening.connect(ADDRESS, store=MemoryPeerStore(), aeron_dir=str(starting), timeout=0.2)
 
 
-def test_every_wait_of_a_connect_for_the_node_has_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_wait_of_connect_for_the_node_has_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     starts = Starts()
     monkeypatch.setattr(node, "ensure", starts.ensure)
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(NoNodeError):
         opening.connect(ADDRESS, store=MemoryPeerStore(), ipc="never", timeout=30.0)
-    assert 30.0 >= starts.seconds[0] >= starts.seconds[1] >= 30.0 - (time.monotonic() - begun)
+    assert 30.0 >= starts.seconds[0] >= starts.seconds[1] >= 30.0 - (time.monotonic() - started)
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0])
-def test_without_a_time_of_its_own_a_connect_waits_for_the_node_as_long_as_its_start_may_take(
+def test_connect_without_a_timeout_waits_for_the_whole_start_of_the_node(
     timeout: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts = Starts()

@@ -1,4 +1,4 @@
-"""Clients that are refused: for good, for a while, or by somebody else."""
+"""Refusals of clients: final, temporary, or forged."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import PublicationRejected
 from aeron_spark.transport.memory import MemoryPublication
 from tests.ending import FOR_EVER, ends
-from tests.unit.connection.ends import FREE, LINK, PATIENCE, World, link, wait_for
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
 
 def test_a_refusal_is_final_for_a_connect(world: World) -> None:
-    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(deny=[Network.parse("0.0.0.0/0")])))
+    world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(deny=[Network.parse("0.0.0.0/0")])))
     client = world.client(connect=False)
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
         client.connect(10)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
 
 
 def limited(world: World, **limits: float) -> TransportServer:
-    """A server that lets in few handshakes of an address at once."""
+    """Start a server with limits of handshakes."""
     return world.server(ServerSettings(link=LINK, limits=Limits(pending_per_address=0, **limits)))  # type: ignore[arg-type]
 
 
@@ -42,23 +42,23 @@ HELLO, HELLO_ACK = 1, 2  # types of packets
 QUICK = ClientSettings(link=LINK, timing=ClientTiming(hint_s=0.05), first_pause=0.02, longest_pause=0.1)
 
 
-def test_a_refusal_for_a_while_is_told_at_the_deadline_with_its_reason(world: World) -> None:
+def test_a_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: World) -> None:
     server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
     world.client(QUICK)
     late = world.client(QUICK, connect=False)
-    begun = time.monotonic()
-    with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes.*\(rate\)") as told:
+    started = time.monotonic()
+    with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes.*\(rate\)") as caught:
         late.connect(0.6)
-    assert time.monotonic() - begun > 0.4
-    assert (told.value.reason, told.value.retriable) == ("rate", True)
-    assert server.statistics["refused-rate"] >= 3  # it went on trying
+    assert time.monotonic() - started > 0.4
+    assert (caught.value.reason, caught.value.retriable) == ("rate", True)
+    assert server.statistics["refused-rate"] >= 3  # the client tried again
     assert server.statistics["places"] == 1
 
 
-def test_a_refusal_for_a_while_is_told_though_no_other_attempt_came_to_its_end(world: World) -> None:
+def test_a_temporary_refusal_is_raised_even_if_no_other_attempt_finished(world: World) -> None:
     limited(world, handshakes_per_second=0.001, handshake_burst=1)
     world.client(QUICK)
-    patient = world.client(ClientSettings(link=LINK), connect=False)  # hears of it in the midst of its first attempt
+    patient = world.client(ClientSettings(link=LINK), connect=False)  # refused during its first attempt
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
         patient.connect(0.3)
     pausing = replace(QUICK, first_pause=2 * FOR_EVER, longest_pause=2 * FOR_EVER)
@@ -67,51 +67,51 @@ def test_a_refusal_for_a_while_is_told_though_no_other_attempt_came_to_its_end(w
         ends(lambda: waiting.connect(FOR_EVER), "connecting")  # another attempt would come too late
 
 
-@pytest.mark.parametrize("way", ["connect", "begin_connecting"])
-def test_finding_c9_a_proved_refusal_for_a_while_does_not_end_connecting(world: World, way: str) -> None:
-    asked: list[object] = []
+@pytest.mark.parametrize("method", ["connect", "begin_connecting"])
+def test_finding_c9_an_authenticated_temporary_refusal_does_not_end_the_attempts(world: World, method: str) -> None:
+    candidates: list[object] = []
 
     def fails_twice(candidate: object) -> bool:
-        asked.append(candidate)
-        if len(asked) <= 2:
-            raise OSError("a passing fault")
+        candidates.append(candidate)
+        if len(candidates) <= 2:
+            raise OSError("a temporary fault")
         return True
 
-    server = world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(allow=[fails_twice])))
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(allow=[fails_twice])))
     client = world.client(QUICK, connect=False)
-    if way == "connect":
-        client.connect(PATIENCE)
+    if method == "connect":
+        client.connect(TIMEOUT_S)
     else:
-        client.begin_connecting().result(PATIENCE)
+        client.begin_connecting().result(TIMEOUT_S)
     assert client.connected
     assert server.statistics["refused-server-error"] == 2
 
 
-def test_finding_c9_a_proved_refusal_that_does_not_pass_in_time_is_raised_with_its_reason(world: World) -> None:
+def test_finding_c9_an_authenticated_temporary_refusal_is_raised_at_the_deadline_with_its_reason(world: World) -> None:
     def fails(candidate: object) -> bool:
-        raise OSError("a fault that stays")
+        raise OSError("a permanent fault")
 
-    world.server(ServerSettings(link=LINK, limits=FREE, filters=Filters(allow=[fails])))
+    world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(allow=[fails])))
     pausing = replace(QUICK, first_pause=2 * FOR_EVER, longest_pause=2 * FOR_EVER)
     client = world.client(pausing, connect=False)
-    with pytest.raises(RefusedError, match=r"refused the connection: .*\(server-error\)") as told:
+    with pytest.raises(RefusedError, match=r"refused the connection: .*\(server-error\)") as caught:
         ends(lambda: client.connect(FOR_EVER), "connecting")  # another attempt would come too late
-    assert told.value.retriable
+    assert caught.value.retriable
 
 
-def test_a_crowd_gets_in_as_the_rate_allows(world: World) -> None:
+def test_many_clients_connect_as_fast_as_the_rate_limit_allows(world: World) -> None:
     server = limited(world, handshakes_per_second=20, handshake_burst=4)
     clients = [world.client(QUICK, connect=False) for _ in range(16)]
-    begun = time.monotonic()
+    started = time.monotonic()
     with ThreadPoolExecutor(len(clients)) as pool:
         list(pool.map(lambda client: client.connect(20), clients))
-    assert time.monotonic() - begun > 12 / 20 - 0.1
+    assert time.monotonic() - started > 12 / 20 - 0.1
     assert server.statistics["refused-rate"]
     wait_for(lambda: len(server.connections) == len(clients))
     assert server.statistics["session_ids"] == 2 * len(clients)
 
 
-def test_too_many_at_the_same_time_come_one_after_the_other(world: World) -> None:
+def test_clients_beyond_the_limit_of_pending_handshakes_connect_one_after_the_other(world: World) -> None:
     server = world.server(
         ServerSettings(link=LINK, limits=Limits(handshakes_per_second=0, pending=1, pending_per_address=1))
     )
@@ -121,13 +121,13 @@ def test_too_many_at_the_same_time_come_one_after_the_other(world: World) -> Non
     wait_for(lambda: len(server.connections) == len(clients))
 
 
-def test_a_handshake_whose_beginning_an_outage_took_from_the_server_is_begun_anew(world: World) -> None:
+def test_a_handshake_that_an_outage_interrupts_is_started_again(world: World) -> None:
     server = world.server()
     outages: list[str] = []
 
     def lose(publication: MemoryPublication, message: bytes) -> tuple[bytes]:
         if message[:2] == b"AS" and message[3] == HELLO_ACK and not outages:
-            outages.append("DONE comes as another image, of which the server knows nothing")
+            outages.append("DONE arrives with another image, which the server does not know")
             world.network.cut()
             world.network.heal()
         return (message,)
@@ -139,10 +139,10 @@ def test_a_handshake_whose_beginning_an_outage_took_from_the_server_is_begun_ane
     assert server.statistics["refused-timeout"] == 1
 
 
-def test_a_hello_that_the_servers_new_image_missed_is_not_waited_for(world: World) -> None:
-    never = 10 * PATIENCE
+def test_a_hello_that_the_servers_new_image_missed_is_sent_again(world: World) -> None:
+    never = 10 * TIMEOUT_S
     times = ServerTiming(hello_s=never, path_s=never, done_s=never)
-    server = world.server(ServerSettings(link=LINK, limits=FREE, timing=times))
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, timing=times))
     lost: list[bytes] = []
 
     def lose(publication: MemoryPublication, message: bytes) -> tuple[bytes, ...]:
@@ -160,8 +160,8 @@ def test_a_hello_that_the_servers_new_image_missed_is_not_waited_for(world: Worl
     assert server.statistics["refused-timeout"] == 1
 
 
-def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
-    """It comes after each HELLO, before the server's answer."""
+def test_a_forged_hint_does_not_delay_a_client(world: World) -> None:
+    """The hint comes after each HELLO, before the server's reply."""
     server = world.server()
     forged: list[int] = []
 
@@ -181,7 +181,7 @@ def test_a_hint_that_somebody_forges_delays_nobody(world: World) -> None:
     wait_for(lambda: server.connections)
 
 
-def test_a_refusal_for_a_while_does_not_end_a_session_that_somebody_waits_for(world: World) -> None:
+def test_a_temporary_refusal_does_not_end_the_session_of_a_connect_that_waits(world: World) -> None:
     server = limited(world, handshakes_per_second=0.001, handshake_burst=1)
     client = world.client(replace(QUICK, link=link(times=replace(LINK.times, expiry_seconds=20.0))))
     world.network.cut()
@@ -191,4 +191,4 @@ def test_a_refusal_for_a_while_does_not_end_a_session_that_somebody_waits_for(wo
         client.connect(0.3)
     assert not client.connection.closed
     before = server.statistics["refused-rate"]
-    wait_for(lambda: server.statistics["refused-rate"] > before, "the client to go on trying")
+    wait_for(lambda: server.statistics["refused-rate"] > before, "the client to try again")

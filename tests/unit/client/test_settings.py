@@ -24,7 +24,7 @@ def refused(address: str = "feeds.example:20121", **options: object) -> str:
     return str(caught.value)
 
 
-def test_the_tables_defaults_are_those_of_the_code() -> None:
+def test_the_defaults_of_options_and_settings_are_equal() -> None:
     assert client_settings({}) == ClientSettings()
     options = ClientOptions.parse("feeds.example:20121")
     assert options.server_address == ServerAddress("udp", "feeds.example", 20121, 20122)
@@ -32,7 +32,7 @@ def test_the_tables_defaults_are_those_of_the_code() -> None:
     assert (options.identity, options.known_servers) == (None, None)
 
 
-def test_every_option_reaches_its_setting() -> None:
+def test_each_option_sets_its_setting() -> None:
     settings = client_settings(
         {
             "tag": "desk-7", "step_timeout": "4s", "connect_timeout": "5s", "first_pause": "1s",
@@ -47,12 +47,12 @@ def test_every_option_reaches_its_setting() -> None:
     assert not client_settings({"validate": False}).validate
 
 
-def test_a_key_may_be_its_bytes() -> None:
+def test_a_key_can_be_bytes() -> None:
     assert client_settings({"server_key": KEY}).server_key == KEY
 
 
 @pytest.mark.parametrize("key", ["nonsense", "aeron-spark:short", bytes(32)])
-def test_a_key_that_is_none_is_refused(key: object) -> None:
+def test_a_malformed_key_is_refused(key: object) -> None:
     assert "option 'serverKey'" in refused(server_key=key)
 
 
@@ -66,14 +66,14 @@ def test_row_29_a_tag_has_32_characters_at_most() -> None:
     assert "longer than 32 characters" in refused(tag="x" * 33)
 
 
-def test_contradictions_are_refused() -> None:
+def test_options_that_conflict_are_refused() -> None:
     assert "'serverKey'" in refused(server_key=KEY, validate=False)
     assert "'firstPause' (9 s) is longer" in refused(first_pause="9s", longest_pause="8s")
     assert "'ipc' is 'never'" in refused("ipc:", ipc="never")
     assert "'aeronDir' is /dev/shm/a" in refused("ipc:/dev/shm/b", aeron_dir="/dev/shm/a")
 
 
-def test_without_an_address_only_shared_memory_is_left() -> None:
+def test_without_an_address_the_client_uses_shared_memory_only() -> None:
     for address in ("", "ipc:", "ipc:/dev/shm/x"):
         options = ClientOptions.parse(address)
         assert (options.ipc, options.server_address.media, options.may_be_ipc) == ("only", "ipc", True)
@@ -81,7 +81,7 @@ def test_without_an_address_only_shared_memory_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "here"),
+    ("address", "is_local"),
     [
         ("localhost:1", True),
         ("127.0.0.9:1", True),
@@ -90,21 +90,21 @@ def test_without_an_address_only_shared_memory_is_left() -> None:
         ("feeds.example:1", False),
     ],
 )
-def test_row_22_a_server_on_this_machine_may_share_its_memory(address: str, here: bool) -> None:
-    assert ClientOptions.parse(address).may_be_ipc is here
+def test_row_22_a_server_on_this_machine_may_share_its_memory(address: str, is_local: bool) -> None:
+    assert ClientOptions.parse(address).may_be_ipc is is_local
     assert ClientOptions.parse(address, {"ipc": "only"}).may_be_ipc
 
 
-def test_row_21_a_clients_own_ports() -> None:
+def test_row_21_the_option_bind_sets_the_clients_ports() -> None:
     assert ClientOptions.parse("h:1", {"bind": "127.0.0.1:2400"}).bind == ClientPorts(2400, 2401, "127.0.0.1")
-    assert "option 'bind': the data port 0" in refused(bind="127.0.0.1:0")
+    assert "option 'bind': the data port is 0" in refused(bind="127.0.0.1:0")
 
 
 @pytest.mark.parametrize("address", ["feeds.example", "feeds.example:0", "h:70000", "h:1:1", "0.0.0.0:20121", "*:1"])
-def test_row_20_an_address_that_cannot_be_is_refused(address: str) -> None:
+def test_row_20_an_invalid_address_is_refused(address: str) -> None:
     assert refused(address)
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     assert "Did you mean 'connectTimeout'?" in refused(conect_timeout=1)
     assert "'maxConnections' is only for a server" in refused(max_connections=1)

@@ -1,4 +1,4 @@
-"""Frames that somebody on the way changes, repeats, cuts or invents."""
+"""Frames that are altered, repeated, truncated or forged in transit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import pytest
 
 from aeron_spark.errors import TamperedError
-from tests.unit.connection.ends import World, wait_for
+from tests.unit.connection.endpoints import World, wait_for
 
 
-def _mangled(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:
+def _altered(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:
     match how:
         case "tampered":
             return (message[:-1] + bytes([message[-1] ^ 1]),)
@@ -29,12 +29,10 @@ def _mangled(how: str, message: bytes, earlier: list[bytes]) -> Iterable[bytes]:
 
 
 @pytest.mark.parametrize("how", ["tampered", "replayed", "truncated", "foreign"])
-def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothing_is_lost(
-    world: World, how: str
-) -> None:
+def test_row_40_an_altered_frame_is_counted_and_reported_and_no_message_is_lost(world: World, how: str) -> None:
     server, client = world.pair(tampered_most=3)
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     for number in range(10):
         client.send(number, acknowledge=True)
     done = threading.Event()
@@ -43,21 +41,21 @@ def test_row_40_a_mangled_frame_is_counted_reported_and_costs_a_resume_but_nothi
         if done.is_set() or publication.inbox is not client._runner.transport.inbox:  # type: ignore[attr-defined]
             return (message,)
         done.set()
-        return _mangled(how, message, [])
+        return _altered(how, message, [])
 
     world.network.change = change
-    begun = time.monotonic()
+    started = time.monotonic()
     client.send(10)
-    wait_for(lambda: world.heard[server].errors_of(TamperedError))
-    assert time.monotonic() - begun < 5.0 or how == "foreign"
+    wait_for(lambda: world.recorded[server].errors_of(TamperedError))
+    assert time.monotonic() - started < 5.0 or how == "foreign"
     for number in range(11, 20):
         client.send(number, acknowledge=True)
-    assert got == list(range(20))
+    assert received == list(range(20))
     assert server.statistics["tampered"] >= 1
-    assert world.heard[client].count("disconnect") == 0
+    assert world.recorded[client].count("disconnect") == 0
 
 
-def test_too_many_mangled_frames_end_the_connection_for_good(world: World) -> None:
+def test_too_many_altered_frames_end_the_connection(world: World) -> None:
     server, client = world.pair(tampered_most=3)
 
     def change(publication: object, message: bytes) -> Iterable[bytes]:
@@ -71,8 +69,8 @@ def test_too_many_mangled_frames_end_the_connection_for_good(world: World) -> No
     connection = client.connection
     client.send(1)
     wait_for(lambda: connection.closed)
-    wait_for(lambda: len(world.heard[client].errors_of(TamperedError)) == 3)
-    wait_for(lambda: world.heard[client].count("disconnect") == 1)
-    assert world.heard[client].count("connect") == 1
+    wait_for(lambda: len(world.recorded[client].errors_of(TamperedError)) == 3)
+    wait_for(lambda: world.recorded[client].count("disconnect") == 1)
+    assert world.recorded[client].count("connect") == 1
     with pytest.raises(TamperedError):
         connection.send(1)

@@ -1,4 +1,4 @@
-"""A world for each test; what is left in it at its end fails the test."""
+"""A world for each test. The test fails if it leaves anything in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.connection.ends import World
+from tests.unit.connection.endpoints import World
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""BulkLinks: further duologues of a connection, without a handshake of their own."""
+"""Bulk links of a connection."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 
 from aeron_spark.client.client import Client
-from aeron_spark.connection.bulk_links import WAITING_BYTES, BulkLink, BulkLinks
+from aeron_spark.connection.bulk_links import MAX_RECEIVED_BYTES, BulkLink, BulkLinks
 from aeron_spark.errors import AeronSparkError, RemoteError, TransportError, UsageError, WaitTimeout
 from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.ends import FREE, LINK, World, wait_for
+from tests.unit.connection.endpoints import LINK, NO_LIMITS, World, wait_for
 
 
 def both_ends(world: World, **settings: Any) -> tuple[TransportServer, Client, BulkLink, BulkLink]:
-    server = world.server(ServerSettings(link=LINK, limits=FREE, **settings))
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, **settings))
     client = world.client()
     bulk_link = client.bulk_link(5.0)
     (connection,) = server.connections
     return server, client, bulk_link, server._runtime.bulk_links.of(connection, bulk_link.number)
 
 
-def test_messages_go_both_ways_in_order(world: World) -> None:
+def test_messages_arrive_in_order_in_both_directions(world: World) -> None:
     _, _, mine, theirs = both_ends(world)
     for index in range(300):
         mine.send(index.to_bytes(4, "big"), bytes(index), timeout=5.0)
@@ -36,11 +36,11 @@ def test_messages_go_both_ways_in_order(world: World) -> None:
     assert mine.receive(0.0) is None
 
 
-def test_it_needs_no_second_handshake_and_has_ids_of_its_own(world: World) -> None:
+def test_a_bulk_link_needs_no_second_handshake_and_has_separate_ids(world: World) -> None:
     server, client, first, _ = both_ends(world)
     second = client.bulk_link(5.0)
     assert first.number != second.number
-    assert world.heard[server].count("init") == 1
+    assert world.recorded[server].count("init") == 1
     assert server._runtime.bulk_links.opened == 2
     assert server.statistics["session_ids"] == 2 * 3
     first.close()
@@ -49,79 +49,77 @@ def test_it_needs_no_second_handshake_and_has_ids_of_its_own(world: World) -> No
     wait_for(lambda: len(server._runtime.bulk_links) == len(client._runtime.bulk_links) == 0, "both ends of both")
 
 
-def test_what_is_not_taken_holds_the_sender_up(world: World) -> None:
+def test_a_receiver_that_takes_nothing_makes_the_sender_wait(world: World) -> None:
     _, _, mine, theirs = both_ends(world)
     message = bytes(mine.room)
     sent = 0
 
     def fill() -> None:
         nonlocal sent
-        while sent < 8 * WAITING_BYTES:
+        while sent < 8 * MAX_RECEIVED_BYTES:
             mine.send(message, timeout=0.3)
             sent += len(message)
 
-    with pytest.raises(WaitTimeout, match="took no more in time"):
+    with pytest.raises(WaitTimeout, match=r"did not take a frame within 0\.3 s"):
         fill()
-    assert WAITING_BYTES <= sent < 4 * WAITING_BYTES
+    assert MAX_RECEIVED_BYTES <= sent < 4 * MAX_RECEIVED_BYTES
     taken = 0
     while taken < sent:
-        came = theirs.receive(5.0)
-        assert came is not None
-        taken += len(came)
+        message_taken = theirs.receive(5.0)
+        assert message_taken is not None
+        taken += len(message_taken)
     mine.send(b"again", timeout=5.0)
     # the one that timed out was sealed, and goes out before any other
     assert [len(theirs.receive(5.0) or b"") for _ in range(2)] == [len(message), len(b"again")]
 
 
-def test_a_reader_that_catches_up_while_it_is_being_held_up_is_not_held_up_for_good(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The agent finds too much waiting, and before it says so the reader has taken all of it."""
+def test_a_reader_that_catches_up_during_a_pause_is_resumed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop decides to pause; before it pauses, the reader takes all messages."""
     server, _, mine, theirs = both_ends(world)
-    said: list[str] = []
+    calls: list[str] = []
     pause, resume = server._runtime.bulk_links.pause, server._runtime.bulk_links.resume
     readers: list[threading.Thread] = []
 
     def slow_pause(token: int) -> None:
         readers.append(threading.Thread(target=take_all))
         readers[0].start()
-        readers[0].join(0.5)  # enough for a reader that nothing keeps from it
+        readers[0].join(0.5)  # long enough for a reader that is not blocked
         pause(token)
-        said.append("pause")
+        calls.append("pause")
 
-    def noted_resume(token: int) -> None:
+    def recorded_resume(token: int) -> None:
         resume(token)
-        said.append("resume")
+        calls.append("resume")
 
     def take_all() -> None:
         while theirs.receive(0.0) is not None:
             pass
 
     monkeypatch.setattr(server._runtime.bulk_links, "pause", slow_pause)
-    monkeypatch.setattr(server._runtime.bulk_links, "resume", noted_resume)
-    for _ in range(WAITING_BYTES // mine.room + 2):
+    monkeypatch.setattr(server._runtime.bulk_links, "resume", recorded_resume)
+    for _ in range(MAX_RECEIVED_BYTES // mine.room + 2):
         mine.send(bytes(mine.room), timeout=5.0)
-    wait_for(lambda: len(said) == 2, "it to be held up and let go")
+    wait_for(lambda: len(calls) == 2, "the pause and the resume")
     readers[0].join()
-    assert said == ["pause", "resume"]
+    assert calls == ["pause", "resume"]
     mine.send(b"more", timeout=5.0)
-    wait_for(lambda: bytes(theirs.receive(0.1) or b"") == b"more", "what was sent later")
+    wait_for(lambda: bytes(theirs.receive(0.1) or b"") == b"more", "the later message")
 
 
-def test_closing_one_ends_it_at_the_other_end_after_what_was_sent(world: World) -> None:
+def test_close_ends_the_peers_end_after_the_sent_messages(world: World) -> None:
     _, client, mine, theirs = both_ends(world)
     mine.send(b"last words", timeout=5.0)
     mine.close()
     assert theirs.receive(5.0) == b"last words"
-    with pytest.raises(UsageError, match="the other side closed bulk link"):
+    with pytest.raises(UsageError, match="the peer closed bulk link"):
         theirs.receive(5.0)
     with pytest.raises(UsageError, match="is closed"):
         mine.send(b"more", timeout=1.0)
-    client.send("the connection goes on", acknowledge=False)
+    client.send("the connection continues", acknowledge=False)
     assert client.connected
 
 
-def test_it_ends_with_its_connection(world: World) -> None:
+def test_a_bulk_link_ends_with_its_connection(world: World) -> None:
     server, client, mine, theirs = both_ends(world)
     waiting: list[BaseException] = []
 
@@ -140,28 +138,28 @@ def test_it_ends_with_its_connection(world: World) -> None:
     wait_for(lambda: len(server._runtime.bulk_links) == 0, "the server's end")
 
 
-def test_a_forged_frame_ends_it_and_nothing_of_it_is_delivered(world: World) -> None:
+def test_a_forged_frame_ends_a_bulk_link_and_is_not_delivered(world: World) -> None:
     _, _, mine, theirs = both_ends(world)
     world.network.change = lambda _, message: [message[:-1] + bytes([message[-1] ^ 1])]
     mine.send(b"original", timeout=5.0)
-    wait_for(lambda: theirs.closed, "the branch to end")
+    wait_for(lambda: theirs.closed, "the bulk link to end")
     world.network.change = None
     with pytest.raises(AeronSparkError, match="was rejected"):
         theirs.receive(5.0)
 
 
-def test_nobody_has_more_than_the_server_allows(world: World) -> None:
+def test_the_server_refuses_more_bulk_links_than_it_allows(world: World) -> None:
     server, client, first, _ = both_ends(world, max_bulk_links=2)
     client.bulk_link(5.0)
     with pytest.raises(RemoteError, match="has 2 bulk links, and the server allows no more") as refused:
         client.bulk_link(5.0)
     assert (refused.value.reason, refused.value.retriable) == ("full", True)
     first.close()
-    wait_for(lambda: len(server._runtime.bulk_links) == 1, "the place of the first")
+    wait_for(lambda: len(server._runtime.bulk_links) == 1, "the first one to end")
     client.bulk_link(5.0).close()
 
 
-def test_a_lost_driver_ends_all(world: World) -> None:
+def test_a_lost_driver_ends_all_bulk_links(world: World) -> None:
     server, _, mine, theirs = both_ends(world)
     world.network.lose_driver(server._runner.transport.inbox)  # type: ignore[arg-type]
     wait_for(lambda: theirs.closed, "the server's end")
@@ -170,14 +168,14 @@ def test_a_lost_driver_ends_all(world: World) -> None:
     wait_for(lambda: mine.closed, "the client's end")
 
 
-def test_a_number_that_is_no_branch_is_said(world: World) -> None:
+def test_an_unknown_number_of_a_bulk_link_is_named(world: World) -> None:
     server, _, _, _ = both_ends(world)
     (connection,) = server.connections
-    with pytest.raises(UsageError, match="has no branch 7"):
+    with pytest.raises(UsageError, match="has no bulk link 7"):
         server._runtime.bulk_links.of(connection, 7)
 
 
-def test_a_client_sends_nothing_useful_as_its_part(world: World) -> None:
+def test_a_key_part_of_the_wrong_length_is_refused(world: World) -> None:
     _, client, _, _ = both_ends(world)
     from aeron_spark.connection.bulk_links import SERVICE
 

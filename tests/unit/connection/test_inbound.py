@@ -1,4 +1,4 @@
-"""Work of one connection, in order, on a pool that runs a job when the test says so."""
+"""Delivery of one connection, in order, on a pool whose jobs the test runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from aeron_spark.connection.inbound import SerialExecutor
 
 
-class Pool(Executor):
-    """Keeps what it is given until ``run``."""
+class ManualPool(Executor):
+    """Keeps jobs until ``run`` runs them."""
 
     def __init__(self) -> None:
         self.jobs: list[Callable[[], object]] = []
@@ -30,8 +30,8 @@ class Pool(Executor):
             self.jobs.pop(0)()
 
 
-def test_work_runs_in_order_and_one_job_of_the_pool_runs_all_of_it() -> None:
-    pool, done = Pool(), list[int]()
+def test_work_runs_in_order_in_one_job_of_the_pool() -> None:
+    pool, done = ManualPool(), list[int]()
     executor = SerialExecutor(pool, 100, lambda: None)
     for number in range(5):
         assert executor.submit(lambda number=number: done.append(number))
@@ -44,8 +44,8 @@ def test_work_runs_in_order_and_one_job_of_the_pool_runs_all_of_it() -> None:
     assert done[-1] == 7
 
 
-def test_an_error_of_one_piece_of_work_is_logged_and_the_next_runs(caplog: pytest.LogCaptureFixture) -> None:
-    pool, done = Pool(), list[int]()
+def test_an_error_of_work_is_logged_and_later_work_runs(caplog: pytest.LogCaptureFixture) -> None:
+    pool, done = ManualPool(), list[int]()
     executor = SerialExecutor(pool, 100, lambda: None)
 
     def leave() -> None:
@@ -56,35 +56,35 @@ def test_an_error_of_one_piece_of_work_is_logged_and_the_next_runs(caplog: pytes
     with caplog.at_level(logging.ERROR, "aeron_spark.endpoint"):
         pool.run()
     assert done == [1]
-    assert "work of a connection raised an error" in caplog.text
+    assert "delivery on a connection failed" in caplog.text
 
 
-def test_a_full_one_takes_more_and_says_once_when_it_is_less_than_half_full() -> None:
-    pool, room = Pool(), list[int]()
+def test_a_full_executor_takes_more_work_and_calls_on_room_once_below_half() -> None:
+    pool, room = ManualPool(), list[int]()
     executor = SerialExecutor(pool, 100, lambda: room.append(len(weights)))
     weights = [60, 60, 30, 30]
     for weight in weights[:]:
         executor.submit(lambda: weights.pop(), weight)
-    assert executor.full
-    assert executor.beyond(79)
-    assert not executor.beyond(80)
+    assert executor.is_full
+    assert executor.exceeds(79)
+    assert not executor.exceeds(80)
     pool.run()
-    assert room == [1]  # behind the third: 30 of 100 are left
-    assert not executor.full
+    assert room == [1]  # after the third: 30 of 100 bytes are left
+    assert not executor.is_full
 
 
-def test_bytes_that_are_kept_beside_the_work_count_too() -> None:
-    pool, room = Pool(), list[int]()
+def test_added_weight_counts_towards_the_limit() -> None:
+    pool, room = ManualPool(), list[int]()
     executor = SerialExecutor(pool, 100, lambda: room.append(1))
-    executor.weigh(150)
-    assert executor.full
-    executor.submit(lambda: executor.weigh(-150))
+    executor.add_weight(150)
+    assert executor.is_full
+    executor.submit(lambda: executor.add_weight(-150))
     pool.run()
     assert room == [1]
 
 
-def test_after_the_pool_was_shut_down_nothing_is_promised() -> None:
-    pool = Pool()
+def test_submit_returns_false_after_the_pool_was_shut_down() -> None:
+    pool = ManualPool()
     executor = SerialExecutor(pool, 100, lambda: None)
     pool.closed = True
     assert not executor.submit(lambda: None)

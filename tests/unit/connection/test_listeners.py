@@ -1,4 +1,4 @@
-"""Listeners: who is called for which class, and in which order."""
+"""Listeners by class: which are called, and in which order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Animal: ...
 class Dog(Animal): ...
 
 
-def test_row_73_the_exact_class_comes_first_then_superclasses_and_object_hears_all() -> None:
+def test_row_73_listeners_of_the_exact_class_come_first_then_superclasses() -> None:
     listeners = Listeners[str]()
     for cls, name in ((object, "all"), (Animal, "animal 1"), (Dog, "dog"), (Animal, "animal 2"), (str, "text")):
         listeners.add(cls, name)
@@ -23,7 +23,7 @@ def test_row_73_the_exact_class_comes_first_then_superclasses_and_object_hears_a
     assert listeners.matching(bool) == ("all",)
 
 
-def test_what_is_added_and_removed_later_counts() -> None:
+def test_listeners_can_be_added_and_removed_later() -> None:
     listeners = Listeners[str]()
     assert listeners.matching(Dog) == ()
     listeners.add(Animal, "a")
@@ -42,6 +42,6 @@ def test_one_listener_registered_twice_is_called_twice() -> None:
     assert listeners.matching(Dog) == ("a",)
 
 
-def test_what_is_no_class_is_refused() -> None:
-    with pytest.raises(OptionError, match="told apart by class"):
+def test_a_listener_of_a_non_class_is_refused() -> None:
+    with pytest.raises(OptionError, match="by which listeners select messages"):
         Listeners[str]().add("Dog", "a")  # type: ignore[arg-type]

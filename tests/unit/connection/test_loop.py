@@ -1,4 +1,4 @@
-"""How long an agent waits: hardly while something is under way, and for long while nothing is."""
+"""The waits of an event loop: short while it is busy, long while it is idle."""
 
 from __future__ import annotations
 
@@ -13,69 +13,69 @@ from aeron_spark.transport.api import TransportEvent
 from aeron_spark.transport.memory import MemoryInbox, MemoryNetwork
 from aeron_spark.waiting import wait_for
 
-PATIENCE = 20.0
+TIMEOUT_S = 20.0
 
 
-class Noting(MemoryInbox):
-    """Notes for how long it is asked to wait."""
+class RecordingInbox(MemoryInbox):
+    """Records the timeouts of its polls."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         super().__init__(network)
-        self.asked: list[float] = []
+        self.timeouts: list[float] = []
 
     def poll(self, timeout: float) -> list[TransportEvent]:
-        self.asked.append(timeout)
+        self.timeouts.append(timeout)
         return super().poll(timeout)
 
 
-class Idler:
-    """An agent with nothing to do; ``busy`` is something that is under way."""
+class LoopWithoutWork:
+    """An event loop without work; while ``busy`` is set, it is not idle."""
 
     def __init__(self) -> None:
         self.busy = threading.Event()
-        self.inbox = Noting(MemoryNetwork())
+        self.inbox = RecordingInbox(MemoryNetwork())
         self.ticks = 0
-        self.agent = EventLoop(
-            "idler", lambda: self.inbox, lambda event, now: None, lambda now: False, self._tick,
+        self.loop = EventLoop(
+            "idle", lambda: self.inbox, lambda event, now: None, lambda now: False, self._tick,
             lambda: not self.busy.is_set(),
         )  # fmt: skip
-        self.agent.start()
+        self.loop.start()
 
     def _tick(self, now: float) -> None:
         self.ticks += 1
 
 
 @pytest.fixture
-def idler() -> Iterator[Idler]:
-    one = Idler()
-    yield one
-    assert one.agent.stop()
-    one.inbox.close()
-    assert one.agent.failed is None
+def looping() -> Iterator[LoopWithoutWork]:
+    looping = LoopWithoutWork()
+    yield looping
+    assert looping.loop.stop()
+    looping.inbox.close()
+    assert looping.loop.failed is None
 
 
-def longest(idler: Idler) -> float:
-    return max(idler.inbox.asked, default=0.0)
+def longest_timeout(looping: LoopWithoutWork) -> float:
+    return max(looping.inbox.timeouts, default=0.0)
 
 
-def test_an_agent_with_nothing_under_way_waits_for_long_and_still_ticks(idler: Idler) -> None:
-    wait_for(lambda: longest(idler) == IDLE_WAIT_S, PATIENCE, "the agent to be calm")
-    before = idler.ticks
-    wait_for(lambda: idler.ticks >= before + 2, PATIENCE, "two ticks of a calm agent")
+def test_an_idle_event_loop_waits_long_and_still_ticks(looping: LoopWithoutWork) -> None:
+    wait_for(lambda: longest_timeout(looping) == IDLE_WAIT_S, TIMEOUT_S, "the event loop to be idle")
+    before = looping.ticks
+    wait_for(lambda: looping.ticks >= before + 2, TIMEOUT_S, "two ticks of an idle event loop")
 
 
-def test_while_something_is_under_way_it_looks_often(idler: Idler) -> None:
-    idler.busy.set()
-    idler.inbox.wake()
-    seen = len(idler.inbox.asked)
-    wait_for(lambda: len(idler.inbox.asked) > seen + 2 * IDLE_AFTER_S / WAIT_S, PATIENCE, "many polls")
-    assert max(idler.inbox.asked[seen + 1 :]) == WAIT_S
-    idler.busy.clear()
-    wait_for(lambda: idler.inbox.asked[-1] == IDLE_WAIT_S, PATIENCE, "the agent to be calm")
+def test_a_busy_event_loop_polls_often(looping: LoopWithoutWork) -> None:
+    looping.busy.set()
+    looping.inbox.wake()
+    polls = len(looping.inbox.timeouts)
+    wait_for(lambda: len(looping.inbox.timeouts) > polls + 2 * IDLE_AFTER_S / WAIT_S, TIMEOUT_S, "many polls")
+    assert max(looping.inbox.timeouts[polls + 1 :]) == WAIT_S
+    looping.busy.clear()
+    wait_for(lambda: looping.inbox.timeouts[-1] == IDLE_WAIT_S, TIMEOUT_S, "the event loop to be idle")
 
 
-def test_a_calm_agent_stops_at_once(idler: Idler) -> None:
-    wait_for(lambda: longest(idler) == IDLE_WAIT_S, PATIENCE, "the agent to be calm")
-    begun = time.monotonic()
-    assert idler.agent.stop(PATIENCE)
-    assert time.monotonic() - begun < PATIENCE
+def test_an_idle_event_loop_stops_at_once(looping: LoopWithoutWork) -> None:
+    wait_for(lambda: longest_timeout(looping) == IDLE_WAIT_S, TIMEOUT_S, "the event loop to be idle")
+    started = time.monotonic()
+    assert looping.loop.stop(TIMEOUT_S)
+    assert time.monotonic() - started < TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Messages between two real ends: order, acknowledgement, sizes, back-pressure, listeners."""
+"""Messages between a server and a client: order, acknowledgement, sizes, back-pressure, listeners."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError, UsageError, WaitTimeout
 from aeron_spark.transport.api import ChannelSettings
 from tests.ending import FOR_EVER, ends
-from tests.unit.connection.ends import LINK, World, flood, link, wait_for
+from tests.unit.connection.endpoints import LINK, World, flood, link, wait_for
 
 
-def test_row_39_no_payload_that_crosses_the_network_shows_what_is_sent(world: World) -> None:
+def test_row_39_no_payload_on_the_network_shows_the_plaintext(world: World) -> None:
     seen: list[bytes] = []
 
-    def look(_: object, message: bytes) -> tuple[bytes]:
+    def record(_: object, message: bytes) -> tuple[bytes]:
         seen.append(message)
         return (message,)
 
-    world.network.change = look
+    world.network.change = record
     server, client = world.pair()
     server.register("vault", Vault(), ["echo"])
     server.on_message(object, lambda c, m: c.send(m))
-    got: list[object] = []
-    client.on_message(object, got.append)
+    received: list[object] = []
+    client.on_message(object, received.append)
     client.send("SECRETMARK")
     client.send({"long": b"SECRETMARK" * 20_000})
     assert client.remote("vault").echo("SECRETMARK") == "SECRETMARK"
-    wait_for(lambda: len(got) == 2)
+    wait_for(lambda: len(received) == 2)
     assert seen
     assert not [message for message in seen if b"SECRETMARK" in message]
 
@@ -41,14 +41,14 @@ class Vault:
         return value
 
 
-def test_row_47_a_hundred_pings_come_back(world: World) -> None:
+def test_row_47_a_hundred_pings_get_their_responses(world: World) -> None:
     _, client = world.pair()
-    trips = [client.ping() for _ in range(100)]
-    assert all(0 <= trip < 5 for trip in trips)
-    assert client.connection.held["pings"] == 0
+    seconds = [client.ping() for _ in range(100)]
+    assert all(0 <= one < 5 for one in seconds)
+    assert client.connection.usage["pings"] == 0
 
 
-def test_row_48_a_ping_without_answer_ends_at_its_time_and_holds_up_nobody(world: World) -> None:
+def test_row_48_a_ping_without_a_response_ends_at_its_timeout_and_does_not_delay_close(world: World) -> None:
     server, client = world.pair()
     world.network.cut()
     wait_for(lambda: not client.connected)
@@ -56,51 +56,51 @@ def test_row_48_a_ping_without_answer_ends_at_its_time_and_holds_up_nobody(world
     wait_for(lambda: client.connected)
     (publication,) = [one for one in world.network.publications if one.inbox is server._runner.transport.inbox]
     publication.held = True
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(WaitTimeout, match="ping"):
         client.ping(0.1)
-    assert client.connection.held["pings"] == 0
+    assert client.connection.usage["pings"] == 0
     client.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("size", [0, 1, 1_375, 1_376, 1_377, 65_536, 98_000, 100_000, 32 << 20])
-def test_row_61_messages_of_every_size_arrive_as_they_were(world: World, size: int) -> None:
+def test_row_61_messages_of_every_size_arrive_unchanged(world: World, size: int) -> None:
     server, client = world.pair()
-    got: list[bytes] = []
-    server.on_message(bytes, lambda c, m: got.append(m))
+    received: list[bytes] = []
+    server.on_message(bytes, lambda c, m: received.append(m))
     message = (bytes(range(256)) * (size // 256 + 1))[:size]
     client.send(message, acknowledge=True)
-    assert [len(one) for one in got] == [size]
-    assert got == [message]
+    assert [len(one) for one in received] == [size]
+    assert received == [message]
 
 
 def test_row_49_each_acknowledged_send_returns_after_its_delivery(world: World) -> None:
     server, client = world.pair()
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     for number in range(100):
         client.send(number, acknowledge=True)
-        assert got[-1] == number
-    assert client.connection.held["acknowledgements"] == 0
+        assert received[-1] == number
+    assert client.connection.usage["acknowledgements"] == 0
 
 
 def test_row_59_a_hundred_thousand_messages_arrive_in_order(world: World) -> None:
     server, client = world.pair()
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     client.send_many(range(100_000))
-    wait_for(lambda: len(got) == 100_000)
-    assert got == list(range(100_000))
+    wait_for(lambda: len(received) == 100_000)
+    assert received == list(range(100_000))
 
 
-def test_row_60_a_slow_listener_loses_nothing_and_a_bounded_wait_says_so(world: World) -> None:
+def test_row_60_a_slow_listener_loses_nothing_and_send_raises_wait_timeout(world: World) -> None:
     server, client = world.pair(session=replace(LINK.session, buffer_bytes=200_000), queue_bytes=50_000)
-    go, got = threading.Event(), list[object]()
+    released, received = threading.Event(), list[object]()
 
     def slow(_: Connection, message: object) -> None:
-        go.wait(10)
-        got.append(message)
+        released.wait(10)
+        received.append(message)
 
     server.on_message(bytes, slow)
     sent = 0
@@ -111,14 +111,14 @@ def test_row_60_a_slow_listener_loses_nothing_and_a_bounded_wait_says_so(world: 
             sent += 1
         except WaitTimeout as error:
             refused.append(error)
-    assert "took no more" in str(refused)
+    assert "did not accept a message before the timeout" in str(refused)
     assert 100 < sent < 5_000
-    go.set()
+    released.set()
     for _ in range(200):
         client.send(b"%08d" % sent + bytes(1000))
         sent += 1
-    wait_for(lambda: len(got) >= sent)
-    assert [message[:8] for message in got] == [b"%08d" % n for n in range(sent)]  # type: ignore[index]
+    wait_for(lambda: len(received) >= sent)
+    assert [message[:8] for message in received] == [b"%08d" % n for n in range(sent)]  # type: ignore[index]
 
 
 def test_timeout_0_tries_once(world: World) -> None:
@@ -131,35 +131,35 @@ def test_timeout_0_tries_once(world: World) -> None:
         one.held = False
 
 
-def test_an_echo_that_is_flooded_does_not_block_itself(world: World) -> None:
-    """The echo waits for room while its own reading is held up: the acknowledgements are behind what holds it up."""
+def test_a_flooded_echo_does_not_block_itself(world: World) -> None:
+    """The echo waits for room while its image is paused; the acknowledgements wait behind that image's messages."""
     server, client = world.pair(session=replace(LINK.session, buffer_bytes=150_000), queue_bytes=40_000)
     server.on_message(bytes, lambda c, m: c.send(m * 40))
-    got: list[object] = []
-    client.on_message(bytes, got.append)
+    received: list[object] = []
+    client.on_message(bytes, received.append)
     for _ in range(20):
         client.send_many([b"x" * 100] * 100)
-    wait_for(lambda: len(got) == 2000)
-    assert not world.heard[server].errors
+    wait_for(lambda: len(received) == 2000)
+    assert not world.recorded[server].errors
 
 
-def test_a_listener_that_calls_the_peer_while_much_waits_gets_its_answer(world: World) -> None:
+def test_a_listener_that_calls_the_peer_gets_its_response_while_many_messages_wait(world: World) -> None:
     server, client = world.pair(session=replace(LINK.session, buffer_bytes=300_000), queue_bytes=20_000)
     results: list[object] = []
     started = threading.Event()
 
-    class Back:
+    class Doubler:
         def twice(self, number: int) -> int:
             return 2 * number
 
-    def ask(connection: Connection, message: bytes) -> None:
+    def call_back(connection: Connection, message: bytes) -> None:
         started.wait(10)
-        if message == b"ask":
+        if message == b"call":
             results.append(connection.remote(23).with_timeout(10).twice(21))
 
-    client.offer(Back(), ["twice"], 23)
-    server.on_message(bytes, ask)
-    client.send(b"ask")
+    client.offer(Doubler(), ["twice"], 23)
+    server.on_message(bytes, call_back)
+    client.send(b"call")
     for _ in range(100):
         client.send(bytes(1000))
     started.set()
@@ -167,80 +167,80 @@ def test_a_listener_that_calls_the_peer_while_much_waits_gets_its_answer(world: 
     assert results == [42]
 
 
-def test_row_73_exceptions_of_listeners_go_to_on_error_alone(world: World) -> None:
+def test_row_73_exceptions_of_listeners_are_reported_to_error_listeners_only(world: World) -> None:
     server, client = world.pair()
-    fired: list[str] = []
+    called: list[str] = []
 
     def broken(_: Connection, __: object) -> None:
         raise ValueError("mine")
 
     server.on_message(int, broken)
-    server.on_message(object, lambda c, m: fired.append("super"))
+    server.on_message(object, lambda c, m: called.append("super"))
     (connection,) = server.connections
-    connection.on_message(int, lambda m: fired.append("own"))
+    connection.on_message(int, lambda m: called.append("own"))
     for number in range(7):
         client.send(number, acknowledge=True)
-    assert fired == ["super", "own"] * 7
-    errors = world.heard[server].errors
+    assert called == ["super", "own"] * 7
+    errors = world.recorded[server].errors
     assert [str(error) for error in errors] == ["mine"] * 7
     assert client.connected
 
 
-def test_a_listener_that_ends_its_thread_stops_nobody(world: World) -> None:
+def test_a_listener_that_raises_system_exit_does_not_stop_later_deliveries(world: World) -> None:
     server, client = world.pair()
-    got: list[object] = []
+    received: list[object] = []
 
-    def leave(_: Connection, message: object) -> None:
-        got.append(message)
+    def exit_thread(_: Connection, message: object) -> None:
+        received.append(message)
         raise SystemExit
 
-    server.on_message(int, leave)
+    server.on_message(int, exit_thread)
     client.send(1)
     client.send(2)
-    wait_for(lambda: got == [1, 2])
+    wait_for(lambda: received == [1, 2])
 
 
-def test_listeners_and_errors_are_never_heard_on_the_polling_thread(world: World) -> None:
+def test_listeners_never_run_on_the_event_loop(world: World) -> None:
     server, client = world.pair()
-    where: list[str] = []
-    server.on_error(lambda c, e: where.append(threading.current_thread().name))
+    threads: list[str] = []
+    server.on_error(lambda c, e: threads.append(threading.current_thread().name))
     world.network.change = lambda publication, message: (message[:-1] + bytes([message[-1] ^ 1]),)
     client.connection.sender.push_unsequenced(66, bytes(8))
-    wait_for(lambda: where)
+    wait_for(lambda: threads)
     world.network.change = None
-    assert not [name for name in where if "listener" not in name]
-    assert not [name for name in world.heard[server].threads if "listener" not in name]
+    assert not [name for name in threads if "listener" not in name]
+    assert not [name for name in world.recorded[server].threads if "listener" not in name]
 
 
-def test_a_frozen_listener_holds_up_its_own_connection_alone(world: World) -> None:
+def test_a_blocked_listener_delays_only_its_own_connection(world: World) -> None:
     server, client = world.pair(queue_bytes=20_000, session=replace(LINK.session, buffer_bytes=200_000))
     other = world.client(source="192.0.2.8:4000")
     go = threading.Event()
-    got: list[object] = []
+    received: list[object] = []
 
     def listen(connection: Connection, message: object) -> None:
         if message == "other":
-            got.append(message)
+            received.append(message)
         else:
             go.wait(20)
 
     server.on_message(object, listen)
     with pytest.raises(WaitTimeout):
         flood(client, 1000, 0.02)
-    begun = time.monotonic()
+    started = time.monotonic()
     for _ in range(10):
         other.send("other", acknowledge=True)
-    assert time.monotonic() - begun < 5
-    assert len(got) == 10
+    assert time.monotonic() - started < 5
+    assert len(received) == 10
     go.set()
 
 
-def test_what_nobody_listens_for_is_an_error(world: World) -> None:
+def test_a_message_without_a_listener_is_reported_as_an_error(world: World) -> None:
     server, client = world.pair()
     client.send("hello", acknowledge=True)
-    (error,) = world.heard[server].errors
+    (error,) = world.recorded[server].errors
     assert isinstance(error, UsageError)
-    assert "nobody listens for a str" in str(error)
+    assert "a message of class str has no listener" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -248,49 +248,49 @@ def test_what_nobody_listens_for_is_an_error(world: World) -> None:
 )
 def test_every_size_around_a_limit_arrives(world: World, size: int) -> None:
     server, client = world.pair()
-    got: list[bytes] = []
-    server.on_message(bytes, lambda c, m: got.append(m))
+    received: list[bytes] = []
+    server.on_message(bytes, lambda c, m: received.append(m))
     message = bytes(range(256)) * (size // 256) + bytes(size % 256)
     client.send(message)
     client.send(message, acknowledge=True)
     client.send_many([message, b"x"])
-    wait_for(lambda: len(got) == 4)
-    assert got == [message, message, message, b"x"]
+    wait_for(lambda: len(received) == 4)
+    assert received == [message, message, message, b"x"]
 
 
-def test_a_smaller_max_message_on_one_side_is_kept_to_by_both(world: World) -> None:
+def test_both_ends_respect_the_smaller_max_message(world: World) -> None:
     small = link(
         channel_settings=ChannelSettings(max_message=16 * 1024),
         session=replace(LINK.session, max_record_bytes=8 * 1024),
     )
     from aeron_spark.client.settings import ClientSettings
     from aeron_spark.server.settings import ServerSettings
-    from tests.unit.connection.ends import FREE
+    from tests.unit.connection.endpoints import NO_LIMITS
 
-    server = world.server(ServerSettings(link=LINK, limits=FREE))
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS))
     client = world.client(ClientSettings(link=small, first_pause=0.01))
     wait_for(lambda: server.connections)
-    got: list[bytes] = []
-    client.on_message(bytes, got.append)
+    received: list[bytes] = []
+    client.on_message(bytes, received.append)
     server.on_message(bytes, lambda c, m: c.send(m))
     sizes = [1000, 8 * 1024, 20_000, 64 * 1024, 200_000]
     for size in sizes:
         client.send(bytes(size), acknowledge=True)
-    wait_for(lambda: len(got) == len(sizes))
-    assert [len(one) for one in got] == sizes
+    wait_for(lambda: len(received) == len(sizes))
+    assert [len(one) for one in received] == sizes
     (connection,) = server.connections
     assert connection.max_message < 16 * 1024
     assert server.statistics["tampered"] == 0
 
 
-def test_a_stream_that_the_peer_refuses_is_an_error_of_its_acknowledged_send(world: World) -> None:
+def test_an_acknowledged_send_raises_the_refusal_of_its_transfer(world: World) -> None:
     from aeron_spark.client.settings import ClientSettings
     from aeron_spark.errors import RefusedError
     from aeron_spark.server.settings import ServerSettings
-    from tests.unit.connection.ends import FREE
+    from tests.unit.connection.endpoints import NO_LIMITS
 
     server = world.server(
-        ServerSettings(link=link(transfer_memory_bytes=1000, transfer_spilled_bytes=1000), limits=FREE)
+        ServerSettings(link=link(transfer_memory_bytes=1000, transfer_spilled_bytes=1000), limits=NO_LIMITS)
     )
     client = world.client(ClientSettings(link=LINK, first_pause=0.01))
     server.on_message(bytes, lambda c, m: None)
@@ -300,15 +300,15 @@ def test_a_stream_that_the_peer_refuses_is_an_error_of_its_acknowledged_send(wor
     wait_for(lambda: server.statistics["streams"] == 0)
 
 
-def test_what_cannot_be_sent_is_named_and_nothing_is_sent(world: World) -> None:
+def test_a_value_that_cannot_be_sent_is_named_and_nothing_is_sent(world: World) -> None:
     server, client = world.pair()
     with pytest.raises(OptionError, match="object"):
         client.send(object())
     client.ping()
-    assert not world.heard[server].errors
+    assert not world.recorded[server].errors
 
 
-def test_row_64_streams_are_freed_when_their_connection_ends(world: World, tmp_path: object) -> None:
+def test_row_64_transfers_are_released_when_their_connection_ends(world: World, tmp_path: object) -> None:
     from pathlib import Path
 
     folder = Path(str(tmp_path))

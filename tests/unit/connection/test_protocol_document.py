@@ -1,4 +1,4 @@
-"""docs/endpoint-protocol.md: the numbers in its hand-written text are those of the code."""
+"""The numbers in the hand-written text of docs/endpoint-protocol.md equal those of the code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aeron_spark.connection.link import LEAST_MESSAGE, OPEN
+from aeron_spark.connection.link import MIN_MESSAGE_BYTES, OPEN
 from aeron_spark.connection.settings import LinkSettings
 from aeron_spark.protocol.client_handshake import MAX_RETRIES
 from aeron_spark.protocol.connection_machine import CLOSE_ALL, KEEP_SESSION
@@ -36,11 +36,11 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         f"at least one and at most {MAX_RECORDS:,}, up to the end of the frame",
         f"one of {MIN_BATCH_RECORDS} or more neighbours of equal kind and flags",
-        f"at least {LEAST_MESSAGE} bytes; neither side sends a longer one",
+        f"at least {MIN_MESSAGE_BYTES} bytes; neither side sends a longer one",
         f"an ACK is sent {LIMITS.ack_seconds * 1000:g} ms after the first unacknowledged record, or at once after "
         f"{LIMITS.ack_bytes >> 10} KiB",
         f"| bytes kept, {RECORD_COST} a record beside its payload | {LIMITS.buffer_bytes >> 20} MiB |",
@@ -72,20 +72,20 @@ SMALL = {2: "two", 3: "three", 4: "four", 5: "five"}
         f"a text in UTF-8 (at most {MAX_TEXT_BYTES} bytes)",
     ],
 )
-def test_a_number_on_the_page_is_that_of_the_code(said: str) -> None:
-    assert said in PAGE
+def test_numbers_on_the_page_equal_those_of_the_code(text: str) -> None:
+    assert text in PAGE
 
 
-def test_every_kind_of_record_is_explained() -> None:
+def test_each_kind_of_record_is_explained() -> None:
     assert set(RECORDS) == set(RecordKind)
 
 
-def test_what_open_and_close_hold_is_on_the_page() -> None:
+def test_the_page_has_the_layouts_of_open_and_close() -> None:
     assert (OPEN.format, OPEN.size) == (">QI", 12)
     assert "u64 received, u32 bytes of the longest message its sender accepts" in PAGE
     assert (CLOSE_ALL, KEEP_SESSION) == (0, 1)
     assert "u8: 0 everything ends, 1 the session is kept" in PAGE
 
 
-def test_the_parts_that_were_pages_of_their_own_are_gone() -> None:
+def test_no_parts_of_pages_remain() -> None:
     assert not list((ROOT / "docs").glob("*.part.md"))

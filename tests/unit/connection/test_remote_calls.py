@@ -1,4 +1,4 @@
-"""Remote calls over a connection."""
+"""Remote calls between a server and a client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from aeron_spark.errors import AeronSparkError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.frames import RecordKind
 from tests.ending import FOR_EVER
-from tests.unit.connection.ends import LINK, PATIENCE, World, wait_for
+from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
 
 
 class Things:
@@ -23,14 +23,14 @@ class Things:
         self.released = threading.Event()
 
     def hold(self) -> None:
-        """Return when the test says so."""
+        """Return when the test sets ``released``."""
         self.released.wait(FOR_EVER)
 
     def get(self) -> int:
         return self.number
 
     def wait(self) -> str:
-        """The same, with an answer."""
+        """Return a text when the test sets ``released``."""
         self.hold()
         return "waited"
 
@@ -38,7 +38,7 @@ class Things:
         raise ValueError("wrong value")
 
     def odd(self) -> None:
-        raise OddError("odd")
+        raise UnregisteredError("odd")
 
     def result(self) -> object:
         return object()
@@ -56,19 +56,19 @@ class Things:
         return len(data)
 
 
-class OddError(Exception):
+class UnregisteredError(Exception):
     pass
 
 
 METHODS = ["get", "wait", "hold", "fail", "odd", "result", "count", "same", "big", "length"]
 
 
-def test_row_66_scopes_creation_and_deletion_over_a_connection(world: World) -> None:
+def test_row_66_objects_of_each_scope_are_called_created_and_deleted(world: World) -> None:
     server, client = world.pair()
     server.register("things", Things(23), METHODS)
     server.factory("thing", Things, METHODS)
-    (there,) = server.connections
-    there.register(Things(123), METHODS, 7)
+    (connection,) = server.connections
+    connection.register(Things(123), METHODS, 7)
     assert client.remote("things").get() == 23
     assert client.remote(7).get() == 123
     made = client.create("thing", 5)
@@ -80,7 +80,7 @@ def test_row_66_scopes_creation_and_deletion_over_a_connection(world: World) -> 
         made.get()
 
 
-def test_row_67_deadlines_over_a_connection(world: World) -> None:
+def test_row_67_a_call_ends_at_its_deadline(world: World) -> None:
     server, client = world.pair()
     things = Things()
     server.register("things", things, METHODS)
@@ -88,17 +88,17 @@ def test_row_67_deadlines_over_a_connection(world: World) -> None:
     with pytest.raises(WaitTimeout):
         proxy.with_timeout(0.1).wait()
     with ThreadPoolExecutor(1) as pool:
-        begun = server.statistics["running"]
+        started = server.statistics["running"]
         without_deadline = pool.submit(proxy.with_timeout(0).wait)
-        wait_for(lambda: server.statistics["running"] > begun)
+        wait_for(lambda: server.statistics["running"] > started)
         things.released.set()
-        assert without_deadline.result(PATIENCE) == "waited"
-    assert proxy.with_timeout(PATIENCE).wait() == "waited"
+        assert without_deadline.result(TIMEOUT_S) == "waited"
+    assert proxy.with_timeout(TIMEOUT_S).wait() == "waited"
     wait_for(lambda: server.statistics["running"] == 0)
-    assert client.connection.held["calls"] == 0
+    assert client.connection.usage["calls"] == 0
 
 
-def test_row_68_exceptions_over_a_connection(world: World) -> None:
+def test_row_68_exceptions_of_a_call_reach_its_caller(world: World) -> None:
     server, client = world.pair()
     server.register("things", Things(), METHODS)
     with pytest.raises(RemoteError, match="wrong value") as listed:
@@ -110,18 +110,18 @@ def test_row_68_exceptions_over_a_connection(world: World) -> None:
         client.remote("things").result()
 
 
-def test_row_69_one_way_calls_return_at_once_over_a_connection(world: World) -> None:
+def test_row_69_one_way_calls_return_at_once(world: World) -> None:
     server, client = world.pair()
     things = Things()
     server.register("things", things, METHODS)
-    assert client.remote("things").oneway.hold() is None  # it returns, and the call does not
+    assert client.remote("things").oneway.hold() is None  # it returns before the call does
     assert not things.released.is_set()
     things.released.set()
     client.remote("things").oneway.fail()
-    wait_for(lambda: any(isinstance(error, ValueError) for error in world.heard[server].errors))
+    wait_for(lambda: any(isinstance(error, ValueError) for error in world.recorded[server].errors))
 
 
-def test_row_70_references_and_equal_numbers_over_a_connection(world: World) -> None:
+def test_row_70_references_and_numbers_belong_to_their_connection(world: World) -> None:
     server, client = world.pair()
     other = world.client(source="192.0.2.8:4000")
     wait_for(lambda: len(server.connections) == 2)
@@ -137,7 +137,7 @@ def test_row_70_references_and_equal_numbers_over_a_connection(world: World) -> 
         other.remote("things").same(proxy)
 
 
-def test_row_71_a_forged_answer_of_another_connection_changes_nothing_over_a_connection(world: World) -> None:
+def test_row_71_a_forged_response_of_another_connection_has_no_effect(world: World) -> None:
     server, client = world.pair()
     other = world.client(source="192.0.2.8:4000")
     things = Things()
@@ -145,17 +145,17 @@ def test_row_71_a_forged_answer_of_another_connection_changes_nothing_over_a_con
     results: list[str] = []
     waiting = threading.Thread(target=lambda: results.append(client.remote("things").wait()))
     waiting.start()
-    wait_for(lambda: client.connection.held["calls"])
+    wait_for(lambda: client.connection.usage["calls"])
     for number in range(1, 20):
         other.connection.sender.reply(RecordKind.RETURN, number.to_bytes(8, "big") + b"\x00\xa6forged")
-    other.ping()  # behind them: the server has had them all
+    other.ping()  # the server has handled them when it responds
     assert results == []
     things.released.set()
-    waiting.join(PATIENCE)
+    waiting.join(TIMEOUT_S)
     assert results == ["waited"]
 
 
-def test_row_72_calls_all_arrive_over_a_connection(world: World) -> None:
+def test_row_72_ten_thousand_calls_all_get_their_responses(world: World) -> None:
     server, client = world.pair()
     things = Things()
     server.register("things", things, METHODS)
@@ -165,18 +165,18 @@ def test_row_72_calls_all_arrive_over_a_connection(world: World) -> None:
     assert things.counted == 300
     with ThreadPoolExecutor(50) as pool:
         assert list(pool.map(lambda _: proxy.with_timeout(30).get(), range(10_000))) == [0] * 10_000
-    assert client.connection.held["calls"] == 0
+    assert client.connection.usage["calls"] == 0
     wait_for(lambda: server.statistics["running"] == 0)
 
 
-def test_large_arguments_and_results_go_as_streams(world: World) -> None:
+def test_large_arguments_and_results_are_sent_as_transfers(world: World) -> None:
     server, client = world.pair()
     server.register("things", Things(), METHODS)
     assert len(client.remote("things").with_timeout(20).big(1_000_000)) == 1_000_000
     assert client.remote("things").with_timeout(20).length(bytes(1_000_000)) == 1_000_000
 
 
-def test_a_listener_may_get_a_large_answer_of_its_own_peer(world: World) -> None:
+def test_a_listener_can_get_a_large_response_from_its_peer(world: World) -> None:
     server, client = world.pair()
     client.offer(Things(), METHODS, 9)
     sizes: list[int] = []
@@ -195,7 +195,7 @@ class Seen(msgspec.Struct):
         Seen.decoded_by.append(threading.current_thread().name)
 
 
-def test_arguments_are_decoded_by_a_worker_and_a_result_by_the_thread_that_called(world: World) -> None:
+def test_a_worker_decodes_arguments_and_the_calling_thread_decodes_the_result(world: World) -> None:
     server, client = world.pair()
     for end in (server, client):
         end.register_type(Seen, 100)
@@ -207,13 +207,13 @@ def test_arguments_are_decoded_by_a_worker_and_a_result_by_the_thread_that_calle
     server.register("echo", Echo(), ["back"])
     seen = Seen(1)
     Seen.decoded_by.clear()
-    assert client.remote("echo").with_timeout(PATIENCE).back(seen) == seen
+    assert client.remote("echo").with_timeout(TIMEOUT_S).back(seen) == seen
     by_worker, by_caller = Seen.decoded_by
     assert by_worker.startswith("aeron-spark-server-worker")
     assert by_caller == threading.current_thread().name
 
 
-def test_calls_whose_bytes_are_too_many_hold_up_their_caller_and_all_of_them_run(world: World) -> None:
+def test_calls_with_too_many_bytes_make_their_caller_wait_and_all_run(world: World) -> None:
     server, client = world.pair(
         session=replace(LINK.session, buffer_bytes=200_000), max_running_bytes=100_000, send_seconds=0.3
     )
@@ -234,17 +234,17 @@ def test_calls_whose_bytes_are_too_many_hold_up_their_caller_and_all_of_them_run
             proxy.take(bytes(1_000))
             sent += 1
 
-    with pytest.raises(WaitTimeout, match="took no more"):
+    with pytest.raises(WaitTimeout, match="did not accept a message before the timeout"):
         flood()
-    assert sent < 500  # calls that may run, and some more that the caller's buffer and a frame on its way hold
+    assert sent < 500  # those that may run, and those in the caller's buffer and in one frame
     client.ping()
     released.set()
     wait_for(lambda: len(sizes) == sent)
-    client.remote("slow").with_timeout(PATIENCE).take(b"")
+    client.remote("slow").with_timeout(TIMEOUT_S).take(b"")
     wait_for(lambda: server.statistics["running"] == 0)
 
 
-def test_one_way_calls_run_though_their_caller_closes_at_once(world: World) -> None:
+def test_one_way_calls_run_although_their_caller_closes_at_once(world: World) -> None:
     server = world.server()
     things = Things()
     registered = []
@@ -252,13 +252,13 @@ def test_one_way_calls_run_though_their_caller_closes_at_once(world: World) -> N
     for number in range(20):
         client = world.client(source=f"192.0.2.9:{5000 + number}")
         wait_for(lambda so_far=number + 1: len(registered) == so_far)  # a call can be faster than the listener
-        client.remote(7).with_timeout(PATIENCE).get()
+        client.remote(7).with_timeout(TIMEOUT_S).get()
         client.remote(7).oneway.count()
         client.close()
         wait_for(lambda so_far=number + 1: things.counted == so_far)
 
 
-def test_calls_that_wait_hear_of_the_end(world: World) -> None:
+def test_close_ends_calls_that_wait(world: World) -> None:
     server, client = world.pair()
     things = Things()
     server.register("things", things, METHODS)
@@ -274,7 +274,7 @@ def test_calls_that_wait_hear_of_the_end(world: World) -> None:
     waiting.start()
     wait_for(lambda: server.statistics["running"])
     client.close()
-    waiting.join(PATIENCE)
+    waiting.join(TIMEOUT_S)
     things.released.set()
     assert raised
     with pytest.raises((UsageError, AeronSparkError)):

@@ -1,4 +1,4 @@
-"""What a server and a client both can be told: defaults are those of the code, and contradictions are refused."""
+"""Settings that clients and servers share: their defaults, options and conflicts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def refused(options: dict[str, object], kind: Parse = ServerOptions) -> str:
 
 
 @BOTH
-def test_the_tables_defaults_are_those_of_the_code(kind: Parse) -> None:
+def test_the_defaults_of_options_and_settings_are_equal(kind: Parse) -> None:
     assert link_settings({}, kind) == LinkSettings()
 
 
 @BOTH
-def test_every_option_reaches_its_setting(kind: Parse) -> None:
+def test_each_option_sets_its_setting(kind: Parse) -> None:
     link = link_settings(
         {
             "expiry": "6s", "linger": 0, "sessionTimeout": "5m", "setupTimeout": "7s", "keepAlive": "8s",
@@ -68,55 +68,55 @@ def test_every_option_reaches_its_setting(kind: Parse) -> None:
     assert not channel_settings.reliable
 
 
-def test_messages_wait_as_long_as_the_session_unless_told_otherwise() -> None:
+def test_the_buffer_time_is_the_session_timeout_by_default() -> None:
     assert link_settings({"sessionTimeout": "10m"}, ClientOptions).session.buffer_seconds == 600
 
 
 @BOTH
-@pytest.mark.parametrize("kept", ["30", "59.9s", "1s"])
-def test_row_56_a_session_is_kept_for_a_minute_at_least(kept: str, kind: Parse) -> None:
-    assert "option 'sessionTimeout' is" in refused({"sessionTimeout": kept}, kind)
+@pytest.mark.parametrize("timeout", ["30", "59.9s", "1s"])
+def test_row_56_a_session_timeout_below_a_minute_is_refused(timeout: str, kind: Parse) -> None:
+    assert "option 'sessionTimeout' is" in refused({"sessionTimeout": timeout}, kind)
     assert link_settings({"sessionTimeout": "60s"}, kind).times.retention_seconds == 60
 
 
-def test_row_56_a_session_outlives_the_end_of_its_connection() -> None:
-    told = refused({"sessionTimeout": "75s", "expiry": "60s", "linger": "15s"})
-    assert "option 'sessionTimeout' is 75 s, expected more than 'expiry' and 'linger' together, 75 s" in told
+def test_row_56_a_session_timeout_shorter_than_the_end_of_a_connection_is_refused() -> None:
+    text = refused({"sessionTimeout": "75s", "expiry": "60s", "linger": "15s"})
+    assert "option 'sessionTimeout' is 75 s, expected more than 'expiry' and 'linger' together, 75 s" in text
     assert link_settings({"sessionTimeout": "76s", "expiry": "60s", "linger": "15s"}, ServerOptions)
 
 
-def test_messages_do_not_wait_longer_than_their_session_is_kept() -> None:
-    told = refused({"bufferTime": "121s"})
-    assert "messages wait 121 s for a connection, but their session is kept for 120 s only" in told
-    assert "sessionTimeout" in told
+def test_a_buffer_time_longer_than_the_session_timeout_is_refused() -> None:
+    text = refused({"bufferTime": "121s"})
+    assert "messages wait 121 s for a connection, but their session is kept for 120 s only" in text
+    assert "sessionTimeout" in text
     assert link_settings({"bufferTime": "121s", "sessionTimeout": "121s"}, ClientOptions)
 
 
-def test_settings_that_contradict_each_other_are_refused_when_they_are_made() -> None:
-    usual = LinkSettings()
-    shorter = replace(usual.session, retention_seconds=60.0, buffer_seconds=60.0)
-    with pytest.raises(OptionError, match=r"kept for 60 s, and by the times of its connections for 120 s.*Give"):
+def test_settings_that_conflict_are_refused() -> None:
+    defaults = LinkSettings()
+    shorter = replace(defaults.session, retention_seconds=60.0, buffer_seconds=60.0)
+    with pytest.raises(OptionError, match=r"retention_seconds is 60 in session and 120 in times.*Give"):
         LinkSettings(session=shorter)
-    with pytest.raises(OptionError, match="kept for 120 s, and by the times"):
+    with pytest.raises(OptionError, match="retention_seconds is 120 in session and 60 in times"):
         LinkSettings(times=Times(retention_seconds=60.0))
     assert LinkSettings(session=shorter, times=Times(retention_seconds=60.0))
     with pytest.raises(OptionError, match="messages wait 120 s"):
         LinkSettings(session=replace(shorter, buffer_seconds=120.0), times=Times(retention_seconds=60.0))
-    with pytest.raises(OptionError, match="takes 70 s to end"):  # the expiry, by way of the times
+    with pytest.raises(OptionError, match="takes 70 s to end"):  # from the check of times
         LinkSettings(session=shorter, times=Times(retention_seconds=60.0, expiry_seconds=65.0))
 
 
 @pytest.mark.parametrize("mtu", ["1183", "1152", "65505", "64k", "0", "1200", "1185"])
-def test_an_mtu_that_aeron_or_the_handshake_cannot_use_is_refused(mtu: str) -> None:
+def test_an_mtu_out_of_range_is_refused(mtu: str) -> None:
     assert "option 'mtu'" in refused({"mtu": mtu})
 
 
 @pytest.mark.parametrize("mtu", ["1184", "1216", "65504"])
-def test_an_mtu_at_its_limits_is_taken(mtu: str) -> None:
+def test_an_mtu_at_the_limits_is_accepted(mtu: str) -> None:
     assert link_settings({"mtu": mtu}, ServerOptions).channel_settings.mtu_bytes == int(mtu)
 
 
-def test_a_term_is_a_power_of_two_and_holds_eight_messages() -> None:
+def test_a_term_length_is_a_power_of_two_and_at_least_eight_messages() -> None:
     assert "'termLength' is 3145728 bytes, not a power of two. Use 4194304." in refused({"termLength": "3m"})
     assert "Raise 'termLength' to at least 4194304" in refused({"maxMessage": "512k"})
     assert "option 'maxMessage'" in refused({"maxMessage": "64k"})
@@ -131,7 +131,7 @@ def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
-def test_a_shared_secret_is_read_without_the_end_of_its_line(tmp_path: Path, ending: bytes) -> None:
+def test_a_shared_secret_is_read_without_its_line_ending(tmp_path: Path, ending: bytes) -> None:
     path = secret_file(tmp_path, b"0123456789abcdef" + ending)
     assert read_shared_secret(path) == derive_psk(b"0123456789abcdef")
     client = ClientSettings.of(ClientOptions(shared_secret_file=str(path)))
@@ -145,7 +145,7 @@ def test_without_a_file_there_is_no_shared_secret() -> None:
     assert ServerSettings.of(ServerOptions()).psk is None
 
 
-def test_a_shared_secret_that_is_short_missing_or_known_to_others_is_refused(tmp_path: Path) -> None:
+def test_a_shared_secret_that_is_short_missing_or_readable_by_others_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"option 'sharedSecretFile'.*fewer than 16"):
         read_shared_secret(secret_file(tmp_path, b"0123456789abcde\n"))
     with pytest.raises(SetupError, match="does not exist"):

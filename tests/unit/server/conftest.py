@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.connection.ends import World
+from tests.unit.connection.endpoints import World
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from aeron_spark.transport.memory import MemoryClientTransport
 from tests.ending import FOR_EVER, ends
-from tests.unit.connection.ends import FREE, LINK, PATIENCE, PLACE, World, link, wait_for
+from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 from tests.unit.protocol.handshakes import make_client, one
 
 
@@ -31,7 +31,7 @@ class Raw:
     """An unauthenticated sender of arbitrary packets to the server's handshake path."""
 
     def __init__(self, world: World, source: str = "203.0.113.5:9") -> None:
-        self.dialing = MemoryClientTransport(world.network, PLACE, source=source)
+        self.dialing = MemoryClientTransport(world.network, ADDRESS, source=source)
         self.pair: ChannelPair = self.dialing.open_path()
         self.hints: list[str] = []
         self.packets: list[bytes] = []
@@ -77,7 +77,7 @@ def sending() -> type:
 
 
 def server_of(world: World, **changes: object) -> TransportServer:
-    settings: dict[str, object] = {"link": LINK, "limits": FREE, **changes}
+    settings: dict[str, object] = {"link": LINK, "limits": NO_LIMITS, **changes}
     return world.server(ServerSettings(**settings))  # type: ignore[arg-type]
 
 
@@ -102,16 +102,16 @@ def test_row_04_bytes_that_are_not_a_packet_are_refused_and_the_server_continues
     raw = Raw(world)
     raw.send(packet)
     assert isinstance(raw.hint(), RefusalHint)
-    client_of(world, 7).connect(PATIENCE)
+    client_of(world, 7).connect(TIMEOUT_S)
     assert server.statistics["refused-message"] + server.statistics.get("refused-version", 0) == 1
     raw.close()
 
 
 def test_row_05_and_row_28_a_client_refused_by_a_tag_filter_gets_the_servers_text(world: World) -> None:
     server = server_of(world, filters=Filters(allow=[lambda who: who.tag == "ok"]))
-    client_of(world, 1, tag="ok").connect(PATIENCE)
+    client_of(world, 1, tag="ok").connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
-        client_of(world, 2, tag="no").connect(PATIENCE)
+        client_of(world, 2, tag="no").connect(TIMEOUT_S)
     wait_for(lambda: server.statistics["places"] == 1)
 
 
@@ -121,7 +121,7 @@ def test_row_06_a_repeated_hello_is_one_pending_handshake(world: World) -> None:
     raw.hello()
     wait_for(lambda: raw.listen() or raw.packets)  # HELLO_ACK
     raw.send(raw.last)
-    client_of(world, 7).connect(PATIENCE)  # the server has then handled the repeated HELLO
+    client_of(world, 7).connect(TIMEOUT_S)  # the server has then handled the repeated HELLO
     assert server.statistics["pending"] == 1
     assert server.statistics["places"] == 1  # the client's
     raw.listen()
@@ -138,7 +138,7 @@ def test_row_08_and_row_09_stuck_handshakes_delay_no_other_client_and_row_33_are
         raw.hello(number + 1)
     wait_for(lambda: server.statistics["pending"] == 5)
     begun = time.monotonic()
-    client_of(world, 7).connect(PATIENCE)
+    client_of(world, 7).connect(TIMEOUT_S)
     assert time.monotonic() - begun < 5
     wait_for(lambda: server.statistics.get("refused-pending"))
     for raw in stuck:
@@ -162,20 +162,20 @@ def test_a_client_that_never_opens_its_link_leaves_no_resources_in_use(world: Wo
         def open_link(self, *_: object) -> ChannelPair:
             raise RefusedError("this client opens no link")
 
-    client = world.client(ClientSettings(link=LINK), dial=lambda: WithoutLink(world.network, PLACE), connect=False)
+    client = world.client(ClientSettings(link=LINK), dial=lambda: WithoutLink(world.network, ADDRESS), connect=False)
     with pytest.raises(RefusedError):
-        client.connect(PATIENCE)
+        client.connect(TIMEOUT_S)
     wait_for(lambda: is_unused(server))
 
 
 def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release_them(world: World) -> None:
     server = server_of(world)
     clients = [client_of(world, number) for number in range(30)]
-    work = [threading.Thread(target=client.connect, args=(PATIENCE,)) for client in clients]
+    work = [threading.Thread(target=client.connect, args=(TIMEOUT_S,)) for client in clients]
     for thread in work:
         thread.start()
     for thread in work:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
     wait_for(lambda: len(server.connections) == 30)
     first, last = server._settings.session_ids
     ids = [connection.id for connection in server.connections]
@@ -185,7 +185,7 @@ def test_row_13_thirty_simultaneous_clients_get_different_ids_and_row_78_release
     for client in clients:
         client.close()
     wait_for(lambda: is_unused(server))
-    heard = world.heard[server]
+    heard = world.recorded[server]
     wait_for(lambda: heard.count("disconnect") == 30)
     assert heard.count("connect") == heard.count("init") == 30
 
@@ -194,14 +194,14 @@ def test_row_14_without_free_ids_a_client_is_refused_and_no_id_is_lost(world: Wo
     server = server_of(world, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0)
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
-        client.connect(PATIENCE)
+        client.connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Connection error!"):
-        client_of(world, 3).connect(PATIENCE)
+        client_of(world, 3).connect(TIMEOUT_S)
     wait_for(lambda: server.statistics["places"] == 2)
     assert server.statistics["session_ids"] == 4
     two[0].close()
     wait_for(lambda: server.statistics["session_ids"] == 2)
-    client_of(world, 4).connect(PATIENCE)
+    client_of(world, 4).connect(TIMEOUT_S)
 
 
 def test_row_21_the_server_sees_the_clients_address_and_port(world: World) -> None:
@@ -220,19 +220,19 @@ def test_row_29_a_tag_of_33_characters_is_refused_by_the_client() -> None:
 def test_row_30_a_limit_of_0_connections_means_no_limit(world: World) -> None:
     server_of(world, limits=Limits(connections=0, handshakes_per_second=0))
     for number in range(5):
-        client_of(world, number).connect(PATIENCE)
+        client_of(world, number).connect(TIMEOUT_S)
 
 
 def test_row_31_a_client_above_the_limit_gets_the_error_server_is_full(world: World) -> None:
     server = server_of(world, limits=Limits(connections=2, handshakes_per_second=0))
     two = [client_of(world, number) for number in (1, 2)]
     for client in two:
-        client.connect(PATIENCE)
+        client.connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Server is full"):
-        client_of(world, 3).connect(PATIENCE)
+        client_of(world, 3).connect(TIMEOUT_S)
     two[0].close()
     wait_for(lambda: server.statistics["places"] == 1)
-    client_of(world, 4).connect(PATIENCE)
+    client_of(world, 4).connect(TIMEOUT_S)
 
 
 def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> None:
@@ -241,7 +241,7 @@ def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> 
     for port in range(10):
         client = world.client(ClientSettings(link=LINK), source=f"192.0.2.7:{4000 + port}", connect=False)
         try:
-            client.connect(PATIENCE)
+            client.connect(TIMEOUT_S)
         except RefusedError as error:
             results.append("Too many connections for IP address" not in str(error))
         else:
@@ -254,23 +254,23 @@ def test_row_32_refusals_do_not_change_the_limit_of_an_address(world: World) -> 
 def test_a_closed_client_frees_its_connection_slot_and_a_resume_takes_one_again(world: World) -> None:
     server = server_of(world, limits=Limits(connections=1, handshakes_per_second=0))
     first = client_of(world, 1)
-    first.connect(PATIENCE)
+    first.connect(TIMEOUT_S)
     first.connection.close(keep_session=True)
     wait_for(lambda: server.statistics["places"] == 0)
     second = client_of(world, 2)
-    second.connect(PATIENCE)
+    second.connect(TIMEOUT_S)
     with pytest.raises(RefusedError, match="Server is full"):
-        first.connect(PATIENCE)
+        first.connect(TIMEOUT_S)
     second.close()
-    first.connect(PATIENCE)
-    wait_for(lambda: world.heard[first].count("resume") == 1)
+    first.connect(TIMEOUT_S)
+    wait_for(lambda: world.recorded[first].count("resume") == 1)
     assert server.statistics["places"] == 1
 
 
 def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world: World) -> None:
     keys = keypair_from(b"k" * 32)
     store = MemoryPeerStore(authorized={keys.public: Grant(calls=("door.open",))})
-    server = world.server(ServerSettings(link=LINK, limits=FREE, authorized_only=True), store=store)
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS, authorized_only=True), store=store)
 
     class Door:
         def open(self) -> str:
@@ -281,7 +281,7 @@ def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world
 
     server.register("door", Door(), ["open", "shut"])
     with pytest.raises(RefusedError):
-        client_of(world, 1).connect(PATIENCE)
+        client_of(world, 1).connect(TIMEOUT_S)
     client = world.client(store=MemoryPeerStore(keys))
     assert client.remote("door").open() == "open"
     with pytest.raises(RemoteError, match="not permitted to call"):
@@ -291,7 +291,7 @@ def test_row_45_only_authorised_keys_connect_and_call_only_granted_methods(world
 def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messages(world: World) -> None:
     server = server_of(world)
     victim = client_of(world, 1)
-    victim.connect(PATIENCE)
+    victim.connect(TIMEOUT_S)
     wait_for(lambda: server.connections)
     (connection,) = server.connections
     ticket = victim._runner.machine.ticket
@@ -301,14 +301,14 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
     thief = client_of(world, 2)
     stolen: list[object] = []
     thief.on_message(object, stolen.append)
-    thief.connect(PATIENCE)
+    thief.connect(TIMEOUT_S)
     thief._runner.machine._steps.ticket = ticket
-    thief.reconnect(PATIENCE)
+    thief.reconnect(TIMEOUT_S)
     thief.ping()
     assert not stolen
     received: list[object] = []
     victim.on_message(object, received.append)
-    victim.connect(PATIENCE)
+    victim.connect(TIMEOUT_S)
     wait_for(lambda: received == ["for the victim"])
     assert not stolen
 
@@ -316,26 +316,26 @@ def test_row_46_a_client_with_a_stolen_ticket_and_another_key_receives_no_messag
 def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> None:
     server = server_of(world)
     dead, living = client_of(world, 1), client_of(world, 2)
-    dead.connect(PATIENCE)
-    living.connect(PATIENCE)
+    dead.connect(TIMEOUT_S)
+    living.connect(TIMEOUT_S)
     world.network.lose_driver(dead._runner.transport.inbox)
     world.network.refusal = "dead"
-    wait_for(lambda: world.heard[server].count("disconnect") == 1)
+    wait_for(lambda: world.recorded[server].count("disconnect") == 1)
     world.network.refusal = ""
     living.ping()
-    assert world.heard[living].names == ["init", "connect"]
+    assert world.recorded[living].names == ["init", "connect"]
 
 
 def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: World) -> None:
     server = server_of(world, link=link(close_seconds=FOR_EVER))
     present, absent = client_of(world, 1), client_of(world, 2)
-    present.connect(PATIENCE)
-    absent.connect(PATIENCE)
+    present.connect(TIMEOUT_S)
+    absent.connect(TIMEOUT_S)
     absent.connection.close(keep_session=True)
     wait_for(lambda: len(server.connections) == 1)
     ends(server.close, "closing a server without waiting for an absent client")
-    wait_for(lambda: world.heard[present].names[-1] == "disconnect")
-    wait_for(lambda: world.heard[server].count("disconnect") == 2)
+    wait_for(lambda: world.recorded[present].names[-1] == "disconnect")
+    wait_for(lambda: world.recorded[server].count("disconnect") == 2)
     server.close()
     assert server.closed
 
@@ -344,7 +344,7 @@ def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: Wor
     server = server_of(world, link=link(close_seconds=1.0))
     clients = [client_of(world, number) for number in range(20)]
     for client in clients:
-        client.connect(PATIENCE)
+        client.connect(TIMEOUT_S)
     wait_for(lambda: len(server.connections) == len(clients))
     for publication in [out for out in world.network.publications if out.inbox is server._runner.transport.inbox]:
         publication.held = True
@@ -370,10 +370,10 @@ class Broken(Connection):
 
 
 def test_an_exception_of_the_connection_class_refuses_the_client_and_leaves_no_resources(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=FREE), connection_class=Broken)
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS), connection_class=Broken)
     expect_server_error(client_of(world, 1))
     wait_for(lambda: is_unused(server))
-    assert any("cannot make this connection" in str(error) for error in world.heard[server].errors)
+    assert any("cannot make this connection" in str(error) for error in world.recorded[server].errors)
 
 
 def test_an_exception_of_a_filter_refuses_the_client(world: World) -> None:
@@ -389,12 +389,12 @@ def test_a_slow_filter_delays_only_its_own_client(world: World) -> None:
     resume = threading.Event()
     server = server_of(world, filters=Filters(allow=[lambda who: who.tag != "slow" or resume.wait(10)]))
     slow = client_of(world, 1, tag="slow")
-    waiting = threading.Thread(target=slow.connect, args=(PATIENCE,))
+    waiting = threading.Thread(target=slow.connect, args=(TIMEOUT_S,))
     waiting.start()
     wait_for(lambda: server.statistics["pending"] == 1)
     client_of(world, 2).connect(5)
     resume.set()
-    waiting.join(PATIENCE)
+    waiting.join(TIMEOUT_S)
     assert slow.connected
 
 

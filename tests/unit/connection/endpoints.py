@@ -1,4 +1,4 @@
-"""A server and clients in one process, joined by the in-memory network: what these tests start from."""
+"""Servers and clients in one process, connected by the in-memory network."""
 
 from __future__ import annotations
 
@@ -23,53 +23,55 @@ from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.transport.memory import MemoryClientTransport, MemoryNetwork, MemoryServerTransport
 
-PATIENCE: Final = 20.0  # seconds for what must happen; it takes milliseconds on an idle machine
-PLACE: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
-SHORT: Final = Times(
+TIMEOUT_S: Final = 20.0  # of waits that take milliseconds on an idle machine
+ADDRESS: Final = ServerAddress("udp", "10.0.0.1", 20121, 20122)
+SHORT_TIMES: Final = Times(
     expiry_seconds=0.3, setup_seconds=2.0, linger_seconds=0.1, ping_seconds=5.0, retention_seconds=60.0
 )
-FREE: Final = Limits(handshakes_per_second=0, pending_per_address=0)
-KEPT: Final = SessionLimits(max_record_bytes=RECORD_BYTES, buffer_seconds=60.0, retention_seconds=60.0)
-LINK: Final = LinkSettings(times=SHORT, session=KEPT, close_seconds=1.0, send_seconds=10.0)
+NO_LIMITS: Final = Limits(handshakes_per_second=0, pending_per_address=0)
+SESSION: Final = SessionLimits(max_record_bytes=RECORD_BYTES, buffer_seconds=60.0, retention_seconds=60.0)
+LINK: Final = LinkSettings(times=SHORT_TIMES, session=SESSION, close_seconds=1.0, send_seconds=10.0)
 
 
 def link(**changes: Any) -> LinkSettings:
-    """Settings for tests, with changes."""
+    """Return the settings of links in these tests, with changes."""
     return replace(LINK, **changes)
 
 
 def kept_for(seconds: float) -> LinkSettings:
-    """Sessions that are kept for a short time."""
-    times = replace(SHORT, retention_seconds=seconds, min_retention_seconds=0.1, expiry_seconds=0.1, linger_seconds=0.0)
+    """Return settings of sessions that are kept for ``seconds``."""
+    times = replace(
+        SHORT_TIMES, retention_seconds=seconds, min_retention_seconds=0.1, expiry_seconds=0.1, linger_seconds=0.0
+    )
     return link(times=times, session=replace(LINK.session, retention_seconds=seconds, buffer_seconds=seconds))
 
 
 def flood(client: Client, size: int, timeout: float) -> None:
-    """Send until the client takes no more: raises its WaitTimeout."""
+    """Send until the client accepts no more, and raise its WaitTimeout."""
     for _ in range(5000):
         client.send(bytes(size), timeout=timeout)
 
 
-def wait_for(condition: Callable[[], object], what: str = "", seconds: float = PATIENCE) -> None:
-    """Wait until it holds, or fail."""
+def wait_for(condition: Callable[[], object], what: str = "", seconds: float = TIMEOUT_S) -> None:
+    """Wait until a condition is true, or fail."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain for {what or condition}"
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what or condition}"
         time.sleep(0.001)
 
 
-class Heard:
-    """What the listeners of an endpoint were told, in order."""
+class RecordedEvents:
+    """Records the listener calls of an endpoint, in order."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.events: list[tuple[str, Connection]] = []
         self.errors: list[BaseException] = []
         self.threads: set[str] = set()
         for name in ("init", "connect", "resume", "disconnect"):
-            getattr(endpoint, f"on_{name}")(lambda connection, name=name: self._hear(name, connection))
+            getattr(endpoint, f"on_{name}")(lambda connection, name=name: self._record(name, connection))
         endpoint.on_error(lambda _, error: self.errors.append(error))
 
-    def _hear(self, name: str, connection: Connection) -> None:
+    def _record(self, name: str, connection: Connection) -> None:
         self.threads.add(threading.current_thread().name)
         self.events.append((name, connection))
 
@@ -85,26 +87,27 @@ class Heard:
 
 
 class World:
-    """A network, and what was started in it; ``close`` ends it all and looks that nothing is left."""
+    """A network with its endpoints; ``close`` closes them and checks that nothing is left."""
 
     def __init__(self) -> None:
         self.network = MemoryNetwork(window=1 << 20)
-        self.ends: list[TransportServer | Client] = []
-        self.heard: dict[TransportServer | Client, Heard] = {}
-        self._threads_before = frozenset(threading.enumerate())  # those of wider fixtures
+        self.endpoints: list[TransportServer | Client] = []
+        self.recorded: dict[TransportServer | Client, RecordedEvents] = {}
+        self._threads_before = frozenset(threading.enumerate())  # threads of wider fixtures
 
     def threads(self) -> list[str]:
-        """Name the endpoints' threads that there are, and that were not there before this world."""
+        """Return the names of running endpoint threads that started after this world."""
         fresh = set(threading.enumerate()) - self._threads_before
         return sorted(one.name for one in fresh if one.name.startswith("aeron-spark-"))
 
     def server(
         self, settings: ServerSettings | None = None, *, store: PeerStore | None = None,
-        places: Iterable[ServerAddress] = (PLACE,), connection_class: type[Connection] = Connection, start: bool = True,
+        places: Iterable[ServerAddress] = (ADDRESS,), connection_class: type[Connection] = Connection,
+        start: bool = True,
     ) -> TransportServer:  # fmt: skip
         server = TransportServer(
             lambda: MemoryServerTransport(self.network), store or MemoryPeerStore(),
-            settings or ServerSettings(link=LINK, limits=FREE), connection_class,
+            settings or ServerSettings(link=LINK, limits=NO_LIMITS), connection_class,
         )  # fmt: skip
         self._add(server)
         if start:
@@ -112,7 +115,7 @@ class World:
         return server
 
     def client(
-        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: ServerAddress = PLACE,
+        self, settings: ClientSettings | None = None, *, store: PeerStore | None = None, place: ServerAddress = ADDRESS,
         source: str = "192.0.2.7:4000", connection_class: type[Connection] = Connection, connect: bool = True,
         dial: Callable[[], MemoryClientTransport] | None = None,
     ) -> Client:  # fmt: skip
@@ -127,29 +130,29 @@ class World:
         )
         self._add(client)
         if connect:
-            client.connect(PATIENCE)
+            client.connect(TIMEOUT_S)
         return client
 
     def pair(self, **link_changes: Any) -> tuple[TransportServer, Client]:
-        """A server and a client that are connected, with the same settings."""
+        """Return a server and a client that are connected, with the same settings."""
         both = link(**link_changes)
-        server = self.server(ServerSettings(link=both, limits=FREE))
+        server = self.server(ServerSettings(link=both, limits=NO_LIMITS))
         client = self.client(ClientSettings(link=both, tag="desk-7", first_pause=0.01, longest_pause=0.05))
         wait_for(lambda: server.connections, "the server's connection")
         return server, client
 
     def _add(self, endpoint: TransportServer | Client) -> None:
-        self.ends.append(endpoint)
-        self.heard[endpoint] = Heard(endpoint)
+        self.endpoints.append(endpoint)
+        self.recorded[endpoint] = RecordedEvents(endpoint)
 
     def close(self) -> None:
         self.network.change = None
         self.network.heal()
-        for endpoint in [one for one in self.ends if isinstance(one, Client)]:
+        for endpoint in [one for one in self.endpoints if isinstance(one, Client)]:
             endpoint.close()
-        for endpoint in self.ends:
+        for endpoint in self.endpoints:
             endpoint.close()
-            assert endpoint._runtime.loop.failed is None, f"the agent met {endpoint._runtime.loop.failed!r}"
+            assert endpoint._runtime.loop.failed is None, f"the event loop logged {endpoint._runtime.loop.failed!r}"
             if isinstance(endpoint, TransportServer):
                 in_use = {name: n for name, n in endpoint.statistics.items() if n and name not in COUNTERS}
                 assert not {name: n for name, n in in_use.items() if not name.startswith("refused-")}, in_use
@@ -162,11 +165,11 @@ COUNTERS: Final = frozenset({"dropped", "tampered"})
 
 
 __all__ = [
-    "FREE",
+    "ADDRESS",
     "LINK",
-    "PATIENCE",
-    "PLACE",
-    "Heard",
+    "NO_LIMITS",
+    "TIMEOUT_S",
+    "RecordedEvents",
     "SessionLimits",
     "World",
     "flood",

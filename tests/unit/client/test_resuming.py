@@ -1,4 +1,4 @@
-"""Outages, resumes, restarts, tampering: what arrives, and what the listeners are told."""
+"""Outages, resumes and restarts: which messages arrive, and which listeners are called."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.keypair import keypair_from
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.memory import MemoryClientTransport
-from tests.unit.connection.ends import FREE, LINK, PLACE, World, flood, kept_for, wait_for
+from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, World, flood, kept_for, wait_for
 
 
-def test_row_52_a_short_outage_is_no_disconnect(world: World) -> None:
+def test_row_52_a_short_outage_is_not_a_disconnect(world: World) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=5.0))
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     client.send(1)
     world.network.cut()
     client.send(2)
     wait_for(lambda: not client.connected)
     world.network.heal()
     client.send(3, acknowledge=True)
-    assert got == [1, 2, 3]
-    assert world.heard[client].count("disconnect") == world.heard[server].count("disconnect") == 0
+    assert received == [1, 2, 3]
+    assert world.recorded[client].count("disconnect") == world.recorded[server].count("disconnect") == 0
 
 
-def test_row_51_a_client_that_vanishes_is_told_after_the_expiry_and_once(world: World) -> None:
+def test_row_51_a_client_that_vanishes_is_disconnected_once_after_the_expiry(world: World) -> None:
     server, client = world.pair()
-    begun = time.monotonic()
+    started = time.monotonic()
     world.network.lose_driver(client._runner.transport.inbox)
     world.network.refusal = "the client is dead"
-    wait_for(lambda: "disconnect" in world.heard[server].names)
-    assert time.monotonic() - begun >= 0.3
-    assert world.heard[server].count("disconnect") == 1
+    wait_for(lambda: "disconnect" in world.recorded[server].names)
+    assert time.monotonic() - started >= 0.3
+    assert world.recorded[server].count("disconnect") == 1
     world.network.refusal = ""
 
 
-def test_row_53_reconnect_from_on_disconnect(world: World) -> None:
-    server = world.server(ServerSettings(link=LINK, limits=FREE))
+def test_row_53_a_disconnect_listener_can_reconnect(world: World) -> None:
+    server = world.server(ServerSettings(link=LINK, limits=NO_LIMITS))
     client = world.client(ClientSettings(link=LINK, first_pause=0.01), connect=False)
-    left = [5]
+    remaining = [5]
     errors: list[BaseException] = []
 
-    def again(_: Connection) -> None:
-        if left[0]:
-            left[0] -= 1
+    def reconnect(_: Connection) -> None:
+        if remaining[0]:
+            remaining[0] -= 1
             try:
                 client.reconnect(10)
             except AeronSparkError as error:
                 errors.append(error)
 
-    client.on_disconnect(again)
+    client.on_disconnect(reconnect)
     client.on_connect(lambda connection: connection.close())
     client.connect(10)
-    heard = world.heard[client]
-    wait_for(lambda: heard.count("disconnect") == 6)
-    assert heard.count("connect") == 6
+    recorded = world.recorded[client]
+    wait_for(lambda: recorded.count("disconnect") == 6)
+    assert recorded.count("connect") == 6
     assert not errors
     wait_for(lambda: server.statistics["session_ids"] == 0)
 
 
-def test_row_54_a_restarted_server_gets_its_clients_back_in_new_sessions(world: World) -> None:
+def test_row_54_clients_of_a_restarted_server_get_new_sessions(world: World) -> None:
     store = MemoryPeerStore()
     first = world.server(store=store)
     client = world.client()
@@ -78,147 +78,149 @@ def test_row_54_a_restarted_server_gets_its_clients_back_in_new_sessions(world: 
     first.close()
     world.network.refusal = ""
     second = world.server(store=store)
-    heard = world.heard[client]
-    wait_for(lambda: heard.count("connect") == 2)
-    assert [type(error) for error in heard.errors_of(SessionLost)] == [SessionLost]
+    recorded = world.recorded[client]
+    wait_for(lambda: recorded.count("connect") == 2)
+    assert [type(error) for error in recorded.errors_of(SessionLost)] == [SessionLost]
     assert client.connection is not old
     assert old.closed
     with pytest.raises(SessionLost):
         old.send(1)
-    got: list[object] = []
-    second.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    second.on_message(int, lambda c, m: received.append(m))
     client.send(5, acknowledge=True)
-    assert got == [5]
-    assert heard.names == ["init", "connect", "disconnect", "init", "connect"]
+    assert received == [5]
+    assert recorded.names == ["init", "connect", "disconnect", "init", "connect"]
 
 
-def test_row_55_a_resume_is_no_second_connect(world: World) -> None:
+def test_row_55_a_resume_does_not_call_connect_listeners_again(world: World) -> None:
     server, client = world.pair()
-    (there,) = server.connections
-    there.data["state"] = "kept"
+    (connection,) = server.connections
+    connection.data["state"] = "kept"
     client.reconnect(10)
     client.ping()
     for end in (server, client):
-        heard = world.heard[end]
-        wait_for(lambda heard=heard: "resume" in heard.names)  # type: ignore[misc]
-        assert heard.count("connect") == heard.count("init") == heard.count("resume") == 1
-    assert server.connections == (there,)
-    assert there.data["state"] == "kept"
+        recorded = world.recorded[end]
+        wait_for(lambda recorded=recorded: "resume" in recorded.names)  # type: ignore[misc]
+        assert recorded.count("connect") == recorded.count("init") == recorded.count("resume") == 1
+    assert server.connections == (connection,)
+    assert connection.data["state"] == "kept"
 
 
-def test_row_56_a_session_expires_and_the_next_one_is_new(world: World) -> None:
+def test_row_56_after_a_session_expires_the_client_gets_a_new_one(world: World) -> None:
     both = kept_for(0.4)
-    server = world.server(ServerSettings(link=both, limits=FREE))
+    server = world.server(ServerSettings(link=both, limits=NO_LIMITS))
     client = world.client(ClientSettings(link=both, first_pause=0.01, longest_pause=0.02))
     wait_for(lambda: server.connections)
     world.network.cut()
     wait_for(lambda: server.statistics["sessions"] == 0)
-    wait_for(lambda: world.heard[client].errors_of(SessionLost))
+    wait_for(lambda: world.recorded[client].errors_of(SessionLost))
     world.network.heal()
-    wait_for(lambda: world.heard[client].count("connect") == 2)
-    wait_for(lambda: world.heard[server].names == ["init", "connect", "disconnect", "init", "connect"])
+    wait_for(lambda: world.recorded[client].count("connect") == 2)
+    wait_for(lambda: world.recorded[server].names == ["init", "connect", "disconnect", "init", "connect"])
 
 
-def test_row_57_what_is_sent_during_an_outage_arrives_once_and_in_order(world: World) -> None:
+def test_row_57_messages_sent_during_an_outage_arrive_once_and_in_order(world: World) -> None:
     server, client = world.pair()
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     world.network.cut()
     for number in range(1000):
         client.send(number)
     world.network.heal()
     client.send(1000, acknowledge=True)
-    assert got == list(range(1001))
+    assert received == list(range(1001))
 
 
-def test_row_58_without_buffering_nothing_is_taken_while_away_and_with_it_it_is_bounded(world: World) -> None:
+def test_row_58_without_buffering_no_message_is_accepted_during_an_outage(world: World) -> None:
     _, client = world.pair(session=replace(LINK.session, buffering=False))
     world.network.cut()
     wait_for(lambda: not client.connected)
-    with pytest.raises(WaitTimeout, match="away"):
+    with pytest.raises(WaitTimeout, match="not connected"):
         client.send(1, timeout=0.01)
-    assert client.connection.held["buffered_bytes"] == 0
+    assert client.connection.usage["buffered_bytes"] == 0
 
 
 def test_row_58_the_buffer_is_bounded(world: World) -> None:
     _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000))
     world.network.cut()
     wait_for(lambda: not client.connected)
-    with pytest.raises(WaitTimeout, match="away"):
+    with pytest.raises(WaitTimeout, match="not connected"):
         flood(client, 1000, 0)
-    assert 50_000 < client.connection.held["buffered_bytes"] <= 100_000
+    assert 50_000 < client.connection.usage["buffered_bytes"] <= 100_000
 
 
-def test_row_50_a_close_is_told_at_once_and_once_on_both_sides(world: World) -> None:
+def test_row_50_a_close_notifies_both_ends_once_and_at_once(world: World) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=30.0))
-    begun = time.monotonic()
+    started = time.monotonic()
     client.connection.close()
     for end in (server, client):
-        wait_for(lambda end=end: "disconnect" in world.heard[end].names)  # type: ignore[misc]
-    assert time.monotonic() - begun < 5
+        wait_for(lambda end=end: "disconnect" in world.recorded[end].names)  # type: ignore[misc]
+    assert time.monotonic() - started < 5
     wait_for(lambda: server.statistics["session_ids"] == 0)
-    assert [world.heard[end].count("disconnect") for end in (server, client)] == [1, 1]
+    assert [world.recorded[end].count("disconnect") for end in (server, client)] == [1, 1]
     wait_for(lambda: server.statistics["sessions"] == 0)
 
 
 def test_close_and_send_within_on_disconnect_are_harmless(world: World) -> None:
     server, client = world.pair()
-    told: list[object] = []
+    notified: list[object] = []
 
-    def gone(connection: Connection) -> None:
+    def use_connection(connection: Connection) -> None:
         connection.close()
         with pytest.raises(AeronSparkError):
             connection.send(1)
-        told.append(connection)
+        notified.append(connection)
 
-    server.on_disconnect(gone)
+    server.on_disconnect(use_connection)
     client.on_disconnect(lambda connection: client.close())
     client.connection.close()
-    wait_for(lambda: told)
+    wait_for(lambda: notified)
     assert client.wait_closed(10)
 
 
-def test_a_driver_restart_of_the_client_is_survived_without_disconnect(world: World) -> None:
+def test_a_restart_of_the_clients_driver_is_not_a_disconnect(world: World) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=10.0))
     world.network.lose_driver(client._runner.transport.inbox)
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     client.send(1, acknowledge=True)
-    assert got == [1]
-    assert world.heard[client].count("disconnect") == world.heard[server].count("disconnect") == 0
+    assert received == [1]
+    assert world.recorded[client].count("disconnect") == world.recorded[server].count("disconnect") == 0
 
 
-def test_a_driver_restart_of_the_server_is_survived_and_it_listens_again(world: World) -> None:
+def test_after_a_restart_of_its_driver_the_server_listens_again_without_disconnect(world: World) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=10.0))
     world.network.refusal = "no driver yet"
     world.network.lose_driver(server._runner.transport.inbox)
-    wait_for(lambda: len(world.heard[server].errors) >= 2)  # it is gone, and cannot be opened yet
+    wait_for(
+        lambda: len(world.recorded[server].errors) >= 2
+    )  # the loss, and a failed attempt to open the transport again
     world.network.refusal = ""
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     client.send(1, acknowledge=True)
-    assert got == [1]
-    assert world.heard[client].count("disconnect") == world.heard[server].count("disconnect") == 0
+    assert received == [1]
+    assert world.recorded[client].count("disconnect") == world.recorded[server].count("disconnect") == 0
     other = world.client(source="192.0.2.9:1")
     other.ping()
 
 
-def test_a_changed_nat_mapping_ends_in_a_resume_from_the_other_address(world: World) -> None:
+def test_a_client_resumes_from_its_new_address_after_a_change_of_nat_mapping(world: World) -> None:
     server = world.server()
     address = ["192.0.2.7:4000"]
     client = world.client(
         ClientSettings(link=LINK, first_pause=0.01),
-        dial=lambda: MemoryClientTransport(world.network, PLACE, source=address[0]),
+        dial=lambda: MemoryClientTransport(world.network, ADDRESS, source=address[0]),
     )
     wait_for(lambda: server.connections)
     address[0] = "198.51.100.9:777"
     world.network.lose_driver(client._runner.transport.inbox)
-    wait_for(lambda: world.heard[client].count("resume") == 1)
-    (there,) = server.connections
-    assert (there.remote_address, there.remote_port) == ("198.51.100.9", 777)
+    wait_for(lambda: world.recorded[client].count("resume") == 1)
+    (connection,) = server.connections
+    assert (connection.remote_address, connection.remote_port) == ("198.51.100.9", 777)
 
 
-def test_a_client_comes_back_long_after_the_time_for_connecting_is_over(world: World) -> None:
+def test_a_client_reconnects_after_the_timeout_of_its_first_connect(world: World) -> None:
     server = world.server()
     client = world.client(connect=False)
     client.connect(0.5)
@@ -234,7 +236,7 @@ def test_without_reconnect_an_outage_ends_the_connection(world: World) -> None:
     world.server()
     client = world.client(ClientSettings(link=LINK, reconnect=False))
     world.network.cut()
-    wait_for(lambda: world.heard[client].count("disconnect") == 1)
+    wait_for(lambda: world.recorded[client].count("disconnect") == 1)
     world.network.heal()
     with pytest.raises(AeronSparkError):
         client.send(1)
@@ -242,7 +244,9 @@ def test_without_reconnect_an_outage_ends_the_connection(world: World) -> None:
     client.ping()
 
 
-def test_exactly_once_and_in_order_both_ways_across_random_cuts(world: World, rng: random.Random) -> None:
+def test_messages_and_calls_arrive_exactly_once_and_in_order_over_random_outages(
+    world: World, rng: random.Random
+) -> None:
     server, client = world.pair(times=replace(LINK.times, expiry_seconds=30.0))
 
     class Calc:
@@ -255,10 +259,10 @@ def test_exactly_once_and_in_order_both_ways_across_random_cuts(world: World, rn
 
     calc = Calc()
     server.register("calc", calc, ["plus"])
-    there: list[object] = []
-    here: list[object] = []
-    server.on_message(int, lambda c, m: there.append(m))
-    client.on_message(int, here.append)
+    at_server: list[object] = []
+    at_client: list[object] = []
+    server.on_message(int, lambda c, m: at_server.append(m))
+    client.on_message(int, at_client.append)
     big: list[bytes] = []
     server.on_message(bytes, lambda c, m: big.append(m))
     (connection,) = server.connections
@@ -288,22 +292,22 @@ def test_exactly_once_and_in_order_both_ways_across_random_cuts(world: World, rn
         world.network.heal()
     for one in work:
         one.join(60)
-    wait_for(lambda: len(there) >= count and len(here) >= count and len(big) >= 5, seconds=40)
-    assert there == list(range(count))
-    assert here == list(range(count))
+    wait_for(lambda: len(at_server) >= count and len(at_client) >= count and len(big) >= 5, seconds=40)
+    assert at_server == list(range(count))
+    assert at_client == list(range(count))
     assert big == [bytes([number]) * 300_000 for number in range(5)]
     assert results == [number + 1 for number in range(100)]
     assert calc.calls == 100
-    assert world.heard[client].count("connect") == 1
-    assert world.heard[server].count("disconnect") == 0
+    assert world.recorded[client].count("connect") == 1
+    assert world.recorded[server].count("disconnect") == 0
 
 
-def test_the_first_frame_of_each_way_is_open(world: World) -> None:
-    """Whoever sends during the resume must not overtake it."""
+def test_no_message_overtakes_the_first_frame_of_a_resumed_link(world: World) -> None:
+    """A message that is sent during a resume must not overtake OPEN."""
     server, client = world.pair(close_seconds=0.05)
     stop = threading.Event()
-    got: list[object] = []
-    server.on_message(int, lambda c, m: got.append(m))
+    received: list[object] = []
+    server.on_message(int, lambda c, m: received.append(m))
     sent = [0]
 
     def send() -> None:
@@ -317,19 +321,19 @@ def test_the_first_frame_of_each_way_is_open(world: World) -> None:
         client.reconnect(10)
     stop.set()
     sender.join(20)
-    wait_for(lambda: len(got) == sent[0])
-    assert got == list(range(sent[0]))
+    wait_for(lambda: len(received) == sent[0])
+    assert received == list(range(sent[0]))
     assert server.statistics["tampered"] == client.tampered == 0
 
 
-def test_row_42_without_validation_another_key_is_let_in_flagged_and_not_stored(world: World) -> None:
+def test_row_42_without_validation_a_changed_key_is_accepted_flagged_and_not_stored(world: World) -> None:
     world.server(store=MemoryPeerStore(keypair_from(b"1" * 32)))
     store = MemoryPeerStore()
     client = world.client(store=store)
     (name,) = store.servers()
     stored = store.server_key(name)
     client.close()
-    world.ends[0].close()
+    world.endpoints[0].close()
     world.server(store=MemoryPeerStore(keypair_from(b"2" * 32)))
     changed = world.client(ClientSettings(link=LINK, validate=False), store=store)
     assert changed.connection.remote_key_changed
@@ -338,7 +342,7 @@ def test_row_42_without_validation_another_key_is_let_in_flagged_and_not_stored(
     assert store.forget(name)
 
 
-def test_use_after_close_is_named(world: World) -> None:
+def test_connect_after_close_is_refused(world: World) -> None:
     _, client = world.pair()
     client.close()
     client.close()
@@ -346,7 +350,7 @@ def test_use_after_close_is_named(world: World) -> None:
         client.connect(1)
 
 
-def test_row_58_the_close_itself_is_never_buffered(world: World) -> None:
+def test_row_58_the_close_is_not_buffered(world: World) -> None:
     server, client = world.pair(close_seconds=0.2, times=replace(LINK.times, expiry_seconds=5.0))
     connection = client.connection
     world.network.cut()

@@ -1,4 +1,4 @@
-"""Finding U8: an error names the option that is wrong, the host that is not known, and a call that is in the log."""
+"""Finding U8: errors name the wrong option, the unknown host, and the call in the peer's log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import ConnectError, OptionError, RefusedError, RemoteError, Retry, ServerKeyChanged
 from aeron_spark.protocol.keypair import fingerprint
 from aeron_spark.protocol.rpc_dispatch import REMEDIES
-from tests.unit.connection.ends import LINK, World, wait_for
+from tests.unit.connection.endpoints import LINK, World, wait_for
 
 LOG = "aeron_spark.endpoint"
 
@@ -33,7 +33,7 @@ class Things:
         return number
 
 
-def test_finding_u8_a_pinned_key_that_does_not_match_names_the_option_and_not_keys_forget(world: World) -> None:
+def test_finding_u8_a_mismatch_of_a_pinned_key_names_the_option_and_not_keys_forget(world: World) -> None:
     server = world.server()
     client = world.client(ClientSettings(link=LINK, server_key=b"1" * 32), connect=False)
     with pytest.raises(ServerKeyChanged) as caught:
@@ -46,7 +46,7 @@ def test_finding_u8_a_pinned_key_that_does_not_match_names_the_option_and_not_ke
     assert "forget" not in str(error)
 
 
-def test_a_key_that_was_remembered_and_does_not_match_names_keys_forget(world: World) -> None:
+def test_a_mismatch_of_a_remembered_key_names_keys_forget(world: World) -> None:
     world.server()
     client = world.client(connect=False)
     client._runner.store.trust(client._runner.server, b"1" * 32)
@@ -54,24 +54,24 @@ def test_a_key_that_was_remembered_and_does_not_match_names_keys_forget(world: W
         client.connect(5.0)
 
 
-def test_finding_u8_a_duologue_that_the_server_cannot_open_is_an_error_of_the_server_and_not_of_its_ids(
+def test_finding_u8_a_link_that_the_server_cannot_open_is_a_server_error_and_not_one_of_ids(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = world.server()
 
-    def broken(*given: object) -> object:
+    def broken(*arguments: object) -> object:
         raise OSError("no file is left")
 
     monkeypatch.setattr(server._runner.transport, "open_link", broken)
     client = world.client(connect=False)
     client.begin_connecting()
-    wait_for(lambda: client.error is not None, "the server's answer")
+    wait_for(lambda: client.error is not None, "the server's response")
     error = client.error
     assert isinstance(error, RefusedError)
     assert (error.reason, error.retry) == ("server-error", Retry.SOON)
     assert "The duologue could not be opened" in error.what
     assert "ids" not in error.remedy
-    wait_for(lambda: bool(world.heard[server].errors_of(OSError)), "the server to report the cause")
+    wait_for(lambda: bool(world.recorded[server].errors_of(OSError)), "the server to report the cause")
     client.close()
 
 
@@ -90,12 +90,12 @@ def test_finding_u8_an_unknown_host_is_one_sentence_with_the_host(message: str, 
     assert plain_message(message) == f"the host name '{host}' cannot be resolved to an address"
 
 
-def test_other_messages_of_aeron_lose_their_category_only() -> None:
+def test_other_messages_of_aeron_lose_only_their_category() -> None:
     assert plain_message("ERROR - channel is in use, endpoint=a:1") == "channel is in use, endpoint=a:1"
     assert plain_message("FATAL - odd") == "odd"
 
 
-def test_finding_u8_a_way_that_cannot_be_opened_says_what_to_do(world: World) -> None:
+def test_finding_u8_a_path_that_cannot_be_opened_has_a_remedy(world: World) -> None:
     world.server()
     client = world.client(connect=False)
     world.network.refusal = "the host name 'no-such.invalid' cannot be resolved to an address"
@@ -105,7 +105,7 @@ def test_finding_u8_a_way_that_cannot_be_opened_says_what_to_do(world: World) ->
     world.network.refusal = ""
 
 
-def test_finding_u8_a_failed_call_names_itself_as_the_other_sides_log_does(
+def test_finding_u8_a_failed_call_has_the_same_name_in_its_error_and_in_the_peers_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, client = world.pair()
@@ -127,7 +127,7 @@ def test_finding_u8_a_failed_call_names_itself_as_the_other_sides_log_does(
     assert {int(one.partition("-")[0], 16) for one in seen} == {client.connection.id & 0xFFFFFFFF}
 
 
-def test_finding_u8_the_client_logs_the_calls_that_fail_at_its_side_too(
+def test_finding_u8_the_client_logs_calls_of_its_objects_that_fail(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     server, client = world.pair()
@@ -139,9 +139,7 @@ def test_finding_u8_the_client_logs_the_calls_that_fail_at_its_side_too(
     assert f"call {name} of " in caplog.text
 
 
-def test_a_text_that_a_caller_chose_makes_no_line_of_its_own_in_the_log(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_text_from_a_caller_cannot_forge_log_lines(world: World, caplog: pytest.LogCaptureFixture) -> None:
     server, client = world.pair()
     server.register("things", Things(), ["fail"])
     with pytest.raises(RemoteError):
@@ -152,7 +150,7 @@ def test_a_text_that_a_caller_chose_makes_no_line_of_its_own_in_the_log(
     assert first.isprintable()
 
 
-def test_an_error_of_this_package_keeps_its_own_remedy_and_is_a_short_line_in_the_log(
+def test_an_error_of_this_package_keeps_its_remedy_and_is_logged_in_one_line(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOG)
@@ -166,7 +164,9 @@ def test_an_error_of_this_package_keeps_its_own_remedy_and_is_a_short_line_in_th
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
-def test_finding_u8_a_call_that_was_refused_points_to_no_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_finding_u8_the_error_of_a_refused_call_does_not_refer_to_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     server, client = world.pair()
     server.register("things", Things(), ["take", "odd"])
     calls = {

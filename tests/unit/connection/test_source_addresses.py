@@ -1,4 +1,4 @@
-"""Finding C8: every link of a client comes from the client's address, however Aeron spells it."""
+"""Finding C8: every link of a client comes from the client's address, in any spelling."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from aeron_spark.client.settings import ClientSettings
 from aeron_spark.errors import AeronSparkError
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.server.settings import ServerSettings
-from tests.unit.connection.ends import FREE, World, link
+from tests.unit.connection.endpoints import NO_LIMITS, World, link
 
 
 @pytest.mark.parametrize("source", ["[fe80::1%eth0]:4000", "[::ffff:192.0.2.7]:4000", "[2001:DB8:0:0:0:0:0:1]:4000"])
-def test_finding_c8_a_client_at_any_spelling_of_an_address_opens_further_links(world: World, source: str) -> None:
+def test_finding_c8_a_client_opens_bulk_links_with_any_spelling_of_its_address(world: World, source: str) -> None:
     server = world.server()
     client = world.client(source=source)
     mine = client.bulk_link(5.0)
     (connection,) = server.connections
     theirs = server._runtime.bulk_links.of(connection, mine.number)
-    mine.send(b"over the further link", timeout=5.0)
-    assert bytes(theirs.receive(5.0) or b"") == b"over the further link"
+    mine.send(b"over the bulk link", timeout=5.0)
+    assert bytes(theirs.receive(5.0) or b"") == b"over the bulk link"
 
 
-def test_a_further_link_from_another_address_is_refused(world: World) -> None:
+def test_a_bulk_link_from_another_address_is_refused(world: World) -> None:
     times = Times(expiry_seconds=5.0, setup_seconds=0.3, linger_seconds=0.1, retention_seconds=60.0)
-    world.server(ServerSettings(link=link(times=times), limits=FREE))
+    world.server(ServerSettings(link=link(times=times), limits=NO_LIMITS))
     client = world.client(ClientSettings(link=link(times=times)), source="[fe80::1%eth0]:4000")
     client._runner.transport.source = "[fe80::2%eth0]:4000"  # type: ignore[attr-defined]
     with pytest.raises(AeronSparkError):
