@@ -1,4 +1,4 @@
-"""Two drivers for all tests here, one for servers and one for clients."""
+"""Two drivers for all tests of this package, one for servers and one for clients."""
 
 from __future__ import annotations
 

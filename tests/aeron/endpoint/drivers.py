@@ -1,4 +1,4 @@
-"""Media drivers in processes of their own, with the endpoints that let rejections and answers leave at once."""
+"""Media drivers in separate processes, with the extensions that send rejections and responses at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aeron_spark.node.liveness import driver_liveness
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
 
-PATIENCE: Final = 30.0
+TIMEOUT_S: Final = 30.0
 START_TIMEOUT_S: Final = 120.0  # a driver starts in one second, and in many where sixteen processes share two cores
 MEDIA_DRIVER: Final = "io.aeron.driver.MediaDriver"
 OPTIONS: Final = (
@@ -41,7 +41,7 @@ PROMPT: Final = (
 
 
 class Driver:
-    """A running driver, and this process's client of it."""
+    """A running driver with an Aeron client."""
 
     def __init__(self, aeron_dir: Path, process: subprocess.Popen[bytes]) -> None:
         self.aeron_dir = aeron_dir
@@ -49,7 +49,7 @@ class Driver:
         self.client = Client(str(aeron_dir))
 
     def logs(self, folder: str) -> int:
-        """How many log buffers of ``publications`` or ``images`` the driver holds."""
+        """Return the number of log buffers of ``publications`` or ``images``."""
         return len(list((self.aeron_dir / folder).glob("*.logbuffer")))
 
 
@@ -66,7 +66,7 @@ def driver(aeron_dir: Path, *options: str) -> Iterator[Driver]:
 
 @contextmanager
 def driver_process(aeron_dir: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the process of a driver and wait for it; end it and remove its directory, also where it never got ready."""
+    """Start a driver's process and wait until it is ready; at the end, also on failure, remove its directory."""
     process = subprocess.Popen(
         ["java", *options, f"-Daeron.dir={aeron_dir}", "-cp", os.pathsep.join(classpath()), MEDIA_DRIVER],
         stdout=subprocess.DEVNULL,
@@ -90,14 +90,14 @@ def _is_ready(aeron_dir: Path, process: subprocess.Popen[bytes]) -> bool:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
 def free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
-    """Two UDP ports, one after the other, that nobody has now."""
+    """Return two consecutive UDP ports that are free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         with (
@@ -114,18 +114,18 @@ def free_ports(host: str = "127.0.0.1") -> tuple[int, int]:
 
 
 class AeronWorld:
-    """A place on this machine that is free, for a server of one driver and clients of another."""
+    """A free address on this machine, for a server on one driver and clients on another."""
 
-    silence = 1.0  # more than a driver's half-second between two looks at who listens
+    silence = 1.0  # longer than a driver's half-second between two checks of receivers
 
     def __init__(self, server: Driver, client: Driver, host: str) -> None:
         self.server, self.client = server, client
         self.address = ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
     def server_transport(self) -> AeronServerTransport:
-        """A server's side."""
+        """Return a server's transport."""
         return AeronServerTransport(self.server.client)
 
     def client_transport(self) -> AeronClientTransport:
-        """A client's side."""
+        """Return a client's transport."""
         return AeronClientTransport(self.client.client, self.address)

@@ -1,4 +1,4 @@
-"""What only real drivers show: ports, sockets, memory, lost drivers, and how long an opening takes."""
+"""Channels of real drivers: ports, sockets, memory, lost drivers, and the duration of an opening."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def world(serving: Driver, dialling: Driver) -> AeronWorld:
 
 
 def sockets(process: int) -> dict[tuple[str, int], int]:
-    """The UDP sockets a process has bound, as (address family's file, local port) -> how many."""
+    """Return the number of UDP sockets of a process by table of the address family and local port."""
     found: dict[tuple[str, int], int] = {}
     inodes = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
@@ -55,7 +55,7 @@ def sockets(process: int) -> dict[tuple[str, int], int]:
     return found
 
 
-def test_row_02_two_ports_of_a_server_and_one_to_receive_of_a_client_carry_twenty_connections(
+def test_row_02_two_server_ports_and_one_receive_port_carry_twenty_connections(
     world: AeronWorld,
 ) -> None:
     before_server, before_client = sockets(world.server.process.pid), sockets(world.client.process.pid)
@@ -102,7 +102,7 @@ def test_row_19_one_listener_on_all_addresses_serves_both_families(serving: Driv
     listening.close()
 
 
-def test_row_19_a_listener_on_ipv4_alone_hears_no_ipv6(serving: Driver, dialling: Driver) -> None:
+def test_row_19_a_listener_on_ipv4_receives_nothing_over_ipv6(serving: Driver, dialling: Driver) -> None:
     data, control = free_ports("::")
     listening = AeronServerTransport(serving.client)
     listening.listen(ServerAddress("udp", "0.0.0.0", data, control), SETTINGS)
@@ -114,7 +114,7 @@ def test_row_19_a_listener_on_ipv4_alone_hears_no_ipv6(serving: Driver, dialling
     listening.close()
 
 
-def test_a_port_that_is_taken_is_named(serving: Driver, dialling: Driver, world: AeronWorld) -> None:
+def test_a_port_in_use_is_named(serving: Driver, dialling: Driver, world: AeronWorld) -> None:
     first, second = world.server_transport(), AeronServerTransport(dialling.client)
     first.listen(world.address, SETTINGS)
     with pytest.raises(InUseError, match=f"127.0.0.1:{world.address.data_port}: the address is in use"):
@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_is_named(serving: Driver, dialling: Driver, world:
     first.close()
 
 
-def test_row_21_a_client_sends_from_the_port_it_was_given_and_receives_on_the_next(world: AeronWorld) -> None:
+def test_row_21_a_client_sends_from_its_port_and_receives_on_the_next(world: AeronWorld) -> None:
     send_port, receive_port = free_ports()
     listening = world.server_transport()
     server = Reading(listening.inbox)
@@ -156,7 +156,7 @@ def test_row_22_shared_memory_sends_no_packets(serving: Driver) -> None:
     opened.close()
 
 
-def test_a_duologue_by_multi_destination_has_a_control_port_of_its_own(world: AeronWorld) -> None:
+def test_a_link_with_mdc_has_a_separate_control_port(world: AeronWorld) -> None:
     port = free_ports()[0]
     ids = some_ids()
     opened = Open(world, LinkIds(ids.session_in, ids.stream_in, ids.session_out, ids.stream_out, port))
@@ -167,7 +167,7 @@ def test_a_duologue_by_multi_destination_has_a_control_port_of_its_own(world: Ae
 
 
 @pytest.mark.parametrize(("mtu", "term"), [(1184, 65_536), (1184, 1 << 20), (8192, 1 << 22), (65_504, 1 << 24)])
-def test_messages_arrive_at_every_size_of_packet_and_of_term(world: AeronWorld, mtu: int, term: int) -> None:
+def test_messages_arrive_with_each_mtu_and_term_length(world: AeronWorld, mtu: int, term: int) -> None:
     opened = Open(world, channel_settings=ChannelSettings(mtu_bytes=mtu, term_bytes=term))
     most = min(term // 8, 128 * 1024)
     assert opened.at_client.publication.max_message >= most
@@ -180,7 +180,7 @@ def test_messages_arrive_at_every_size_of_packet_and_of_term(world: AeronWorld, 
     opened.close()
 
 
-def test_a_message_longer_than_wished_for_is_dropped_and_the_next_arrives(world: AeronWorld) -> None:
+def test_a_message_longer_than_max_message_is_dropped_and_the_next_arrives(world: AeronWorld) -> None:
     opened = Open(world, channel_settings=ChannelSettings(max_message=5_000))
     send(opened.at_client.publication, bytes(5_001), reading=(opened.server,))
     send(opened.at_client.publication, bytes(5_000), reading=(opened.server,))
@@ -190,7 +190,7 @@ def test_a_message_longer_than_wished_for_is_dropped_and_the_next_arrives(world:
     opened.close()
 
 
-def test_a_client_that_asked_too_early_asks_again(world: AeronWorld) -> None:
+def test_a_client_that_requested_its_set_up_too_early_repeats_the_request(world: AeronWorld) -> None:
     listening, dialing = world.server_transport(), world.client_transport()
     server, client = Reading(listening.inbox), Reading(dialing.inbox)
     token = listening.listen(world.address, SETTINGS)
@@ -203,13 +203,13 @@ def test_a_client_that_asked_too_early_asks_again(world: AeronWorld) -> None:
         client.poll(0.01)
     mine = listening.open_link(server.available(token)[0].image, ids, SETTINGS)
     until(lambda: mine.publication.connected and theirs.publication.connected, server, client)
-    until(lambda: client.available(theirs.token), server, client)  # the sender hears of it before its reader does
+    until(lambda: client.available(theirs.token), server, client)  # available after the publication
     assert len(client.available(theirs.token)) == 1
     dialing.close()
     listening.close()
 
 
-def test_rejections_and_answers_do_not_wait_for_a_status_message(world: AeronWorld) -> None:
+def test_rejections_and_responses_do_not_wait_for_a_status_message(world: AeronWorld) -> None:
     listening = world.server_transport()
     server = Reading(listening.inbox)
     token = listening.listen(world.address, SETTINGS)
@@ -237,20 +237,20 @@ def test_rejections_and_answers_do_not_wait_for_a_status_message(world: AeronWor
     listening.close()
 
 
-def test_everything_works_beside_a_driver_that_does_not_hurry(dialling: Driver) -> None:
+def test_a_link_opens_with_a_driver_without_the_handshake_extensions(dialling: Driver) -> None:
     opened = Open(AeronWorld(dialling, dialling, "127.0.0.1"))
     send(opened.at_server.publication, b"in time", reading=(opened.client,))
     until(lambda: opened.client.of(opened.at_client.token) == [b"in time"], opened.client)
     opened.close()
 
 
-def test_the_memory_of_what_is_closed_is_given_back(world: AeronWorld) -> None:
+def test_the_logs_of_closed_publications_and_images_are_released(world: AeronWorld) -> None:
     wait_for(lambda: world.client.logs("publications") + world.server.logs("publications") == 0, 30.0, "earlier logs")
     opened = Open(world)
     assert world.client.logs("publications") == 2
     opened.close()
     logs = (world.server, "publications"), (world.client, "publications"), (world.client, "images")
-    wait_for(lambda: sum(at.logs(folder) for at, folder in logs) == 0, 15.0, "the logs to go")
+    wait_for(lambda: sum(at.logs(folder) for at, folder in logs) == 0, 15.0, "the logs to be freed")
 
 
 def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Driver, run_name: str) -> None:
@@ -277,31 +277,31 @@ def test_a_driver_that_died_is_reported_once_and_closes_everything(dialling: Dri
             serving.client.close()
 
 
-def test_a_client_that_is_about_to_end_brings_nothing_and_any_other_error_is_told(serving: Driver) -> None:
-    """As one is that its process was kept from for ten seconds; it is closed at one of the next polls."""
+def test_an_inbox_of_an_ending_client_returns_nothing_and_other_errors_are_raised(serving: Driver) -> None:
+    """An Aeron client ends so when its process did not run for ten seconds; a later poll closes it."""
     with zipfile.ZipFile(JAR) as aeron:
         assert CLIENT_ENDING.encode() in aeron.read("io/aeron/ClientConductor.class")
     exception = jclass("io.aeron.exceptions.AeronException")
 
     def poll(_timeout: int) -> int:
-        raise exception(said)
+        raise exception(text)
 
     with closing(AeronServerTransport(serving.client)) as listening:
         listening.inbox._poll = poll
-        said = f"ERROR - {CLIENT_ENDING}"
+        text = f"ERROR - {CLIENT_ENDING}"
         assert listening.inbox.poll(0) == []
-        said = "something else"
-        with pytest.raises(exception, match=said):
+        text = "something else"
+        with pytest.raises(exception, match=text):
             listening.inbox.poll(0)
 
 
-def test_an_unknown_idle_strategy_is_refused_with_those_there_are(serving: Driver) -> None:
+def test_an_unknown_idle_strategy_is_refused_with_the_valid_ones(serving: Driver) -> None:
     with pytest.raises(OptionError, match="busy-spin, yielding, backoff, sleeping"):
         AeronServerTransport(serving.client, idle="lazy")
 
 
 @pytest.mark.parametrize("idle", ["busy-spin", "yielding", "backoff", "sleeping"])
-def test_every_idle_strategy_waits_and_wakes(serving: Driver, idle: str) -> None:
+def test_each_idle_strategy_waits_and_wakes(serving: Driver, idle: str) -> None:
     listening = AeronServerTransport(serving.client, idle=idle)
     begin = time.monotonic()
     assert listening.inbox.poll(0.05) == []

@@ -1,4 +1,4 @@
-"""Finding T2: a driver that does not get ready in time leaves nothing behind."""
+"""Finding T2: a driver that is not ready in time leaks nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_driver_that_is_not_ready_in_time_is_ended(aeron_dir: Path, monkeypatc
     assert not aeron_dir.exists()
 
 
-def test_a_driver_that_ends_while_it_starts_is_told_at_once(aeron_dir: Path) -> None:
+def test_a_driver_that_ends_while_it_starts_is_reported_at_once(aeron_dir: Path) -> None:
     with (
         pytest.raises(TransportError, match="ended with code 1 while it started"),
         drivers.driver(aeron_dir, "--no-such-option"),

@@ -1,6 +1,6 @@
-"""Many clients in a process of its own: ``python -m tests.aeron.secure.clients`` with a place, a directory, a number.
+"""Many clients in one process: ``python -m tests.aeron.secure.clients HOST DATA CONTROL AERON_DIR COUNT``.
 
-It prints ``connected N`` when all are, then does what the lines say that it reads: ``talk``, ``leave``.
+It prints ``connected N`` when all are connected. Then it runs the commands of its input: ``send``, ``close``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aeron_spark.keys.stores import MemoryPeerStore
 from aeron_spark.protocol.access import ServerName
 from aeron_spark.transport.api import ServerAddress
 
-PATIENCE = 240.0  # seconds: two hundred clients of four processes share two cores, maybe with others
+TIMEOUT_S = 240.0  # for two hundred clients of four processes on two busy cores
 
 
 def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None:
-    """Connect, then do what the input says."""
+    """Connect, then run the commands of the input."""
     with node.ensure(aeron_dir):
         aeron = client_of(aeron_dir)
         place = ServerAddress("udp", host, data, control)
@@ -41,18 +41,18 @@ def main(host: str, data: int, control: int, aeron_dir: str, count: int) -> None
         for client, event in zip(clients, echoed, strict=True):
             client.on_message(bytes, lambda message, event=event: event.set())
         with ThreadPoolExecutor(count) as pool:
-            begun = time.monotonic()
-            list(pool.map(lambda client: client.connect(PATIENCE), clients))
-            _say(f"connected {count} {time.monotonic() - begun:.2f}")
+            started = time.monotonic()
+            list(pool.map(lambda client: client.connect(TIMEOUT_S), clients))
+            _print(f"connected {count} {time.monotonic() - started:.2f}")
             for line in sys.stdin:
-                if line.strip() == "talk":
+                if line.strip() == "send":
                     _each(pool, clients, lambda client: client.send(b"hello", acknowledge=True))
-                    assert all(event.wait(PATIENCE) for event in echoed)
-                    _say(f"talked {count}")
-                elif line.strip() == "leave":
+                    assert all(event.wait(TIMEOUT_S) for event in echoed)
+                    _print(f"sent {count}")
+                elif line.strip() == "close":
                     break
             _each(pool, clients, lambda client: client.close())
-        _say("left")
+        _print("closed")
         aeron.close()
 
 
@@ -60,7 +60,7 @@ def _each(pool: ThreadPoolExecutor, clients: list[Client], do: Callable[[Client]
     list(pool.map(do, clients))
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

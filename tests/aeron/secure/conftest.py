@@ -1,4 +1,4 @@
-"""Two nodes for all tests here, as a program has them: one for servers, one for clients."""
+"""Two nodes for all tests of this package: one for servers, one for clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from aeron_spark.aeron.client import Client
-from tests.aeron.secure.ends import World, node_of
+from tests.aeron.secure.endpoints import World, node_of
 from tests.leaks import SHARED_MEMORY
 
 

@@ -1,5 +1,6 @@
-"""Hostile HELLOs as raw frames, from many addresses: ``python -m tests.aeron.secure.flood`` with the port, a HELLO in
-hexadecimal that was good once, how many to send, and a seed.
+"""Hostile HELLOs as raw frames from many addresses: ``python -m tests.aeron.secure.flood PORT HELLO COUNT SEED``.
+
+HELLO is a HELLO that was valid once, in hexadecimal.
 """
 
 from __future__ import annotations
@@ -15,38 +16,38 @@ from aeron_spark.transport.api import HANDSHAKE_STREAM_ID
 from tests.aeron.guard.frames import Stranger, data, setup, strangers
 
 ADDRESSES: Final = 40
-BATCH: Final = 20  # sessions that are begun together
-PAUSE: Final = 0.05  # seconds for the images of a batch to be there
+BATCH_SESSIONS: Final = 20  # that start together
+IMAGE_WAIT_S: Final = 0.05  # for the images of a batch to become available
 
 
-class Spoken:
-    """Handshakes written by hand, as raw frames from many addresses: a SETUP, then packets as data."""
+class RawSessions:
+    """Sends handshakes as raw frames from many addresses: a SETUP, then packets as data."""
 
     def __init__(self, senders: list[Stranger], rng: random.Random) -> None:
         self.senders = senders
         self.rng = rng
-        self.said = 0
+        self.sent = 0
 
-    def say(self, conversations: list[list[bytes]]) -> None:
-        """Each is what one session says."""
-        for at in range(0, len(conversations), BATCH):
-            begun = []
-            for words in conversations[at : at + BATCH]:
+    def send(self, sessions: list[list[bytes]]) -> None:
+        """Send the packets of each session."""
+        for at in range(0, len(sessions), BATCH_SESSIONS):
+            started = []
+            for packets in sessions[at : at + BATCH_SESSIONS]:
                 sender, session = self.rng.choice(self.senders), self.rng.randrange(1, 2**31)
                 sender.send(setup(session, HANDSHAKE_STREAM_ID, mtu=1184))
-                begun.append((sender, session, words))
-            time.sleep(PAUSE)
-            for sender, session, words in begun:
+                started.append((sender, session, packets))
+            time.sleep(IMAGE_WAIT_S)
+            for sender, session, packets in started:
                 offset = 0
-                for word in words:
-                    frame = data(session, HANDSHAKE_STREAM_ID, word, offset=offset)
+                for packet in packets:
+                    frame = data(session, HANDSHAKE_STREAM_ID, packet, offset=offset)
                     sender.send(frame)
                     offset += len(frame)
-                    self.said += 1
+                    self.sent += 1
 
 
 def hostile(hello: bytes, count: int, rng: random.Random) -> list[list[bytes]]:
-    """HELLOs without a cookie, replayed, cut, with each bit flipped, of other versions, and chance."""
+    """Return HELLOs without a cookie, replayed, truncated, with flipped bits, of other versions, and random bytes."""
     flips = _flips(hello)
     kinds: list[Callable[[], bytes]] = [
         lambda: handshake_packets.encode(
@@ -78,12 +79,12 @@ def _key(hello: bytes) -> bytes:
 
 
 def main(port: int, hello: bytes, count: int, seed: int) -> None:
-    """Send them."""
+    """Send ``count`` hostile packets."""
     rng = random.Random(seed)
     with strangers(ADDRESSES, port) as senders:
-        spoken = Spoken(senders, rng)
-        spoken.say(hostile(hello, count, rng))
-        assert spoken.said == count
+        raw_sessions = RawSessions(senders, rng)
+        raw_sessions.send(hostile(hello, count, rng))
+        assert raw_sessions.sent == count
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A client that does not follow the protocol: packets by hand over the handshake's real channels."""
+"""A client that sends any packets over the handshake's real channels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from aeron_spark.transport.api import MessageArrived, PublicationRejected, Serve
 from aeron_spark.waiting import wait_for
 from tests.ending import FOR_EVER
 
-PATIENCE: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
 T = TypeVar("T")
 
 
 class Raw:
-    """One way in and out of a handshake, and what came back."""
+    """The path of a handshake, with the received packets and hints."""
 
     def __init__(self, driver: Client, place: ServerAddress) -> None:
         self.dialing = AeronClientTransport(driver, place)
@@ -36,72 +36,70 @@ class Raw:
             verify=lambda key: None,
             done=ClientDone(),
             server="the server",
-            timing=ClientTiming(
-                hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER
-            ),  # a test may take its time between two steps
+            timing=ClientTiming(hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER),  # a test may wait between two steps
         )
 
     def send(self, packet: bytes) -> None:
-        """Send one packet, whatever it is."""
-        wait_for(lambda: self.poll() or self.pair.publication.connected, PATIENCE, "the server's port to answer")
-        wait_for(lambda: self.pair.publication.offer(packet) is None, PATIENCE, "room for a packet")
+        """Send one packet."""
+        wait_for(lambda: self.poll() or self.pair.publication.connected, TIMEOUT_S, "the server's port to respond")
+        wait_for(lambda: self.pair.publication.offer(packet) is None, TIMEOUT_S, "room for a packet")
 
-    def again(self) -> None:
-        """Another session, for the one before was rejected."""
-        before, self.pair = self.pair, self.dialing.reopen_path(self.pair)
-        before.publication.close()
+    def reopen(self) -> None:
+        """Open another publication, after the server has rejected one."""
+        rejected, self.pair = self.pair, self.dialing.reopen_path(self.pair)
+        rejected.publication.close()
 
     def poll(self) -> None:
-        """Take note of what has come."""
+        """Record the events of one poll."""
         for event in self.dialing.inbox.poll(0.001):
             self.take(event)
 
     def take(self, event: TransportEvent) -> None:
-        """Take note of one thing."""
+        """Record an event."""
         if isinstance(event, MessageArrived):
             self.packets.append(bytes(event.payload))
         elif isinstance(event, PublicationRejected):
             self.hints.append(event.reason)
 
-    def hint(self, seconds: float = PATIENCE) -> str:
-        """The next reason with which the server refuses."""
+    def hint(self, seconds: float = TIMEOUT_S) -> str:
+        """Return the next reason with which the server rejects."""
         return self._next(self.hints, seconds, "the server to refuse")
 
     def answer(self) -> bytes:
-        """The next packet of the server's."""
-        return self._next(self.packets, PATIENCE, "the server to answer")
+        """Return the server's next packet."""
+        return self._next(self.packets, TIMEOUT_S, "the server to respond")
 
     def hello(self) -> bytes:
-        """A HELLO without a cookie."""
+        """Return a HELLO without a cookie."""
         return sent(self.machine.start(time.monotonic()))
 
     def hello_with_cookie(self) -> bytes:
-        """A HELLO that the server takes: it was asked for, and comes in a new session."""
+        """Return a HELLO that the server accepts: with a cookie, in a new session."""
         self.send(self.hello())
         hint = self.hint()
         actions = self.machine.hint(hint, time.monotonic())
         assert any(isinstance(action, Reopen) for action in actions), f"after the hint {hint!r}: {actions}"
-        self.again()
+        self.reopen()
         return sent(actions)
 
     def done(self) -> bytes:
-        """The DONE that belongs to the server's HELLO_ACK."""
+        """Return the DONE for the server's HELLO_ACK."""
         return sent(self.machine.packet(self.answer(), time.monotonic()))
 
-    def _next(self, came: list[T], seconds: float, what: str) -> T:
-        def look() -> bool:
+    def _next(self, queue: list[T], seconds: float, what: str) -> T:
+        def poll_queue() -> bool:
             self.poll()
-            return bool(came)
+            return bool(queue)
 
-        wait_for(look, seconds, what)
-        return came.pop(0)
+        wait_for(poll_queue, seconds, what)
+        return queue.pop(0)
 
     def close(self) -> None:
         self.dialing.close()
 
 
 def sent(actions: Actions) -> bytes:
-    """The packet among what a machine wants."""
+    """Return the packet among a machine's actions."""
     return next(action.packet for action in actions if isinstance(action, Send))
 
 

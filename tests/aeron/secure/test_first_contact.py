@@ -1,4 +1,4 @@
-"""The first contact with a server: listeners that are there by then, crowds, and drivers without a guard."""
+"""The first contact with a server: early listeners, many clients at once, and drivers without a guard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aeron_spark.protocol.limits import Limits
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.node.programs import foreign_driver
-from tests.aeron.secure.ends import PATIENCE, Heard, World, nothing_held
+from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
 
 WITH_GUARD = (
     "-cp",
@@ -36,7 +36,7 @@ WITH_GUARD = (
 
 @pytest.fixture
 def own(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a media driver of the test's own."""
+    """The directory of a media driver that only this test uses."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=20)
     shutil.rmtree(aeron_dir, ignore_errors=True)
@@ -44,7 +44,7 @@ def own(aeron_dir: Path) -> Iterator[Path]:
 
 @pytest.fixture(params=[(), WITH_GUARD], ids=["plain", "with the guard"])
 def foreign(own: Path, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Somebody else's media driver in ``own``; whether it has the guard."""
+    """Start a foreign media driver in ``own``; yield whether it has the guard."""
     process = foreign_driver(own, "io.aeron.driver.MediaDriver", *request.param)
     wait_for(lambda: process.poll() is not None or driver_liveness(own), 30.0, "the driver to start")
     assert process.poll() is None
@@ -59,91 +59,93 @@ def address() -> str:
 
 
 def guard_found(aeron_dir: Path) -> doctor.Finding | None:
-    """What the doctor says of the guard."""
+    """Return the doctor's finding about the guard."""
     found = [one for one in doctor.examine(node.local_node_paths(aeron_dir)) if one.subject == "guard"]
     assert len(found) < 2
     return found[0] if found else None
 
 
-def test_a_client_hears_of_its_connection_from_the_beginning(own: Path, tmp_path: Path) -> None:
+def test_a_client_can_add_listeners_before_its_first_connection(own: Path, tmp_path: Path) -> None:
     at = address()
     with aeron_spark.Server(at, store=MemoryPeerStore(), aeron_dir=str(own)) as server:
         server.on_connect(lambda connection: connection.send("welcome"))
-        heard: list[object] = []
+        recorded: list[object] = []
         with aeron_spark.Client.to(at, store=MemoryPeerStore(), aeron_dir=str(own), tag="desk-7") as client:
 
             @client.on_init
-            def begun(connection: Connection) -> None:
-                heard.append(("init", connection.tag))
+            def started(connection: Connection) -> None:
+                recorded.append(("init", connection.tag))
 
             @client.on_connect
-            def here(connection: Connection) -> None:
-                heard.append(("connect", connection.tag))
+            def connected(connection: Connection) -> None:
+                recorded.append(("connect", connection.tag))
 
-            client.on_message(str, heard.append)
+            client.on_message(str, recorded.append)
             assert not client.connected
-            client.connect(PATIENCE)
-            wait_for(lambda: heard == [("init", "desk-7"), ("connect", "desk-7"), "welcome"], PATIENCE, str(heard))
+            client.connect(TIMEOUT_S)
+            wait_for(
+                lambda: recorded == [("init", "desk-7"), ("connect", "desk-7"), "welcome"], TIMEOUT_S, str(recorded)
+            )
         assert client.closed
 
 
-def test_a_crowd_from_one_address_gets_in_as_the_rate_allows(world: World) -> None:
+def test_many_clients_of_one_address_connect_as_fast_as_the_rate_limit_allows(world: World) -> None:
     place = world.place()
     server = world.server(place, limits=Limits(handshakes_per_second=3, handshake_burst=2, pending_per_address=0))
-    heard = Heard(server)
+    recorded = RecordedEvents(server)
     clients = [world.client(place) for _ in range(8)]
     with ThreadPoolExecutor(len(clients)) as pool:
-        list(pool.map(lambda client: client.connect(3 * PATIENCE), clients))
+        list(pool.map(lambda client: client.connect(3 * TIMEOUT_S), clients))
     assert server.statistics["refused-rate"]
-    wait_for(lambda: server.statistics["connections"] == len(clients), PATIENCE, "the connections")
+    wait_for(lambda: server.statistics["connections"] == len(clients), TIMEOUT_S, "the connections")
     assert server.statistics["session_ids"] == 2 * len(clients)
-    wait_for(lambda: heard.count("connect") == len(clients), PATIENCE, "the listeners")
+    wait_for(lambda: recorded.count("connect") == len(clients), TIMEOUT_S, "the listeners")
     for client in clients:
         client.close()
-    nothing_held(server)
+    await_nothing_in_use(server)
 
 
-def test_who_comes_too_early_until_the_end_is_told_why(world: World) -> None:
+def test_a_client_that_the_rate_limit_refuses_until_its_timeout_gets_the_reason(world: World) -> None:
     place = world.place()
     server = world.server(place, limits=Limits(handshakes_per_second=0.001, handshake_burst=1))
     world.connected(place)
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(RefusedError, match=r"not authenticated: Too many handshakes from IP address.*\(rate\)"):
         world.client(place).connect(4.0)
-    assert time.monotonic() - begun < 10
-    assert server.statistics["refused-rate"] >= 2  # it tried again
+    assert time.monotonic() - started < 10
+    assert server.statistics["refused-rate"] >= 2  # the client tried again
 
 
-def test_a_driver_without_the_guard_is_told_of_and_one_that_has_it_is_not(
+def test_a_driver_without_the_guard_is_reported_and_one_with_the_guard_is_not(
     own: Path, foreign: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = guard_found(own)
     assert before is not None
-    assert before.verdict == "warning"  # a guard that guards nothing yet does not show itself
+    assert before.verdict == "warning"  # a guard shows itself only after it has guarded a channel
     errors: list[BaseException] = []
     with caplog.at_level(logging.WARNING, "aeron_spark"):
         with aeron_spark.Server(address(), store=MemoryPeerStore(), aeron_dir=str(own)):
             found = guard_found(own)
-        told = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
+        warnings = [record.getMessage() for record in caplog.records if "has no guard" in record.getMessage()]
         listening = aeron_spark.Server(address(), store=MemoryPeerStore(), aeron_dir=str(own))
         listening.on_error(lambda connection, error: errors.append(error))
         with listening:
             pass
     assert found is not None
     if foreign:
-        assert (found.verdict, told, errors) == ("ok", [], [])
+        assert (found.verdict, warnings, errors) == ("ok", [], [])
         return
     assert found.verdict == "warning"
-    for text in (found.what, *told):
+    for text in (found.what, *warnings):
         assert "logs of any length" in text
         assert str(own) in text
     assert "docs/driver-guard.md" in found.remedy
-    assert len(told) == 1  # once
+    assert len(warnings) == 1  # once
     assert [type(error) for error in errors] == [SetupError]
     assert "docs/driver-guard.md" in str(errors[0])
 
 
-def test_over_shared_memory_alone_no_guard_is_missed(own: Path, foreign: bool) -> None:
+def test_a_server_over_shared_memory_only_does_not_report_a_missing_guard(own: Path, foreign: bool) -> None:
     errors: list[BaseException] = []
     server = aeron_spark.Server("ipc:", store=MemoryPeerStore(), aeron_dir=str(own))
     server.on_error(lambda connection, error: errors.append(error))
@@ -152,8 +154,8 @@ def test_over_shared_memory_alone_no_guard_is_missed(own: Path, foreign: bool) -
     assert not errors
 
 
-def test_the_nodes_own_driver_has_the_guard_unless_it_was_told_otherwise(own: Path) -> None:
-    assert guard_found(own) is None  # nothing runs, and what starts has it
+def test_the_driver_of_a_node_has_the_guard_unless_its_properties_replace_it(own: Path) -> None:
+    assert guard_found(own) is None  # no driver runs, and the node starts one with the guard
     errors: list[BaseException] = []
     server = aeron_spark.Server(address(), store=MemoryPeerStore(), aeron_dir=str(own))
     server.on_error(lambda connection, error: errors.append(error))

@@ -1,4 +1,4 @@
-"""Many clients in several processes, on media drivers of their own; clients that are frozen or killed."""
+"""Many clients in several processes with separate media drivers; frozen and killed clients."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.protocol.liveness import RETENTION_SECONDS
 from aeron_spark.transport.api import ServerAddress
 from aeron_spark.waiting import wait_for
-from tests.aeron.secure.ends import Heard, World, echoes, logs, memory_of, node_of, nothing_held
+from tests.aeron.secure.endpoints import RecordedEvents, World, await_nothing_in_use, echoes, logs, memory_of, node_of
 from tests.leaks import SHARED_MEMORY
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-PATIENCE: Final = 90.0  # seconds: 200 clients and four drivers on a machine that is busy with other things
-GONE: Final = RETENTION_SECONDS + PATIENCE  # a session whose client's last word was lost waits so long for it
-FREED: Final = 30.0  # seconds for a driver to free the logs of those who left
+TIMEOUT_S: Final = 90.0  # for 200 clients and four drivers on a busy machine
+SESSION_END_TIMEOUT_S: Final = (
+    RETENTION_SECONDS + TIMEOUT_S
+)  # a session whose client's last word was lost waits so long for it
+RELEASE_TIMEOUT_S: Final = 30.0  # for a driver to free the logs of closed clients
 
 
 @pytest.fixture(scope="module")
 def serving(run_name: str) -> Iterator[Client]:
-    """The servers' node, made for many clients."""
+    """A separate node for the servers of these tests."""
     with node_of(SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}") as client:
         yield client
 
 
 @contextmanager
 def clients(run_name: str, place: ServerAddress, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process with so many clients, and a media driver of its own."""
+    """Start a process with ``count`` clients and its own media driver."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     path = os.pathsep.join([str(ROOT / "connector"), str(ROOT)])
     process = subprocess.Popen(
@@ -61,13 +63,13 @@ def clients(run_name: str, place: ServerAddress, count: int) -> Iterator[subproc
         shutil.rmtree(aeron_dir, ignore_errors=True)
 
 
-def say(process: subprocess.Popen[str], word: str) -> None:
+def send_command(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdin is not None
     process.stdin.write(f"{word}\n")
     process.stdin.flush()
 
 
-def hear(process: subprocess.Popen[str], word: str) -> list[str]:
+def read_reply(process: subprocess.Popen[str], word: str) -> list[str]:
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith(word), line
@@ -76,18 +78,18 @@ def hear(process: subprocess.Popen[str], word: str) -> list[str]:
 
 @pytest.mark.full("four media drivers beside the server's")
 @pytest.mark.parametrize("each", [5, *(pytest.param(more, marks=pytest.mark.soak) for more in (10, 50))])
-def test_row_13_and_row_78_many_clients_connect_talk_and_leave_and_all_is_given_back(
+def test_row_13_and_row_78_many_clients_connect_send_and_close_and_everything_is_released(
     world: World, run_name: str, each: int
 ) -> None:
     count = 4 * each
     place = world.place()
-    wait_for(lambda: logs(world.serving) == 0, FREED, "the server's driver to be as it was")
+    wait_for(lambda: logs(world.serving) == 0, RELEASE_TIMEOUT_S, "the server's driver to free earlier logs")
     before = memory_of(world.serving)
     server = world.server(place)
-    heard = Heard(server)
+    recorded = RecordedEvents(server)
     with ExitStack() as stack:
         processes = [stack.enter_context(clients(run_name, place, each)) for _ in range(4)]
-        seconds = [float(hear(process, "connected")[2]) for process in processes]
+        seconds = [float(read_reply(process, "connected")[2]) for process in processes]
         print(f"{count} clients of four processes connected in {max(seconds):.1f} s; "
               f"{memory_of(world.serving) - before >> 20} MiB of shared memory")  # fmt: skip
         statistics_now = server.statistics
@@ -97,74 +99,74 @@ def test_row_13_and_row_78_many_clients_connect_talk_and_leave_and_all_is_given_
         assert len(sessions) == count
         assert 0 not in sessions
         for process in processes:
-            say(process, "talk")
+            send_command(process, "send")
         for process in processes:
-            hear(process, "talked")
+            read_reply(process, "sent")
         for process in processes:
-            say(process, "leave")
+            send_command(process, "close")
         for process in processes:
-            hear(process, "left")
-        begun = time.monotonic()
-        nothing_held(server, GONE)
-        print(f"the server held nothing for anybody {time.monotonic() - begun:.1f} s after they had left")
-        wait_for(lambda: heard.count("disconnect") >= count, PATIENCE, "the listeners to hear of each end")
-        # an attempt may fail on a busy machine when the server has told of it: the next one goes on with its session
-        assert heard.count("init") == heard.count("connect") == count
-        # and one that was away for longer than its expiry is told gone, then back, and gone once more in the end
-        assert count <= heard.count("disconnect") <= count + heard.count("resume")
+            read_reply(process, "closed")
+        started = time.monotonic()
+        await_nothing_in_use(server, SESSION_END_TIMEOUT_S)
+        print(f"the server released everything {time.monotonic() - started:.1f} s after the clients had closed")
+        wait_for(lambda: recorded.count("disconnect") >= count, TIMEOUT_S, "the disconnect listeners")
+        # on a busy machine an attempt may fail after the server has accepted it: the next one resumes its session
+        assert recorded.count("init") == recorded.count("connect") == count
+        # a client that was silent for its expiry time is disconnected, resumes, and is disconnected again at the end
+        assert count <= recorded.count("disconnect") <= count + recorded.count("resume")
         server.close()
-        begun = time.monotonic()
-        wait_for(lambda: logs(world.serving) == 0, FREED, "the driver to free the logs")
-        print(f"all of the driver's memory was back after {time.monotonic() - begun:.1f} s")
+        started = time.monotonic()
+        wait_for(lambda: logs(world.serving) == 0, RELEASE_TIMEOUT_S, "the driver to free the logs")
+        print(f"all of the driver's memory was back after {time.monotonic() - started:.1f} s")
         assert memory_of(world.serving) <= before + (1 << 20)  # its own counters and error log
 
 
-def test_a_client_that_is_frozen_holds_up_nobody_else_and_goes_on(world: World, run_name: str) -> None:
+def test_a_frozen_client_delays_no_other_client_and_continues_later(world: World, run_name: str) -> None:
     place = world.place()
     server = world.server(place)
-    heard = Heard(server)
+    recorded = RecordedEvents(server)
     good = world.connected(place)
     with clients(run_name, place, 1) as frozen:
-        hear(frozen, "connected")
+        read_reply(frozen, "connected")
         [bad] = [connection for connection in server.connections if connection.tag]
         os.kill(frozen.pid, signal.SIGSTOP)
         try:
-            for number in range(30):  # it goes on after these, whatever time they take
+            for number in range(30):  # the client continues after these
                 bad.send(bytes(60_000), timeout=0.0) if number < 10 else None
                 assert echoes(good, {"number": number})
-            time.sleep(3.0)  # shorter than any time-out
+            time.sleep(3.0)  # shorter than any timeout
         finally:
             os.kill(frozen.pid, signal.SIGCONT)
-        say(frozen, "talk")
-        hear(frozen, "talked")
-        assert heard.count("disconnect") == heard.count("resume") == 0
-        say(frozen, "leave")
-        hear(frozen, "left")
+        send_command(frozen, "send")
+        read_reply(frozen, "sent")
+        assert recorded.count("disconnect") == recorded.count("resume") == 0
+        send_command(frozen, "close")
+        read_reply(frozen, "closed")
 
 
 @pytest.mark.full("three media drivers for a quarter of a minute")
-def test_row_51_and_row_77_a_killed_client_is_noticed_in_time_and_disturbs_nobody(world: World, run_name: str) -> None:
+def test_row_51_and_row_77_a_killed_client_is_disconnected_and_disturbs_no_other(world: World, run_name: str) -> None:
     place = world.place()
     server = world.server(place)
-    heard = Heard(server)
+    recorded = RecordedEvents(server)
     with clients(run_name, place, 1) as killed, clients(run_name, place, 1) as other:
-        hear(killed, "connected")
-        hear(other, "connected")
-        begun = time.monotonic()
+        read_reply(killed, "connected")
+        read_reply(other, "connected")
+        started = time.monotonic()
         killed.kill()
         killed.wait()
-        late = last = 0.0
-        while not heard.count("disconnect"):
+        delay_s = last = 0.0
+        while not recorded.count("disconnect"):
             last = time.monotonic()
-            assert last - begun < 60, "the server did not notice"
+            assert last - started < 60, "the server did not notice"
             time.sleep(0.05)
-            late = max(late, time.monotonic() - last - 0.05)
-        seconds = heard.when("disconnect") - begun
-        print(f"a killed client was noticed after {seconds:.1f} s, on a machine that was up to {late:.2f} s late")
-        # its driver, which lives, gives it up 10 s after its last sign of life, one of two a second; then the expiry
-        assert 10 - 1 + 4 <= seconds <= 10 + 4 + 2 + 10 * late  # three processes have a part in it
-        say(other, "talk")
-        hear(other, "talked")
-        assert (heard.count("connect"), heard.count("disconnect"), heard.count("resume")) == (2, 1, 0)
-        say(other, "leave")
-        hear(other, "left")
+            delay_s = max(delay_s, time.monotonic() - last - 0.05)
+        seconds = recorded.first_time("disconnect") - started
+        print(f"a killed client was disconnected after {seconds:.1f} s; the machine was up to {delay_s:.2f} s late")
+        # its driver drops it 10 s after its last keep-alive, of two a second; then the expiry passes
+        assert 10 - 1 + 4 <= seconds <= 10 + 4 + 2 + 10 * delay_s  # three processes may be late
+        send_command(other, "send")
+        read_reply(other, "sent")
+        assert (recorded.count("connect"), recorded.count("disconnect"), recorded.count("resume")) == (2, 1, 0)
+        send_command(other, "close")
+        read_reply(other, "closed")

@@ -1,4 +1,4 @@
-"""Finding U8: what a user is told of a server's name that cannot be resolved, over a real driver."""
+"""Finding U8: the error for a host name that cannot be resolved, over a real driver."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 from aeron_spark.errors import ConnectError
 from aeron_spark.transport.api import ServerAddress
-from tests.aeron.secure.ends import World
+from tests.aeron.secure.endpoints import World
 
 
-def test_finding_u8_an_unknown_host_is_told_in_one_sentence_and_not_in_javas_words(world: World) -> None:
+def test_finding_u8_an_unknown_host_is_named_in_one_sentence_without_java_words(world: World) -> None:
     place = ServerAddress("udp", "no-such-host.invalid", 20121, 20122)  # RFC 6761: no resolver knows it
     client = world.client(place)
     with pytest.raises(ConnectError) as caught:

@@ -26,12 +26,12 @@ from aeron_spark.transport.api import ChannelPair, ClientTransport, ServerAddres
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.secure.tapped import Tap
+from tests.aeron.secure.tap import Tap
 
-PATIENCE: Final = 60.0  # seconds for what takes milliseconds on an idle machine
-FREE: Final = Limits(handshakes_per_second=0, pending_per_address=0)
-OPEN: Final = ServerSettings(limits=FREE)
-NOTHING_HELD: Final = (
+TIMEOUT_S: Final = 60.0  # of waits that take milliseconds on an idle machine
+NO_LIMITS: Final = Limits(handshakes_per_second=0, pending_per_address=0)
+DEFAULT_SETTINGS: Final = ServerSettings(limits=NO_LIMITS)
+USAGE_COUNTS: Final = (
     "connections",
     "sessions",
     "places",
@@ -43,8 +43,8 @@ NOTHING_HELD: Final = (
 )
 
 
-class Heard:
-    """What the listeners of an endpoint were told, with the times."""
+class RecordedEvents:
+    """Records the listener calls of an endpoint, with their times."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.events: list[tuple[str, Connection, float]] = []
@@ -58,13 +58,13 @@ class Heard:
     def count(self, name: str) -> int:
         return sum(1 for event, _, _ in list(self.events) if event == name)
 
-    def when(self, name: str) -> float:
-        """The time of the first one."""
+    def first_time(self, name: str) -> float:
+        """Return the time of the first event with this name."""
         return next(at for event, _, at in list(self.events) if event == name)
 
 
-class CountingDialing(AeronClientTransport):
-    """Counts the attempts that a client makes."""
+class CountingClientTransport(AeronClientTransport):
+    """Counts the attempts of a client."""
 
     attempts = 0
 
@@ -74,26 +74,26 @@ class CountingDialing(AeronClientTransport):
 
 
 class World:
-    """Servers on one driver, clients on another; ``host`` of every place is loopback unless given."""
+    """Servers on one driver and clients on another, by default over loopback."""
 
     def __init__(self, serving: AeronClient, dialling: AeronClient) -> None:
         self.serving, self.dialling = serving, dialling
         self._opened: list[TransportServer | Client] = []
 
     def place(self, host: str = "127.0.0.1") -> ServerAddress:
-        """A place nobody listens at."""
+        """Return a free server address."""
         return ServerAddress("ipc") if host == "ipc" else ServerAddress("udp", host, *free_ports(host))
 
     def server(
         self,
         *places: ServerAddress,
-        settings: ServerSettings = OPEN,
+        settings: ServerSettings = DEFAULT_SETTINGS,
         store: PeerStore | None = None,
         tap: Tap | None = None,
         echo: bool = True,
         **changes: Any,
     ) -> TransportServer:
-        """A server that echoes what it is sent, and says what it says into ``tap``."""
+        """Start a server that sends each message back; ``tap`` records what it sends."""
         server = self.unstarted(settings, store, tap, **changes)
         if echo:
             server.on_message(object, lambda connection, message: connection.send(message))
@@ -101,10 +101,14 @@ class World:
         return server
 
     def unstarted(
-        self, settings: ServerSettings = OPEN, store: PeerStore | None = None, tap: Tap | None = None, **changes: Any
+        self,
+        settings: ServerSettings = DEFAULT_SETTINGS,
+        store: PeerStore | None = None,
+        tap: Tap | None = None,
+        **changes: Any,
     ) -> TransportServer:
-        """A server that does not listen yet."""
-        listen = AeronServerTransport if tap is None else tap.listening
+        """Return a server that does not listen."""
+        listen = AeronServerTransport if tap is None else tap.server_transport
         server = TransportServer(lambda: listen(self.serving), store or MemoryPeerStore(), replace(settings, **changes))
         self._opened.append(server)
         return server
@@ -120,9 +124,9 @@ class World:
         tap: Tap | None = None,
         **changes: Any,
     ) -> Client:
-        """A client that is not connected yet."""
+        """Return a client that is not connected."""
         on = driver or (self.serving if place.media == "ipc" else self.dialling)
-        make = AeronClientTransport if tap is None else tap.dialing
+        make = AeronClientTransport if tap is None else tap.client_transport
         client = Client(
             dial or (lambda: make(on, place, ports=ports)),
             ServerName(place.host, place.data_port),
@@ -130,14 +134,14 @@ class World:
             replace(ClientSettings(), **changes),
             is_ipc=place.media == "ipc",
         )
-        # without those that were closed: each holds a megabyte
+        # without closed ones, each of which keeps a megabyte
         self._opened = [*(one for one in self._opened if not one.closed), client]
         return client
 
     def connected(self, place: ServerAddress, **changes: Any) -> Client:
-        """A client that is connected."""
+        """Return a connected client."""
         client = self.client(place, **changes)
-        client.connect(PATIENCE)
+        client.connect(TIMEOUT_S)
         return client
 
     def __enter__(self) -> World:
@@ -148,33 +152,33 @@ class World:
             one.close()
 
 
-def echoes(client: Client, message: object, seconds: float = PATIENCE) -> bool:
-    """Whether the server's echo of a message comes back."""
-    got: list[object] = []
-    client.on_message(object, got.append)
+def echoes(client: Client, message: object, seconds: float = TIMEOUT_S) -> bool:
+    """Send a message and wait for the server's echo."""
+    received: list[object] = []
+    client.on_message(object, received.append)
     client.send(message)
-    wait_for(lambda: message in got, seconds, f"the echo of {message}")
+    wait_for(lambda: message in received, seconds, f"the echo of {message}")
     return True
 
 
-def nothing_held(server: TransportServer, seconds: float = PATIENCE) -> dict[str, int]:
-    """Wait until the server holds nothing for anybody, and return its statistics."""
+def await_nothing_in_use(server: TransportServer, seconds: float = TIMEOUT_S) -> dict[str, int]:
+    """Wait until the server uses nothing for clients, and return its statistics."""
     wait_for(
-        lambda: not any(server.statistics[name] for name in NOTHING_HELD),
+        lambda: not any(server.statistics[name] for name in USAGE_COUNTS),
         seconds,
-        "the server to hold nothing",
+        "the server to release everything",
         state=lambda: str(server.statistics),
     )
     return server.statistics
 
 
 def logs(client: AeronClient) -> int:
-    """How many log buffers the driver holds."""
+    """Return the number of the driver's log buffers."""
     return len(list(Path(client.aeron_dir).glob("*/*.logbuffer")))
 
 
 def memory_of(client: AeronClient) -> int:
-    """Bytes of /dev/shm that the driver's directory really takes."""
+    """Return the bytes of /dev/shm that the driver's directory occupies."""
     total = 0
     for path in Path(client.aeron_dir).rglob("*"):
         try:
@@ -185,10 +189,10 @@ def memory_of(client: AeronClient) -> int:
 
 
 @contextmanager
-def node_of(aeron_dir: Path, **asked: Any) -> Iterator[AeronClient]:
-    """A node of this project, and this process's own client of its driver; stopped and removed afterwards."""
+def node_of(aeron_dir: Path, **settings: Any) -> Iterator[AeronClient]:
+    """Start a node; yield a new Aeron client of its driver; stop the node and remove its directory."""
     try:
-        with node.ensure(aeron_dir, **asked) as handle:
+        with node.ensure(aeron_dir, **settings) as handle:
             client = AeronClient(handle.aeron_dir)
             try:
                 yield client

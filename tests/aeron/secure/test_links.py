@@ -1,4 +1,4 @@
-"""Opening a duologue over real drivers: ways of every kind, and nothing that holds an opening up."""
+"""Opening of links over real drivers: all kinds of channels, and slow or closed clients."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from aeron_spark.transport.api import (
 from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
-from tests.aeron.secure.ends import PATIENCE, World, echoes, nothing_held
+from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes
 from tests.ending import FOR_EVER
 
-UNTIMED = ClientTiming(hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER)  # no attempt ends because a step took long
+UNTIMED = ClientTiming(hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER)  # so that no attempt ends because of a slow step
 
 
-class Slow:
-    """A publication whose driver gives no room for its first messages, as a driver does that has just made it."""
+class SlowPublication:
+    """A publication that refuses its first messages, as a new one may."""
 
     def __init__(self, inner: Publication, refusals: int) -> None:
         self._inner = inner
@@ -49,29 +49,29 @@ class Slow:
         return self._inner.offer(*parts, timeout_s=timeout_s)
 
 
-class SlowDialing(AeronClientTransport):
-    """Duologues open with a slow publication; ``made`` are those of all clients."""
+class SlowClientTransport(AeronClientTransport):
+    """Opens links with a slow publication; ``made`` has those of all clients."""
 
-    made: ClassVar[list[Slow]] = []
+    made: ClassVar[list[SlowPublication]] = []
 
     def open_link(self, ids: LinkIds, channel_settings: ChannelSettings) -> ChannelPair:
         pair = super().open_link(ids, channel_settings)
-        self.made.append(Slow(pair.publication, refusals=3))
+        self.made.append(SlowPublication(pair.publication, refusals=3))
         return ChannelPair(pair.token, self.made[-1])  # type: ignore[arg-type]
 
 
-def test_a_first_frame_that_finds_no_room_is_sent_again(world: World) -> None:
+def test_a_first_frame_without_room_is_offered_again(world: World) -> None:
     place = world.place()
     world.server(place)
-    client = world.client(place, dial=lambda: SlowDialing(world.dialling, place))
-    SlowDialing.made.clear()
-    client.connect(PATIENCE)
-    assert [slow.refusals for slow in SlowDialing.made] == [0]  # and not by giving up, and another attempt
+    client = world.client(place, dial=lambda: SlowClientTransport(world.dialling, place))
+    SlowClientTransport.made.clear()
+    client.connect(TIMEOUT_S)
+    assert [slow.refusals for slow in SlowClientTransport.made] == [0]  # in one attempt
     assert echoes(client, "hello")
 
 
-def test_clients_of_one_address_are_not_held_up_by_those_that_left(world: World) -> None:
-    """Each one has a port of its own, and is remembered as a receiver for a while: these are more than eight."""
+def test_clients_of_one_address_are_not_delayed_by_closed_ones(world: World) -> None:
+    """Aeron remembers each client, with its own port, as a receiver for some time; these are more than eight."""
     place = world.place()
     server = world.server(place)
     for _ in range(14):
@@ -79,11 +79,11 @@ def test_clients_of_one_address_are_not_held_up_by_those_that_left(world: World)
         client = world.connected(place, ports=ClientPorts(data, receive, "127.0.0.1"))
         assert client.connected
         client.close()
-    nothing_held(server)
+    await_nothing_in_use(server)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "ipc"])
-def test_row_01_and_row_22_a_connection_over_each_kind_of_way(world: World, host: str) -> None:
+def test_row_01_and_row_22_a_connection_over_ipv4_ipv6_and_shared_memory(world: World, host: str) -> None:
     place = world.place(host)
     server = world.server(place)
     client = world.connected(place)
@@ -92,79 +92,79 @@ def test_row_01_and_row_22_a_connection_over_each_kind_of_way(world: World, host
     assert connection.is_ipc == client.connection.is_ipc == (host == "ipc")
     assert connection.remote_address == ("" if host == "ipc" else host)
     client.close()
-    nothing_held(server)
+    await_nothing_in_use(server)
 
 
-def test_every_duologue_has_a_port_of_its_own_with_mdc(world: World) -> None:
+def test_with_mdc_each_link_has_a_separate_port(world: World) -> None:
     place = world.place()
     first = free_ports()[0]
     server = world.server(place, reply_channel="mdc", mdc_ports=(first, 2))
     clients = [world.connected(place) for _ in range(2)]
-    assert all(echoes(client, "by its own port") for client in clients)
+    assert all(echoes(client, "by a separate port") for client in clients)
     assert server.statistics["ports"] == 2
     clients[0].close()
-    wait_for(lambda: server.statistics["ports"] == 1, PATIENCE, "the port to come back")
-    assert echoes(world.connected(place), "the port of the one that left")
+    wait_for(lambda: server.statistics["ports"] == 1, TIMEOUT_S, "the port to be released")
+    assert echoes(world.connected(place), "the port of the closed client")
 
 
-def test_row_02_and_row_19_listeners_at_two_places_and_on_all_addresses(world: World) -> None:
-    everywhere, beside = world.place("::"), world.place()
-    server = world.server(everywhere, beside)
-    for host, ports in (("127.0.0.1", everywhere), ("::1", everywhere), ("127.0.0.1", beside)):
+def test_row_02_and_row_19_a_server_listens_at_two_addresses_and_on_all_interfaces(world: World) -> None:
+    all_interfaces, loopback = world.place("::"), world.place()
+    server = world.server(all_interfaces, loopback)
+    for host, ports in (("127.0.0.1", all_interfaces), ("::1", all_interfaces), ("127.0.0.1", loopback)):
         place = ServerAddress("udp", host, ports.data_port, ports.control_port)
         client = world.connected(place)
         assert echoes(client, [host, ports.data_port])
         client.close()
-    nothing_held(server)
+    await_nothing_in_use(server)
 
 
-def test_row_24_a_second_server_over_one_shared_memory_is_refused(world: World, serving: Client) -> None:
+def test_row_24_a_second_server_over_the_same_shared_memory_is_refused(world: World, serving: Client) -> None:
     place = world.place("ipc")
     first = world.server(place)
     with pytest.raises(InUseError, match="give this server ipc=false"):
         world.server(place)
-    assert echoes(world.connected(place), "the first one serves on")
+    assert echoes(world.connected(place), "the first server")
     first.close()
-    world.server(place)  # and its place is free at once
-    assert echoes(world.connected(place), "the next one")
+    world.server(place)  # its address is free at once
+    assert echoes(world.connected(place), "the next server")
 
 
-def test_handshakes_one_after_another_are_prompt(world: World) -> None:
+def test_a_hundred_handshakes_wait_for_no_timer(world: World) -> None:
     times, server = _one_after_another(world, 100)
     _print(times)
-    assert prompt(times)
-    nothing_held(server)
+    assert is_prompt(times)
+    await_nothing_in_use(server)
 
 
 @pytest.mark.soak
-def test_a_thousand_handshakes_one_after_another(world: World) -> None:
+def test_a_thousand_handshakes_wait_for_no_timer(world: World) -> None:
     times, server = _one_after_another(world, 1_000)
     _print(times)
-    assert prompt(times)
-    nothing_held(server)
+    assert is_prompt(times)
+    await_nothing_in_use(server)
 
 
-def test_listeners_of_one_client_that_never_return_hold_up_nobody_else(world: World) -> None:
+def test_a_listener_that_does_not_return_delays_no_other_client(world: World) -> None:
     place = world.place()
     server = world.server(place)
-    stuck = threading.Event()
-    server.on_message(bytes, lambda connection, message: stuck.wait(FOR_EVER) if message == b"stay" else None)
-    bad, good = world.connected(place), world.connected(place)
+    released = threading.Event()
+    server.on_message(bytes, lambda connection, message: released.wait(FOR_EVER) if message == b"block" else None)
+    blocked, other = world.connected(place), world.connected(place)
     try:
-        bad.send(b"stay")
-        for _ in range(200):  # more than is kept for listeners: its window fills, and it is held up
-            if _refused(bad, bytes(60_000)):
+        blocked.send(b"block")
+        for _ in range(200):  # more than the listener queue takes: the window fills
+            if _is_refused(blocked, bytes(60_000)):
                 break
-        for count in range(50):  # the listener returns after these, whatever time they take
-            assert echoes(good, {"count": count})
-        good.ping()
+        for count in range(50):  # the listener returns only after these
+            assert echoes(other, {"count": count})
+        other.ping()
         assert world.connected(place).connected
-        assert not stuck.is_set()
+        assert not released.is_set()
     finally:
-        stuck.set()
+        released.set()
 
 
-def _refused(client: object, message: bytes) -> bool:
+def _is_refused(client: object, message: bytes) -> bool:
     try:
         client.send(message, timeout=0.05)  # type: ignore[attr-defined]
     except Exception as error:
@@ -172,10 +172,10 @@ def _refused(client: object, message: bytes) -> bool:
     return False
 
 
-def prompt(times: Sequence[float]) -> bool:
-    """Whether a handshake waits for no timer: a stock driver takes over 0.5 s for each, and here it is 20 to 40 ms.
+def is_prompt(times: Sequence[float]) -> bool:
+    """Whether handshakes wait for no timer: with Aeron's own driver each takes over 0.5 s, with ours 20 to 40 ms.
 
-    A busy machine makes some of them slow, but not one in ten as slow as a timer makes them all.
+    A busy machine makes some of them slow, but not nine in ten.
     """
     return sorted(times)[len(times) // 10] < 0.3
 
@@ -186,9 +186,9 @@ def _one_after_another(world: World, count: int) -> tuple[list[float], object]:
     times = []
     for _ in range(count):
         client = world.client(place, timing=UNTIMED)
-        begun = time.monotonic()
-        client.connect(PATIENCE)
-        times.append(time.monotonic() - begun)
+        started = time.monotonic()
+        client.connect(TIMEOUT_S)
+        times.append(time.monotonic() - started)
         client.close()
     return times, server  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""An inbox with nothing to do rests: it takes no processor time, and is called when something has come."""
+"""An idle inbox waits without processor time, and an event ends its wait."""
 
 from __future__ import annotations
 
@@ -12,49 +12,48 @@ import pytest
 from aeron_spark.aeron.endpoint_transport import AeronClientTransport
 from aeron_spark.transport.api import ChannelPair, Inbox, MessageArrived, TransportEvent
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
-from tests.transport_contract import SETTINGS, Open, send, some_ids, until
-from tests.transport_contract import TIMEOUT_S as PATIENCE
+from tests.transport_contract import SETTINGS, TIMEOUT_S, Open, send, some_ids, until
 
-WOKEN = 300  # times that a thread may wake in two seconds' rest; looking each 0.2 ms it would wake 10,000 times
-REST = 2.0
+MAX_WAKE_UPS = 300  # of a thread in two seconds; polling every 0.2 ms it would wake 10,000 times
+WAIT_S = 2.0
 
 
 @pytest.fixture
 def opened(serving: Driver, dialling: Driver) -> Iterator[Open]:
     one = Open(AeronWorld(serving, dialling, "127.0.0.1"))
-    quiet(one.client_transport.inbox)
+    drain(one.client_transport.inbox)
     yield one
     one.close()
 
 
-def quiet(inbox: Inbox) -> None:
-    """Poll until it has had nothing for a while: the way out of the handshake is no longer awaited, and it rests."""
+def drain(inbox: Inbox) -> None:
+    """Poll until the inbox has no events and waits for no publication."""
     while inbox.poll(0.2):
         pass
 
 
 def later(work: Callable[[], object]) -> threading.Thread:
-    """Do ``work`` while this thread rests."""
+    """Do ``work`` while this thread waits."""
     thread = threading.Timer(0.3, work)
     thread.start()
     return thread
 
 
 def polled(inbox: Inbox) -> list[TransportEvent]:
-    """What a poll gives that would wait for very long; it must end before that."""
-    begun = time.monotonic()
-    found = inbox.poll(PATIENCE)
-    assert time.monotonic() - begun < PATIENCE
+    """Return the events of a poll with a long timeout, which must end earlier."""
+    started = time.monotonic()
+    found = inbox.poll(TIMEOUT_S)
+    assert time.monotonic() - started < TIMEOUT_S
     return found
 
 
-def test_an_inbox_at_rest_takes_no_processor_time(opened: Open) -> None:
+def test_an_idle_inbox_takes_no_processor_time(opened: Open) -> None:
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
-    assert opened.client_transport.inbox.poll(REST) == []
-    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < WOKEN
+    assert opened.client_transport.inbox.poll(WAIT_S) == []
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before < MAX_WAKE_UPS
 
 
-def test_a_message_ends_the_rest(opened: Open) -> None:
+def test_a_message_ends_the_wait(opened: Open) -> None:
     sending = later(lambda: send(opened.at_server.publication, b"good morning"))
     [event] = polled(opened.client_transport.inbox)
     assert isinstance(event, MessageArrived)
@@ -62,14 +61,14 @@ def test_a_message_ends_the_rest(opened: Open) -> None:
     sending.join()
 
 
-def test_a_call_ends_the_rest(opened: Open) -> None:
+def test_wake_ends_the_wait(opened: Open) -> None:
     calling = later(opened.client_transport.inbox.wake)
     assert polled(opened.client_transport.inbox) == []
     calling.join()
 
 
-def test_a_new_way_in_ends_the_rest_and_hears(opened: Open) -> None:
-    """Images of ways that were added while the inbox rested are polled, too."""
+def test_a_new_subscription_ends_the_wait_and_receives(opened: Open) -> None:
+    """Images of subscriptions that were added during a wait are polled, too."""
     ids, pairs = some_ids(), list[ChannelPair]()
 
     def open_another() -> None:
@@ -78,15 +77,15 @@ def test_a_new_way_in_ends_the_rest_and_hears(opened: Open) -> None:
         pairs.append(opened.client_transport.open_link(ids, SETTINGS))
 
     opening = later(open_another)
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_S
     while not (len(pairs) == 2 and pairs[0].publication.connected) and time.monotonic() < end:
-        opened.client.poll(REST)
+        opened.client.poll(WAIT_S)
     opening.join()
     send(pairs[0].publication, b"hello", reading=(opened.client,))  # the driver may have no room for it yet
     until(lambda: opened.client.of(pairs[1].token) == [b"hello"], opened.client)
 
 
-def test_what_was_held_up_ends_the_rest_once_it_may_come(opened: Open) -> None:
+def test_resuming_a_paused_image_ends_the_wait(opened: Open) -> None:
     inbox = opened.client_transport.inbox
     inbox.pause(opened.at_client.token)
     send(opened.at_server.publication, b"later")
@@ -97,7 +96,7 @@ def test_what_was_held_up_ends_the_rest_once_it_may_come(opened: Open) -> None:
     resuming.join()
 
 
-def test_the_lookout_serves_many_inboxes_at_once(serving: Driver, dialling: Driver) -> None:
+def test_one_waking_thread_serves_many_inboxes(serving: Driver, dialling: Driver) -> None:
     world = AeronWorld(serving, dialling, "127.0.0.1")
     dialings: list[AeronClientTransport] = []
     polls: list[list[TransportEvent] | None] = [None] * 20
@@ -111,11 +110,11 @@ def test_the_lookout_serves_many_inboxes_at_once(serving: Driver, dialling: Driv
         threads = [threading.Thread(target=rest, args=(number,)) for number in range(len(polls))]
         for thread in threads:
             thread.start()
-        time.sleep(0.2)  # most of them rest by now; whoever does not is called all the same
+        time.sleep(0.2)  # by now most of them wait; the others get the call, too
         for dialing in dialings:
             dialing.inbox.wake()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_S)
         assert polls == [[]] * len(polls)
     finally:
         for dialing in dialings:

@@ -1,4 +1,4 @@
-"""A way in that asks again for its publisher, at the worst of moments: when its image comes."""
+"""A subscription that repeats its set-up request at the moment when its image becomes available."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from aeron_spark.aeron.jvm import jclass
 from tests.aeron.endpoint.drivers import AeronWorld, Driver
 from tests.transport_contract import SETTINGS, Reading, send, some_ids, until
 
-TIMES = 5
-LATE = 0.005  # seconds
-SLOW = 0.5  # seconds that a driver takes to respond
+REPETITIONS = 5
+LOCK_DELAY_S = 0.005
+RESPONSE_DELAY_S = 0.5  # of the driver
 
 
 class LateLock:
-    """The lock of an Aeron client, which gets it late for closing a subscription: others have their turn before."""
+    """The lock of an Aeron client that is acquired late to close a subscription, so that other threads go first."""
 
     def __init__(self) -> None:
         self._lock = jclass("java.util.concurrent.locks.ReentrantLock")()
         self._thread = jclass("java.lang.Thread")
-        self.held_up = 0
+        self.delays = 0
 
     def lock(self) -> None:
         if any(str(at.getMethodName()) == "removeSubscription" for at in self._thread.currentThread().getStackTrace()):
-            self.held_up += 1
-            time.sleep(LATE)
+            self.delays += 1
+            time.sleep(LOCK_DELAY_S)
         self._lock.lock()
 
     def lockInterruptibly(self) -> None:
@@ -69,7 +69,7 @@ def dialling_late(dialling: Driver, lock: LateLock, monkeypatch: pytest.MonkeyPa
         yield client
 
 
-def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
+def test_an_image_of_a_subscription_that_is_being_replaced_is_not_reported(
     serving: Driver, dialling: Driver, dialling_late: Client, lock: LateLock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aeron_spark.aeron.inbox.SETUP_RETRY_NS", 1_000_000)
@@ -82,9 +82,11 @@ def test_an_image_that_came_while_its_way_was_opened_anew_is_not_told(
         token = listening.listen(place, SETTINGS)
         dialing.open_path()
         until(lambda: server.available(token), server, client)
-        for _ in range(TIMES):
-            came, left = _opened(serving, server, client, listening, dialing, server.available(token)[0].image, lock)
-            assert (came, left) == (1, 0)
+        for _ in range(REPETITIONS):
+            available, unavailable = _opened(
+                serving, server, client, listening, dialing, server.available(token)[0].image, lock
+            )
+            assert (available, unavailable) == (1, 0)
 
 
 def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
@@ -98,14 +100,14 @@ def test_a_driver_that_responds_slowly_is_given_time_to_create_the_image(
         dialling.process.send_signal(signal.SIGSTOP)
         try:
             theirs = dialing.open_link(some_ids(), SETTINGS)
-            time.sleep(SLOW)
+            time.sleep(RESPONSE_DELAY_S)
         finally:
             dialling.process.send_signal(signal.SIGCONT)
         until(lambda: dialing.inbox.ready(theirs.token), client)
-        end = time.monotonic() + SLOW  # it is left alone for four times as long
+        end = time.monotonic() + RESPONSE_DELAY_S  # the interval before the next request is four times as long
         while time.monotonic() < end:
             client.poll()
-        assert lock.held_up == 0
+        assert lock.delays == 0
 
 
 def _opened(
@@ -117,18 +119,18 @@ def _opened(
     image: int,
     lock: LateLock,
 ) -> tuple[int, int]:
-    """Open a duologue whose answer comes late, hear from it, and return how often its image came and left."""
+    """Open a link whose set-up is late, receive from it, and return the counts of its image events."""
     ids = some_ids()
     mine = listening.open_link(image, ids, SETTINGS)
     until(lambda: listening.inbox.ready(mine.token) and mine.publication.ready, server)
-    before = lock.held_up
+    before = lock.delays
     serving.process.send_signal(signal.SIGSTOP)
     try:
         theirs = dialing.open_link(ids, SETTINGS)
-        until(lambda: lock.held_up > before + 2, client)
+        until(lambda: lock.delays > before + 2, client)
     finally:
         serving.process.send_signal(signal.SIGCONT)
     until(lambda: client.available(theirs.token), client)
-    send(mine.publication, b"heard", reading=(server, client))
+    send(mine.publication, b"received", reading=(server, client))
     until(lambda: client.of(theirs.token), server, client)
     return len(client.available(theirs.token)), len(client.unavailable(theirs.token))

@@ -1,0 +1,52 @@
+"""Handshakes while a media driver is frozen, for longer than images of unauthenticated senders last."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterable
+
+import pytest
+
+from aeron_spark import node
+from aeron_spark.aeron.client import Client
+from aeron_spark.protocol import handshake_packets
+from aeron_spark.protocol.client_handshake import ClientTiming
+from aeron_spark.protocol.server_handshake import ServerTiming
+from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes
+from tests.aeron.secure.tap import SentMessage, Tap
+
+FREEZE_S = 2.0
+NO_TIMEOUT_S = 10 * TIMEOUT_S  # for a step of a handshake: it does not end in the test
+
+
+def freeze_driver(client: Client) -> None:
+    """Freeze the client's driver for FREEZE_S seconds."""
+    pid = node.status(client.aeron_dir).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(FREEZE_S, os.kill, (pid, signal.SIGCONT)).start()
+
+
+@pytest.mark.parametrize("packet", [handshake_packets.HELLO, handshake_packets.HELLO_ACK, handshake_packets.DONE])
+@pytest.mark.parametrize("owner", ["the client's", "the server's"])
+def test_a_handshake_that_a_frozen_driver_interrupts_is_started_again(world: World, owner: str, packet: int) -> None:
+    place, tap = world.place(), Tap()
+    times = ServerTiming(hello_s=NO_TIMEOUT_S, path_s=NO_TIMEOUT_S, done_s=NO_TIMEOUT_S)
+    server = world.server(place, tap=tap, timing=times)
+    client = world.client(place, tap=tap, timing=ClientTiming(hello_ack_s=NO_TIMEOUT_S, done_ack_s=NO_TIMEOUT_S))
+    frozen: list[int] = []
+
+    def freeze_once(message: SentMessage) -> Iterable[bytes]:
+        if message.packet == packet and not frozen:
+            frozen.append(packet)
+            freeze_driver(world.dialling if owner == "the client's" else world.serving)
+        return [message.data]
+
+    tap.change = freeze_once
+    client.connect(TIMEOUT_S)
+    assert frozen
+    assert echoes(client, "connected")
+    client.close()
+    await_nothing_in_use(server)
