@@ -1,4 +1,4 @@
-"""The command line, in this process or in one of its own, and nodes that are gone afterwards."""
+"""Runs the command line in this process or in a separate one, and provides nodes that end with the tests."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command left: its exit code and what it wrote."""
+class Result:
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -44,8 +44,8 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Piped:
-    """What a command left that was given bytes and gave bytes."""
+class BytesResult:
+    """Exit code of a command, its output as bytes, and its errors as text."""
 
     code: int
     out: bytes
@@ -57,17 +57,17 @@ class Piped:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def run(*arguments: str, **environ: str) -> Said:
-    """Run ``aeron-spark`` with ``arguments`` in this process, which has a JVM already."""
+def run(*arguments: str, **environ: str) -> Result:
+    """Run ``aeron-spark`` with ``arguments`` in this process, which shares its JVM with other tests."""
     done = pipe(b"", *arguments, **environ)
-    return Said(done.code, done.out.decode(), done.err)
+    return Result(done.code, done.out.decode(), done.err)
 
 
-def pipe(given: bytes, *arguments: str, **environ: str) -> Piped:
-    """Run ``aeron-spark`` with ``arguments`` in this process, with ``given`` on its standard input."""
+def pipe(input_bytes: bytes, *arguments: str, **environ: str) -> BytesResult:
+    """Run ``aeron-spark`` with ``arguments`` in this process, with ``input_bytes`` as standard input."""
     out, err = io.BytesIO(), io.BytesIO()
-    kept = what_is_kept()
-    with pytest.MonkeyPatch.context() as changed, standard_input(given), warnings.catch_warnings():
+    before = cached_keys()
+    with pytest.MonkeyPatch.context() as changed, standard_input(input_bytes), warnings.catch_warnings():
         warnings.simplefilter("error")
         for name, value in environ.items():
             changed.setenv(name, value)
@@ -76,18 +76,18 @@ def pipe(given: bytes, *arguments: str, **environ: str) -> Piped:
         try:
             code = main(arguments)
         finally:
-            end_of_process(kept)
-            said = out.getvalue(), err.getvalue().decode()
-    return Piped(code, *said)
+            close_new_entries(before)
+            output = out.getvalue(), err.getvalue().decode()
+    return BytesResult(code, *output)
 
 
 @contextmanager
-def standard_input(given: bytes) -> Iterator[None]:
-    """Let descriptor 0 be a file of these bytes: commands read it below Python's own ``sys.stdin``."""
+def standard_input(input_bytes: bytes) -> Iterator[None]:
+    """Replace file descriptor 0, which commands read directly, by a file with these bytes."""
     before = os.dup(0)
     try:
         with tempfile.TemporaryFile() as file:
-            file.write(given)
+            file.write(input_bytes)
             file.seek(0)
             os.dup2(file.fileno(), 0)
         yield
@@ -96,24 +96,24 @@ def standard_input(given: bytes) -> Iterator[None]:
         os.close(before)
 
 
-Kept = tuple[frozenset[object], frozenset[object], frozenset[object]]
+CachedKeys = tuple[frozenset[object], frozenset[object], frozenset[object]]
 
 
-def what_is_kept() -> Kept:
-    """Return which publications, clients and nodes this process keeps now: fixtures of other tests use them."""
+def cached_keys() -> CachedKeys:
+    """Return the keys of the publications, clients and nodes that this process has cached for other tests."""
     return publisher.PUBLICATIONS.cached_keys(), clients.CLIENTS.cached_keys(), archives.HELD_NODES.cached_keys()
 
 
-def end_of_process(before: Kept) -> None:
-    """Give back what a command keeps until its process ends: publications, clients with their sessions, nodes."""
+def close_new_entries(before: CachedKeys) -> None:
+    """Close the publications, clients and nodes that a command cached, as the end of its process would."""
     caches: tuple[ProcessCache[Any, Any], ...] = (publisher.PUBLICATIONS, clients.CLIENTS, archives.HELD_NODES)
     for cache, was in zip(caches, before, strict=True):
         for key in cache.cached_keys() - was:
             cache.take(key).close()
 
 
-def run_program(*arguments: str, **environ: str) -> Said:
-    """Run ``aeron-spark`` with ``arguments`` in a process of its own, as a user does."""
+def run_program(*arguments: str, **environ: str) -> Result:
+    """Run ``aeron-spark`` with ``arguments`` in a separate process."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
         env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ},
@@ -123,11 +123,11 @@ def run_program(*arguments: str, **environ: str) -> Said:
         timeout=120,
         check=False,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 def begin(*arguments: str) -> subprocess.Popen[bytes]:
-    """Start ``aeron-spark`` with pipes on all sides."""
+    """Start ``aeron-spark`` with pipes for its input, output and errors."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "aeron_spark", *arguments],
         env={**os.environ, "PYTHONPATH": str(CONNECTOR)},
@@ -139,7 +139,7 @@ def begin(*arguments: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="module")
 def shared(run_name: str) -> Iterator[Path]:
-    """A node of the module's own, with small terms and segments; each test has a stream id of its own there."""
+    """A node for the tests of a module, with small terms and segments. Each test uses other stream ids."""
     aeron_dir = SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
     settings = {"term_length": "64k", "ipc_term_length": "64k", "segment_length": "64k"}
     with node.ensure(aeron_dir, **settings) as handle:
@@ -151,7 +151,7 @@ def shared(run_name: str) -> Iterator[Path]:
 
 @pytest.fixture
 def own(aeron_dir: Path) -> Iterator[Path]:
-    """The directory of a node that the test may start and forget."""
+    """The directory of a node that the test may start; it is stopped and removed after the test."""
     yield aeron_dir
     node.stop(aeron_dir, force=True, timeout=10)
     shutil.rmtree(aeron_dir, ignore_errors=True)

@@ -14,10 +14,10 @@ from aeron_spark.errors import SetupError
 from tests.cli.conftest import run
 
 
-def test_a_healthy_machine(own: Path) -> None:
-    said = run("doctor", "--aeron-dir", str(own), "--json")
-    verdicts = {line["subject"]: line["verdict"] for line in said.lines}
-    assert said.code == 0, said.out
+def test_a_machine_without_problems_has_no_broken_verdict(own: Path) -> None:
+    result = run("doctor", "--aeron-dir", str(own), "--json")
+    verdicts = {line["subject"]: line["verdict"] for line in result.lines}
+    assert result.code == 0, result.out
     assert set(verdicts) >= {"java", "jars", "shared memory", "disk", "aeron directory", "node folder", "node", "ports"}
     assert "broken" not in verdicts.values()
     table = run("doctor", "--aeron-dir", str(own))
@@ -26,7 +26,7 @@ def test_a_healthy_machine(own: Path) -> None:
     assert not own.exists()
 
 
-def test_what_is_broken_makes_it_fail_and_has_a_remedy(
+def test_a_broken_verdict_has_a_remedy_and_exit_code_1(
     own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def no_java() -> str:
@@ -38,7 +38,7 @@ def test_what_is_broken_makes_it_fail_and_has_a_remedy(
     assert broken == [{"subject": "java", "verdict": "broken", "what": "no Java was found", "remedy": "Install one."}]
 
 
-def test_a_socket_that_gets_less_than_a_node_asks_for_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_buffer_below_the_requested_size_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "granted_buffer", lambda which, wanted: min(wanted, 208 * 1024))
     receive, send = doctor._socket_buffers()
     assert (receive.verdict, receive.remedy) == ("warning", "sysctl -w net.core.rmem_max=2097152")
@@ -46,7 +46,7 @@ def test_a_socket_that_gets_less_than_a_node_asks_for_is_a_warning(monkeypatch: 
     assert (send.verdict, send.remedy) == ("ok", "")
 
 
-def test_leftovers_of_a_dead_driver_are_found(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_an_ended_driver_are_found(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with node.ensure(own, archive=False) as handle:
         os.kill(handle.pid, signal.SIGKILL)
         os.waitpid(handle.pid, 0)
@@ -55,18 +55,18 @@ def test_leftovers_of_a_dead_driver_are_found(own: Path, monkeypatch: pytest.Mon
         ("warning", "Nothing to do: the next start removes them.")
     ]
     monkeypatch.setattr("aeron_spark.node.liveness.DRIVER_TIMEOUT_S", 0.0)
-    left = [finding for finding in doctor.examine(node.local_node_paths(own)) if finding.subject == "leftovers"]
-    assert any(str(own) in finding.what and f"rm -r {own}" in finding.remedy for finding in left)
+    leftovers = [finding for finding in doctor.examine(node.local_node_paths(own)) if finding.subject == "leftovers"]
+    assert any(str(own) in finding.what and f"rm -r {own}" in finding.remedy for finding in leftovers)
 
 
-def test_a_running_node_is_looked_at_where_it_is(own: Path) -> None:
+def test_the_directory_of_a_running_node_is_checked(own: Path) -> None:
     with node.ensure(own):
         found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own))}
     assert found["node"].what == f"running in {own}"
     assert f"free in {own}" in found["shared memory"].what
 
 
-def test_a_file_in_the_way_is_broken(own: Path) -> None:
+def test_a_file_at_the_path_of_the_directory_is_broken(own: Path) -> None:
     own.write_text("")
     found = {finding.subject: finding for finding in doctor.examine(node.local_node_paths(own))}
     assert found["aeron directory"].verdict == "broken"

@@ -1,4 +1,4 @@
-"""Signals that come while a command waits for a server, a subscriber or an archive that does not answer."""
+"""Signals to a command that waits for a server, a subscriber or an archive that does not respond."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ import pytest
 from tests.cli.conftest import begin
 from tests.cli.test_server_cli import free_ports
 
-PATIENCE = 60.0  # seconds for what another process does on a slow machine
-LONG_TIMEOUT = "10min"  # that each command would wait
+TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
+LONG_TIMEOUT = "10min"  # of each command
 
 
-class Silent:
-    """Two neighbouring UDP ports that take packets and answer none of them."""
+class SilentPorts:
+    """Two consecutive UDP ports that receive packets and send none."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         self._sockets = sockets
         self.port = int(sockets[0].getsockname()[1])
 
     def await_packet(self) -> None:
-        """Wait until a command has sent something: it waits for the answer from now on."""
-        ready, _, _ = select.select(self._sockets, [], [], PATIENCE)
+        """Wait until a command has sent a packet: from then on it waits for a response."""
+        ready, _, _ = select.select(self._sockets, [], [], TIMEOUT_S)
         assert ready, "no packet came"
 
 
 @pytest.fixture
-def silent() -> Iterator[Silent]:
+def silent() -> Iterator[SilentPorts]:
     with ExitStack() as opened:
         sockets = []
         for port in free_ports():
             sockets.append(opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
             sockets[-1].bind(("127.0.0.1", port))
-        yield Silent(sockets)
+        yield SilentPorts(sockets)
 
 
 TO_SERVER = "--server 127.0.0.1:{port} --option connectTimeout=" + LONG_TIMEOUT
@@ -66,10 +66,15 @@ STREAM = "--channel aeron:ipc --stream-id 1901"
         ),
     ],
 )
-def test_a_signal_ends_a_command_that_waits_for_an_answer(
-    line: str, number: signal.Signals, shared: Path, silent: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_signal_ends_a_command_that_waits_for_a_response(
+    line: str,
+    number: signal.Signals,
+    shared: Path,
+    silent: SilentPorts,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Finding: Ctrl-C and SIGTERM were ignored until the time was over, and the exit code then was 1."""
+    """Finding: Ctrl-C and SIGTERM were ignored until the timeout, and the exit code then was 1."""
     monkeypatch.setenv("AERON_SPARK_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("AERON_SPARK_AERON_DIR", str(shared))
     with begin(*line.format(port=silent.port).split()) as command:
@@ -80,8 +85,8 @@ def test_a_signal_ends_a_command_that_waits_for_an_answer(
                 command.stdin.flush()
             silent.await_packet()
             command.send_signal(number)
-            command.wait(PATIENCE)
-            _, err = command.communicate(timeout=PATIENCE)
+            command.wait(TIMEOUT_S)
+            _, err = command.communicate(timeout=TIMEOUT_S)
         finally:
             command.kill()
     assert (command.returncode, b"Traceback" in err) == (130, False), err

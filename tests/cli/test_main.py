@@ -1,4 +1,4 @@
-"""What holds for every command: what is loaded, what is said, which code comes back."""
+"""Every command: imports, error texts and exit codes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
     )
     work = []
     for _ in range(3):
-        began = cpu_seconds_of_children()
+        start = cpu_seconds_of_children()
         done = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONPATH": str(CONNECTOR)}, capture_output=True, text=True, check=True
         )
-        work.append(cpu_seconds_of_children() - began)
+        work.append(cpu_seconds_of_children() - start)
     assert done.stdout.endswith("loaded: [] 0\n")
-    assert min(work) < 0.3  # processor time: what else the machine does is not the program's matter
+    assert min(work) < 0.3  # CPU time, which does not depend on other programs
     for name in entry.COMMANDS:
         assert f"  {name} " in done.stdout
 
@@ -38,16 +38,14 @@ def cpu_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def test_the_version_is_told() -> None:
-    said = run_program("--version")
-    assert said.code == 0
-    assert said.out.startswith("aeron-spark ")
+def test_the_version_is_printed() -> None:
+    result = run_program("--version")
+    assert result.code == 0
+    assert result.out.startswith("aeron-spark ")
 
 
 @pytest.mark.parametrize("name", sorted(entry.COMMANDS))
-def test_every_command_of_the_overview_exists_and_explains_itself(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_of_the_overview_exists_and_has_a_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = entry.COMMANDS[name]
     found = getattr(importlib.import_module(f"aeron_spark.cli.{command.module}"), command.name)
     assert isinstance(found, click.Command)
@@ -73,17 +71,18 @@ def test_every_command_of_the_overview_exists_and_explains_itself(
         (["node", "status", "--aeron-dir", "here"], "aeronDir 'here' is a relative path"),
     ],
 )
-def test_a_wrong_command_line_is_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_ends_with_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(ConnectError("nobody is there", remedy="Look."), 1), (OptionError("odd", remedy="Look."), 2)]
+    ("error", "code"),
+    [(ConnectError("no server responds", remedy="Look."), 1), (OptionError("odd", remedy="Look."), 2)],
 )
-def test_an_error_is_a_sentence_and_a_code(
+def test_an_error_is_printed_as_a_sentence_with_an_exit_code(
     error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -94,7 +93,7 @@ def test_an_error_is_a_sentence_and_a_code(
     assert capsys.readouterr().err == f"aeron-spark: {error}\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_crash(own: object) -> None:
+def test_a_closed_pipe_ends_a_command_without_a_traceback(own: object) -> None:
     done = subprocess.run(
         f"{sys.executable} -m aeron_spark doctor --json | head -n 1; exit ${{PIPESTATUS[0]}}",
         shell=True,

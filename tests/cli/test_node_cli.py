@@ -8,7 +8,7 @@ from aeron_spark import node
 from tests.cli.conftest import run
 
 
-def test_start_status_stop(own: Path) -> None:
+def test_a_node_is_started_shown_and_stopped(own: Path) -> None:
     where = ("--aeron-dir", str(own))
     started = run("node", "start", *where, "--max-replays", "20", "--set", "aeron.client.liveness.timeout=7s", "--json")
     assert started.code == 0, started.err
@@ -38,7 +38,7 @@ def test_start_status_stop(own: Path) -> None:
     assert run("node", "status", *where, "--json").lines[0]["state"] == "absent"
 
 
-def test_stop_of_a_node_in_use_fails_and_force_does_not(own: Path) -> None:
+def test_stopping_a_node_in_use_needs_force(own: Path) -> None:
     with node.ensure(own):
         refused = run("node", "stop", "--aeron-dir", str(own), "--timeout", "0.2")
         assert refused.code == 1
@@ -47,16 +47,16 @@ def test_stop_of_a_node_in_use_fails_and_force_does_not(own: Path) -> None:
         assert run("node", "stop", "--aeron-dir", str(own), "--force").code == 0
 
 
-def test_the_directory_can_come_from_the_environment(own: Path) -> None:
-    said = run("node", "start", "--linger", "60", "--json", AERON_SPARK_AERON_DIR=str(own))
-    assert said.lines[0]["aeron_dir"] == str(own)
-    assert said.lines[0]["stays"] is False
+def test_the_directory_can_be_set_in_the_environment(own: Path) -> None:
+    result = run("node", "start", "--linger", "60", "--json", AERON_SPARK_AERON_DIR=str(own))
+    assert result.lines[0]["aeron_dir"] == str(own)
+    assert result.lines[0]["stays"] is False
 
 
-def test_status_of_a_killed_node_says_stale(own: Path) -> None:
+def test_a_killed_node_is_stale(own: Path) -> None:
     with node.ensure(own) as handle:
         os.kill(handle.pid, signal.SIGKILL)
         os.waitpid(handle.pid, 0)
-    said = run("node", "status", "--aeron-dir", str(own), "--json")
-    assert said.lines[0]["state"] == "stale"
+    result = run("node", "status", "--aeron-dir", str(own), "--json")
+    assert result.lines[0]["state"] == "stale"
     assert run("node", "start", "--aeron-dir", str(own)).code == 0

@@ -1,4 +1,4 @@
-"""``recordings``: what a user sees of the direct route's recordings, and how they end (finding U2)."""
+"""``recordings`` lists, stops and deletes the recordings of the direct route (finding U2)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def run(shared: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def one(*arguments: str) -> tuple[int, str, str]:
         code = main(["recordings", *arguments, "--aeron-dir", str(shared)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return one
 
 
 @pytest.fixture
 def stream(shared: Path) -> Iterator[Stream]:
-    """A stream that no other test has; what is open of it is closed."""
+    """A stream that no other test uses; its publications are closed after the test."""
     with node.ensure(shared) as handle:
         one = Stream(handle)
         yield one
@@ -52,7 +52,7 @@ def of(stream: Stream) -> list[str]:
 
 
 def printed(text: str) -> list[list[str]]:
-    """Return the arguments of each command line that a text has between quotes."""
+    """Return the arguments of each command line that is quoted in a text."""
     return [shlex.split(line) for line in re.findall(r"'aeron-spark (.*?)'(?=[ .)])", text)]
 
 
@@ -60,7 +60,7 @@ def log_of(stream: Stream) -> ArchiveLog:
     return ArchiveLog(StreamAddress(stream.channel, stream.id, (stream.address,), 10.0))
 
 
-def test_a_list_shows_who_started_a_recording_and_starts_none(run: Run, stream: Stream) -> None:
+def test_the_list_shows_the_program_that_started_a_recording(run: Run, stream: Stream) -> None:
     """Finding U2: ``list`` showed 0 where a recording kept the node."""
     assert run("list", *of(stream)) == (0, "", "no recordings\n")
     assert run("list", *of(stream), "--json") == (0, "", "")
@@ -126,10 +126,10 @@ def test_delete_asks_on_a_terminal(run: Run, stream: Stream, monkeypatch: pytest
     assert run("stop", number)[0] == 0
     stream.close()
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def answer(text: str) -> Callable[[str], str]:
-        return lambda prompt: asked.append(prompt) or text  # type: ignore[func-returns-value]
+        return lambda prompt: prompts.append(prompt) or text  # type: ignore[func-returns-value]
 
     monkeypatch.setattr("click.termui.visible_prompt_func", answer("n"))
     assert run("delete", number)[0] == 1
@@ -139,20 +139,22 @@ def test_delete_asks_on_a_terminal(run: Run, stream: Stream, monkeypatch: pytest
     assert run("list", *of(stream), "--json")[1] == ""
 
 
-def test_the_command_that_a_query_names_ends_its_recording(stream: Stream, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_in_the_warning_of_a_query_stops_its_recording(
+    stream: Stream, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Finding U2: the warning of a streaming query names this command line; it reached another node than this one."""
     log_of(stream).start_recording("counts")
     command = shlex.split(stop_command(log_of(stream).address))
     assert command[:3] == ["aeron-spark", "recordings", "stop"]
     code = main([*command[1:], "--json"])
-    said = capsys.readouterr()
-    assert (code, said.err) == (0, "")
-    (ended,) = lines(said.out)
+    output = capsys.readouterr()
+    assert (code, output.err) == (0, "")
+    (ended,) = lines(output.out)
     assert (ended["stopped"], ended["id"], ended["started"]["query"]) == (True, None, "counts")
     assert stream.archive.subscriptions(stream.id) == []
 
 
-def test_a_standing_request_that_was_stopped_is_not_to_be_begun_again(run: Run, stream: Stream) -> None:
+def test_stopping_a_standing_request_twice_does_not_advise_to_record_again(run: Run, stream: Stream) -> None:
     """Finding U2: ``stop``, repeated, advised to have the stream recorded first."""
     log_of(stream).start_recording()
     assert run("stop", *of(stream))[0] == 0
@@ -162,7 +164,7 @@ def test_a_standing_request_that_was_stopped_is_not_to_be_begun_again(run: Run, 
     assert "record=auto" not in err
 
 
-def test_the_recording_of_a_servers_stream_is_stopped_by_its_server_and_not_deleted(run: Run, shared: Path) -> None:
+def test_a_servers_recording_is_neither_stopped_nor_deleted(run: Run, shared: Path) -> None:
     """Finding U2: the remedy of ``stop`` was the command that deletes the stream."""
     with node.ensure(shared) as handle:
         stream = Stream(handle, "aeron:ipc?alias=aeron-spark:flights:0:18ff3a").record()
@@ -177,17 +179,17 @@ def test_the_recording_of_a_servers_stream_is_stopped_by_its_server_and_not_dele
         close_everything()
 
 
-def test_a_describe_or_a_receive_of_a_mistaken_stream_starts_no_recording(
+def test_describe_and_receive_of_an_unknown_stream_start_no_recording(
     shared: Path, stream: Stream, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Finding U2: a typing mistake started a standing recording."""
+    """Finding U2: a misspelled stream started a standing recording."""
     for command in (["streams", "describe"], ["receive"]):
         assert main([*command, *of(stream), "--aeron-dir", str(shared)]) == 1
         assert "recording" in capsys.readouterr().err
     assert stream.archive.subscriptions(stream.id) == []
 
 
-def test_what_is_not_there_ends_with_1(run: Run, stream: Stream) -> None:
+def test_an_unknown_recording_ends_with_1(run: Run, stream: Stream) -> None:
     for arguments in (["stop", "471147"], ["delete", "471147", "--yes"], ["stop", *of(stream)]):
         code, out, err = run(*arguments)
         assert (code, out) == (1, ""), err

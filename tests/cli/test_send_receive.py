@@ -1,4 +1,4 @@
-"""``send`` and ``receive``: what goes in comes out, by a real media driver and archive."""
+"""``send`` and ``receive`` on the direct route, with a media driver and an archive."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ import pytest
 
 from aeron_spark.cli import main as entry
 from aeron_spark.cli import output
-from tests.cli.conftest import CONNECTOR, Piped, begin, pipe
+from tests.cli.conftest import CONNECTOR, BytesResult, begin, pipe
 
-PATIENCE = 60.0  # seconds for what another process does on a slow machine
+TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
 
 
 def to(stream_id: int, aeron_dir: Path, *more: str) -> list[str]:
     return ["--channel", "aeron:ipc", "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
 
 
-def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str) -> Piped:
+def send(given: bytes, stream_id: int, aeron_dir: Path, *more: str) -> BytesResult:
     done = pipe(given, "send", *to(stream_id, aeron_dir, "--record", "--ack", "archive", *more))
     assert done.code == 0, done.err
     return done
 
 
-def receive(stream_id: int, aeron_dir: Path, *more: str) -> Piped:
+def receive(stream_id: int, aeron_dir: Path, *more: str) -> BytesResult:
     done = pipe(b"", "receive", *to(stream_id, aeron_dir, *more))
     assert done.code == 0, done.err
     return done
@@ -46,7 +46,7 @@ def read_line(process: subprocess.Popen[bytes]) -> bytes:
     return process.stdout.readline()
 
 
-def test_lines_come_back_byte_for_byte(shared: Path, rng: random.Random) -> None:
+def test_lines_are_received_byte_for_byte(shared: Path, rng: random.Random) -> None:
     lines = [b"one", b"", "zwölf".encode(), bytes(range(128, 256)), b"\r", rng.randbytes(500).replace(b"\n", b".")]
     text = b"\n".join(lines)
     sent = send(text, 1001, shared, "--json")
@@ -55,7 +55,7 @@ def test_lines_come_back_byte_for_byte(shared: Path, rng: random.Random) -> None
     assert receive(1001, shared, "--count", "2").out == b"one\n\n"
 
 
-def test_json_carries_any_bytes_and_can_be_sent_again(shared: Path) -> None:
+def test_received_json_has_any_bytes_and_can_be_sent_again(shared: Path) -> None:
     text = b"plain\n" + bytes([0, 255, 254]) + b"\n\n"
     send(text, 1002, shared)
     received = receive(1002, shared, "--json")
@@ -69,7 +69,7 @@ def test_json_carries_any_bytes_and_can_be_sent_again(shared: Path) -> None:
     assert [one["position"] for one in at.lines] == [64, 128]
 
 
-def test_rows_of_json_come_back_as_they_were(shared: Path) -> None:
+def test_rows_of_json_are_received_unchanged(shared: Path) -> None:
     rows = [
         {"id": 1, "name": "ä", "list": [1, 2], "deep": {"x": 0.5}, "flag": True, "gone": None},
         {"id": 2**53 + 1, "name": None, "list": [], "deep": {"x": -1.0}, "flag": False, "gone": None},
@@ -83,7 +83,7 @@ def test_rows_of_json_come_back_as_they_were(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_a_file_of_rows_comes_back_equal(ending: str, shared: Path, tmp_path: Path, rng: random.Random) -> None:
+def test_a_file_of_rows_is_received_equal(ending: str, shared: Path, tmp_path: Path, rng: random.Random) -> None:
     count = 5_000
     table = pa.table(
         {
@@ -119,7 +119,7 @@ def test_a_stream_that_was_never_recorded_is_an_error_and_leaves_no_file(shared:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_values_larger_than_a_message_go_in_chunks_when_framed(shared: Path, rng: random.Random) -> None:
+def test_framed_values_larger_than_a_message_are_sent_in_chunks(shared: Path, rng: random.Random) -> None:
     large = rng.randbytes(100_000).replace(b"\n", b".")
     refused = pipe(large, "send", *to(1008, shared, "--record"))
     assert refused.code == 1
@@ -130,7 +130,7 @@ def test_values_larger_than_a_message_go_in_chunks_when_framed(shared: Path, rng
 
 
 @pytest.mark.parametrize("record", [["--record"], ["--ack", "driver"]])
-def test_a_misspelt_host_in_the_channel_is_one_sentence_with_its_remedy(record: list[str], shared: Path) -> None:
+def test_an_unknown_host_in_the_channel_is_an_error_with_a_remedy(record: list[str], shared: Path) -> None:
     """Finding: the sentence had the internal alias of a recording's channel, and no remedy."""
     channel = "aeron:udp?endpoint=no-such.invalid:40123"
     done = pipe(b"one\n", "send", "--channel", channel, "--stream-id", "1900", "--aeron-dir", str(shared), *record)
@@ -139,32 +139,32 @@ def test_a_misspelt_host_in_the_channel_is_one_sentence_with_its_remedy(record: 
     assert "Correct 'channel'" in done.err
 
 
-def test_follow_receives_what_comes_and_ends_at_its_count(shared: Path) -> None:
+def test_follow_receives_new_messages_and_ends_at_its_count(shared: Path) -> None:
     send(b"old\n", 1010, shared)
     with begin("receive", *to(1010, shared, "--follow", "--start", "earliest", "--count", "3")) as follower:
         assert read_line(follower) == b"old\n"
         send(b"new 1\nnew 2\nnew 3\n", 1010, shared)
-        out, err = follower.communicate(timeout=PATIENCE)
+        out, err = follower.communicate(timeout=TIMEOUT_S)
     assert (follower.returncode, out, err) == (0, b"new 1\nnew 2\n", b"")
 
 
-def test_follow_without_a_start_leaves_out_what_was_there(shared: Path) -> None:
+def test_follow_without_a_start_skips_earlier_messages(shared: Path) -> None:
     send(b"old\n", 1011, shared)
     with begin("receive", *to(1011, shared, "-f", "--option", "payload=raw", "-n", "1")) as follower:
-        # It says nothing when it is ready: messages are sent until one arrives.
+        # Receive does not report that it is ready: messages are sent until one arrives.
         with begin("send", *to(1011, shared)) as sender:
             assert sender.stdin is not None
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT_S
             while follower.poll() is None and time.monotonic() < deadline:
                 sender.stdin.write(b"new\n")
                 sender.stdin.flush()
                 time.sleep(0.05)
-            sender.communicate(timeout=PATIENCE)
-        out, err = follower.communicate(timeout=PATIENCE)
+            sender.communicate(timeout=TIMEOUT_S)
+        out, err = follower.communicate(timeout=TIMEOUT_S)
     assert (follower.returncode, out, err) == (0, b"new\n", b"")
 
 
-def test_follow_that_waits_in_vain_for_its_count_has_failed(shared: Path) -> None:
+def test_follow_fails_if_its_count_is_not_reached(shared: Path) -> None:
     send(b"one\n", 1012, shared)
     done = pipe(b"", "receive", *to(1012, shared, "-f", "--start", "earliest", "-n", "2", "--timeout", "0.5"))
     assert done.code == 1
@@ -175,7 +175,7 @@ def test_follow_that_waits_in_vain_for_its_count_has_failed(shared: Path) -> Non
 
 
 @pytest.mark.parametrize("output", [None, "got.parquet"])
-def test_sigint_ends_follow_with_all_that_came(output: str | None, shared: Path, tmp_path: Path) -> None:
+def test_sigint_ends_follow_after_writing_all_received_rows(output: str | None, shared: Path, tmp_path: Path) -> None:
     stream_id = 1013 if output is None else 1014
     send(b"a\nb\n", stream_id, shared)
     file = [] if output is None else ["--output", str(tmp_path / output)]
@@ -183,36 +183,36 @@ def test_sigint_ends_follow_with_all_that_came(output: str | None, shared: Path,
         if output is None:
             assert [read_line(follower), read_line(follower)] == [b"a\n", b"b\n"]
         else:
-            deadline = time.monotonic() + PATIENCE
-            while not any(path.stat().st_size for path in tmp_path.iterdir()):  # its draft, once a row is in it
+            deadline = time.monotonic() + TIMEOUT_S
+            while not any(path.stat().st_size for path in tmp_path.iterdir()):  # the temporary file, when it has a row
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         follower.send_signal(signal.SIGINT)
-        out, err = follower.communicate(timeout=PATIENCE)
+        out, err = follower.communicate(timeout=TIMEOUT_S)
     assert (follower.returncode, out, err) == (0, b"", b"")
     if output is not None:
         assert pyarrow.parquet.read_table(tmp_path / output).column("value").to_pylist() == [b"a", b"b"]
         assert [path.name for path in tmp_path.iterdir()] == [output]
 
 
-def test_sigint_ends_send_once_what_was_read_is_acknowledged(shared: Path) -> None:
+def test_sigint_ends_send_when_its_read_rows_are_recorded(shared: Path) -> None:
     with begin("send", *to(1015, shared, "--record", "--ack", "archive")) as sender:
         assert sender.stdin is not None
         sender.stdin.write(b"one\ntwo\nhalf a li")
         sender.stdin.flush()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         # until the sender has begun, the stream has no recording, which is an error
         while pipe(b"", "receive", *to(1015, shared)).out != b"one\ntwo\n":
             assert time.monotonic() < deadline
         sender.send_signal(signal.SIGINT)
-        sender.wait(PATIENCE)  # before its input is closed, which would make half a line a whole one
-        out, err = sender.communicate(timeout=PATIENCE)
+        sender.wait(TIMEOUT_S)  # before its input is closed, which would make half a line a whole one
+        out, err = sender.communicate(timeout=TIMEOUT_S)
     assert sender.returncode == 130, err
     assert out == b"sent 2 rows to stream 1015 of aeron:ipc\n"
     assert receive(1015, shared).out == b"one\ntwo\n"
 
 
-def test_a_reader_that_has_seen_enough_ends_receive_without_a_word(shared: Path) -> None:
+def test_a_closed_pipe_ends_receive_without_an_error(shared: Path) -> None:
     send(b"".join(b"%d\n" % number for number in range(20_000)), 1016, shared)
     command = " ".join([sys.executable, "-m", "aeron_spark", "receive", *to(1016, shared)])
     done = subprocess.run(
@@ -222,7 +222,7 @@ def test_a_reader_that_has_seen_enough_ends_receive_without_a_word(shared: Path)
         env={"PYTHONPATH": str(CONNECTOR), "PATH": "/usr/bin:/bin", **_homes()},
         capture_output=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_S,
     )
     assert (done.stdout, done.stderr) == (b"0\n", b"")
 
@@ -231,23 +231,23 @@ def _homes() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(("AERON_SPARK_", "XDG_"))}
 
 
-def test_what_is_no_json_is_told_with_its_place_and_what_was_sent_before(shared: Path) -> None:
+def test_the_error_for_invalid_json_has_the_line_and_the_number_of_sent_rows(shared: Path) -> None:
     with begin("send", *to(1017, shared, "--record", "--format", "json")) as sender:
         assert sender.stdin is not None
         sender.stdin.write(b'{"id": 1}\n{"id": 2}\n')
         sender.stdin.flush()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         # before the first rows the stream has no recording, which is an error of `receive`
         while pipe(b"", "receive", *to(1017, shared)).lines != [{"id": 1}, {"id": 2}]:
             assert time.monotonic() < deadline
-        out, err = sender.communicate(b'{"id": \n', timeout=PATIENCE)
+        out, err = sender.communicate(b'{"id": \n', timeout=TIMEOUT_S)
     assert (sender.returncode, out) == (1, b"")
     assert b"aeron-spark: 2 rows were sent before this error:" in err
     assert b"standard input is not JSON lines of one schema, after line 2: JSON parse error" in err
     assert receive(1017, shared).lines == [{"id": 1}, {"id": 2}]
 
 
-def test_nobody_who_listens_is_told_in_time(shared: Path) -> None:
+def test_a_missing_subscriber_is_an_error_after_connect_timeout(shared: Path) -> None:
     done = pipe(b"x\n", "send", *to(1018, shared, "--ack", "driver", "--option", "connectTimeout=300ms"))
     assert done.code == 1
     assert "waited 0.3 s for a subscriber on aeron:ipc stream 1018" in done.err
@@ -297,13 +297,11 @@ def test_nobody_who_listens_is_told_in_time(shared: Path) -> None:
         (["send", *to(1, Path("/x")), "/"], "/ cannot be read (Is a directory)"),
     ],
 )
-def test_a_wrong_command_line_is_2_and_starts_nothing(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_command_line_ends_with_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.out == ""
+    output_text = capsys.readouterr()
+    assert says in output_text.err
+    assert output_text.out == ""
 
 
 class _Terminal(io.StringIO):
@@ -311,7 +309,7 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_long_work_shows_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_progress_bar_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(output, "PROGRESS_DELAY_S", 0.0)
     terminal, file = _Terminal(), io.StringIO()

@@ -1,4 +1,4 @@
-"""``server``, ``ping``, ``send`` and ``receive`` through a server, as a user runs them: processes, signals, codes."""
+"""``server``, ``ping``, ``send`` and ``receive`` through a server: processes, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from aeron_spark.options.routes import route_of
 from aeron_spark.waiting import wait_for
 from tests.cli.conftest import CONNECTOR, pipe, run
 
-PATIENCE = 60.0  # seconds for what another process does on a slow machine
-STOPPED_IN = 10.0
+TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
+STOP_TIMEOUT_S = 10.0
 
 
-class Serving:
-    """A running server, and what it says."""
+class ServerProcess:
+    """A server process and its printed events."""
 
     def __init__(self, process: subprocess.Popen[str], home: dict[str, str]) -> None:
         self.process = process
@@ -47,30 +47,30 @@ class Serving:
         return [event for event in self.events if event["event"] == name]
 
     def wait(self, name: str, count: int = 1) -> Any:
-        def there() -> Any:
+        def event() -> Any:
             if self.process.poll() is not None and len(self.named(name)) < count:
                 pytest.fail(f"the server ended: {self.process.stderr.read() if self.process.stderr else ''}")
             return self.named(name)[count - 1] if len(self.named(name)) >= count else None
 
-        return wait_for(there, PATIENCE, f"the server to say {name}", state=lambda: str(self.events))
+        return wait_for(event, TIMEOUT_S, f"the event {name} of the server", state=lambda: str(self.events))
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(STOPPED_IN)
-        self._reader.join(PATIENCE)
+        code = self.process.wait(STOP_TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
         return code
 
 
 @contextmanager
-def serving(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[Serving]:
+def running_server(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[ServerProcess]:
     """Run a server whose keys are in ``home``."""
-    places = {"AERON_SPARK_CONFIG_HOME": str(home), "AERON_SPARK_AERON_DIR": str(aeron_dir)}
+    environ = {"AERON_SPARK_CONFIG_HOME": str(home), "AERON_SPARK_AERON_DIR": str(aeron_dir)}
     command = [sys.executable, "-W", "error", "-m", "aeron_spark", "server", "--json", *arguments]
     with subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **places}, stdin=subprocess.DEVNULL,
+        command, env={**os.environ, "PYTHONPATH": str(CONNECTOR), **environ}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        one = Serving(process, places)
+        one = ServerProcess(process, environ)
         try:
             yield one
         finally:
@@ -79,7 +79,7 @@ def serving(home: Path, aeron_dir: Path, *arguments: str) -> Iterator[Serving]:
 
 
 def free_ports() -> tuple[int, int]:
-    """Two neighbouring UDP ports that nobody has now."""
+    """Return two consecutive UDP ports that no program uses."""
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
             one.bind(("127.0.0.1", 0))
@@ -99,24 +99,24 @@ def address() -> str:
 
 @pytest.fixture
 def client(tmp_path: Path, shared: Path) -> dict[str, str]:
-    """A client's own home; it uses the same media driver."""
+    """The environment of a client with its own keys, on the media driver of the server."""
     return {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
 
 
-def test_a_server_is_pinged_and_stops_at_once_when_told(
+def test_a_server_responds_to_ping_and_stops_at_sigterm(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
-    with serving(tmp_path / "server", shared, address) as server:
-        said = server.wait("listening")
-        assert said["address"] == f"{address}:{int(address.split(':')[1]) + 1}"
+    with running_server(tmp_path / "server", shared, address) as server:
+        listening = server.wait("listening")
+        assert listening["address"] == f"{address}:{int(address.split(':')[1]) + 1}"
         done = run(
             "ping", address, "-n", "2", "--interval", "0", "--tag", "desk-7", "--ipc", "never", "--json", **client
         )
         assert done.code == 0, done.err
         connect, *pings = done.lines
-        assert (connect["transport"], connect["server_key"]) == ("udp", said["key"])
+        assert (connect["transport"], connect["server_key"]) == ("udp", listening["key"])
         assert [ping["number"] for ping in pings] == [1, 2]
-        assert all(0 < ping["seconds"] < PATIENCE for ping in pings)
+        assert all(0 < ping["seconds"] < TIMEOUT_S for ping in pings)
         assert server.wait("connect")["tag"] == "desk-7"
         server.wait("disconnect")
         assert server.stop() == 0
@@ -124,43 +124,41 @@ def test_a_server_is_pinged_and_stops_at_once_when_told(
         assert len(server.named("connect")) == len(server.named("disconnect")) == 1
 
 
-def test_row_23_shared_memory_is_used_where_it_can_be_and_udp_where_not(
+def test_row_23_a_client_uses_shared_memory_if_the_server_offers_it_else_udp(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
-    with serving(tmp_path / "server", shared, address) as server:
+    with running_server(tmp_path / "server", shared, address) as server:
         server.wait("listening")
         done = run("ping", address, "-n", "1", "--json", **client)
-        assert done.lines[0]["transport"] == "udp", done.err  # it does not listen there
+        assert done.lines[0]["transport"] == "udp", done.err  # the server does not listen on IPC
         only = run("ping", "ipc:", "-n", "1", **client)
         assert only.code == 1
         assert "fallback is unavailable" in only.err
-    with serving(tmp_path / "server", shared, address, "--ipc", "true") as server:
+    with running_server(tmp_path / "server", shared, address, "--ipc", "true") as server:
         server.wait("listening", 2)
         done = run("ping", address, "-n", "1", "--json", **client)
         assert done.lines[0]["transport"] == "ipc", done.err
         assert server.wait("connect")["transport"] == "ipc"
 
 
-def test_messages_of_bytes_go_through_a_server(
-    tmp_path: Path, shared: Path, address: str, client: dict[str, str]
-) -> None:
+def test_a_server_relays_messages(tmp_path: Path, shared: Path, address: str, client: dict[str, str]) -> None:
     lines = b"one\n\xff\xfe two\n" + b"x" * 300_000 + b"\n"
-    with serving(tmp_path / "server", shared, address) as server:
+    with running_server(tmp_path / "server", shared, address) as server:
         server.wait("listening")
-        came = tmp_path / "came"
-        with came.open("wb") as out, subprocess.Popen(
+        received = tmp_path / "came"
+        with received.open("wb") as out, subprocess.Popen(
             [sys.executable, "-m", "aeron_spark", "receive", "--server", address, "-n", "3", "--timeout", "60"],
             env={**os.environ, "PYTHONPATH": str(CONNECTOR), **client}, stdout=out,
         ) as receiving:  # fmt: skip
             try:
                 server.wait("connect")
-                # it may not have subscribed yet the first time
-                wait_for(lambda: _sent(lines, address, client) and receiving.poll() is not None, PATIENCE, "messages")
+                # receive may not have subscribed at the first attempt
+                wait_for(lambda: _sent(lines, address, client) and receiving.poll() is not None, TIMEOUT_S, "messages")
             finally:
                 if receiving.poll() is None:
                     receiving.kill()
         assert receiving.returncode == 0
-        assert came.read_bytes() == lines
+        assert received.read_bytes() == lines
         assert server.stop() == 0
     assert server.events[-1]["passed_on"] >= 3
 
@@ -171,12 +169,12 @@ def _sent(lines: bytes, address: str, client: dict[str, str]) -> bool:
     return True
 
 
-def test_row_45_only_authorised_clients_come_in(
+def test_row_45_only_authorised_clients_connect(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
     authorized = tmp_path / "authorized"
-    authorized.write_text("# nobody yet\n")
-    with serving(tmp_path / "server", shared, address, "--authorized-keys", str(authorized)) as server:
+    authorized.write_text("# no key yet\n")
+    with running_server(tmp_path / "server", shared, address, "--authorized-keys", str(authorized)) as server:
         server.wait("listening")
         refused = run("ping", address, "-n", "1", **client)
         assert refused.code == 1
@@ -186,17 +184,17 @@ def test_row_45_only_authorised_clients_come_in(
         assert run("ping", address, "-n", "1", **client).code == 0
 
 
-def test_row_41_a_changed_server_key_is_refused_and_told_until_it_is_forgotten(
+def test_row_41_a_changed_server_key_is_refused_until_the_old_one_is_forgotten(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
-    with serving(tmp_path / "one", shared, address) as server:
+    with running_server(tmp_path / "one", shared, address) as server:
         server.wait("listening")
         assert run("ping", address, "-n", "1", **client).code == 0
     known = Path(client["AERON_SPARK_CONFIG_HOME"]) / "known_servers"
-    wait_for(known.exists, PATIENCE, "the server's key to be written")  # a thread does it; here its process goes on
+    wait_for(known.exists, TIMEOUT_S, "the server's key to be written")  # a thread writes it later
     before = known.read_bytes()
     assert before
-    with serving(tmp_path / "other", shared, address) as server:
+    with running_server(tmp_path / "other", shared, address) as server:
         server.wait("listening")
         refused = run("ping", address, "-n", "1", **client)
         assert refused.code == 1
@@ -207,7 +205,7 @@ def test_row_41_a_changed_server_key_is_refused_and_told_until_it_is_forgotten(
         assert run("ping", address, "-n", "1", **client).code == 0
 
 
-def test_row_20_ports_that_cannot_be_are_refused_before_anything_starts(shared: Path) -> None:
+def test_row_20_invalid_ports_and_options_are_refused_before_the_server_starts(shared: Path) -> None:
     environ = {"AERON_SPARK_AERON_DIR": str(shared)}
     for ports in ("2000,2000", "0,1", "70000,1"):
         refused = run("server", "--ports", ports, **environ)
@@ -218,8 +216,8 @@ def test_row_20_ports_that_cannot_be_are_refused_before_anything_starts(shared: 
         assert refused.code == 2, wrong
 
 
-def test_a_clients_file_that_is_missing_or_wrong_ends_with_2(tmp_path: Path, address: str, shared: Path) -> None:
-    """Finding: it ended with 1, though a file of settings that is wrong is 2."""
+def test_a_missing_or_wrong_file_of_authorised_keys_ends_with_2(tmp_path: Path, address: str, shared: Path) -> None:
+    """Finding: it ended with 1, but a wrong configuration file has exit code 2."""
     environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
     clients = tmp_path / "clients"
     missing = run("server", address, "--authorized-keys", str(clients), **environ)
@@ -228,18 +226,18 @@ def test_a_clients_file_that_is_missing_or_wrong_ends_with_2(tmp_path: Path, add
     config = tmp_path / "server.toml"
     config.write_text(f'authorizedKeys = "{clients}"\n')
     configured = run("server", address, "--config", str(config), **environ)
-    for said in (missing, wrong, configured):
-        assert said.code == 2, said.err
-        assert "aeron-spark: option 'authorizedKeys': " in said.err
-        assert str(clients) in said.err
+    for result in (missing, wrong, configured):
+        assert result.code == 2, result.err
+        assert "aeron-spark: option 'authorizedKeys': " in result.err
+        assert str(clients) in result.err
 
 
-def test_a_configuration_file_says_what_flags_say(
+def test_options_can_be_in_a_configuration_file(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
     config = tmp_path / "server.toml"
     config.write_text(f'[server]\nbind = "{address}"\ndeny = ["127.0.0.0/8"]\n')
-    with serving(tmp_path / "server", shared, "--config", str(config)) as server:
+    with running_server(tmp_path / "server", shared, "--config", str(config)) as server:
         server.wait("listening")
         refused = run("ping", address, "-n", "1", "--ipc", "never", **client)
         assert refused.code == 1
@@ -253,7 +251,7 @@ def test_a_configuration_file_says_what_flags_say(
     assert "maxConnections" in wrong.err
 
 
-def test_nobody_there_is_said_in_time(shared: Path, address: str, client: dict[str, str]) -> None:
+def test_a_missing_server_is_an_error_after_connect_timeout(shared: Path, address: str, client: dict[str, str]) -> None:
     refused = run("ping", address, "--connect-timeout", "2s", **client)
     assert refused.code == 1
     assert address in refused.err
@@ -264,13 +262,13 @@ def test_the_remedy_for_a_server_key_prints_the_key_that_the_server_shows(
     tmp_path: Path, shared: Path, address: str, client: dict[str, str]
 ) -> None:
     """Finding U8: the remedy named a command that prints a client's key, and no command printed the server's."""
-    given = OptionReader({"server": address, "stream": "flights"}, Where.READ_STREAM)
+    options = OptionReader({"server": address, "stream": "flights"}, Where.READ_STREAM)
     with pytest.raises(OptionError) as missing:
-        route_of(given)
+        route_of(options)
     (meaning,) = [one.meaning for one in options_named("serverKey") if Where.READ_STREAM in one.where]
-    with serving(tmp_path / "server", shared, address) as server:
+    with running_server(tmp_path / "server", shared, address) as server:
         server.wait("listening")
-        assert run("keys", "new", **server.home).code == 0  # this user is a client, too, with another key
+        assert run("keys", "new", **server.home).code == 0  # the same user has another key as a client
         wrong = run("ping", address, "-n", "1", "--server-key", f"aeron-spark:Bw{'A' * 41}", **client)
         assert wrong.code == 1
         for text in (missing.value.remedy, wrong.err, meaning):

@@ -1,4 +1,4 @@
-"""Finding C4, as processes: a second server ends with exit code 3, and a killed one never keeps the next one out."""
+"""Finding C4, with processes: a second server ends with exit code 3; a killed one does not block the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from aeron_spark import node
 from tests.cli.conftest import run
-from tests.cli.test_server_cli import PATIENCE, free_ports, serving
+from tests.cli.test_server_cli import TIMEOUT_S, free_ports, running_server
 
 
 @pytest.fixture
@@ -18,12 +18,12 @@ def address() -> str:
     return f"127.0.0.1:{free_ports()[0]}"
 
 
-def test_finding_c4_a_second_server_exits_with_3_and_the_first_serves_on(
+def test_finding_c4_a_second_server_ends_with_3_and_the_first_continues(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
     client = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
     store = f"{node.status(shared).archive_dir}.streams"
-    with serving(tmp_path / "first", shared, address) as first:
+    with running_server(tmp_path / "first", shared, address) as first:
         listening = first.wait("listening")
         same_store = run("server", f"127.0.0.1:{free_ports()[0]}", **client)
         assert (same_store.code, same_store.out) == (3, "")
@@ -43,19 +43,19 @@ def test_finding_c4_a_second_server_exits_with_3_and_the_first_serves_on(
 
 
 @pytest.mark.parametrize("other", ["data home", "link"])
-def test_finding_c4_a_server_that_knows_the_driver_by_another_data_home_or_name_is_refused_its_port(
+def test_finding_c4_a_port_is_refused_also_with_another_data_home_or_path_of_the_driver(
     tmp_path: Path, shared: Path, address: str, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     driver = shared
-    with serving(tmp_path / "first", shared, address) as first:
+    with running_server(tmp_path / "first", shared, address) as first:
         first.wait("listening")
         if other == "link":
             driver = tmp_path / "link"
             driver.symlink_to(shared)
         else:
             monkeypatch.setenv("AERON_SPARK_DATA_HOME", str(tmp_path / "data"))
-        with serving(tmp_path / "second", driver, address, "--streams-dir", str(tmp_path / "other")) as second:
-            assert second.process.wait(PATIENCE) == 3
+        with running_server(tmp_path / "second", driver, address, "--streams-dir", str(tmp_path / "other")) as second:
+            assert second.process.wait(TIMEOUT_S) == 3
             assert second.process.stderr is not None
             assert second.process.stderr.read() == (
                 f"aeron-spark: port {address.split(':')[1]} of the media driver in {driver} is served by server "
@@ -64,14 +64,14 @@ def test_finding_c4_a_server_that_knows_the_driver_by_another_data_home_or_name_
         assert first.stop() == 0
 
 
-def test_finding_c4_an_address_that_another_program_has_is_told_by_a_driver_that_runs_already(
+def test_finding_c4_an_address_that_another_program_uses_ends_the_server_with_3(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
-    places = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
     host, port = address.split(":")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind((host, int(port)))
-        refused = run("server", address, **places)
+        refused = run("server", address, **environ)
     assert (refused.code, refused.out) == (3, "")
     assert refused.err == (
         f"aeron-spark: cannot listen on {address}: the address is in use. "
@@ -79,32 +79,30 @@ def test_finding_c4_an_address_that_another_program_has_is_told_by_a_driver_that
     )
 
 
-def test_finding_c4_one_address_of_two_that_cannot_be_ends_the_server(
-    tmp_path: Path, shared: Path, address: str
-) -> None:
-    places = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
-    refused = run("server", f"{address},198.51.100.7:20121", **places)
+def test_finding_c4_one_invalid_address_of_two_ends_the_server(tmp_path: Path, shared: Path, address: str) -> None:
+    environ = {"AERON_SPARK_CONFIG_HOME": str(tmp_path / "server"), "AERON_SPARK_AERON_DIR": str(shared)}
+    refused = run("server", f"{address},198.51.100.7:20121", **environ)
     assert (refused.code, refused.out) == (1, "")
     assert "cannot listen on 198.51.100.7:20121: Cannot assign requested address" in refused.err
 
 
 def restart_after_kill(tmp_path: Path, shared: Path, address: str, times: int) -> None:
     for _ in range(times):
-        with serving(tmp_path / "server", shared, address, "--ipc", "true") as server:
+        with running_server(tmp_path / "server", shared, address, "--ipc", "true") as server:
             server.wait("listening", 2)
             server.process.send_signal(signal.SIGKILL)
-            server.process.wait(PATIENCE)
-    with serving(tmp_path / "server", shared, address, "--ipc", "true") as server:
+            server.process.wait(TIMEOUT_S)
+    with running_server(tmp_path / "server", shared, address, "--ipc", "true") as server:
         server.wait("listening", 2)
         assert server.stop() == 0
 
 
-def test_finding_c4_a_server_starts_again_at_once_after_kill_9(tmp_path: Path, shared: Path, address: str) -> None:
+def test_finding_c4_a_server_starts_immediately_after_kill_9(tmp_path: Path, shared: Path, address: str) -> None:
     restart_after_kill(tmp_path, shared, address, 2)
 
 
 @pytest.mark.full("20 starts of a server take 40 CPU seconds; two of them, and 20 of its locks, are in make test")
-def test_finding_c4_a_server_starts_again_at_once_after_each_of_20_kills(
+def test_finding_c4_a_server_starts_immediately_after_each_of_20_kills(
     tmp_path: Path, shared: Path, address: str
 ) -> None:
     restart_after_kill(tmp_path, shared, address, 20)

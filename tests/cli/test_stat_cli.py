@@ -14,21 +14,21 @@ from tests.cli.conftest import run
 
 
 @pytest.mark.parametrize("command", ["stat", "errors", "loss", "backlog", "top"])
-def test_no_driver_is_a_failure_with_its_remedy(command: str, own: Path) -> None:
-    said = run(command, "--aeron-dir", str(own))
-    assert said.code == 1
-    assert said.out == ""
-    assert said.err.startswith(f"aeron-spark: no media driver in {own} can be read")
-    assert "aeron-spark node start" in said.err
+def test_a_missing_driver_is_an_error_with_a_remedy(command: str, own: Path) -> None:
+    result = run(command, "--aeron-dir", str(own))
+    assert result.code == 1
+    assert result.out == ""
+    assert result.err.startswith(f"aeron-spark: no media driver in {own} can be read")
+    assert "aeron-spark node start" in result.err
 
 
 def counted(where: tuple[str, ...], stream_id: int, published: int) -> dict[int, dict[str, Any]] | None:
-    """Return the streams of ``backlog`` by their ids once this one's counter says ``published``."""
+    """Return the streams of ``backlog`` by id if this stream's publisher position is ``published``, else None."""
     streams = {line["stream_id"]: line for line in run("backlog", *where, "--json").lines}
     return streams if streams.get(stream_id, {}).get("publisher_position") == published else None
 
 
-def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
+def test_counters_backlog_and_errors_of_a_driver_are_shown(own: Path) -> None:
     where = ("--aeron-dir", str(own))
     with node.ensure(own) as handle:
         assert (run("errors", *where).out, run("errors", *where).err) == ("", "no errors\n")
@@ -40,10 +40,10 @@ def test_a_driver_with_a_backlog_and_an_error_is_told_whole(own: Path) -> None:
         client.subscription("aeron:ipc", 1001)
         publication = client.exclusive_publication("aeron:ipc", 1001)
         value = jclass("org.agrona.concurrent.UnsafeBuffer")(jclass("java.nio.ByteBuffer").allocateDirect(100))
-        # Connected is not yet room: the driver gives a publication its limit a moment later.
+        # The driver sets the limit of a publication shortly after it is connected.
         wait_for(lambda: int(publication.offer(value)) == 160, 30, "a message to be taken")
 
-        # The driver's conductor counts what was published now and then, not with each message.
+        # The driver updates the publisher position periodically, not with each message.
         streams = wait_for(lambda: counted(where, 1001, 160), 30, "the driver to count the message")
         assert streams[1001]["channel"] == "aeron:ipc"
         assert streams[1001]["subscribers"][0]["position"] == 0

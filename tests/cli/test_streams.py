@@ -1,4 +1,4 @@
-"""``streams``: what archives hold is listed and described, and room is made in them, by whole segments."""
+"""``streams`` on the direct route: list, describe, purge and delete."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from aeron_spark.cli import main as entry
-from tests.cli.conftest import Piped, begin, pipe, run
+from tests.cli.conftest import BytesResult, begin, pipe, run
 
-SEGMENT = 65536  # bytes, as the module's node has it
-PATIENCE = 60.0  # seconds for what another process does on a slow machine
-FRAME = 1056  # bytes of the log for a message of 1,000: a header and an alignment more
+SEGMENT = 65536  # bytes, a setting of the module's node
+TIMEOUT_S = 60.0  # for an operation of another process on a slow machine
+FRAME = 1056  # bytes in the log of a message of 1,000 bytes, with header and alignment
 
 
 def to(stream_id: int, aeron_dir: Path, *more: str, channel: str = "aeron:ipc") -> list[str]:
@@ -31,7 +31,7 @@ def thousand(count: int) -> bytes:
     return b"".join(b"%09d" % number + b"x" * 991 + b"\n" for number in range(count))
 
 
-def streams(*arguments: str) -> Piped:
+def streams(*arguments: str) -> BytesResult:
     return pipe(b"", "streams", *arguments)
 
 
@@ -41,15 +41,15 @@ def described(stream_id: int, aeron_dir: Path) -> Any:
 
 
 def stopped(stream_id: int, aeron_dir: Path) -> Any:
-    """What there is once the archive has noticed that the publisher of one recording has gone."""
-    deadline = time.monotonic() + PATIENCE
-    while (found := described(stream_id, aeron_dir))["active"]:  # each look is a process of its own
+    """Describe a stream when the archive has noticed that its publisher has ended."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while (found := described(stream_id, aeron_dir))["active"]:  # each call runs a command
         assert time.monotonic() < deadline, found
     return found
 
 
 def wait_for_two_segments(stream_id: int, aeron_dir: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         done = streams("describe", *to(stream_id, aeron_dir, "--json"))
         if done.code == 0 and done.lines[0]["details"][0]["end"] > 2 * SEGMENT:
@@ -57,7 +57,7 @@ def wait_for_two_segments(stream_id: int, aeron_dir: Path) -> None:
         assert time.monotonic() < deadline, done
 
 
-def test_all_streams_are_listed_and_those_of_a_channel_or_an_id(shared: Path) -> None:
+def test_the_list_has_all_streams_or_those_with_a_channel_or_id(shared: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         udp = f"aeron:udp?endpoint=localhost:{free.getsockname()[1]}"
@@ -74,7 +74,7 @@ def test_all_streams_are_listed_and_those_of_a_channel_or_an_id(shared: Path) ->
     assert one["newest"] is None or one["oldest"] < one["newest"]
     by_id = streams("list", "--aeron-dir", str(shared), "--stream-id", "1001", "--json").lines
     assert sorted(one["channel"] for one in by_id) == ["aeron:ipc", udp]
-    same = f"{udp}|mtu=1408|alias=other"  # what only tunes a channel, or names it, makes no other stream of it
+    same = f"{udp}|mtu=1408|alias=other"  # mtu and alias do not make another stream
     by_channel = streams("list", "--aeron-dir", str(shared), "--channel", same, "--json").lines
     assert [(one["channel"], one["stream_id"]) for one in by_channel] == [(udp, 1001)]
     table = run("streams", "list", "--aeron-dir", str(shared), "--stream-id", "1002").out
@@ -83,7 +83,7 @@ def test_all_streams_are_listed_and_those_of_a_channel_or_an_id(shared: Path) ->
     assert run("streams", "list", "--aeron-dir", str(shared), "--stream-id", "999").err == "no streams\n"
 
 
-def test_a_stream_is_described_with_its_recordings_and_what_it_holds(shared: Path) -> None:
+def test_describe_shows_recordings_payload_and_columns(shared: Path) -> None:
     send(thousand(100), 1003, shared)
     found = stopped(1003, shared)
     assert (found["payload"], found["schema"], found["retention"]) == ("raw", None, None)
@@ -115,7 +115,7 @@ def test_a_stream_is_found_by_the_alias_of_its_channel(shared: Path) -> None:
     assert "no recorded channel has the alias 'prises'. Did you mean 'prices'?" in wrong.err
 
 
-def test_what_is_not_recorded_cannot_be_described(shared: Path) -> None:
+def test_a_stream_without_a_recording_cannot_be_described(shared: Path) -> None:
     done = streams("describe", *to(1007, shared))
     assert (done.code, done.out) == (1, b"")
     assert (
@@ -123,7 +123,7 @@ def test_what_is_not_recorded_cannot_be_described(shared: Path) -> None:
     )
 
 
-def test_a_purge_takes_whole_segments_before_a_position_and_says_first_which(shared: Path) -> None:
+def test_a_purge_deletes_whole_segments_before_a_position(shared: Path) -> None:
     send(thousand(300), 1008, shared)
     end = stopped(1008, shared)["details"][0]["end"]
     assert 4 * SEGMENT < end < 5 * SEGMENT
@@ -146,7 +146,7 @@ def test_a_purge_takes_whole_segments_before_a_position_and_says_first_which(sha
     assert (again["segments"], again["purged"]) == (0, False)
 
 
-def test_a_purge_keeps_what_was_asked_for_and_never_the_last_segment_goes(shared: Path) -> None:
+def test_a_purge_keeps_the_given_size_and_always_the_last_segment(shared: Path) -> None:
     send(thousand(200), 1009, shared)
     end = stopped(1009, shared)["details"][0]["end"]
     (kept,) = streams("purge", *to(1009, shared, "--keep", "100k", "--yes", "--json")).lines
@@ -157,7 +157,7 @@ def test_a_purge_keeps_what_was_asked_for_and_never_the_last_segment_goes(shared
     assert pipe(b"", "receive", *to(1009, shared)).out.splitlines()[-1].startswith(b"000000199")
 
 
-def test_a_purge_by_time_goes_by_publish_times_and_by_when_a_recording_ended(shared: Path) -> None:
+def test_a_purge_by_time_uses_publish_times_and_the_end_of_a_recording(shared: Path) -> None:
     send(thousand(150), 1010, shared)
     stopped(1010, shared)
     (past,) = streams("purge", *to(1010, shared, "--before", "-1h", "--yes", "--json")).lines
@@ -175,7 +175,7 @@ def test_a_purge_by_time_goes_by_publish_times_and_by_when_a_recording_ended(sha
     assert sender.returncode == 0
 
 
-def test_raw_messages_have_no_times_to_purge_by(shared: Path) -> None:
+def test_raw_messages_cannot_be_purged_by_time(shared: Path) -> None:
     with begin("send", *to(1012, shared, "--record")) as sender:
         assert sender.stdin is not None
         sender.stdin.write(thousand(150))
@@ -191,7 +191,7 @@ def test_raw_messages_have_no_times_to_purge_by(shared: Path) -> None:
     assert pipe(b"", "receive", *to(1012, shared)).out == thousand(150)
 
 
-def test_stopped_recordings_are_deleted_all_or_those_named(shared: Path) -> None:
+def test_all_or_some_stopped_recordings_are_deleted(shared: Path) -> None:
     send(b"first\n", 1013, shared)
     send(b"second\n", 1013, shared)
     first, second = (one["id"] for one in stopped(1013, shared)["details"])
@@ -233,16 +233,14 @@ def test_stopped_recordings_are_deleted_all_or_those_named(shared: Path) -> None
         ),
     ],
 )
-def test_a_wrong_command_line_is_2_and_starts_nothing(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_command_line_ends_with_2(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(arguments) == entry.WRONG_COMMAND_LINE
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
 
 
-def test_json_is_one_object_a_line(shared: Path) -> None:
+def test_json_output_has_one_object_per_line(shared: Path) -> None:
     send(b"x\n", 1014, shared)
     for line in streams("list", "--aeron-dir", str(shared), "--json").out.splitlines():
         assert isinstance(json.loads(line), dict)

@@ -1,4 +1,4 @@
-"""A server's named streams on the command line: made, listed, written from files, received into files, unmade."""
+"""A server's named streams on the command line: create, list, send from files, receive into files, delete."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ import pyarrow.parquet
 import pytest
 
 from aeron_spark.waiting import wait_for
-from tests.cli.conftest import CONNECTOR, Piped, Said, pipe, run
-from tests.cli.test_server_cli import PATIENCE, Serving, free_ports, serving
+from tests.cli.conftest import CONNECTOR, BytesResult, Result, pipe, run
+from tests.cli.test_server_cli import TIMEOUT_S, ServerProcess, free_ports, running_server
 
 ROWS = pa.table({"city": ["Oslo", "Bergen", None], "n": [1, 2, 3], "x": [0.5, 1.5, -2.0]})
 
 
-class OnServer:
-    """Commands with --server, in a client's own home."""
+class ServerCommands:
+    """Runs commands with --server and the keys of one client."""
 
     def __init__(self, address: str, environ: dict[str, str]) -> None:
         self.address = address
         self.environ = environ
 
-    def __call__(self, *arguments: str) -> Said:
+    def __call__(self, *arguments: str) -> Result:
         return run(*arguments, "--server", self.address, **self.environ)
 
     def done(self, *arguments: str) -> list[Any]:
-        """Run it with --json; it has to succeed."""
-        said = self(*arguments, "--json")
-        assert said.code == 0, said.err
-        return said.lines
+        """Run a command with --json, which has to succeed. Return its JSON objects."""
+        result = self(*arguments, "--json")
+        assert result.code == 0, result.err
+        return result.lines
 
-    def piped(self, given: bytes, *arguments: str) -> Piped:
+    def piped(self, given: bytes, *arguments: str) -> BytesResult:
         return pipe(given, *arguments, "--server", self.address, **self.environ)
 
     def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
@@ -51,18 +51,18 @@ class OnServer:
 
 
 @pytest.fixture(scope="module")
-def on_server(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnServer]:
+def on_server(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerCommands]:
     home = tmp_path_factory.mktemp("homes")
     address = f"127.0.0.1:{free_ports()[0]}"
     client = {"AERON_SPARK_CONFIG_HOME": str(home / "client"), "AERON_SPARK_AERON_DIR": str(shared)}
-    with serving(home / "server", shared, address, "--handshakes-per-second", "0") as server:
+    with running_server(home / "server", shared, address, "--handshakes-per-second", "0") as server:
         server.wait("listening")
-        yield OnServer(address, client)
-        assert isinstance(server, Serving)
+        yield ServerCommands(address, client)
+        assert isinstance(server, ServerProcess)
         assert server.stop() == 0
 
 
-def test_streams_are_created_listed_described_and_deleted(on_server: OnServer) -> None:
+def test_streams_are_created_listed_described_and_deleted(on_server: ServerCommands) -> None:
     (made,) = on_server.done("streams", "create", "made", "--partitions", "3", "--retention", "1g,7d")
     assert (made["name"], made["partitions"], made["retention_bytes"]) == ("made", 3, 1 << 30)
     assert made in on_server.done("streams", "list")
@@ -85,7 +85,7 @@ def test_streams_are_created_listed_described_and_deleted(on_server: OnServer) -
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "jsonl"])
-def test_files_go_in_and_come_out(on_server: OnServer, tmp_path: Path, form: str) -> None:
+def test_a_received_file_has_the_rows_of_the_sent_files(on_server: ServerCommands, tmp_path: Path, form: str) -> None:
     stream = f"files-{form}"
     on_server.done("streams", "create", stream)
     given, copy = tmp_path / f"given.{form}", tmp_path / f"copy.{form}"
@@ -127,21 +127,21 @@ def read(path: Path) -> list[Any]:
             return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_lines_are_messages_and_a_transaction_may_be_shorter_than_the_input(on_server: OnServer) -> None:
+def test_lines_are_messages_and_commit_rows_makes_several_transactions(on_server: ServerCommands) -> None:
     on_server.done("streams", "create", "lines")
     lines = b"".join(b"line %d\n" % number for number in range(10)) + b"\xff\xfe\n"
     sent = on_server.piped(lines, "send", "--stream", "lines", "--commit-rows", "4", "--writer-id", "w", "--json")
     assert sent.code == 0, sent.err
     assert (sent.lines[0]["rows"], sent.lines[0]["transactions"]) == (11, 3)
-    came = on_server.piped(b"", "receive", "--stream", "lines")
-    assert came.out == lines
+    received = on_server.piped(b"", "receive", "--stream", "lines")
+    assert received.out == lines
     few = on_server.piped(b"", "receive", "--stream", "lines", "-n", "2", "--json")
     assert few.lines == [{"value": "line 0"}, {"value": "line 1"}]
     later = on_server.piped(b"", "receive", "--stream", "lines", "--start", "-1h", "--metadata", "--json", "-n", "1")
     assert later.lines[0]["_aeron_writer"] == "w"
 
 
-def test_following_gives_what_comes_and_ends_by_a_signal(on_server: OnServer) -> None:
+def test_follow_receives_new_rows_and_ends_at_a_signal(on_server: ServerCommands) -> None:
     on_server.done("streams", "create", "followed")
     with on_server.begin("receive", "--stream", "followed", "--follow", "--start", "earliest", "--json") as following:
         assert following.stdout is not None
@@ -149,14 +149,14 @@ def test_following_gives_what_comes_and_ends_by_a_signal(on_server: OnServer) ->
             assert on_server.piped(text, "send", "--stream", "followed").code == 0
             assert json.loads(following.stdout.readline()) == {"value": text.decode()}
         following.send_signal(signal.SIGINT)
-        assert wait_for(lambda: following.poll() is not None, PATIENCE, "the end of receive")
+        assert wait_for(lambda: following.poll() is not None, TIMEOUT_S, "the end of receive")
         assert following.returncode == 0, following.stderr.read() if following.stderr else ""
     early = on_server("receive", "--stream", "followed", "--follow", "-n", "1", "--timeout", "0.5")
     assert early.code == 1
     assert "received 0 of 1 rows" in early.err
 
 
-def test_what_is_before_a_position_is_purged(on_server: OnServer) -> None:
+def test_rows_before_the_kept_size_are_purged(on_server: ServerCommands) -> None:
     on_server.done("streams", "create", "purged")
     rows = b"x" * 1000 + b"\n"
     assert on_server.piped(rows * 200_000, "send", "--stream", "purged", "--payload", "raw").code == 0
@@ -168,11 +168,11 @@ def test_what_is_before_a_position_is_purged(on_server: OnServer) -> None:
     assert "was purged" in lost.err
 
 
-def test_wrong_command_lines_are_refused_before_anything_is_done(on_server: OnServer, tmp_path: Path) -> None:
+def test_wrong_command_lines_end_with_2(on_server: ServerCommands, tmp_path: Path) -> None:
     on_server.done("streams", "create", "wrong")
     given = tmp_path / "given.csv"
     given.write_text("a,b\n1,2\n")
-    for wrong, said in (
+    for wrong, text in (
         (["send", str(given), "--stream", "wrong", "--ack", "archive"], "direct route"),
         (["send", str(given), "--commit-rows", "3"], "--stream"),
         (["send", str(tmp_path / "none.csv"), "--stream", "wrong"], "cannot be read"),
@@ -192,7 +192,7 @@ def test_wrong_command_lines_are_refused_before_anything_is_done(on_server: OnSe
     ):
         refused = on_server(*wrong)
         assert refused.code == 2, (wrong, refused.out, refused.err)
-        assert said in refused.err
+        assert text in refused.err
     missing = on_server("send", str(given), "--stream", "nowhere")
     assert (missing.code, "unknown stream 'nowhere'" in missing.err) == (1, True)
     alone = run("send", str(given), "--stream", "wrong", **on_server.environ)

@@ -16,7 +16,7 @@ import pytest
 
 from aeron_spark import node
 from aeron_spark.aeron.jvm import jclass
-from tests.cli.conftest import Piped, pipe, run, run_program
+from tests.cli.conftest import BytesResult, pipe, run, run_program
 from tests.waiting import look_for
 
 NOBODY = 12345  # a user id that nobody has
@@ -84,7 +84,7 @@ def to(aeron_dir: Path, stream_id: int = 1001, *more: str) -> list[str]:
     return ["--channel", "aeron:ipc", "--stream-id", str(stream_id), "--aeron-dir", str(aeron_dir), *more]
 
 
-def send(given: bytes, aeron_dir: Path, stream_id: int = 1001, *more: str) -> Piped:
+def send(given: bytes, aeron_dir: Path, stream_id: int = 1001, *more: str) -> BytesResult:
     return pipe(given, "send", *to(aeron_dir, stream_id, "--record", "--ack", "archive", *more))
 
 
