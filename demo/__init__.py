@@ -1,5 +1,5 @@
-"""Real flights through Aeron and Spark into Delta, and back; then through a secure server: ``python -m demo``."""
+"""The demo (``python -m demo``): flights through Aeron and Spark into Delta and back, then through a server."""
 
 
-class Failed(Exception):
-    """The demo did not show what it is there to show; the text says why."""
+class DemoError(Exception):
+    """A step of the demo failed or gave a wrong result; the text has the reason."""

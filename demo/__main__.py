@@ -1,4 +1,4 @@
-"""``python -m demo``: exit code 0 and a last line that begins with ``demo ok``, or 1 and a sentence that says why."""
+"""``python -m demo``: ends with exit code 0 and a last line ``demo ok: ...``, or with 1 and the reason."""
 
 from __future__ import annotations
 
@@ -11,39 +11,49 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 
 from aeron_spark.errors import AeronSparkError
-from demo import Failed
+from demo import DemoError
 from demo.flights import TOTAL
 from demo.run import ACTS, run
-from demo.stopping import Stopping
+from demo.stopping import StopSignals
 
 INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run the demo, and tell how it ended."""
+    """Run the demo and print its result. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="demo",
-        description="Real flights through Aeron and Spark into Delta, and back; then through a secure server.",
+        description="Send flights through Aeron and Spark into Delta and back; then through a secure server.",
     )
-    parser.add_argument("--rows", type=int, default=TOTAL, help="flights to publish (default: all %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="how long sending them takes, in each act (default: %(default)s)"
+        "--rows", type=int, default=TOTAL, help="number of flights to publish (default: all %(default)s)"
     )
-    parser.add_argument("--picture", type=Path, default=Path("demo-output/flights.png"), help="default: %(default)s")
-    parser.add_argument("--act", choices=ACTS, action="append", help="play this one only")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="seconds over which each act sends the flights (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("demo-output/flights.png"),
+        help="file for the chart (default: %(default)s)",
+    )
+    parser.add_argument("--act", choices=ACTS, action="append", help="run only this act; repeatable (default: both)")
     args = parser.parse_args()
     if not 0 < args.rows <= TOTAL:
-        parser.error(f"--rows is one of 1 to {TOTAL}")
-    stopping = Stopping()
-    stopping.listen()
+        parser.error(f"--rows is {args.rows}, expected 1 to {TOTAL}")
+    stopping = StopSignals()
+    stopping.install()
     console = Console(highlight=False, soft_wrap=True)
     try:
         last_lines = run(args.rows, args.seconds, args.picture, console, stopping, args.act or ACTS)
     except KeyboardInterrupt:
         print("demo stopped", file=sys.stderr)
         return INTERRUPTED
-    except (Failed, AeronSparkError, PySparkException, Py4JError, OSError, ValueError) as error:
-        if stopping.asked:
+    except (DemoError, AeronSparkError, PySparkException, Py4JError, OSError, ValueError) as error:
+        if stopping.requested:
             print("demo stopped", file=sys.stderr)
             return INTERRUPTED
         print(f"demo failed: {str(error).strip().split(chr(10))[0] or type(error).__name__}", file=sys.stderr)

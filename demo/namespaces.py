@@ -1,4 +1,4 @@
-"""Network namespaces, by the command ``ip``, and what runs in them; whether this machine can have any."""
+"""Network namespaces made with the command ``ip``, and a check whether this machine supports them."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Namespace:
-    """A network namespace with a name of its own; ``close`` removes it."""
+    """A named network namespace; ``close`` removes it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.path = NAMED / name
         ip("netns", "add", name)
         try:
-            self.set("net/ipv6/conf/default/accept_dad", 0)  # nobody else is here to have an address, too
+            self.set("net/ipv6/conf/default/accept_dad", 0)  # no other host can have the same address
             self.ip("link", "set", "lo", "up")
         except BaseException:
             self.close()
             raise
 
     def ip(self, *arguments: str) -> None:
-        """Run ``ip`` in it."""
+        """Run ``ip`` in the namespace."""
         ip("-netns", self.name, *arguments)
 
     def command(self, *arguments: str) -> list[str]:
-        """What runs a program in it; the process is the program's own."""
+        """Return the command line that runs a program in the namespace; the process becomes the program."""
         return ["ip", "netns", "exec", self.name, *arguments]
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do ``work`` in it, on a thread that ends with it; sockets opened there stay in the namespace."""
+        """Call ``work`` in a thread inside the namespace. Sockets that it opens stay in the namespace."""
         result: list[T] = []
         raised: list[BaseException] = []
 
@@ -65,16 +65,16 @@ class Namespace:
         return result[0]
 
     def set(self, key: str, value: object) -> None:
-        """Set a sysctl of it, such as ``net/ipv4/ip_forward``."""
+        """Set a sysctl of the namespace, such as ``net/ipv4/ip_forward``."""
         self.run(lambda: Path("/proc/sys", key).write_text(str(value)))
 
     def is_up(self) -> bool:
-        """Whether every device of it has noticed that it is connected."""
+        """Return whether all its devices are connected."""
         links = json.loads(ip("-netns", self.name, "-json", "link"))
         return all(link["operstate"] == "UP" for link in links if link["ifname"] != "lo")
 
     def received_bytes(self, device: str) -> int:
-        """Bytes that its device has received, headers included."""
+        """Return the bytes that a device has received, with headers."""
 
         def read() -> int:
             for line in Path("/proc/thread-self/net/dev").read_text().splitlines():
@@ -86,25 +86,25 @@ class Namespace:
         return self.run(read)
 
     def processes(self) -> list[int]:
-        """Who runs in it."""
+        """Return the ids of the processes in the namespace."""
         found = []
-        mine = os.stat(self.path)
+        own_stat = os.stat(self.path)
         for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
             try:
-                theirs = os.stat(f"/proc/{pid}/ns/net")
-            except OSError:  # gone meanwhile
+                stat = os.stat(f"/proc/{pid}/ns/net")
+            except OSError:  # the process has ended
                 continue
-            if (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino):
+            if (stat.st_dev, stat.st_ino) == (own_stat.st_dev, own_stat.st_ino):
                 found.append(pid)
         return found
 
     def close(self) -> None:
-        """Remove it, and its devices with it."""
+        """Remove the namespace and its devices."""
         ip("netns", "delete", self.name)
 
 
 def ip(*arguments: str) -> str:
-    """Run ``ip`` and return what it says; what it complains of is raised."""
+    """Run ``ip`` and return its output. Raises OSError with its error text."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
@@ -119,18 +119,18 @@ def enter_namespace(descriptor: int) -> None:
 
 
 def why_not() -> str:
-    """Why this machine can make no such namespaces, or an empty text."""
+    """Return the reason why this machine cannot make namespaces, or an empty text."""
     if not hasattr(_libc, "setns") or not Path("/proc/self/ns/net").exists():
         return "this system has no network namespaces"
     if os.geteuid():
         return "network namespaces need root"
     if shutil.which("ip") is None:
-        return "there is no ip (Debian: apt-get install iproute2)"
+        return "the command ip is not installed (Debian: apt-get install iproute2)"
     reason: list[str] = []
 
     def attempt() -> None:
         if _libc.unshare(CLONE_NEWNET):
-            reason.append(f"no network namespace can be made: {os.strerror(ctypes.get_errno())}")
+            reason.append(f"a network namespace cannot be made: {os.strerror(ctypes.get_errno())}")
         elif not netfilter.supported():
             reason.append("this kernel has no nftables with masquerade")
 

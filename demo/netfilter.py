@@ -1,7 +1,7 @@
-"""The kernel's packet filter, address translation and table of connections, told over netlink.
+"""Configures the kernel's packet filter, address translation and connection table over netlink.
 
-It is nftables without the ``nft`` program, which few machines have: the messages are those of
-``linux/netfilter/nf_tables.h``, for the half-dozen expressions that a router of the demo, and of tests, needs.
+It uses nftables without the program ``nft``, which few machines have. The messages are those of
+``linux/netfilter/nf_tables.h``, with the expressions that the router of the demo and of tests needs.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def _expression(name: str, *attributes: bytes) -> bytes:
 
 
 def interface(which: int, name: str, how: int = EQUAL) -> list[bytes]:
-    """The packet's interface has this name, or another one."""
+    """Return an expression: the packet's interface has this name (or, with DIFFERENT, another one)."""
     loaded = _expression("meta", _number(1, REGISTER), _number(2, which))
     compared = _expression("cmp", _number(1, REGISTER), _number(2, how), _data(3, name.encode().ljust(16, b"\0")))
     return [loaded, compared]
 
 
-def asked_for() -> list[bytes]:
-    """The packet belongs to a connection that is there already."""
+def established() -> list[bytes]:
+    """Return an expression: the packet belongs to an existing connection."""
     mask = struct.pack("=I", ESTABLISHED_OR_RELATED)
     loaded = _expression("ct", _number(1, REGISTER), _number(2, 0))
     masked = _expression(
@@ -78,12 +78,12 @@ def asked_for() -> list[bytes]:
 
 
 def verdict(code: int) -> list[bytes]:
-    """Accept or drop it."""
+    """Return a statement that accepts or drops the packet."""
     return [_expression("immediate", _number(1, 0), _nested(2, _nested(2, _number(1, code))))]
 
 
 def masquerade(first_port: int, last_port: int) -> list[bytes]:
-    """Let it seem to come from the interface it leaves by, from one of these ports."""
+    """Return a statement that replaces the source by the outgoing interface's address and one of these ports."""
     ports = [
         _expression("immediate", _number(1, register), _data(2, struct.pack("!H", port)))
         for register, port in ((REGISTER, first_port), (SECOND_REGISTER, last_port))
@@ -92,22 +92,22 @@ def masquerade(first_port: int, last_port: int) -> list[bytes]:
 
 
 class Change:
-    """Changes that the kernel makes all at once, or not at all."""
+    """Changes that the kernel applies in one transaction."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[int, int, int, bytes]] = []
 
     def table(self, family: int, name: str) -> None:
-        """Make a table unless it is there."""
+        """Add a table if it does not exist."""
         self._add(NEW_TABLE, CREATE, family, _name(1, name))
 
     def no_table(self, family: int, name: str) -> None:
-        """Remove a table and all that is in it; it need not be there."""
+        """Remove a table with its content, if it exists."""
         self.table(family, name)
         self._add(DELETE_TABLE, 0, family, _name(1, name))
 
     def chain(self, family: int, table: str, name: str, hook: int, kind: str, priority: int, policy: int) -> None:
-        """Make a chain that the kernel asks."""
+        """Add a base chain at a hook of the kernel."""
         hooked = _nested(4, _number(1, hook), _number(2, priority))
         self._add(
             NEW_CHAIN, CREATE, family, _name(1, table), _name(3, name), hooked, _number(5, policy), _name(7, kind)
@@ -119,47 +119,47 @@ class Change:
         self._add(NEW_RULE, CREATE | APPEND, family, _name(1, table), _name(2, chain), _nested(4, *expressions))
 
     def make(self, namespace: Callable[[Callable[[], None]], None]) -> None:
-        """Make the changes in a namespace. Raises OSError with the kernel's reason."""
+        """Apply the changes in a namespace. Raises OSError with the kernel's reason."""
         number = 1
         sent = [_message(BATCH_BEGIN, REQUEST, number, FAMILY.pack(0, 0, NFTABLES))]
         for kind, flags, family, body in self._messages:
             number += 1
             sent.append(_message(NFTABLES << 8 | kind, REQUEST | ACK | flags, number, FAMILY.pack(family, 0, 0) + body))
         sent.append(_message(BATCH_END, REQUEST, number + 1, FAMILY.pack(0, 0, NFTABLES)))
-        namespace(lambda: _talk(b"".join(sent), len(self._messages)))
+        namespace(lambda: _exchange(b"".join(sent), len(self._messages)))
 
     def _add(self, kind: int, flags: int, family: int, *attributes: bytes) -> None:
         self._messages.append((kind, flags, family, b"".join(attributes)))
 
 
 def forget_connections() -> None:
-    """Empty this namespace's table of connections, and with it every translation in use."""
-    _talk(_message(CONNTRACK << 8 | DELETE_CONNECTIONS, REQUEST | ACK, 1, FAMILY.pack(0, 0, 0)), 1)
+    """Clear this namespace's connection table, with all address translations in use."""
+    _exchange(_message(CONNTRACK << 8 | DELETE_CONNECTIONS, REQUEST | ACK, 1, FAMILY.pack(0, 0, 0)), 1)
 
 
 def _message(kind: int, flags: int, number: int, body: bytes) -> bytes:
     return HEADER.pack(HEADER.size + len(body), kind, flags, number, 0) + body
 
 
-def _talk(sent: bytes, answers: int) -> None:
+def _exchange(sent: bytes, pending: int) -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
         netlink.settimeout(10.0)
         netlink.bind((0, 0))
         netlink.send(sent)
-        while answers > 0:
+        while pending > 0:
             received = netlink.recv(65536)
             while received:
                 length, kind, _, number, _ = HEADER.unpack_from(received)
                 if kind == MESSAGE_ERROR:
                     (code,) = ERROR.unpack_from(received, HEADER.size)
                     if code:
-                        raise OSError(-code, f"netfilter refuses message {number}: {os.strerror(-code)}")
-                    answers -= 1
+                        raise OSError(-code, f"netfilter refused message {number}: {os.strerror(-code)}")
+                    pending -= 1
                 received = received[(length + 3) & ~3 :]
 
 
 def supported() -> bool:
-    """Whether this kernel can do it; asked in a namespace that can be spoilt."""
+    """Return whether this kernel supports it. Call it in a temporary namespace: it leaves a table there."""
     change = Change()
     change.table(IPV4, "try")
     change.chain(IPV4, "try", "out", POSTROUTING, "nat", 100, ACCEPT)

@@ -1,12 +1,12 @@
-"""Where the second act takes place: a client behind a router that translates addresses, or one machine's loopback.
+"""The network of the second act: a client behind a router with NAT, or the loopback interface.
 
     server  s0  203.0.113.1     Spark uses the media driver that runs here, through shared memory
-    router  r0  203.0.113.254   what leaves has this address, nothing comes in that nobody within asked for
+    router  r0  203.0.113.254   translates addresses; blocks packets that no client requested
             r1  10.77.1.254
     client  c1  10.77.1.1
 
-The namespaces have no network but each other: nothing of it is seen by the machine's own network, and any number of
-demos has the same addresses.
+The namespaces are connected only to each other. The machine's own network does not see them, so any number of demos
+can use the same addresses.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from demo.namespaces import Namespace, why_not
 
 SERVER, ROUTER, CLIENT, GATEWAY = "203.0.113.1", "203.0.113.254", "10.77.1.1", "10.77.1.254"
 PORT: Final = 20121  # data port of the server; the control port is the next one
-TRANSLATED: Final = (20_000, 29_999)  # ports of the router's that stand for the client's
-UP_SECONDS: Final = 30.0  # for the kernel to have noticed that the devices are connected
+NAT_PORTS: Final = (20_000, 29_999)  # ports to which the router translates the client's ports
+UP_TIMEOUT_S: Final = 30.0  # for the kernel to report the devices as connected
 LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Where the server is, ``host:port:control``; what a command begins with on either side; all of it in words."""
+    """The server's address (``host:port:control``), the prefixes of commands at both ends, and a description."""
 
     address: str
     at_server: tuple[str, ...]
     at_client: tuple[str, ...]
-    words: str
+    description: str
 
 
 @contextmanager
 def network() -> Iterator[Network]:
-    """Make the namespaces, and remove them in the end; over loopback, where this machine can have none."""
+    """Make the namespaces and remove them at the end. Use loopback if this machine cannot have namespaces."""
     with ExitStack() as stack:
         reason = why_not()
         found: Network | None = None
         if not reason:
             try:
                 found = stack.enter_context(_behind_nat())
-            except OSError as error:  # a container, say, with settings that nobody may write
+            except OSError as error:  # for example in a container without permission to change settings
                 reason = f"they cannot be set up: {error}"
         yield found or _loopback(reason)
 
@@ -63,7 +63,7 @@ def _behind_nat() -> Iterator[Network]:
         _join(client, "c1", CLIENT, router, "r1", GATEWAY)
         client.ip("route", "add", "default", "via", GATEWAY)
         _translate(router, outside="r0")
-        wait_for(lambda: all(one.is_up() for one in (server, router, client)), UP_SECONDS, "the namespaces' devices")
+        wait_for(lambda: all(one.is_up() for one in (server, router, client)), UP_TIMEOUT_S, "the namespaces' devices")
         yield Network(
             f"{SERVER}:{PORT}:{PORT + 1}",
             tuple(server.command()),
@@ -74,9 +74,9 @@ def _behind_nat() -> Iterator[Network]:
 
 
 def _namespace(stack: ExitStack, name: str) -> Namespace:
-    made = Namespace(name)
-    stack.callback(made.close)
-    return made
+    namespace = Namespace(name)
+    stack.callback(namespace.close)
+    return namespace
 
 
 def _join(near: Namespace, device: str, address: str, far: Namespace, other: str, other_address: str) -> None:
@@ -91,10 +91,10 @@ def _translate(router: Namespace, outside: str) -> None:
     change = nf.Change()
     change.table(nf.IPV4, "translation")
     change.chain(nf.IPV4, "translation", "out", nf.POSTROUTING, "nat", 100, nf.ACCEPT)
-    change.rule(nf.IPV4, "translation", "out", nf.interface(nf.OUTPUT_NAME, outside), nf.masquerade(*TRANSLATED))
+    change.rule(nf.IPV4, "translation", "out", nf.interface(nf.OUTPUT_NAME, outside), nf.masquerade(*NAT_PORTS))
     change.table(nf.INET, "firewall")
     change.chain(nf.INET, "firewall", "through", nf.FORWARD, "filter", 0, nf.DROP)
-    change.rule(nf.INET, "firewall", "through", nf.asked_for(), nf.verdict(nf.ACCEPT))
+    change.rule(nf.INET, "firewall", "through", nf.established(), nf.verdict(nf.ACCEPT))
     from_within = nf.interface(nf.INPUT_NAME, outside, nf.DIFFERENT)
     change.rule(nf.INET, "firewall", "through", from_within, nf.verdict(nf.ACCEPT))
     change.make(router.run)
@@ -102,13 +102,11 @@ def _translate(router: Namespace, outside: str) -> None:
 
 def _loopback(reason: str) -> Network:
     data, control = _free_ports()
-    return Network(
-        f"{LOOPBACK}:{data}:{control}", (), (), f"client and server over loopback, as there is no NAT here: {reason}"
-    )
+    return Network(f"{LOOPBACK}:{data}:{control}", (), (), f"client and server over loopback, without NAT: {reason}")
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two UDP ports that nobody has now."""
+    """Return two UDP ports that no program uses."""
     with socket.socket(type=socket.SOCK_DGRAM) as first, socket.socket(type=socket.SOCK_DGRAM) as second:
         for one in (first, second):
             one.bind((LOOPBACK, 0))

@@ -1,4 +1,4 @@
-"""The demo's own processes, and the places it works in: all gone at the end, however it comes."""
+"""The processes and folders of the demo, which end or are removed with it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 from typing import Final
 
 from aeron_spark import node
-from demo import Failed
+from demo import DemoError
 
 SHARED_MEMORY: Final = Path("/dev/shm")
-PATIENCE: Final = 15.0  # seconds for a process to end when it is told to
+END_TIMEOUT_S: Final = 15.0  # for a process to end after SIGTERM
 
 
 @contextmanager
-def workshop() -> Iterator[tuple[Path, str]]:
-    """Make a folder, run a media driver with archive for this demo alone, and yield the folder and its directory."""
-    place = Path(tempfile.mkdtemp(prefix="aeron-spark-demo-"))
-    os.environ["AERON_SPARK_DATA_HOME"] = str(place / "node")  # whatever is started later inherits it
-    os.environ["AERON_SPARK_CONFIG_HOME"] = str(place / "config")
+def demo_folder() -> Iterator[tuple[Path, str]]:
+    """Make a folder and run a node for this demo. Yield the folder and the media driver's directory."""
+    folder = Path(tempfile.mkdtemp(prefix="aeron-spark-demo-"))
+    os.environ["AERON_SPARK_DATA_HOME"] = str(folder / "node")  # later processes inherit it
+    os.environ["AERON_SPARK_CONFIG_HOME"] = str(folder / "config")
     try:
         with aeron_directory("direct") as aeron_dir, node.ensure(aeron_dir) as handle:
-            yield place, handle.aeron_dir
+            yield folder, handle.aeron_dir
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def aeron_directory(name: str) -> Iterator[str]:
-    """Yield a new directory for a media driver in shared memory; whoever first uses it starts the driver.
+    """Yield a new directory for a media driver in shared memory. The first process that uses it starts the driver.
 
-    In the end the driver is stopped, and the directory removed.
+    At the end the driver is stopped and the directory removed.
     """
     memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
     aeron_dir = memory / f"aeron-spark-demo-{os.getpid()}-{secrets.token_hex(3)}-{name}"
@@ -48,7 +48,7 @@ def aeron_directory(name: str) -> Iterator[str]:
 
 
 class Process:
-    """A process that writes to a file; it ends with the ``with`` block."""
+    """A process whose output goes to a file; it ends with the ``with`` block."""
 
     def __init__(self, name: str, command: Sequence[str | Path], output: Path) -> None:
         self.name = name
@@ -57,18 +57,18 @@ class Process:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
 
     def lines(self) -> list[str]:
-        """Return the whole lines it has written so far."""
+        """Return the complete lines that it has written so far."""
         return self.output.read_text(errors="replace").rpartition("\n")[0].splitlines()
 
-    def ended(self) -> bool:
-        """Whether it ended well; raise Failed with its last words where it failed."""
+    def has_ended(self) -> bool:
+        """Return whether it has ended. Raises DemoError with its last lines if it failed."""
         code = self._process.poll()
         if code:
-            raise Failed(f"{self.name} ended with exit code {code}: {' | '.join(self.lines()[-3:])}")
+            raise DemoError(f"{self.name} ended with exit code {code}: {' | '.join(self.lines()[-3:])}")
         return code is not None
 
-    def go_on(self) -> None:
-        """Let it go on: it reads to the end of its standard input, and waits there."""
+    def close_input(self) -> None:
+        """Close its standard input: it waits for this before it sends the rest of the flights."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -79,11 +79,11 @@ class Process:
         self.end()
 
     def end(self) -> None:
-        """End it, if it has not ended yet."""
+        """Terminate it if it still runs; kill it if it does not end in time."""
         self._process.terminate()
-        self.go_on()
+        self.close_input()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

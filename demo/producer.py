@@ -1,7 +1,7 @@
-"""One process that publishes the flights through Aeron, as fast as it is told: ``python -m demo.producer``.
+"""Publishes the flights through Aeron over a given time: ``python -m demo.producer``.
 
-Says how far it is in one JSON object a line. After its first flights it waits for the end of its standard input:
-whoever started it closes it once the stream is being read.
+Prints its progress as one JSON object per line. After the first flights it waits for the end of its standard input,
+which the demo closes when Spark has read them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ BATCHES_PER_SECOND = 20
 
 
 def publish(appender: DirectAppender, flights: pa.Table, seconds: float) -> None:
-    """Publish ``flights`` evenly over ``seconds``, and return once all of them are recorded."""
+    """Publish ``flights`` evenly over ``seconds``, and wait until all of them are recorded."""
     for part in paced(flights, seconds, BATCHES_PER_SECOND):
         for batch in part.to_batches():
             appender.arrow(batch)
-        say({"published": appender.rows})
+        print_progress({"published": appender.rows})
     appender.finish()
 
 
 def main() -> None:
-    """Load, publish, and say so."""
+    """Load and publish the flights, and print the progress."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--aeron-dir", required=True)
     parser.add_argument("--channel", required=True)
@@ -51,17 +51,17 @@ def main() -> None:
     flights = load(args.rows)
     appender = DirectAppender(WriteOptions.parse(options, streaming=False), Source("flights"))
     first = first_rows(args.rows)
-    began = time.time()
+    start = time.time()
     publish(appender, flights.slice(0, first), 0.0)
     sys.stdin.read()
     resumed = time.time()
     publish(appender, flights.slice(first), args.seconds)
-    say({"published": appender.rows, "began": began, "resumed": resumed, "ended": time.time()})
+    print_progress({"published": appender.rows, "start": start, "resumed": resumed, "ended": time.time()})
 
 
-def say(what: dict[str, float]) -> None:
-    """Write one line to whoever started this process."""
-    print(json.dumps(what), flush=True)
+def print_progress(values: dict[str, float]) -> None:
+    """Print one JSON object as one line."""
+    print(json.dumps(values), flush=True)
 
 
 if __name__ == "__main__":

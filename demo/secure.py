@@ -1,4 +1,4 @@
-"""What Spark does in the second act: flights from a stream of the server to other streams of it, exactly once."""
+"""The queries of the second act: flights from one stream of the server to two others, exactly once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from demo.flights import SCHEMA
 from demo.queries import Queries, count_by_day
 
-FLIGHTS: Final = "flights"  # the stream that is read
-COPIES, DAYS = "copies", "days"  # those that are written, and the queries that do it
+FLIGHTS: Final = "flights"  # the stream to read
+COPIES, DAYS = "copies", "days"  # the streams to write, and the names of their queries
 
 
 class SecureQueries(Queries):
-    """Two queries that read one stream of flights: each flight goes to ``copies``, the days to ``days``."""
+    """Two queries on one stream: they write each flight to ``copies`` and the days to ``days``."""
 
-    def __init__(self, spark: SparkSession, place: Path, server: Mapping[str, str]) -> None:
-        super().__init__(place / "checkpoints-two", COPIES)
+    def __init__(self, spark: SparkSession, folder: Path, server: Mapping[str, str]) -> None:
+        super().__init__(folder / "checkpoints-two", COPIES)
         self._spark = spark
         self._server = server
 

@@ -1,4 +1,4 @@
-"""The Spark of the demo: one session for both acts, with Delta, and nothing of it left in the end."""
+"""The Spark session with Delta that both acts use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyspark.sql import SparkSession
 
 DELTA_JARS: Final = Path(__file__).resolve().parents[1] / "jars" / "target" / "delta"
 LOGGING: Final = Path(__file__).resolve().with_name("log4j2.properties")
-END_TIMEOUT: Final = 60.0  # seconds for Spark's JVM to end
-PROGRESS_KEPT: Final = 10_000  # micro-batches
+END_TIMEOUT_S: Final = 60.0  # for Spark's JVM to end
+KEPT_MICRO_BATCHES: Final = 10_000  # micro-batches
 
 
 @contextmanager
-def session(place: Path) -> Iterator[SparkSession]:
-    """Run Spark with two task slots and Delta for as long as the block lasts; nothing of its process is left."""
+def session(folder: Path) -> Iterator[SparkSession]:
+    """Run Spark with two task slots and Delta during the block. At the end its JVM is stopped."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_DIRS"] = str(place / "spark")
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder / "spark")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").appName("aeron-spark demo")
     for name, value in {
@@ -31,13 +31,13 @@ def session(place: Path) -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{DELTA_JARS}/*",
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Dlog4j2.configurationFile={LOGGING.as_uri()}",
-        "spark.python.worker.faulthandler.enabled": "false",  # it and a JVM in a worker fight over signals
+        "spark.python.worker.faulthandler.enabled": "false",  # it conflicts with the signal handlers of a worker's JVM
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.numRecentProgressUpdates": str(PROGRESS_KEPT),
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.streaming.numRecentProgressUpdates": str(KEPT_MICRO_BATCHES),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -52,9 +52,9 @@ def session(place: Path) -> Iterator[SparkSession]:
 
 
 def _end_jvm() -> None:
-    """Have Spark's JVM end now, and not some time after this process, which is about to remove its folders."""
+    """End Spark's JVM now, before this process removes its folders."""
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(END_TIMEOUT)
+        gateway.proc.wait(END_TIMEOUT_S)

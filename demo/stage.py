@@ -1,4 +1,4 @@
-"""What both acts play on: where to say something, a folder, and how to start what has to end."""
+"""The common state of both acts: console, folder, and the processes to end."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import TypeVar
 import pyarrow as pa
 from rich.console import Console
 
-from demo.stopping import Stopping
+from demo.stopping import StopSignals
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``flights`` are to be sent over ``seconds``. What is started here ends after Spark, the last one first."""
+    """Each act sends ``flights`` over ``seconds``. Everything that is started here ends after Spark, last one first."""
 
     flights: pa.Table
     seconds: float
     console: Console
-    stopping: Stopping
+    stopping: StopSignals
     stack: ExitStack
-    place: Path
+    folder: Path
 
-    def say(self, what: object) -> None:
-        """Tell whoever looks on."""
-        self.console.print(what)
+    def print(self, text: object) -> None:
+        """Print a line for the user."""
+        self.console.print(text)
 
     def start(self, make: Callable[[], AbstractContextManager[T]]) -> T:
-        """Make something and enter it; a signal to stop waits until it is known how to end it."""
-        with self.stopping.held():
+        """Create and enter a context. A signal is deferred until its end is registered."""
+        with self.stopping.deferred():
             return self.stack.enter_context(make())

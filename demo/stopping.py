@@ -1,4 +1,4 @@
-"""Being stopped by a signal: at any moment, but not between starting something and knowing how to end it."""
+"""Turns signals into KeyboardInterrupt, but not between the start of a process and the registration of its end."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from typing import Final
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Stopping:
-    """Makes a KeyboardInterrupt of the first signal that asks to stop, once nothing is held; further ones are ignored.
+class StopSignals:
+    """Raises KeyboardInterrupt at the first signal, or at the end of a ``deferred`` block; ignores further signals.
 
-    So what a demo does to clean up after itself is not interrupted.
+    Therefore a second signal does not interrupt the clean-up.
     """
 
     def __init__(self) -> None:
-        self._asked = False
-        self._held = False
+        self._requested = False
+        self._deferred = False
 
     @property
-    def asked(self) -> bool:
-        """Whether a signal came: what fails after it does so because others, such as Spark's JVM, heard it, too."""
-        return self._asked
+    def requested(self) -> bool:
+        """Whether a signal came. Later failures are its consequence: Spark's JVM, for example, gets the signal, too."""
+        return self._requested
 
-    def listen(self) -> None:
-        """Take the signals; again where a library took them."""
+    def install(self) -> None:
+        """Install the signal handlers. Call it again after a library has replaced them."""
         for number in SIGNALS:
             signal.signal(number, self._on_signal)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let a signal that comes in this block wait for its end."""
-        self._held = True
+    def deferred(self) -> Iterator[None]:
+        """Defer a signal in this block to the end of the block."""
+        self._deferred = True
         try:
             yield
         finally:
-            self._held = False
-        if self._asked:
+            self._deferred = False
+        if self._requested:
             raise KeyboardInterrupt
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        if self._asked:
+        if self._requested:
             return
-        self._asked = True
-        if not self._held:
+        self._requested = True
+        if not self._deferred:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A plain Aeron subscriber, ``io.aeron.samples.BasicSubscriber`` of Aeron's own jar, and what it prints."""
+"""Starts Aeron's sample program ``io.aeron.samples.BasicSubscriber`` and parses its output."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MESSAGE: Final = re.compile(r"Message to stream \d+ from session .*? <<(.*)>>$")
 
 
 def start(aeron_dir: str, channel: str, stream_id: int, output: Path) -> Process:
-    """Start the subscriber; it knows nothing of Spark, nor of this project."""
+    """Start the subscriber, a plain Aeron program."""
     return Process(
         "the plain Aeron subscriber",
         [
-            Path(find_library()).parents[2] / "bin" / "java",  # the Java that all others here run, too
+            Path(find_library()).parents[2] / "bin" / "java",  # the same Java as for the other processes
             "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
             "-XX:+UseSerialGC",
             "-XX:-UsePerfData",
@@ -37,12 +37,12 @@ def start(aeron_dir: str, channel: str, stream_id: int, output: Path) -> Process
 
 
 def messages(lines: Iterable[str]) -> list[str]:
-    """Return the messages among what the subscriber printed."""
+    """Return the messages in the lines that the subscriber printed."""
     return [found[1] for line in lines if (found := MESSAGE.search(line))]
 
 
 def latest_days(received: Iterable[str]) -> dict[str, Day]:
-    """Return the newest result of each day: the one with most flights, as their number only ever grows."""
+    """Return the newest result of each day: the one with most flights, because their number only increases."""
     days: dict[str, Day] = {}
     for message in received:
         row = json.loads(message)

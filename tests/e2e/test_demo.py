@@ -77,7 +77,7 @@ def test_the_demo_ends_with_what_it_counted(tmp_path: Path) -> None:
         assert code == 0, "\n".join(demo.lines)
         result = "3000 rows in, 3000 rows out, 0 lost, 0 repeated"
         assert demo.lines[-2:] == [f"demo act two ok: {result}", f"demo ok: {result}"]
-        assert f"Flights, row for row: {result}" in demo.lines
+        assert f"Flights, compared row by row: {result}" in demo.lines
         assert any("micro-batches" in line for line in demo.lines)
         assert any("rows/s" in line for line in demo.lines)
         assert any("2013-07" in line for line in demo.lines), "the table of months"
@@ -85,7 +85,7 @@ def test_the_demo_ends_with_what_it_counted(tmp_path: Path) -> None:
         (second,) = [line for line in demo.lines if line.startswith("Second act: ")]
         seen = next(line for line in demo.lines if line.startswith("The server sees the sender at "))
         if why_not():
-            assert "over loopback, as there is no NAT here" in second
+            assert "over loopback, without NAT" in second
             assert " at 127.0.0.1:" in seen
         else:
             assert "behind NAT" in second
@@ -112,7 +112,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(tmp_path: Path, act: str, number:
 
 def test_a_demo_whose_producer_is_killed_fails_and_leaves_nothing(tmp_path: Path) -> None:
     with Demo(tmp_path, "--rows", "3000", "--seconds", "600") as demo:
-        demo.await_line("Its first flights come")
+        demo.await_line("It publishes some flights first")
         (producer,) = [
             child for child in psutil.Process(demo.process.pid).children() if "demo.producer" in child.cmdline()
         ]

@@ -129,7 +129,7 @@ class Site:
         change = nf.Change()
         change.table(nf.INET, "firewall")
         change.chain(nf.INET, "firewall", "through", nf.FORWARD, "filter", 0, nf.DROP)
-        change.rule(nf.INET, "firewall", "through", nf.asked_for(), nf.verdict(nf.ACCEPT))
+        change.rule(nf.INET, "firewall", "through", nf.established(), nf.verdict(nf.ACCEPT))
         from_within = nf.interface(nf.INPUT_NAME, OUTSIDE, nf.DIFFERENT)
         change.rule(nf.INET, "firewall", "through", from_within, nf.verdict(nf.ACCEPT))
         change.make(self.router.run)

@@ -1,10 +1,10 @@
-"""What the second act makes of the days that it reads back."""
+"""The checks of the second act on the days that it reads back."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from demo.act_two import latest_days, written
+from demo.act_two import count_written, latest_days
 from demo.flights import Day
 
 ROWS = pa.Table.from_pylist(
@@ -21,6 +21,6 @@ def test_the_newest_result_of_a_day_is_the_one_with_most_flights() -> None:
     assert latest_days(ROWS) == {"2013-01-01": Day(5, 4, 1.0), "2013-01-02": Day(1, 1, 0.0)}
 
 
-def test_a_micro_batch_that_was_written_again_is_found() -> None:
-    assert written(ROWS) == (2, 0)
-    assert written(pa.concat_tables([ROWS, ROWS.slice(1)])) == (2, 2)
+def test_a_repeated_micro_batch_is_found() -> None:
+    assert count_written(ROWS) == (2, 0)
+    assert count_written(pa.concat_tables([ROWS, ROWS.slice(1)])) == (2, 2)

@@ -1,4 +1,4 @@
-"""The demo's comparison, which must find what its Delta table lost, repeated or altered."""
+"""The demo's comparison finds lost, repeated and altered rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_lost_row_is_found() -> None:
     assert not result.equal
 
 
-def test_one_of_two_equal_rows_that_is_lost_is_found() -> None:
+def test_the_loss_of_one_of_two_equal_rows_is_found() -> None:
     assert compare(SENT, SENT.take([0, 1, 3, 4])) == Comparison(5, 4, lost=1, repeated=0, never_sent=0)
 
 
@@ -46,7 +46,7 @@ def test_a_repeated_row_is_found() -> None:
     assert not result.equal
 
 
-def test_a_lost_and_a_repeated_row_do_not_make_up_for_each_other() -> None:
+def test_a_lost_and_a_repeated_row_do_not_cancel_each_other() -> None:
     result = compare(SENT, SENT.take([0, 0, 1, 2, 3]))
     assert result == Comparison(5, 5, lost=1, repeated=1, never_sent=0)
 
@@ -71,13 +71,13 @@ def test_an_altered_value_is_one_row_lost_and_one_never_sent(column: str, altere
     assert result.sentence.endswith("1 lost, 0 repeated, 1 never sent")
 
 
-def test_another_type_is_refused_even_where_the_values_are_equal() -> None:
+def test_another_column_type_is_refused_even_with_equal_values() -> None:
     integers = SENT.set_column(0, "number", SENT["number"].cast(pa.int32()))
     with pytest.raises(ValueError, match="the columns differ"):
         compare(SENT, integers)
 
 
-def test_an_empty_result_has_lost_everything() -> None:
+def test_an_empty_result_has_lost_all_rows() -> None:
     assert compare(SENT, SENT.slice(0, 0)) == Comparison(5, 0, lost=5, repeated=0, never_sent=0)
 
 
@@ -87,13 +87,13 @@ rows = st.lists(
 
 
 @given(rows, rows)
-def test_it_counts_as_counting_row_by_row_does(sent: list[Row], found: list[Row]) -> None:
-    went_in, came_out = (Counter(map(repr, some)) for some in (sent, found))
+def test_the_counts_equal_those_of_a_counter(sent: list[Row], found: list[Row]) -> None:
+    sent_counts, found_counts = (Counter(map(repr, some)) for some in (sent, found))
     result = compare(table(sent), table(found))
-    more = came_out - went_in
-    assert result.lost == (went_in - came_out).total()
-    assert result.repeated == sum(count for row, count in more.items() if row in went_in)
-    assert result.never_sent == sum(count for row, count in more.items() if row not in went_in)
+    surplus = found_counts - sent_counts
+    assert result.lost == (sent_counts - found_counts).total()
+    assert result.repeated == sum(count for row, count in surplus.items() if row in sent_counts)
+    assert result.never_sent == sum(count for row, count in surplus.items() if row not in sent_counts)
 
 
 def table(some: list[Row]) -> pa.Table:

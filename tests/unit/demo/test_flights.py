@@ -1,4 +1,4 @@
-"""The demo's data: as it is in the package, and what is to be known of each day."""
+"""The demo's flights, and the expected results per day."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def flights() -> pa.Table:
     return load()
 
 
-def test_all_flights_are_there_with_their_types(flights: pa.Table) -> None:
+def test_all_flights_are_loaded_with_their_types(flights: pa.Table) -> None:
     assert flights.num_rows == TOTAL == 336_776
     assert flights.schema == SCHEMA
 
 
-def test_nan_stays_nan_and_a_missing_text_is_null(flights: pa.Table) -> None:
+def test_nan_remains_nan_and_a_missing_text_is_null(flights: pa.Table) -> None:
     assert flights["dep_time"].null_count == 0
     assert pc.sum(pc.is_nan(flights["dep_time"])).as_py() == 8_255
     assert pc.sum(pc.is_nan(flights["arr_delay"])).as_py() == 9_430
@@ -37,7 +37,7 @@ def test_fewer_flights_are_spread_over_the_year() -> None:
     assert len(by_day(some)) > 300
 
 
-def test_days_add_up_to_the_whole_and_leave_cancelled_flights_out_of_the_delay(flights: pa.Table) -> None:
+def test_the_days_have_all_flights_and_no_delay_of_cancelled_ones(flights: pa.Table) -> None:
     days = by_day(flights)
     assert sum(day.flights for day in days.values()) == TOTAL
     assert sum(day.departed for day in days.values()) == TOTAL - 8_255

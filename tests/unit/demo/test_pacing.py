@@ -1,4 +1,4 @@
-"""A table in parts, when they are due."""
+"""The parts of a table, and the number of first rows."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_no_rows_are_no_parts() -> None:
 
 
 @pytest.mark.parametrize(("rows", "first"), [(1, 1), (20, 1), (21, 2), (336_776, 16_839)])
-def test_some_come_first(rows: int, first: int) -> None:
+def test_one_twentieth_of_the_rows_comes_first(rows: int, first: int) -> None:
     assert first_rows(rows) == first

@@ -1,4 +1,4 @@
-"""What the demo makes of what Aeron's own subscriber prints."""
+"""Parsing the output of Aeron's sample subscriber."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Message to stream 1002 from session -42 (57@128) <<{"day":"2013-01-02","flights"
 Unavailable image on aeron:ipc streamId=1002 sessionId=-42"""
 
 
-def test_messages_are_told_from_what_it_says_of_itself() -> None:
+def test_messages_are_separated_from_other_output() -> None:
     assert len(messages(PRINTED.splitlines())) == 4
 
 
-def test_the_newest_result_of_a_day_counts_however_often_an_older_one_comes() -> None:
+def test_the_newest_result_of_a_day_is_used_in_any_order() -> None:
     days = latest_days(messages(PRINTED.splitlines()))
     assert days == {"2013-01-01": Day(9, 8, -1.5), "2013-01-02": Day(1, 0, 0.0)}
