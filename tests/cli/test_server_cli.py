@@ -255,7 +255,7 @@ def test_a_missing_server_is_an_error_after_connect_timeout(shared: Path, addres
     refused = run("ping", address, "--connect-timeout", "2s", **client)
     assert refused.code == 1
     assert address in refused.err
-    assert "answer" in refused.err
+    assert "respond" in refused.err
 
 
 def test_the_remedy_for_a_server_key_prints_the_key_that_the_server_shows(
