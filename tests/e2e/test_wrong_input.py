@@ -192,7 +192,7 @@ def test_a_directory_that_cannot_be_written_is_refused(own: Path, small: Callabl
     subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
     done = send(b"x\n", place / "aeron")
     assert (done.code, done.out) == (1, b"")
-    assert f"{place / 'aeron'} cannot be written: {place} does not allow it. Name another place" in done.err
+    assert f"{place / 'aeron'} cannot be written: {place} does not allow it. Name another directory" in done.err
     with node.ensure(own):
         refused = run("node", "start", "--aeron-dir", f"{own}-2", "--archive-dir", str(place / "archive"))
         assert refused.code == 1
