@@ -1,1 +1,1 @@
-"""The secure endpoint's core: handshake, keys, records, limits. Clock, entropy and I/O are arguments."""
+"""The pure core of the secure endpoint: handshake, keys, records, limits. Time and entropy are arguments."""

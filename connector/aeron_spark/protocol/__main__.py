@@ -1,4 +1,4 @@
-"""Make the generated parts of the protocol's page anew: ``python -m aeron_spark.protocol < page > page.new``.
+"""Update the generated parts of the protocol's page: ``python -m aeron_spark.protocol < page > page.new``.
 
 The page is ``docs/endpoint-protocol.md``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from aeron_spark.protocol.document import filled
+from aeron_spark.protocol.document import fill_page
 
 if __name__ == "__main__":
-    sys.stdout.write(filled(sys.stdin.read()))
+    sys.stdout.write(fill_page(sys.stdin.read()))

@@ -1,7 +1,8 @@
-"""Where a packet came from, in the one form that filters, limits and look-ups see.
+"""Sources of packets, known servers, grants of authorised keys, and filters of clients.
 
-One host must not look like several: IPv4 mapped into IPv6 is IPv4, a long spelling of an IPv6 address is the short one,
-and the zone (``%eth0``), which is a name of our own interface and no part of the peer, is set apart.
+A source has one canonical form, so that filters, limits and look-ups count a host once: an IPv4 address that is mapped
+into IPv6 becomes IPv4, every spelling of an IPv6 address becomes the short one, and the zone (``%eth0``) is a separate
+field, because it names an interface of this machine.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ LimitKey = ipaddress.IPv4Address | ipaddress.IPv6Network
 
 IPC_IDENTITY: Final = "aeron:ipc"
 
-IPV6_LIMIT_PREFIX: Final = 64  # bits: whoever has one address of a /64 has all of them
+IPV6_LIMIT_PREFIX_BITS: Final = 64  # a host with one address of a /64 has all of them
 
-LARGEST_IDENTITY: Final = 100  # characters; the longest zone an interface can have is 15
+MAX_IDENTITY_CHARACTERS: Final = 100  # the name of an interface has at most 15
 
 _IDENTITY: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[!-Z^-~]+)?)\]|(?P<v4>[0-9.]+)):(?P<port>[0-9]{1,5})", re.ASCII
@@ -35,7 +36,7 @@ _IDENTITY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UdpSource:
-    """A host and its port. ``address`` has no zone; ``zone`` is empty except for link-local addresses of IPv6."""
+    """A host and port. ``address`` has no zone; ``zone`` is empty except for link-local addresses of IPv6."""
 
     address: IpAddress
     port: int
@@ -43,12 +44,12 @@ class UdpSource:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is this machine itself."""
+        """Whether the source is this machine."""
         return self.address.is_loopback
 
     @property
     def limit_key(self) -> LimitKey:
-        """What limits count by."""
+        """The key by which limits count the source."""
         return limit_key(self.address)
 
     def __str__(self) -> str:
@@ -59,7 +60,7 @@ class UdpSource:
 
 @dataclass(frozen=True, slots=True)
 class IpcSource:
-    """Shared memory of this machine: no address, so nothing that goes by address applies."""
+    """Shared memory of this machine. It has no address, so limits and filters by address do not apply."""
 
     def __str__(self) -> str:
         return IPC_IDENTITY
@@ -71,57 +72,59 @@ Source = UdpSource | IpcSource
 def parse_source(identity: str) -> Source:
     """Parse the ``sourceIdentity`` of an Aeron image: ``10.0.0.1:4000``, ``[fe80::1%eth0]:4000`` or ``aeron:ipc``.
 
-    Raises DataFormatError for anything else; a source nobody can tell is let in nowhere.
+    Raises DataFormatError for any other text; the server then rejects the image.
     """
     if identity == IPC_IDENTITY:
         return IpcSource()
-    match = _IDENTITY.fullmatch(identity) if len(identity) <= LARGEST_IDENTITY else None
+    match = _IDENTITY.fullmatch(identity) if len(identity) <= MAX_IDENTITY_CHARACTERS else None
     try:
         if match is None:
-            raise ValueError("not address:port")
+            raise ValueError("it is not address:port")
         port = int(match["port"])
         if not 0 < port <= 65535:
-            raise ValueError("no such port")
+            raise ValueError("the port is not between 1 and 65535")
         if match["v4"] is not None:
             return UdpSource(ipaddress.IPv4Address(match["v4"]), port)
         address = ipaddress.IPv6Address(match["v6"])
     except ValueError as error:
         raise DataFormatError(
-            f"the source {identity[:LARGEST_IDENTITY]!r} of an image is no address: {error}"
+            f"the source {identity[:MAX_IDENTITY_CHARACTERS]!r} of an image is not an address: {error}"
         ) from None
-    plain = _plain(address)
-    return UdpSource(plain, port, (address.scope_id or "") if plain.version == 6 and plain.is_link_local else "")
+    canonical = _canonical(address)
+    has_zone = canonical.version == 6 and canonical.is_link_local
+    return UdpSource(canonical, port, (address.scope_id or "") if has_zone else "")
 
 
 def canonical_address(text: str) -> IpAddress:
-    """Parse an IP address, without a port. Raises ValueError for anything else, names among it."""
-    return _plain(ipaddress.ip_address(text))
+    """Parse an IP address without a port. Raises ValueError for any other text, also for host names."""
+    return _canonical(ipaddress.ip_address(text))
 
 
-def is_from_address(source: str, owner: str) -> bool:
-    """Whether an image from ``source`` (see ``parse_source``) comes from the IP address ``owner``, whatever its port.
+def is_from_address(source: str, address: str) -> bool:
+    """Return whether an image from ``source`` (see ``parse_source``) comes from the IP ``address``, from any port.
 
-    The zone of a link-local address does not count, and IPv4 mapped into IPv6 is IPv4. Without an owner ("") every
-    source will do.
+    Zones are ignored. An empty ``address`` accepts every source.
     """
-    if not owner:
+    if not address:
         return True
     try:
-        found, wanted = parse_source(source), canonical_address(owner)
+        found, wanted = parse_source(source), canonical_address(address)
     except (DataFormatError, ValueError):
         return False
     return isinstance(found, UdpSource) and found.address == wanted
 
 
 def limit_key(address: IpAddress) -> LimitKey:
-    """Return what limits count an address by: itself for IPv4, its /64 for IPv6."""
-    address = _plain(address)
+    """Return the key by which limits count an address: the address for IPv4, its /64 for IPv6."""
+    address = _canonical(address)
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    return ipaddress.IPv6Network((int(address) >> IPV6_LIMIT_PREFIX << IPV6_LIMIT_PREFIX, IPV6_LIMIT_PREFIX))
+    return ipaddress.IPv6Network(
+        (int(address) >> IPV6_LIMIT_PREFIX_BITS << IPV6_LIMIT_PREFIX_BITS, IPV6_LIMIT_PREFIX_BITS)
+    )
 
 
-def _plain(address: IpAddress) -> IpAddress:
+def _canonical(address: IpAddress) -> IpAddress:
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:
@@ -140,9 +143,9 @@ TAG_NOT_ALLOWED: Final = Refusal("tag", "Your key is not allowed to use this tag
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServerName:
-    """A server as a client reaches it: canonical host and data port. ``ipc:DIRECTORY`` and 0 over shared memory.
+    """The name of a server at a client: canonical host and data port, or ``ipc:DIRECTORY`` and 0 for shared memory.
 
-    ``aeron_spark.keys.known_servers`` makes them, in canonical form; two servers of one host differ in their ports.
+    ``aeron_spark.keys.known_servers`` makes the canonical form.
     """
 
     host: str
@@ -156,7 +159,7 @@ class ServerName:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What an authorised client may do; the default is everything. Names may have ``*``, ``?`` and ``[...]``."""
+    """The actions that an authorised key may use; by default all. Names may have ``*``, ``?`` and ``[...]``."""
 
     streams: tuple[tuple[str, frozenset[str]], ...] | None = None  # (name, actions); None: all streams, all actions
     calls: tuple[str, ...] | None = None
@@ -164,45 +167,45 @@ class Grant:
     comment: str = field(default="", compare=False)
 
     def may_use(self, stream: str, action: StreamAction) -> bool:
-        """Whether the client may do this to the stream of this name."""
+        """Return whether the client may use the action on the stream of this name."""
         return self.streams is None or any(
             action in actions and fnmatchcase(stream, name) for name, actions in self.streams
         )
 
     def may_call(self, method: str) -> bool:
-        """Whether the client may call ``object.method``."""
+        """Return whether the client may call ``object.method``."""
         return _matches(method, self.calls)
 
     def may_have_tag(self, tag: str) -> bool:
-        """Whether the client may come with this tag."""
+        """Return whether the client may have this tag."""
         return _matches(tag, self.tags)
 
 
 class PeerStore(Protocol):
-    """What one endpoint remembers. For several threads; all calls raise SetupError where a store cannot be used."""
+    """The keys that one endpoint stores. Thread-safe; every method raises SetupError if the store cannot be used."""
 
     def identity(self) -> KeyPair:
-        """Return this side's own key pair."""
+        """Return the endpoint's own key pair."""
 
     def server_key(self, server: ServerName) -> bytes | None:
-        """Return the key that ``server`` is known by."""
+        """Return the stored key of ``server``; None for an unknown server."""
 
     def servers(self) -> Mapping[ServerName, bytes]:
-        """Return all known servers."""
+        """Return the keys of all known servers."""
 
     def trust(self, server: ServerName, key: bytes, comment: str = "") -> None:
-        """Remember ``server`` by ``key``; raise ServerKeyChanged, and change nothing, where it is known by another."""
+        """Store ``key`` for ``server``. Raises ServerKeyChanged, and changes nothing, if another key is stored."""
 
     def forget(self, server: ServerName) -> bool:
-        """Forget ``server``; False, and nothing changed, where it was not known."""
+        """Delete the key of ``server``; return False for an unknown server."""
 
     def grant(self, client: bytes) -> Grant | None:
-        """Return what the client of this public key may do; None where it is not among the authorised."""
+        """Return the grant of a client's public key; None if the key is not authorised."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTrust:
-    """A server that may be talked to. ``remember``: store its key, but only once the handshake has completed."""
+    """The result for an accepted server key. ``remember``: store the key once the handshake has completed."""
 
     remember: bool = False
     remote_key_changed: bool = False
@@ -211,10 +214,10 @@ class ServerTrust:
 def verify_server_key(
     server: ServerName, known: bytes | None, shown: bytes, *, first_use: bool = True, validate: bool = True
 ) -> ServerTrust:
-    """Decide on the key a server has shown; ``known`` is the stored one.
+    """Compare the key that a server shows with the stored key ``known``.
 
-    ``first_use``: a server not known yet is trusted. Without ``validate`` everybody is; a changed key is then flagged,
-    and never stored. Raises ServerKeyChanged, or IdentityError for a server not known.
+    ``first_use``: accept, and remember, the key of an unknown server. Without ``validate`` every key is accepted; a
+    changed key is flagged and not stored. Raises ServerKeyChanged, or IdentityError for an unknown server.
     """
     if known == shown:
         return ServerTrust()
@@ -227,22 +230,22 @@ def verify_server_key(
     if validate:
         raise IdentityError(
             f"the server {server} is not known; it shows the key {fingerprint(shown)}",
-            remedy=f"Compare it with the server's own, then: aeron-spark keys trust {server} {public_text(shown)}",
+            remedy=f"Compare it with the server's own, then run: aeron-spark keys trust {server} {public_text(shown)}",
         )
     return ServerTrust()
 
 
 def server_key_changed(server: ServerName, known: bytes, shown: bytes) -> ServerKeyChanged:
-    """Return the error that says what a person should do about it."""
+    """Return the error for a server that shows another key than the stored one."""
     return ServerKeyChanged(
         f"the server {server} is known by the key {fingerprint(known)} and shows {fingerprint(shown)}: "
-        "it was set up anew, or somebody else answers in its place",
-        remedy=f"Ask whoever runs it. If its key was changed: aeron-spark keys forget {server}",
+        "its key was replaced, or another program answers in its place",
+        remedy=f"Ask the server's operator. If the key was replaced, run: aeron-spark keys forget {server}",
     )
 
 
 def pinned_key_differs(server: ServerName, wanted: bytes, shown: bytes) -> ServerKeyChanged:
-    """Return the error for a server that shows another key than option 'serverKey' names."""
+    """Return the error for a server that shows another key than the option 'serverKey'."""
     return ServerKeyChanged(
         f"option 'serverKey' names the key {fingerprint(wanted)} for the server {server}, and the server shows "
         f"{fingerprint(shown)}: the option is wrong, or another program answers in the server's place",
@@ -252,7 +255,7 @@ def pinned_key_differs(server: ServerName, wanted: bytes, shown: bytes) -> Serve
 
 
 def check_client(grant: Grant | None, tag: str, *, required: bool) -> Refusal | None:
-    """Say why a client that proved its key may not come in; ``required``: only authorised ones may."""
+    """Return the refusal of a client, by its grant; None accepts it. ``required``: refuse keys without a grant."""
     if grant is None:
         return UNKNOWN_KEY if required else None
     return None if grant.may_have_tag(tag) else TAG_NOT_ALLOWED
@@ -264,12 +267,12 @@ def _matches(name: str, patterns: tuple[str, ...] | None) -> bool:
 
 NOT_PERMITTED: Final = Refusal("not-permitted", "Connection was not permitted!")
 
-MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
+IPV4_MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Who wants to come in: canonical address (None over IPC), tag, and public key, which it has proved to own."""
+    """A client before the decision on it: canonical address (None over IPC), tag, and the public key it has proved."""
 
     address: IpAddress | None
     tag: str
@@ -278,34 +281,34 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A rule of addresses."""
+    """A filter rule that matches the addresses of a network."""
 
     cidr: ipaddress.IPv4Network | ipaddress.IPv6Network
 
     @classmethod
     def parse(cls, text: str) -> Network:
-        """Parse ``10.0.0.0/8``, ``2001:db8::/32`` or one address. Raises OptionError that says what is wrong."""
+        """Parse ``10.0.0.0/8``, ``2001:db8::/32`` or one address. Raises OptionError for any other text."""
         host, slash, prefix = text.partition("/")
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
             raise _wrong(
-                text, "does not begin with an IP address", "Write such as 10.0.0.0/8 or 2001:db8::/32."
+                text, "does not begin with an IP address", "Write a network such as 10.0.0.0/8 or 2001:db8::/32."
             ) from None
         if "%" in host:
-            raise _wrong(text, "has a zone, which is no part of an address", "Leave out what stands after '%'.")
-        most = address.max_prefixlen
-        if slash and (not re.fullmatch("[0-9]{1,3}", prefix, re.ASCII) or int(prefix) > most):
-            raise _wrong(text, f"has the prefix length {prefix!r}", f"For IPv{address.version} it is 0 to {most}.")
-        network = ipaddress.ip_network(f"{host}/{prefix or most}", strict=False)
+            raise _wrong(text, "has a zone, which is not part of an address", "Leave out '%' and the text after it.")
+        max_bits = address.max_prefixlen
+        if slash and (not re.fullmatch("[0-9]{1,3}", prefix, re.ASCII) or int(prefix) > max_bits):
+            raise _wrong(text, f"has the prefix length {prefix!r}", f"For IPv{address.version}, use 0 to {max_bits}.")
+        network = ipaddress.ip_network(f"{host}/{prefix or max_bits}", strict=False)
         if network.network_address != address:
-            # Meant is the network or the host, and one of them would be a hole.
-            remedy = f"Write {network} for the network, {address}/{most} for the host."
+            # the text can mean the network or the host, and a wrong guess would accept or refuse the wrong clients
+            remedy = f"Write {network} for the network, or {address}/{max_bits} for the host."
             raise _wrong(text, "has bits beyond its prefix length", remedy)
         return cls(_unmapped(network))
 
     def matches(self, address: IpAddress) -> bool:
-        """Whether ``address``, in canonical form, lies in it."""
+        """Return whether the network has ``address``, which is in canonical form."""
         return address.version == self.cidr.version and address in self.cidr
 
     def __str__(self) -> str:
@@ -316,22 +319,22 @@ Rule = Network | Callable[[Candidate], bool]
 
 
 class Filters:
-    """The rules of one server, in the order in which they are asked."""
+    """The filter rules of one server, in the order in which they are evaluated."""
 
     def __init__(self, allow: Sequence[Rule] = (), deny: Sequence[Rule] = ()) -> None:
         for rule in (*allow, *deny):
             if inspect.iscoroutinefunction(rule):
-                raise OptionError(f"the filter {_name(rule)} is asynchronous", remedy="Filters are plain functions.")
+                raise OptionError(f"the filter {_name(rule)} is asynchronous", remedy="Use a plain function.")
         self._allow = tuple(allow)
         self._deny = tuple(deny)
 
     def refusal(self, candidate: Candidate) -> Refusal | None:
-        """Say why ``candidate`` may not come in; None where it may."""
+        """Return the refusal of ``candidate``; None accepts it."""
         try:
             denied = any(_is_true(rule, candidate) for rule in _applicable(self._deny, candidate))
             allowing = _applicable(self._allow, candidate)
             allowed = not allowing or (not denied and any(_is_true(rule, candidate) for rule in allowing))
-        except Exception as error:  # the user's own code: whatever it raises must not let anybody in
+        except Exception as error:  # a rule may raise any error, and must not accept a client by that
             return undecided(error)
         return None if allowed and not denied else NOT_PERMITTED
 
@@ -343,11 +346,11 @@ def _applicable(rules: Sequence[Rule], candidate: Candidate) -> list[Rule]:
 def _is_true(rule: Rule, candidate: Candidate) -> bool:
     if isinstance(rule, Network):
         return candidate.address is not None and rule.matches(candidate.address)
-    answer: object = rule(candidate)
-    if answer is True or answer is False:
-        return answer
-    # a match object or a text would be true, too
-    raise OptionError(f"the filter {_name(rule)} returned a {type(answer).__name__}", remedy="Return True or False.")
+    result: object = rule(candidate)
+    if result is True or result is False:
+        return result
+    # other true values, such as a match object, are probably mistakes
+    raise OptionError(f"the filter {_name(rule)} returned a {type(result).__name__}", remedy="Return True or False.")
 
 
 def _name(rule: object) -> str:
@@ -357,9 +360,11 @@ def _name(rule: object) -> str:
 def _unmapped(
     network: ipaddress.IPv4Network | ipaddress.IPv6Network,
 ) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Sources are canonical, so a rule for IPv4 mapped into IPv6 would match nobody."""
-    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(MAPPED):
-        return ipaddress.IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - MAPPED.prefixlen))
+    """Return an IPv4 network for one that is mapped into IPv6, because canonical sources are IPv4."""
+    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(IPV4_MAPPED):
+        return ipaddress.IPv4Network(
+            (int(network.network_address) & 0xFFFFFFFF, network.prefixlen - IPV4_MAPPED.prefixlen)
+        )
     return network
 
 

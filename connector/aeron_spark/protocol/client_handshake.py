@@ -1,4 +1,4 @@
-"""The words of the client's handshake: its states, its events, and the actions that the runtime carries out."""
+"""The client's handshake as a pure state machine. docs/endpoint-protocol.md has its tables."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from aeron_spark.protocol.transitions import Row, step, unexpected_event
 
 
 class State(Enum):
-    """Where an attempt is."""
+    """The state of an attempt."""
 
     NEW = "nothing was sent"
     AWAIT_HELLO_ACK = "HELLO was sent"
     AWAIT_DONE_ACK = "the server's key is verified, DONE was sent"
     CONNECTED = "the server accepted; the link can be opened"
-    ENDED = "the attempt is over"
+    ENDED = "the attempt has ended"
 
 
 class Event(Enum):
-    """What can happen to an attempt."""
+    """An event of an attempt."""
 
     START = "the path to the server is open"
     RETRY = "hint: send HELLO again, with a cookie"
@@ -66,29 +66,29 @@ class Event(Enum):
     DONE_ACK = "a DONE_ACK for our connect key arrives"
     FAILED = "a FAILED for our connect key arrives"
     DEADLINE = "the step took too long"
-    PATH_LOST = "the publication or the image is gone"
+    PATH_LOST = "the publication or the image was lost"
     CLOSE = "the program closes the client"
 
 
 PROGRAM_EVENTS: Final = frozenset({Event.START})
-"""What only our own program does; everything else may come at any time."""
+"""Events that only the program causes; all others may arrive at any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Offer this packet until it is taken."""
+    """Offer this packet until Aeron takes it."""
 
     packet: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Leave the publication that the server rejected, and open one with another session id for what follows."""
+    """Replace the publication that the server rejected by one with another Aeron session id."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandshakeAccepted:
-    """The server accepted. Now its key may be stored, and the duologue opened; the first frames prove the keys."""
+    """The server accepted. The client can store its key and open the link, which the first frame verifies."""
 
     encryptor: FrameEncryptor
     decryptor: FrameDecryptor
@@ -113,7 +113,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Something came that changes nothing. For the log and the counters."""
+    """Nothing changed. ``why`` is for logs and tests."""
 
     why: str
 
@@ -122,31 +122,31 @@ Action = Send | Reopen | HandshakeAccepted | Abandoned | Ignored
 
 Actions = tuple[Action, ...]
 
-MAX_RETRIES: Final = (
-    4  # RETRYs followed in one attempt; one is normal, two when the server changed its secret meanwhile
-)
+MAX_RETRIES: Final = 4  # RETRYs in one attempt; one is normal, two if the server replaces its secret meanwhile
 
 Verify = Callable[[bytes], None]
-"""Raises IdentityError (or another error of ours) if this is not the key the server should have."""
+"""Raises AeronSparkError, in general IdentityError, for a key that the server should not have."""
 
 _Step = tuple[State, Actions]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTiming:
-    """How long each step may take, in seconds."""
+    """The longest time for each step, in seconds."""
 
     hello_ack_s: float = 10.0
-    """From HELLO to HELLO_ACK, with all RETRYs between: a round trip, or two, and the server's publication."""
+    """From HELLO to HELLO_ACK, with all RETRYs: one or two round trips, and the set-up of the server's publication."""
     done_ack_s: float = 10.0
-    """From DONE to DONE_ACK: a round trip, and functions of the server's that look at the client."""
+    """From DONE to DONE_ACK: a round trip, and the time for the server's decision."""
     hint_s: float = 1.0
-    """From the hint that the server refuses for a while, or the loss of the way, to the end of the attempt: a round
-    trip, and what the server needs to answer, for the hint may be forged and the answer on its way."""
+    """From a hint that the client may try again soon, or from the loss of the path, to the end of the attempt.
+
+    The hint may be forged, so the client waits for the response that may be on its way.
+    """
 
 
 class ClientHandshake:
-    """One attempt to connect. See the module's text."""
+    """One attempt to connect, as a pure state machine. For one thread."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class ClientHandshake:
         timing: ClientTiming | None = None,
         limits: KeyLimits | None = None,
     ) -> None:
-        """Prepare an attempt; ``server`` is what errors call it. Raises OptionError if ``done`` cannot be sent."""
+        """Prepare an attempt. Errors name the ``server``. Raises OptionError if ``done`` cannot be sent."""
         check_tag(done.tag)
         self._done: Final = encode_client_done(done)
         self._verify: Final = verify
@@ -172,7 +172,7 @@ class ClientHandshake:
             connect_key = entropy(CONNECT_KEY_BYTES)
         self._connect_key: Final = connect_key
         self.key_hash: Final = key_hash(connect_key)
-        """What answers to this attempt begin with."""
+        """All responses to this attempt have it."""
         self._noise: Final = HandshakeState(
             initiator=True, static=identity, entropy=entropy, prologue=prologue(connect_key), psk=psk
         )
@@ -183,16 +183,16 @@ class ClientHandshake:
         self._path_lost = False
         self._hello: ServerHello | None = None
         self.state = State.NEW
-        self._step_ends: float | None = None
+        self._step_deadline: float | None = None
         self.deadline: float | None = None
-        """When ``tick`` has something to say; None for never."""
+        """The time of the next ``tick``; None if time changes nothing."""
 
     def start(self, now: float) -> Actions:
-        """Begin: the way to the server is open. Raises UsageError the second time."""
+        """Send HELLO on the open path. Raises UsageError if called twice."""
         return self._take(Event.START, None, now)
 
     def packet(self, data: bytes | memoryview, now: float) -> Actions:
-        """Take one message that arrived on the handshake's stream. Never raises for what it holds."""
+        """Handle a message of the handshake stream. Ignores malformed ones."""
         try:
             packet = decode(data)
         except DataFormatError as error:
@@ -212,7 +212,7 @@ class ClientHandshake:
                 return self._take(Event.FAILED, body, now)
 
     def hint(self, reason: str, now: float) -> Actions:
-        """Take the reason with which the server's driver rejected our publication. Never raises for what it says."""
+        """Handle the reason with which the server rejected the publication. Ignores malformed ones."""
         try:
             hint = decode_hint(reason)
         except DataFormatError as error:
@@ -224,38 +224,38 @@ class ClientHandshake:
                 return self._take(Event.REFUSAL, refusal, now)
 
     def path_lost(self, now: float) -> Actions:
-        """Our publication is not connected any more, or the server's image is gone.
+        """Handle the loss of the publication's connection or of the server's image.
 
-        A hint may follow, so the attempt ends a moment later, unless a RETRY opens another way.
+        A hint may follow. The attempt therefore ends later, after ``hint_s``, unless a RETRY opens another path.
         """
         return self._take(Event.PATH_LOST, None, now)
 
     def tick(self, now: float) -> Actions:
-        """End the step that has reached its deadline, if it has."""
+        """End the present step if its deadline has passed."""
         if self.deadline is None or now < self.deadline:
             return ()
         return self._take(Event.DEADLINE, None, now)
 
     @property
     def hinted_error(self) -> RefusedError | None:
-        """What a hint said that the server objects to; None without one, or once the server has accepted."""
+        """The refusal of a hint as an error; None without a hint, or if the server has accepted."""
         if self._refusal is None or self.state is State.CONNECTED:
             return None
         return refused(self._refusal, self._server, is_authenticated=False)
 
     def close(self, now: float) -> Actions:
-        """Give up the attempt, whatever its state; what was connected stays connected."""
+        """End the attempt in any state, except a connected one."""
         return self._take(Event.CLOSE, None, now)
 
-    def _take(self, event: Event, given: object, now: float) -> Actions:
-        taken = step(TRANSITIONS, self, self.state, event, given, now)
+    def _take(self, event: Event, argument: object, now: float) -> Actions:
+        taken = step(TRANSITIONS, self, self.state, event, argument, now)
         if taken is None:
             if event in PROGRAM_EVENTS:
                 raise unexpected_event("client", self.state, event)
             return (Ignored(f"{event.name} in {self.state.name}"),)
         before, (self.state, actions) = self.state, taken
         if self.state is not before:
-            self.deadline = self._step_ends = self._deadline(now)
+            self.deadline = self._step_deadline = self._deadline(now)
         return actions
 
     def _deadline(self, now: float) -> float | None:
@@ -267,36 +267,36 @@ class ClientHandshake:
             case _:
                 return None
 
-    def _on_start(self, _given: None, _now: float) -> _Step:
+    def _on_start(self, _argument: None, _now: float) -> _Step:
         self._message = self._noise.write()
         return State.AWAIT_HELLO_ACK, (Send(self._hello_packet()),)
 
     def _on_retry(self, cookie: bytes, _now: float) -> _Step:
         if cookie == self._cookie or self._retries >= MAX_RETRIES:
-            return State.AWAIT_HELLO_ACK, (Ignored("one RETRY too many"),)
+            return State.AWAIT_HELLO_ACK, (Ignored("a repeated RETRY, or too many"),)
         self._cookie = cookie
         self._retries += 1
         self._path_lost = False
-        self.deadline = self._step_ends  # not that of the way before
+        self.deadline = self._step_deadline  # the loss of the previous path shortened it
         return State.AWAIT_HELLO_ACK, (Reopen(), Send(self._hello_packet()))
 
     def _on_refusal(self, refusal: Refusal, now: float) -> _Step:
         self._refusal = self._refusal or refusal
         if self._refusal.advice.retry is Retry.SOON:
-            self._end_soon(now)
+            self._shorten_deadline(now)
         return self.state, ()
 
     def _on_hello_ack(self, message: bytes, _now: float) -> _Step:
         try:
             self._hello = decode_payload(self._noise.read(message), ServerHello)
-            # before DONE, so that nothing of our identity goes to a stranger
+            # before DONE, so that only the verified server learns the client's identity
             self._verify(self._noise.remote_static)
             body = self._noise.write(self._done)
         except TamperedError as error:
-            return self._fail(_not_authentic("HELLO_ACK", self._server, error))
+            return self._fail(_authentication_failed("HELLO_ACK", self._server, error))
         except AeronSparkError as error:
             return self._fail(error)
-        self._refusal = None  # who said it was not this server, or it has passed
+        self._refusal = None  # the hint was forged, or is out of date
         return State.AWAIT_DONE_ACK, (Send(encode(DonePacket(self.key_hash, body))),)
 
     def _on_done_ack(self, frame: bytes, _now: float) -> _Step:
@@ -305,10 +305,10 @@ class ClientHandshake:
         try:
             ack = decode_payload(bytes(decryptor.decrypt(frame)), DoneAck)
         except TamperedError as error:
-            return self._fail(_not_authentic("DONE_ACK", self._server, error))
+            return self._fail(_authentication_failed("DONE_ACK", self._server, error))
         except DataFormatError as error:
             return self._fail(error)
-        assert self._hello is not None  # the table leads here by HELLO_ACK alone
+        assert self._hello is not None  # set by HELLO_ACK
         return State.CONNECTED, (
             HandshakeAccepted(
                 FrameEncryptor(sending, self._limits),
@@ -325,14 +325,14 @@ class ClientHandshake:
         try:
             failed = decode_payload(bytes(decryptor.decrypt(frame)), FailedPayload)
         except TamperedError as error:
-            return self._fail(_not_authentic("FAILED", self._server, error))
+            return self._fail(_authentication_failed("FAILED", self._server, error))
         except DataFormatError as error:
             return self._fail(error)
         return self._fail(
             refused(Refusal(failed.code, failed.text), self._server, is_authenticated=True), is_authenticated=True
         )
 
-    def _on_deadline(self, _given: None, _now: float) -> _Step:
+    def _on_deadline(self, _argument: None, _now: float) -> _Step:
         packet, seconds = (
             ("HELLO_ACK", self._timing.hello_ack_s)
             if self.state is State.AWAIT_HELLO_ACK
@@ -342,20 +342,20 @@ class ClientHandshake:
             return self._fail(refused(self._refusal, self._server, is_authenticated=False))
         waited = f"waited {seconds:g} s for the server's {packet} ({self._server})"
         if self._path_lost:
-            return self._fail(ConnectError(f"{waited}, and the way to it was lost", remedy=_REACH))
-        return self._fail(WaitTimeout(waited, remedy=_REACH))
+            return self._fail(ConnectError(f"{waited}, and the path to it was lost", remedy=_REMEDY))
+        return self._fail(WaitTimeout(waited, remedy=_REMEDY))
 
-    def _on_path_lost(self, _given: None, now: float) -> _Step:
+    def _on_path_lost(self, _argument: None, now: float) -> _Step:
         self._path_lost = True
-        self._end_soon(now)
+        self._shorten_deadline(now)
         return self.state, ()
 
-    def _end_soon(self, now: float) -> None:
-        """The time that is left is better spent on another attempt."""
-        assert self.deadline is not None  # the table leads here from steps alone, which have one
+    def _shorten_deadline(self, now: float) -> None:
+        """End the step after ``hint_s``, because another attempt is more useful than a long wait."""
+        assert self.deadline is not None  # only states with a deadline get here
         self.deadline = min(self.deadline, now + self._timing.hint_s)
 
-    def _on_close(self, _given: None, _now: float) -> _Step:
+    def _on_close(self, _argument: None, _now: float) -> _Step:
         return State.ENDED, ()
 
     def _hello_packet(self) -> bytes:
@@ -366,9 +366,9 @@ class ClientHandshake:
         return State.ENDED, (Abandoned(error, may_pass, is_authenticated),)
 
 
-_REACH: Final = (
-    "See that the server runs, that its data and control ports are open for UDP on the way, and that nobody else sends"
-    " in its name"
+_REMEDY: Final = (
+    "Check that the server runs, that firewalls pass UDP to its data and control ports, and that no other host sends"
+    " from its address."
 )
 
 
@@ -382,10 +382,10 @@ def refused(refusal: Refusal, server: str, *, is_authenticated: bool) -> Refused
     )
 
 
-def _not_authentic(packet: str, server: str, error: TamperedError) -> TamperedError:
+def _authentication_failed(packet: str, server: str, error: TamperedError) -> TamperedError:
     return TamperedError(
         f"the {packet} of the server {server} failed its authentication: {error.what}",
-        remedy="It was changed on its way, or only one side has a shared secret, or they have different ones",
+        remedy="Use the same shared secret on both endpoints, or none. Otherwise the packet was altered in transit.",
     )
 
 
@@ -397,23 +397,23 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ClientHandshake, State, Action]
     (State.AWAIT_HELLO_ACK, Event.RETRY): Row(
         (State.AWAIT_HELLO_ACK,), ClientHandshake._on_retry, "send HELLO with the cookie, on a new path"),
     (State.AWAIT_HELLO_ACK, Event.REFUSAL): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "keep it for the deadline, soon if its code says so"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_refusal, "keep it; shorten the deadline if its code says soon"),
     (State.AWAIT_HELLO_ACK, Event.HELLO_ACK): Row(
         (State.AWAIT_DONE_ACK, State.ENDED), ClientHandshake._on_hello_ack, "verify the server's key, then send DONE"),
     (State.AWAIT_HELLO_ACK, Event.PATH_LOST): Row(
-        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_path_lost, "keep it for the deadline, which is soon now"),
+        (State.AWAIT_HELLO_ACK,), ClientHandshake._on_path_lost, "keep it, shorten the deadline"),
     (State.AWAIT_HELLO_ACK, Event.DEADLINE): Row(
         (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost path or the step's name"),
     (State.AWAIT_HELLO_ACK, Event.CLOSE): Row(
         (State.ENDED,), ClientHandshake._on_close, "nothing"),
     (State.AWAIT_DONE_ACK, Event.REFUSAL): Row(
-        (State.AWAIT_DONE_ACK,), ClientHandshake._on_refusal, "keep it for the deadline, soon if its code says so"),
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_refusal, "keep it; shorten the deadline if its code says soon"),
     (State.AWAIT_DONE_ACK, Event.DONE_ACK): Row(
         (State.CONNECTED, State.ENDED), ClientHandshake._on_done_ack, "hand over the keys, or fail for good"),
     (State.AWAIT_DONE_ACK, Event.FAILED): Row(
-        (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code says when to try again"),
+        (State.ENDED,), ClientHandshake._on_failed, "fail with the server's text; its code decides when to try again"),
     (State.AWAIT_DONE_ACK, Event.PATH_LOST): Row(
-        (State.AWAIT_DONE_ACK,), ClientHandshake._on_path_lost, "keep it for the deadline, which is soon now"),
+        (State.AWAIT_DONE_ACK,), ClientHandshake._on_path_lost, "keep it, shorten the deadline"),
     (State.AWAIT_DONE_ACK, Event.DEADLINE): Row(
         (State.ENDED,), ClientHandshake._on_deadline, "fail with the refusal, the lost path or the step's name"),
     (State.AWAIT_DONE_ACK, Event.CLOSE): Row(

@@ -1,6 +1,6 @@
-"""The generated parts of ``docs/endpoint-protocol.md``, made from the tables, so that they say what the code does.
+"""Generates parts of ``docs/endpoint-protocol.md`` from the code's tables.
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; everything else of the page is written by hand.
+A generated part is between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MEANINGS: Final[dict[str, str]] = {
     "tag": "the tag is too long, unprintable, or not granted to this key",
     "message": "a packet is malformed, or is not a packet of a client",
     "key": "the client's key is not authorised",
-    "proof": "a proof failed: the shared secrets differ, one side has none, or a packet was altered in transit",
+    "proof": "a proof failed: the shared secrets differ, one endpoint has none, or a packet was altered in transit",
     "ids": "no session id or stream id is free",
     "shutdown": "the server is shutting down",
     "rate": "too many handshakes per second from this address",
     "pending": "too many handshakes are pending",
-    "schema": "a message type is different on the two sides",
+    "schema": "a message type is different on the two endpoints",
     "session-lost": "the session to resume does not exist any more",
-    "timeout": "a step of the handshake took too long, or the server has dropped the steps before it",
+    "timeout": "a step of the handshake took too long, or the server lost the earlier steps",
     "server-error": "the server failed before its decision, for example in a filter or in the authorized_keys file",
 }
 
@@ -48,7 +48,7 @@ RECORDS: Final[dict[RecordKind, str]] = {
     RecordKind.TRANSFER_START: "a transfer begins, see below",
     RecordKind.TRANSFER_DATA: "a part of its bytes",
     RecordKind.TRANSFER_FINISHED: "it is complete",
-    RecordKind.TRANSFER_FAILED: "one of the sides ended it early",
+    RecordKind.TRANSFER_FAILED: "an endpoint ended it early",
     RecordKind.BATCH: "many records of one sequenced kind, see below",
     RecordKind.OPEN: "the first frame of a link: u64 received, u32 bytes of the longest message its sender accepts",
     RecordKind.ACK: "empty: the head of the frame has the number",
@@ -59,7 +59,7 @@ RECORDS: Final[dict[RecordKind, str]] = {
 
 
 def diagram(table: _Table, first: Enum) -> str:
-    """Draw a table as a mermaid state diagram; what leads nowhere else is left to the list."""
+    """Draw a table as a mermaid state diagram. Rows that keep the state are only in the list."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first.name}"]
     for (state, event), row in table.items():
         lines += [f"    {state.name} --> {after.name}: {event.name}" for after in row.to if after is not state]
@@ -69,7 +69,7 @@ def diagram(table: _Table, first: Enum) -> str:
 
 
 def listing(table: _Table) -> str:
-    """List every row of a table."""
+    """List all rows of a table."""
     lines = ["| state | event | what is done | next state |", "|---|---|---|---|"]
     for (state, event), row in table.items():
         after = " or ".join(name.name for name in row.to)
@@ -77,9 +77,9 @@ def listing(table: _Table) -> str:
     return "\n".join([*lines, ""])
 
 
-def glossary(words: type[Enum], title: str) -> str:
-    """List the states or events of a machine with what they mean."""
-    lines = [f"| {title} | meaning |", "|---|---|", *(f"| {word.name} | {word.value} |" for word in words)]
+def meanings(names: type[Enum], title: str) -> str:
+    """List the states or events of a machine with their meanings."""
+    lines = [f"| {title} | meaning |", "|---|---|", *(f"| {name.name} | {name.value} |" for name in names)]
     return "\n".join([*lines, ""])
 
 
@@ -102,24 +102,24 @@ def records() -> str:
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "client-diagram": lambda: diagram(client_handshake.TRANSITIONS, client_handshake.State.NEW),
     "client-table": lambda: listing(client_handshake.TRANSITIONS),
-    "client-states": lambda: glossary(client_handshake.State, "state"),
-    "client-events": lambda: glossary(client_handshake.Event, "event"),
+    "client-states": lambda: meanings(client_handshake.State, "state"),
+    "client-events": lambda: meanings(client_handshake.Event, "event"),
     "server-diagram": lambda: diagram(server_handshake.TRANSITIONS, server_handshake.State.AWAIT_HELLO),
     "server-table": lambda: listing(server_handshake.TRANSITIONS),
-    "server-states": lambda: glossary(server_handshake.State, "state"),
-    "server-events": lambda: glossary(server_handshake.Event, "event"),
+    "server-states": lambda: meanings(server_handshake.State, "state"),
+    "server-events": lambda: meanings(server_handshake.Event, "event"),
     "codes": codes,
     "records": records,
 }
-"""Name -> what stands in the page at that name."""
+"""The generator of each part, by the part's name."""
 
 
-def filled(page: str) -> str:
-    """Return the page with every generated part made anew. Raises DataFormatError if one is missing or unknown."""
+def fill_page(page: str) -> str:
+    """Return the page with new generated parts. Raises DataFormatError if the page lacks one or has an unknown one."""
     named = [part["name"] for part in _PART.finditer(page)]
     if sorted(named) != sorted(PARTS):
         raise DataFormatError(
             f"the page has the generated parts {', '.join(sorted(named))}, not {', '.join(sorted(PARTS))}",
-            remedy="Put each between its marks, once",
+            remedy="Put each between its marks, once.",
         )
     return _PART.sub(lambda part: f"{part[1]}{PARTS[part['name']]()}{part[3]}", page)

@@ -20,7 +20,7 @@
     FAILED    4      16    key hash
               20           frame          the first frame of the server's direction (Failed)
 
-HELLO and DONE have the largest size a packet may have, so that no answer is larger than what it answers.
+HELLO and DONE have the maximum size of a packet, so that no response is larger than its request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PREFIX: Final = struct.Struct(
 )
 CONNECT_KEY_BYTES: Final = 16
 HASH_BYTES: Final = 16
-PACKET_BYTES: Final = 1100  # fits a fragment of the MTU 1184 with its header of 32, and leaves room for tunnels
+PACKET_BYTES: Final = 1100  # with a header of 32 it fits a fragment at MTU 1184, with room for tunnels
 
 HELLO, HELLO_ACK, DONE, DONE_ACK, FAILED = range(1, 6)
 
@@ -61,7 +61,7 @@ _MIN_FRAME: Final = 2 * TAG_BYTES
 
 @dataclass(frozen=True, slots=True)
 class HelloPacket:
-    """HELLO; the ``cookie`` is empty or one of ``cookies.Cookies``."""
+    """HELLO. ``cookie`` is empty or from ``retry_cookies.Cookies``."""
 
     connect_key: bytes
     message: bytes
@@ -94,7 +94,7 @@ class DoneAckPacket:
 
 @dataclass(frozen=True, slots=True)
 class FailedPacket:
-    """FAILED, which is authenticated: not the hint of the same name."""
+    """FAILED, which is authenticated; the hint of the same name is not."""
 
     key_hash: bytes
     frame: bytes
@@ -102,7 +102,7 @@ class FailedPacket:
 
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
-    """A packet of a version that this release does not speak; nothing more is known about it."""
+    """A packet of a version that this release does not support."""
 
     version: int
 
@@ -111,26 +111,27 @@ Packet = HelloPacket | HelloAckPacket | DonePacket | DoneAckPacket | FailedPacke
 
 
 def key_hash(connect_key: bytes) -> bytes:
-    """What stands for the connect key after HELLO, where others can see it."""
+    """Return the hash that replaces the connect key in all packets after HELLO."""
     return hashlib.sha256(connect_key).digest()[:HASH_BYTES]
 
 
 def prologue(connect_key: bytes) -> bytes:
-    """What both sides hash before the first Noise message: protocol, version, connect key.
+    """Return the Noise prologue, which both endpoints hash first: protocol, version, connect key.
 
-    The Noise message is not in it: it is hashed by Noise itself, and depends on this when there is a shared secret.
+    It does not contain the first Noise message, because Noise hashes that message itself. With a shared secret the
+    message also depends on the prologue.
     """
     hello = PREFIX.pack(MAGIC, VERSION, HELLO) + connect_key
     return b"aeron-spark endpoint 1" + hashlib.sha256(hello).digest()
 
 
 def hello_core(packet: HelloPacket) -> bytes:
-    """The part of HELLO that a cookie is good for: all but the cookie and the padding."""
+    """Return the part of HELLO that a cookie authenticates: everything before the cookie."""
     return PREFIX.pack(MAGIC, VERSION, HELLO) + packet.connect_key + bytes([len(packet.message)]) + packet.message
 
 
 def encode(packet: Packet) -> bytes:
-    """Encode a packet. Raises OptionError for one that ``decode`` would refuse."""
+    """Encode a packet. Raises OptionError if ``decode`` would refuse the bytes."""
     match packet:
         case HelloPacket(cookie=cookie):
             data = (hello_core(packet) + bytes([len(cookie)]) + cookie).ljust(PACKET_BYTES, b"\0")
@@ -147,24 +148,24 @@ def encode(packet: Packet) -> bytes:
     except DataFormatError as error:
         raise OptionError(
             f"a {type(packet).__name__} of {len(data)} bytes cannot be sent: {error.what}",
-            remedy="Register fewer message types",
+            remedy="Register fewer message types.",
         ) from None
     return data
 
 
 def decode(data: bytes | bytearray | memoryview) -> Packet | OtherVersion:
-    """Decode a packet. Raises DataFormatError that names what is wrong with it; an ``OtherVersion`` is for the caller.
+    """Decode a packet. Raises DataFormatError, which names the fault.
 
-    Whatever the bytes are, the work and the memory are bounded by PACKET_BYTES.
+    PACKET_BYTES limits the work and the memory for any input.
     """
     if len(data) > PACKET_BYTES:
-        raise _broken(f"it has {len(data)} bytes, more than {PACKET_BYTES}")
+        raise _malformed(f"it has {len(data)} bytes, more than {PACKET_BYTES}")
     packet = bytes(data)
     if len(packet) < PREFIX.size:
-        raise _broken(f"it has {len(packet)} bytes")
+        raise _malformed(f"it has {len(packet)} bytes")
     magic, version, kind = PREFIX.unpack_from(packet)
     if magic != MAGIC:
-        raise _broken(f"it begins with {magic.hex()}")
+        raise _malformed(f"it begins with {magic.hex()}")
     if version != VERSION:
         return OtherVersion(version)
     if kind == HELLO:
@@ -178,25 +179,25 @@ def decode(data: bytes | bytearray | memoryview) -> Packet | OtherVersion:
         return DoneAckPacket(name, body)
     if kind == FAILED and len(body) >= _MIN_FRAME:
         return FailedPacket(name, body)
-    raise _broken(f"it says type {kind}, with {len(packet)} bytes")
+    raise _malformed(f"its type is {kind}, its length {len(packet)} bytes")
 
 
 def encode_client_done(done: ClientDone) -> bytes:
-    """The payload of Noise message 3, which hides how much the client says. Raises OptionError if that is too much."""
+    """Encode ClientDone for Noise message 3; padding hides its length. Raises OptionError if it is too long."""
     data = encode_payload(done)
     if len(data) + 2 > DONE_PAYLOAD_BYTES:
         raise OptionError(
-            f"what the client has to say takes {len(data)} bytes, more than {DONE_PAYLOAD_BYTES - 2}",
-            remedy="Register fewer message types",
+            f"the client's data in DONE has {len(data)} bytes, more than {DONE_PAYLOAD_BYTES - 2}",
+            remedy="Register fewer message types.",
         )
     return (len(data).to_bytes(2, "big") + data).ljust(DONE_PAYLOAD_BYTES, b"\0")
 
 
 def decode_client_done(data: bytes) -> ClientDone:
-    """The reverse of ``encode_client_done``. Raises DataFormatError."""
+    """Decode the result of ``encode_client_done``. Raises DataFormatError."""
     length = int.from_bytes(data[:2], "big")
     if len(data) != DONE_PAYLOAD_BYTES or 2 + length > len(data) or any(data[2 + length :]):
-        raise _broken(f"its payload of {len(data)} bytes says that it has {length}")
+        raise _malformed(f"its payload of {len(data)} bytes contains the length {length}")
     return decode_payload(data[2 : 2 + length], ClientDone)
 
 
@@ -206,25 +207,26 @@ def _encode(kind: int, name: bytes, body: bytes) -> bytes:
 
 def _hello(packet: bytes) -> HelloPacket:
     if len(packet) != PACKET_BYTES:
-        raise _broken(f"a HELLO has {PACKET_BYTES} bytes, this one {len(packet)}")
+        raise _malformed(f"a HELLO of {len(packet)} bytes, expected {PACKET_BYTES}")
     connect_key = packet[_BODY:_AFTER_KEY]
     if not any(connect_key):
-        raise _broken("a HELLO without a connect key")
+        raise _malformed("a HELLO without a connect key")
     message_bytes = packet[_AFTER_KEY]
     if message_bytes not in _HELLO_MESSAGES:
-        raise _broken(f"a HELLO with {message_bytes} bytes of Noise message")
+        raise _malformed(f"a HELLO with {message_bytes} bytes of Noise message")
     begin = _AFTER_KEY + 1
     end = begin + message_bytes
     cookie_bytes = packet[end]
     if cookie_bytes not in {0, COOKIE_BYTES}:
-        raise _broken(f"a HELLO with a cookie of {cookie_bytes} bytes")
+        raise _malformed(f"a HELLO with a cookie of {cookie_bytes} bytes")
     cookie_end = end + 1 + cookie_bytes
     if any(packet[cookie_end:]):
-        raise _broken("a HELLO with padding that is not all 0")
+        raise _malformed("a HELLO with padding that is not all 0")
     return HelloPacket(connect_key, packet[begin:end], packet[end + 1 : cookie_end])
 
 
-def _broken(why: str) -> DataFormatError:
+def _malformed(fault: str) -> DataFormatError:
     return DataFormatError(
-        f"a packet is not of aeron-spark's handshake: {why}", remedy="See what else sends to the server's port"
+        f"a packet is not one of aeron-spark's handshake: {fault}",
+        remedy="Check which other programs send to the server's port.",
     )

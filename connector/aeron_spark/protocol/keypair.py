@@ -1,4 +1,4 @@
-"""X25519 key pairs, and how a public key is written and recognised by people.
+"""X25519 key pairs, their text and fingerprint, and the encryption of private keys in key files.
 
 A public key in text is ``aeron-spark:`` and the base64url of its 32 bytes, without padding; its fingerprint is
 ``SHA256:`` and the base64 of their SHA-256, without padding, as ssh prints them.
@@ -28,19 +28,19 @@ TEXT_LENGTH: Final = len(PREFIX) + 43
 
 _FIELD_PRIME: Final = 2**255 - 19
 
-_PROBE: Final = X25519PrivateKey.from_private_bytes(bytes([64] * KEY_BYTES))  # any scalar shows a point of low order
+_PROBE: Final = X25519PrivateKey.from_private_bytes(bytes([64] * KEY_BYTES))  # any key detects points of low order
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """Both halves, 32 bytes each as in RFC 7748. Its ``repr`` names the fingerprint and nothing else."""
+    """A private and a public key, 32 bytes each as in RFC 7748. The ``repr`` has only the fingerprint."""
 
     private: bytes = field(repr=False)
     public: bytes
     _key: X25519PrivateKey = field(repr=False, compare=False)
 
     def exchange(self, public: bytes) -> bytes:
-        """The 32 bytes of X25519 with somebody's public key. Raises ValueError for a key of low order."""
+        """Return the 32 bytes of X25519 with a peer's public key. Raises ValueError for a key of low order."""
         return self._key.exchange(X25519PublicKey.from_public_bytes(public))
 
     def __repr__(self) -> str:
@@ -48,15 +48,15 @@ class KeyPair:
 
 
 def new_keypair(entropy: Callable[[int], bytes]) -> KeyPair:
-    """Make a key pair of 32 bytes of ``entropy``."""
+    """Make a key pair from 32 bytes of ``entropy``."""
     return keypair_from(entropy(KEY_BYTES))
 
 
 def keypair_from(private: bytes) -> KeyPair:
-    """Return the pair of a private key. Raises DataFormatError where it is not 32 bytes long."""
+    """Return the pair of a private key. Raises DataFormatError unless the key has 32 bytes."""
     if len(private) != KEY_BYTES:
         raise DataFormatError(
-            f"a private key has {KEY_BYTES} bytes, and this one {len(private)}",
+            f"a private key of {len(private)} bytes, expected {KEY_BYTES}",
             remedy="Make one with 'aeron-spark keys new'.",
         )
     key = X25519PrivateKey.from_private_bytes(private)
@@ -69,44 +69,45 @@ def public_text(public: bytes) -> str:
 
 
 def parse_public(text: str) -> bytes:
-    """Return the public key of a text; raise DataFormatError where it is none, or one that no private key has."""
+    """Parse a public key. Raises DataFormatError for another text, and for a key that belongs to no private key."""
     try:
         if len(text) != TEXT_LENGTH or not text.startswith(PREFIX):
             raise ValueError
         public = base64.b64decode(text[len(PREFIX) :] + "=", altchars=b"-_", validate=True)
-        if public_text(public) != text:  # the last letter carries two bits that must be 0
+        if public_text(public) != text:  # the last character has two unused bits, which must be 0
             raise ValueError
     except (ValueError, binascii.Error):
         raise DataFormatError(
             f"{text[:TEXT_LENGTH]!r} is not a public key",
-            remedy=f"It is {PREFIX!r} and 43 letters, as 'aeron-spark keys show' prints it.",
+            remedy=f"Give {PREFIX!r} and 43 characters, as 'aeron-spark keys show' prints them.",
         ) from None
-    _refuse_nobodys(public)
+    _check_curve_point(public)
     return public
 
 
-def _refuse_nobodys(public: bytes) -> None:
-    """Raise DataFormatError for points of low order, and for second spellings of a point: no pair has such a half."""
+def _check_curve_point(public: bytes) -> None:
+    """Raise DataFormatError for a point of low order or a second encoding of a point. No key pair has such a key."""
     try:
         if int.from_bytes(public, "little") >= _FIELD_PRIME:
             raise ValueError
         _PROBE.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         raise DataFormatError(
-            f"the public key {public_text(public)} belongs to no private key", remedy="Ask its owner for the right one."
+            f"the public key {public_text(public)} belongs to no private key",
+            remedy="Ask its owner for the correct key.",
         ) from None
 
 
 def fingerprint(public: bytes) -> str:
-    """Return what people compare."""
+    """Return the text by which people compare public keys."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).rstrip(b"=").decode()
 
 
 KDF: Final = "scrypt"
 
-COST: Final = (15, 8, 1)  # log2(N), r, p: RFC 7914's advice for interactive use, doubled
+SCRYPT_COST: Final = (15, 8, 1)  # log2(N), r, p: twice RFC 7914's advice for interactive use
 
-HIGHEST: Final = (18, 8, 1)
+MAX_SCRYPT_COST: Final = (18, 8, 1)
 
 SALT_BYTES: Final = 16
 
@@ -118,31 +119,35 @@ TAG_BYTES: Final = 16
 
 
 def encrypt_secret(secret: bytes, passphrase: str, bound: bytes, entropy: Callable[[int], bytes]) -> str:
-    """Return the text of ``secret`` under ``passphrase``; ``bound`` is authenticated with it and stands elsewhere."""
+    """Encrypt ``secret`` with ``passphrase``, and return it as text. ``bound`` is authenticated only."""
     salt, nonce = entropy(SALT_BYTES), entropy(NONCE_BYTES)
-    sealed = nonce + AESGCM(_key(passphrase, salt, COST)).encrypt(nonce, secret, bound)
-    return " ".join([KDF, *map(str, COST), base64.b64encode(salt).decode(), base64.b64encode(sealed).decode()])
+    encrypted = nonce + AESGCM(_key(passphrase, salt, SCRYPT_COST)).encrypt(nonce, secret, bound)
+    return " ".join(
+        [KDF, *map(str, SCRYPT_COST), base64.b64encode(salt).decode(), base64.b64encode(encrypted).decode()]
+    )
 
 
 def decrypt_secret(text: str, passphrase: str, bound: bytes) -> bytes | None:
-    """Return what was sealed; None where the passphrase is another, or the text or ``bound`` was changed.
+    """Decrypt a text of :func:`encrypt_secret`; return None if the passphrase, the text or ``bound`` is wrong.
 
-    Raises ValueError where ``text`` is not one that :func:`encrypt_secret` makes.
+    Raises ValueError if ``text`` does not have the format, or needs more work than this version accepts.
     """
     words = text.split(" ")
     if len(words) != 6 or words[0] != KDF:
         raise ValueError("not sealed by this version")
     try:
         log_n, r, p = map(int, words[1:4])
-        salt, sealed = (base64.b64decode(word, validate=True) for word in words[4:])
+        salt, encrypted = (base64.b64decode(word, validate=True) for word in words[4:])
     except (ValueError, binascii.Error):
         raise ValueError("not sealed by this version") from None
-    if any(not 1 <= given <= most for given, most in zip((log_n, r, p), HIGHEST, strict=True)):
-        raise ValueError("sealed with more work than this version takes upon itself")
-    if len(sealed) < NONCE_BYTES + TAG_BYTES:
+    if any(not 1 <= cost <= limit for cost, limit in zip((log_n, r, p), MAX_SCRYPT_COST, strict=True)):
+        raise ValueError("sealed with more work than this version accepts")
+    if len(encrypted) < NONCE_BYTES + TAG_BYTES:
         raise ValueError("not sealed by this version")
     try:
-        return AESGCM(_key(passphrase, salt, (log_n, r, p))).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], bound)
+        return AESGCM(_key(passphrase, salt, (log_n, r, p))).decrypt(
+            encrypted[:NONCE_BYTES], encrypted[NONCE_BYTES:], bound
+        )
     except InvalidTag:
         return None
 

@@ -1,12 +1,12 @@
-"""How many may come in, and how fast: connections, pending handshakes, handshakes a second.
+"""Limits of a server: connections, pending handshakes, and handshakes per second.
 
 Rules:
-* A call checks everything and takes everything, or takes nothing: a refusal changes no count and no bucket.
-* What was taken is given back by its :class:`Permit`, once, however often it is asked to.
-* What is counted by address goes by :func:`~aeron_spark.protocol.access.limit_key`; a count of zero has no entry.
-* 0 is no limit.
+* A call takes everything or nothing: a refusal changes no count and no bucket.
+* A :class:`Permit` releases what was taken, at its first ``release`` only.
+* Counts by address use :func:`~aeron_spark.protocol.access.limit_key`; a count of zero has no entry.
+* 0 means no limit.
 
-Nothing here locks: callers of several threads hold a lock around each call.
+The classes have no locks: callers on several threads hold a lock around each call.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ PENDING: Final = Refusal("pending", "Too many handshakes are pending")
 PENDING_FOR_ADDRESS: Final = Refusal("pending", "Too many handshakes are pending for IP address")
 RATE: Final = Refusal("rate", "Too many handshakes from IP address, try again later")
 
-MAX_CONNECTIONS: Final = 1000  # each has a term buffer or two
-MAX_CONNECTIONS_PER_ADDRESS: Final = 0  # a NAT may hide an office: whoever knows better says so
+MAX_CONNECTIONS: Final = 1000  # each has one or two term buffers
+MAX_CONNECTIONS_PER_ADDRESS: Final = 0  # many clients may share the address of a NAT
 MAX_PENDING: Final = 256  # each has a small publication from a bounded pool, for seconds
 MAX_PENDING_PER_ADDRESS: Final = 16
-HANDSHAKES_PER_SECOND: Final = 10.0  # of one address: a client that reconnects without a pause is held up, others not
-HANDSHAKE_BURST: Final = 50  # at once: an office that comes back after an outage
-MAX_BUCKETS: Final = 10_000  # addresses whose rate is remembered: about 3 MB
+HANDSHAKES_PER_SECOND: Final = 10.0  # per address; slows only a client that reconnects without pauses
+HANDSHAKE_BURST: Final = 50  # per address at once, for many clients that reconnect after an outage
+MAX_BUCKETS: Final = 10_000  # addresses with a bucket; about 3 MB
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is configured; 0 is no limit. ``exempt_loopback`` lifts from loopback what lies on addresses, not totals."""
+    """The configured limits; 0 means no limit. With ``exempt_loopback`` only totals apply to loopback addresses."""
 
     connections: int = MAX_CONNECTIONS
     connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS
@@ -58,30 +58,30 @@ class Limits:
             )
         for name in ("handshake_burst", "buckets"):
             if getattr(self, name) < 1:
-                raise OptionError(f"the limit {name} is {getattr(self, name)}", remedy="Use 1 at least.")
+                raise OptionError(f"the limit {name} is {getattr(self, name)}", remedy="Use at least 1.")
 
 
 class Permit:
-    """A place that was taken. :meth:`release` gives it back, the first time it is called.
+    """One unit of a count. :meth:`release` gives it back; later calls do nothing.
 
-    In a ``with`` statement it is given back at the end of the block; ``ExitStack.pop_all`` keeps it for longer.
+    A ``with`` statement releases it at the end of the block, unless ``ExitStack.pop_all`` moves it.
     """
 
-    __slots__ = ("_give_back",)
+    __slots__ = ("_on_release",)
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
+    def __init__(self, on_release: Callable[[], None]) -> None:
+        self._on_release: Callable[[], None] | None = on_release
 
     @property
     def is_taken(self) -> bool:
-        """Whether the place is still taken."""
-        return self._give_back is not None
+        """Whether the permit was not released yet."""
+        return self._on_release is not None
 
     def release(self) -> None:
-        """Give the place back; harmless when it was before."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
+        """Give the unit back, unless that was done before."""
+        on_release, self._on_release = self._on_release, None
+        if on_release is not None:
+            on_release()
 
     def __enter__(self) -> Permit:
         return self
@@ -91,7 +91,7 @@ class Permit:
 
 
 class Admission:
-    """Counts of one server. Handshakes and connections are counted apart, so that neither starves the other."""
+    """The counts of one server. Separate counts keep handshakes and connections from starving each other."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -101,21 +101,21 @@ class Admission:
 
     @property
     def pending(self) -> int:
-        """Handshakes under way."""
+        """The number of pending handshakes."""
         return self._pending.total
 
     @property
     def connections(self) -> int:
-        """Connections there are."""
+        """The number of connections."""
         return self._connections.total
 
     @property
     def addresses(self) -> int:
-        """Entries by address, of handshakes and connections: 0 when nobody is here."""
+        """The number of entries by address, of handshakes and connections; 0 without clients."""
         return len(self._pending.by_address) + len(self._connections.by_address)
 
     def begin_handshake(self, source: Source, now: float) -> Permit | Refusal:
-        """Take a place for a handshake that begins at ``now`` (monotonic seconds), or say why not."""
+        """Count a handshake that starts at ``now`` (monotonic seconds), or return the refusal."""
         key = self._key(source)
         refusal = self._pending.refusal(key)
         if refusal is not None:
@@ -125,7 +125,7 @@ class Admission:
         return self._pending.take(key)
 
     def connect(self, source: Source) -> Permit | Refusal:
-        """Take a place for a connection, or say why not. The handshake's place is released by the caller."""
+        """Count a connection, or return the refusal. The caller releases the handshake's permit."""
         key = self._key(source)
         return self._connections.refusal(key) or self._connections.take(key)
 
@@ -136,20 +136,20 @@ class Admission:
 
 
 class _Count:
-    """A count in all and by address. ``take`` follows a ``refusal`` of None with nothing in between."""
+    """A total and counts by address. Callers call ``take`` directly after ``refusal`` returned None."""
 
-    def __init__(self, most: int, most_per_address: int, full: Refusal, full_for_address: Refusal) -> None:
+    def __init__(self, limit: int, limit_per_address: int, full: Refusal, full_for_address: Refusal) -> None:
         self.total = 0
         self.by_address: dict[LimitKey, int] = {}
-        self._most = most
-        self._most_per_address = most_per_address
+        self._limit = limit
+        self._limit_per_address = limit_per_address
         self._full = full
         self._full_for_address = full_for_address
 
     def refusal(self, key: LimitKey | None) -> Refusal | None:
-        if self._most and self.total >= self._most:
+        if self._limit and self.total >= self._limit:
             return self._full
-        if key is not None and self._most_per_address and self.by_address.get(key, 0) >= self._most_per_address:
+        if key is not None and self._limit_per_address and self.by_address.get(key, 0) >= self._limit_per_address:
             return self._full_for_address
         return None
 
@@ -157,39 +157,41 @@ class _Count:
         self.total += 1
         if key is not None:
             self.by_address[key] = self.by_address.get(key, 0) + 1
-        return Permit(lambda: self._give_back(key))
+        return Permit(lambda: self._release(key))
 
-    def _give_back(self, key: LimitKey | None) -> None:
+    def _release(self, key: LimitKey | None) -> None:
         self.total -= 1
         if key is None:
             return
-        left = self.by_address[key] - 1
-        if left:
-            self.by_address[key] = left
+        count = self.by_address[key] - 1
+        if count:
+            self.by_address[key] = count
         else:
             del self.by_address[key]
 
 
 class HandshakeRate:
-    """A token bucket an address: ``burst`` at once, then ``per_second``.
+    """One token bucket per address: ``burst`` handshakes at once, then ``per_second``.
 
-    A bucket that is full again is forgotten. Beyond ``most`` buckets the one used longest ago is forgotten early: who
-    has so many addresses gains a burst by it, which a new address would have given him, too. To refuse newcomers
-    instead would let him lock out everybody else.
+    A bucket that is full again is deleted. At ``max_buckets`` the least recently used one is deleted early. An attacker
+    with so many addresses gains a burst by that, but a new address would give the same. Refusing new addresses instead
+    would let the attacker lock out all other clients.
     """
 
-    def __init__(self, per_second: float, burst: int, most: int) -> None:
+    def __init__(self, per_second: float, burst: int, max_buckets: int) -> None:
         self._per_second = per_second
         self._burst = burst
-        self._most = most
-        self._buckets: dict[LimitKey, tuple[float, float]] = {}  # tokens left at a time, in the order of these times
+        self._max_buckets = max_buckets
+        self._buckets: dict[
+            LimitKey, tuple[float, float]
+        ] = {}  # (tokens, time of the count), in the order of these times
         self._latest = float("-inf")
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, key: LimitKey, now: float) -> bool:
-        """Take a token at ``now``; False, and nothing changed, where there is none. A clock set back stands still."""
+        """Take a token at ``now``, or return False. If ``now`` goes back, the latest time counts."""
         if not self._per_second:
             return True
         now = self._latest = max(now, self._latest)
@@ -197,17 +199,17 @@ class HandshakeRate:
         if tokens < 1:
             return False
         self._buckets.pop(key, None)
-        self._forget(now)
+        self._delete_buckets(now)
         self._buckets[key] = (tokens - 1, now)
         return True
 
     def _tokens(self, key: LimitKey, now: float) -> float:
-        left, at = self._buckets.get(key, (self._burst, now))
-        return min(self._burst, left + (now - at) * self._per_second)
+        tokens, counted_at = self._buckets.get(key, (self._burst, now))
+        return min(self._burst, tokens + (now - counted_at) * self._per_second)
 
-    def _forget(self, now: float) -> None:
+    def _delete_buckets(self, now: float) -> None:
         while self._buckets:
             oldest = next(iter(self._buckets))
-            if len(self._buckets) < self._most and self._tokens(oldest, now) < self._burst:
+            if len(self._buckets) < self._max_buckets and self._tokens(oldest, now) < self._burst:
                 return
             del self._buckets[oldest]

@@ -3,8 +3,9 @@
     NOISE_XX        -> e             <- e, ee, s, es             -> s, se
     NOISE_XXPSK3    -> e             <- e, ee, s, es             -> s, se, psk
 
-Only what those patterns need is here: no pre-messages, so both static keys travel, encrypted, in the handshake.
-Entropy is an argument, so that the public vectors run. A message that cannot be read changes nothing.
+The module implements only these two patterns. They have no pre-messages, so both endpoints send their static keys,
+encrypted, during the handshake. Entropy is an argument, so that tests can run the public vectors. An invalid message
+changes nothing.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from aeron_spark.errors import OptionError, TamperedError, TransportError, Usage
 from aeron_spark.protocol.keypair import KEY_BYTES, KeyPair, new_keypair
 
 Entropy = Callable[[int], bytes]
-"""Gives that many bytes nobody can foresee, as ``os.urandom`` does."""
+"""Returns that many random bytes, as ``os.urandom`` does."""
 
-TAG_BYTES: Final = 16  # and KEY_BYTES is DHLEN, HASHLEN and the cipher's key alike
+TAG_BYTES: Final = 16  # KEY_BYTES is DHLEN, HASHLEN and the length of the cipher's key
 MAX_NONCE: Final = 2**64 - 1  # reserved for REKEY, section 4.2
 MAX_MESSAGE_BYTES: Final = 65_535  # section 3
-MIN_SECRET_BYTES: Final = 16  # a shorter shared secret can be found by trying
+MIN_SECRET_BYTES: Final = 16  # an attacker could guess a shorter shared secret
 
 _FIELD_PRIME: Final = 2**255 - 19
 _SECRET_LABEL: Final = b"aeron-spark endpoint 1 shared secret"
 
 
 def shared_secret(pair: KeyPair, public: bytes) -> bytes:
-    """The secret that ``pair`` shares with the owner of ``public``.
+    """Return the secret that ``pair`` shares with the owner of ``public``.
 
-    Raises TamperedError for a key of low order, with which everybody shares the same secret, and for a second spelling
-    of a key: a peer is known by its bytes.
+    Raises TamperedError for a key of low order, because every program would know the secret, and for a second encoding
+    of a key, because an endpoint knows its peer by the bytes of the key.
     """
     check_public(public)
     try:
@@ -48,41 +49,41 @@ def shared_secret(pair: KeyPair, public: bytes) -> bytes:
         secret = bytes(KEY_BYTES)
     if not any(secret):
         raise TamperedError(
-            "the other side's key is of low order, so that everybody would know the shared secret",
-            remedy="No honest program sends such a key: see who answers at that address",
+            "the peer's key is of low order, so every program would know the shared secret",
+            remedy="Check which program uses that address: aeron-spark does not send such a key.",
         )
     return secret
 
 
 def check_public(public: bytes) -> None:
-    """Raise TamperedError unless these are the 32 bytes of a public key, in the one spelling that RFC 7748 encodes."""
+    """Raise TamperedError unless ``public`` has the 32 bytes of a public key in the encoding of RFC 7748."""
     if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= _FIELD_PRIME:
         raise TamperedError(
             f"a public key of {len(public)} bytes is not the encoding of RFC 7748",
-            remedy="No honest program sends such a key: see who answers at that address",
+            remedy="Check which program uses that address: aeron-spark does not send such a key.",
         )
 
 
 def derive_psk(secret: bytes) -> bytes:
-    """The pre-shared key that a configured shared secret stands for. Raises OptionError if it is short enough to guess.
+    """Derive the pre-shared key from a configured shared secret. Raises OptionError for a short secret.
 
-    Whoever plays the server can try secrets against what a client sent, at leisure: so it must not be a password.
+    An attacker that imitates the server can try any number of secrets offline, so the secret must not be a password.
     """
     if len(secret) < MIN_SECRET_BYTES:
         raise OptionError(
-            f"the shared secret has {len(secret)} bytes, fewer than {MIN_SECRET_BYTES}: it could be guessed",
+            f"the shared secret has {len(secret)} bytes, expected at least {MIN_SECRET_BYTES}: it could be guessed",
             remedy="Make one with: openssl rand -hex 32",
         )
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=_SECRET_LABEL).derive(secret)
 
 
 def encode_nonce(counter: int) -> bytes:
-    """The AESGCM nonce: 32 zero bits, then the counter, big-endian (section 12.4)."""
+    """Return the AESGCM nonce: 32 zero bits, then the counter, big-endian (section 12.4)."""
     return counter.to_bytes(12, "big")
 
 
 def derive_next_key(key: bytes) -> bytes:
-    """REKEY(k) of section 4.2: the key that comes after ``key``."""
+    """Return the key that follows ``key``: REKEY(k) of section 4.2."""
     return AESGCM(key).encrypt(encode_nonce(MAX_NONCE), bytes(KEY_BYTES), b"")[:KEY_BYTES]
 
 
@@ -97,43 +98,43 @@ class CipherState:
         self._nonce = nonce
 
     def copy(self) -> CipherState:
-        """The same key at the same place, counting on by itself."""
+        """Return a copy with the same key and an independent counter."""
         return CipherState(self._key, self._nonce)
 
     def encrypt(self, data: bytes, associated: bytes = b"") -> bytes:
-        """Seal ``data`` with the next nonce. Raises TransportError when there is none left."""
-        sealed = self._cipher.encrypt(self._next_nonce(), data, associated)
+        """Encrypt ``data`` with the next nonce. Raises TransportError if all nonces are used."""
+        encrypted = self._cipher.encrypt(self._next_nonce(), data, associated)
         self._nonce += 1
-        return sealed
+        return encrypted
 
     def decrypt(self, data: bytes, associated: bytes = b"") -> bytes:
-        """Open ``data`` with the next nonce. Raises TamperedError, and then the nonce is still the next."""
+        """Decrypt ``data`` with the next nonce. If it raises TamperedError, the nonce stays unused."""
         try:
-            opened = self._cipher.decrypt(self._next_nonce(), data, associated)
+            decrypted = self._cipher.decrypt(self._next_nonce(), data, associated)
         except InvalidTag:
             raise TamperedError(
                 "a handshake message failed its authentication",
-                remedy="It was changed on its way, or the two sides have different keys, shared secrets or releases",
+                remedy="Use the same shared secret and release on both endpoints. Otherwise it was altered in transit.",
             ) from None
         self._nonce += 1
-        return opened
+        return decrypted
 
     def _next_nonce(self) -> bytes:
         if self._nonce >= MAX_NONCE:
-            raise TransportError("all nonces of a key are used", remedy="Connect again: that makes new keys")
+            raise TransportError("all nonces of a key are used", remedy="Connect again, for new keys.")
         return encode_nonce(self._nonce)
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A handshake pattern: its name as it stands in the protocol's name, and the tokens of its messages."""
+    """A handshake pattern: its name within the protocol's name, and the tokens of its messages."""
 
     name: str
     messages: tuple[tuple[str, ...], ...]
 
     @property
     def protocol(self) -> bytes:
-        """The whole name, which is the first thing both sides hash."""
+        """The protocol's name, which both endpoints hash first."""
         return f"Noise_{self.name}_25519_AESGCM_SHA256".encode()
 
     @property
@@ -148,7 +149,7 @@ NOISE_XXPSK3: Final = Pattern("XXpsk3", (("e",), ("e", "ee", "s", "es"), ("s", "
 
 @dataclass(slots=True)
 class _Symmetric:
-    """SymmetricState of section 5.2, copied before a message is read so that a bad one changes nothing."""
+    """SymmetricState of section 5.2. It is copied before a message is read, so that an invalid one changes nothing."""
 
     chaining: bytes
     hash: bytes
@@ -169,19 +170,19 @@ class _Symmetric:
         self.mix_hash(mixed)
         self.cipher = CipherState(key)
 
-    def seal(self, data: bytes) -> bytes:
-        sealed = data if self.cipher is None else self.cipher.encrypt(data, self.hash)
-        self.mix_hash(sealed)
-        return sealed
+    def encrypt_and_hash(self, data: bytes) -> bytes:
+        encrypted = data if self.cipher is None else self.cipher.encrypt(data, self.hash)
+        self.mix_hash(encrypted)
+        return encrypted
 
-    def open(self, data: bytes) -> bytes:
-        opened = data if self.cipher is None else self.cipher.decrypt(data, self.hash)
+    def decrypt_and_hash(self, data: bytes) -> bytes:
+        decrypted = data if self.cipher is None else self.cipher.decrypt(data, self.hash)
         self.mix_hash(data)
-        return opened
+        return decrypted
 
 
 class HandshakeState:
-    """One side of a handshake (section 5.3): ``write`` and ``read`` in turn, then ``split``."""
+    """One endpoint of a handshake (section 5.3): ``write`` and ``read`` alternate, then follows ``split``."""
 
     def __init__(
         self,
@@ -193,15 +194,15 @@ class HandshakeState:
         psk: bytes | None = None,
         pattern: Pattern | None = None,
     ) -> None:
-        """Begin a handshake: with ``psk`` as XXpsk3, without as XX, or by a ``pattern``.
+        """Start a handshake of ``pattern``; by default XXpsk3 with ``psk``, and XX without.
 
-        ``entropy`` is asked once, for the ephemeral key. Raises OptionError if psk and pattern do not agree.
+        The handshake calls ``entropy`` once, for the ephemeral key. Raises OptionError if psk and pattern do not agree.
         """
         self.pattern: Final = pattern or (NOISE_XX if psk is None else NOISE_XXPSK3)
         if self.pattern.has_psk != (psk is not None) or len(psk or bytes(KEY_BYTES)) != KEY_BYTES:
             raise OptionError(
                 f"the pattern {self.pattern.name} and a pre-shared key of {len(psk or b'')} bytes do not agree",
-                remedy=f"A psk has {KEY_BYTES} bytes, and stands in the name of its pattern",
+                remedy=f"Use a psk of {KEY_BYTES} bytes with a psk pattern, and none with others.",
             )
         self._initiator: Final = initiator
         self._static: Final = static
@@ -209,37 +210,37 @@ class HandshakeState:
         self._psk: Final = psk or b""
         self._ephemeral: KeyPair | None = None
         self._remote: dict[str, bytes] = {}
-        self._done = 0
+        self._messages_done = 0
         name = self.pattern.protocol
         start = name.ljust(KEY_BYTES, b"\0") if len(name) <= KEY_BYTES else hashlib.sha256(name).digest()
         self._symmetric = _Symmetric(start, start)
         self._symmetric.mix_hash(prologue)
 
     @property
-    def finished(self) -> bool:
-        """Whether all messages were written and read, so that ``split`` may be called."""
-        return self._done == len(self.pattern.messages)
+    def is_finished(self) -> bool:
+        """Whether all messages were written and read, so that ``split`` can be called."""
+        return self._messages_done == len(self.pattern.messages)
 
     @property
     def first_message_bytes(self) -> int:
-        """How long message 1 is with an empty payload: with a psk even that is authenticated."""
+        """The length of message 1 with an empty payload, which has a tag only with a psk."""
         return KEY_BYTES + TAG_BYTES * self.pattern.has_psk
 
     @property
     def remote_static(self) -> bytes:
-        """The other side's static key. Raises UsageError before it was read."""
+        """The peer's static key. Raises UsageError until its message was read."""
         if "s" not in self._remote:
-            raise UsageError("the other side's static key has not arrived yet", remedy="Read its message first")
+            raise UsageError("the peer's static key has not arrived yet", remedy="Read its message first.")
         return self._remote["s"]
 
     @property
     def handshake_hash(self) -> bytes:
-        """What both sides agree on when they agree on everything; it names this handshake and no other."""
+        """The hash of the whole handshake, equal at both endpoints and unique for each handshake."""
         return self._symmetric.hash
 
     def write(self, payload: bytes = b"") -> bytes:
-        """Give the next message. Raises UsageError when it is the other side's turn."""
-        tokens = self._turn(self._initiator)
+        """Return the next message. Raises UsageError if the peer must write it."""
+        tokens = self._next_tokens(self._initiator)
         parts = []
         for token in tokens:
             match token:
@@ -248,98 +249,102 @@ class HandshakeState:
                     self._mix_ephemeral(self._ephemeral.public)
                     parts.append(self._ephemeral.public)
                 case "s":
-                    parts.append(self._symmetric.seal(self._static.public))
+                    parts.append(self._symmetric.encrypt_and_hash(self._static.public))
                 case _:
                     self._mix(token)
-        parts.append(self._symmetric.seal(payload))
-        self._done += 1
+        parts.append(self._symmetric.encrypt_and_hash(payload))
+        self._messages_done += 1
         return b"".join(parts)
 
     def read(self, message: bytes) -> bytes:
-        """Read the other side's next message and give its payload.
+        """Read the peer's next message, and return its payload.
 
-        Raises TamperedError if it is not one, and then nothing has changed; UsageError when it is our own turn.
+        Raises TamperedError for an invalid message, which changes nothing. Raises UsageError if this endpoint must
+        write the next message.
         """
-        tokens = self._turn(not self._initiator)
+        tokens = self._next_tokens(not self._initiator)
         if len(message) > MAX_MESSAGE_BYTES:
-            raise _short(len(message))
+            raise _invalid_length(len(message))
         before, remote = self._symmetric, dict(self._remote)
         self._symmetric = before.copy()
         try:
-            rest = self._read_tokens(tokens, message)
-            payload = self._symmetric.open(rest)
+            remainder = self._read_tokens(tokens, message)
+            payload = self._symmetric.decrypt_and_hash(remainder)
         except TamperedError:
             self._symmetric, self._remote = before, remote
             raise
-        self._done += 1
+        self._messages_done += 1
         return payload
 
     def split(self) -> tuple[bytes, bytes]:
-        """Give the keys for what this side sends and for what it receives. Raises UsageError before the end."""
-        if not self.finished:
-            raise UsageError("the handshake is not finished", remedy="Exchange the messages that are left first")
+        """Return this endpoint's keys for sending and for receiving. Raises UsageError before the last message."""
+        if not self.is_finished:
+            raise UsageError("the handshake is not finished", remedy="Exchange the remaining messages first.")
         first, second = _hkdf(self._symmetric.chaining, b"", 2)
         return (first, second) if self._initiator else (second, first)
 
-    def _turn(self, ours: bool) -> tuple[str, ...]:
+    def _next_tokens(self, by_initiator: bool) -> tuple[str, ...]:
         # the initiator writes the messages 0, 2, ...
-        if self.finished or (self._done % 2 == 0) != ours:
+        if self.is_finished or (self._messages_done % 2 == 0) != by_initiator:
             raise UsageError(
-                f"message {self._done + 1} of {self.pattern.name} is not for this side to write or read now",
-                remedy="Take turns: the initiator writes first",
+                f"this endpoint cannot write or read message {self._messages_done + 1} of {self.pattern.name} now",
+                remedy="Alternate between write and read; the initiator writes first.",
             )
-        return self.pattern.messages[self._done]
+        return self.pattern.messages[self._messages_done]
 
     def _read_tokens(self, tokens: tuple[str, ...], message: bytes) -> bytes:
-        rest = message
+        remainder = message
         for token in tokens:
             match token:
                 case "e":
-                    public, rest = _cut(rest, KEY_BYTES)
+                    public, remainder = _split_at(remainder, KEY_BYTES)
                     check_public(public)
                     self._remote["e"] = public
                     self._mix_ephemeral(public)
                 case "s":
-                    sealed, rest = _cut(rest, KEY_BYTES + TAG_BYTES * (self._symmetric.cipher is not None))
-                    self._remote["s"] = self._symmetric.open(sealed)
+                    key_bytes = KEY_BYTES + TAG_BYTES * (self._symmetric.cipher is not None)
+                    encrypted, remainder = _split_at(remainder, key_bytes)
+                    self._remote["s"] = self._symmetric.decrypt_and_hash(encrypted)
                 case _:
                     self._mix(token)
-        return rest
+        return remainder
 
     def _mix_ephemeral(self, public: bytes) -> None:
         self._symmetric.mix_hash(public)
         if self.pattern.has_psk:
-            self._symmetric.mix_key(public)  # section 9.2: or the psk would meet the same key twice
+            self._symmetric.mix_key(public)  # section 9.2: otherwise the psk would be mixed with the same key twice
 
     def _mix(self, token: str) -> None:
         if token == "psk":
             self._symmetric.mix_psk(self._psk)
             return
-        # of two letters the first is the initiator's key, the second the responder's
-        mine, theirs = (token[0], token[1]) if self._initiator else (token[1], token[0])
-        key = self._ephemeral if mine == "e" else self._static
+        # the first letter of a token names the initiator's key, the second the responder's
+        own, peers = (token[0], token[1]) if self._initiator else (token[1], token[0])
+        key = self._ephemeral if own == "e" else self._static
         if key is None:
-            raise UsageError(f"{self.pattern.name} uses an ephemeral key before it is made", remedy="Correct it")
-        self._symmetric.mix_key(shared_secret(key, self._remote[theirs]))
+            raise UsageError(
+                f"{self.pattern.name} uses an ephemeral key before it is made", remedy="Correct the pattern."
+            )
+        self._symmetric.mix_key(shared_secret(key, self._remote[peers]))
 
 
 def _hkdf(chaining: bytes, material: bytes, outputs: int) -> list[bytes]:
-    """HKDF of section 4.3, which is RFC 5869 with an empty info."""
+    """Return the outputs of HKDF (section 4.3), which is RFC 5869 with an empty info."""
     secret = hmac.digest(chaining, material, "sha256")
-    given: list[bytes] = []
+    keys: list[bytes] = []
     for number in range(1, outputs + 1):
-        given.append(hmac.digest(secret, (given[-1] if given else b"") + bytes([number]), "sha256"))
-    return given
+        keys.append(hmac.digest(secret, (keys[-1] if keys else b"") + bytes([number]), "sha256"))
+    return keys
 
 
-def _cut(data: bytes, length: int) -> tuple[bytes, bytes]:
+def _split_at(data: bytes, length: int) -> tuple[bytes, bytes]:
     if len(data) < length:
-        raise _short(len(data))
+        raise _invalid_length(len(data))
     return data[:length], data[length:]
 
 
-def _short(length: int) -> TamperedError:
+def _invalid_length(length: int) -> TamperedError:
     return TamperedError(
-        f"a handshake message ends where a key should be, or is no handshake message: {length} bytes",
-        remedy="It was changed on its way, or the other side speaks another protocol",
+        f"{length} bytes of a handshake message are too few for its keys, or too many for a message",
+        remedy="Check which program uses that address. Otherwise the message was altered in transit.",
     )

@@ -1,4 +1,4 @@
-"""The ids and ports of a server's links: all of what one link needs, or none of it."""
+"""The pools of Aeron ids and ports for a server's links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aeron_spark.protocol.refusals import Refusal
 
 @dataclass(frozen=True, slots=True)
 class PooledIds:
-    """What one link takes from the pools: Aeron's session and stream ids of both directions, and its port, if any."""
+    """The ids of one link: Aeron session ids and stream ids of both directions, and its port, if it has one."""
 
     session_in: int
     stream_in: int
@@ -29,7 +29,9 @@ class PooledIds:
 
 
 class Pools:
-    """For one thread. ``mdc_ports`` is the first port and the number of ports; None: links have no port of their own.
+    """The pools of one server. For one thread.
+
+    ``mdc_ports`` is the first port and the number of ports; None: links have no ports.
 
     An id that was given back is not taken again for ``reuse_delay_s`` seconds.
     """
@@ -46,34 +48,34 @@ class Pools:
         self._ports = None if mdc_ports is None else PortAllocator(*mdc_ports, entropy)
 
     def take(self, now: float) -> PooledIds | Refusal:
-        """Take the four ids, and a port where links have their own."""
+        """Take four ids, and a port if links have ports. Takes nothing if it returns a refusal."""
         sessions: list[int] = []
         streams: list[int] = []
         for taken, allocator in ((sessions, self._sessions), (streams, self._streams)):
             for _ in range(2):
                 number = allocator.take(now)
                 if isinstance(number, Refusal):
-                    self._give_back(sessions, streams, now)
+                    self._release(sessions, streams, now)
                     return number
                 taken.append(number)
         port = None
         if self._ports is not None:
             ports = self._ports.take(1)
             if isinstance(ports, Refusal):
-                self._give_back(sessions, streams, now)
+                self._release(sessions, streams, now)
                 return ports
             port = ports[0]
         return PooledIds(sessions[0], streams[0], sessions[1], streams[1], port)
 
     def release(self, ids: PooledIds, now: float) -> None:
-        """Give them back. Raises UsageError for ids that are not taken."""
-        self._give_back((ids.session_in, ids.session_out), (ids.stream_in, ids.stream_out), now)
+        """Release the ids and the port. Raises UsageError for ids that are not taken."""
+        self._release((ids.session_in, ids.session_out), (ids.stream_in, ids.stream_out), now)
         if self._ports is not None and ids.mdc_port is not None:
             self._ports.release((ids.mdc_port,))
 
     @property
     def in_use(self) -> dict[str, int]:
-        """How many of each are taken. Thread-safe."""
+        """The numbers of taken ids and ports. Thread-safe."""
         return {
             "session_ids": self._sessions.in_use,
             "stream_ids": self._streams.in_use,
@@ -81,14 +83,14 @@ class Pools:
         }
 
     def taken(self) -> dict[str, tuple[int, ...]]:
-        """Return what is taken, in order, to look for a leak."""
+        """Return the taken ids and ports in order. For tests of leaks."""
         return {
             "session_ids": self._sessions.allocated(),
             "stream_ids": self._streams.allocated(),
             "ports": () if self._ports is None else self._ports.allocated(),
         }
 
-    def _give_back(self, sessions: Sequence[int], streams: Sequence[int], now: float) -> None:
+    def _release(self, sessions: Sequence[int], streams: Sequence[int], now: float) -> None:
         for number in sessions:
             self._sessions.release(number, now)
         for number in streams:

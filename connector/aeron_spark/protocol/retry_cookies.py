@@ -1,11 +1,11 @@
-"""Retry cookies: proof that a sender receives at the address it sends from, kept by nobody but the sender.
+"""Retry cookies: proof that a sender receives packets at its address. The server stores none before they return.
 
     cookie = number of the secret (1 byte) | HMAC-SHA256(secret, message)[:16]
     message = length of the address (1 byte) | address as text | HELLO's core
 
-The secret is changed after ``period`` seconds, and the one before it still holds: a cookie is good for one to two
-periods. It is good for one HELLO only: what a listener repeats within that time is answered by a new RETRY, and costs
-nothing. The memory of spent cookies is bounded; beyond the bound a repeated HELLO costs what a new one would.
+The secret changes every ``period_s`` seconds, and the previous secret stays valid, so a cookie is valid for one to two
+periods. Each cookie is accepted once: an attacker that repeats a captured HELLO gets a new RETRY, and the server keeps
+no state for that. The number of remembered cookies is limited; beyond the limit a repeated HELLO counts as a new one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from aeron_spark.protocol.refusals import Refusal
 
 COOKIE_BYTES: Final = 17
 
-PERIOD: Final = 60.0  # seconds; far more than a round trip, far less than addresses change owners
+PERIOD_S: Final = 60.0  # much longer than a round trip, much shorter than the lease of an address
 
-MAX_SPENT: Final = 65_536  # cookies of one secret; about 8 MB when all are spent
+MAX_SPENT_COOKIES: Final = 65_536  # remembered for one secret; about 8 MB
 
 SECRET_BYTES: Final = 32
 
@@ -34,7 +34,7 @@ class _Secret:
     def __init__(self, number: int, key: bytes) -> None:
         self.number = number
         self.key = key
-        self.spent: dict[bytes, None] = {}  # in the order they were spent
+        self.spent: dict[bytes, None] = {}  # accepted cookies, oldest first
 
     def cookie(self, address: str, core: bytes) -> bytes:
         name = address.encode()
@@ -45,25 +45,27 @@ class _Secret:
 class Cookies:
     """Makes cookies and accepts each once. For one thread."""
 
-    def __init__(self, entropy: Entropy, now: float, *, period: float = PERIOD, max_spent: int = MAX_SPENT) -> None:
+    def __init__(
+        self, entropy: Entropy, now: float, *, period_s: float = PERIOD_S, max_spent: int = MAX_SPENT_COOKIES
+    ) -> None:
         self._entropy = entropy
-        self._period = period
+        self._period_s = period_s
         self._max_spent = max_spent
-        self._born = now
-        self._secrets = [_Secret(0, entropy(SECRET_BYTES))]  # the newest last, two at most
+        self._period_start = now
+        self._secrets = [_Secret(0, entropy(SECRET_BYTES))]  # the newest last; at most two
 
     @property
-    def remembered(self) -> int:
-        """How many spent cookies are kept in memory."""
+    def spent_count(self) -> int:
+        """The number of remembered cookies."""
         return sum(len(secret.spent) for secret in self._secrets)
 
-    def mint(self, now: float, address: str, core: bytes) -> bytes:
-        """Give the cookie for a HELLO with this ``core`` (``packets.hello_core``) from a canonical IP ``address``."""
+    def make(self, now: float, address: str, core: bytes) -> bytes:
+        """Return the cookie for a HELLO with this ``core`` (``hello_core``) from a canonical IP ``address``."""
         self._rotate(now)
         return self._secrets[-1].cookie(address, core)
 
     def accept(self, now: float, address: str, core: bytes, cookie: bytes) -> bool:
-        """Whether the cookie is ours, for this address and HELLO, still good and not spent before. It is spent now."""
+        """Accept a cookie once. Return False if it is repeated, expired, or not for this address and HELLO."""
         self._rotate(now)
         for secret in self._secrets:
             if hmac.compare_digest(secret.cookie(address, core), cookie):
@@ -79,16 +81,16 @@ class Cookies:
         return True
 
     def _rotate(self, now: float) -> None:
-        periods = int((now - self._born) // self._period)
+        periods = int((now - self._period_start) // self._period_s)
         if periods < 1:
             return
         newest = self._secrets[-1]
-        kept = [newest] if periods == 1 else []
-        self._secrets = [*kept, _Secret((newest.number + 1) % 256, self._entropy(SECRET_BYTES))]
-        self._born += periods * self._period
+        previous = [newest] if periods == 1 else []
+        self._secrets = [*previous, _Secret((newest.number + 1) % 256, self._entropy(SECRET_BYTES))]
+        self._period_start += periods * self._period_s
 
 
-MAX_HINT_BYTES: Final = 1000  # Aeron carries 1023
+MAX_HINT_BYTES: Final = 1000  # Aeron's limit is 1023
 
 PREFIX: Final = "aeron-spark/1 "
 
@@ -99,14 +101,14 @@ _FAILED: Final = "FAILED"
 
 @dataclass(frozen=True, slots=True)
 class RetryHint:
-    """Send HELLO again, with this cookie."""
+    """The client must send HELLO again, with this cookie."""
 
     cookie: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalHint:
-    """The server seems to refuse."""
+    """The server refuses; the hint is not authenticated."""
 
     refusal: Refusal
 
@@ -115,7 +117,7 @@ Hint = RetryHint | RefusalHint
 
 
 def encode_hint(hint: Hint) -> str:
-    """The text for ``Image.reject``: printable ASCII. Raises OptionError for an unknown code."""
+    """Return the reason for ``Image.reject``, in printable ASCII. Raises OptionError for an unknown code."""
     match hint:
         case RetryHint(cookie):
             return f"{PREFIX}{_RETRY} {base64.urlsafe_b64encode(cookie).rstrip(b'=').decode()}"
@@ -124,15 +126,15 @@ def encode_hint(hint: Hint) -> str:
 
 
 def decode_hint(text: str) -> Hint:
-    """Read the text of a rejection. Raises DataFormatError for one that is not ours, such as Aeron's own."""
+    """Parse the reason of a rejection. Raises DataFormatError for other texts, such as Aeron's own."""
     if len(text) > MAX_HINT_BYTES or not text.startswith(PREFIX):
-        raise _broken(text)
-    kind, _, rest = text[len(PREFIX) :].partition(" ")
+        raise _malformed(text)
+    kind, _, argument = text[len(PREFIX) :].partition(" ")
     if kind == _RETRY:
-        return RetryHint(_cookie(rest, text))
-    code, space, reason = rest.partition(" ")
+        return RetryHint(_cookie(argument, text))
+    code, space, reason = argument.partition(" ")
     if kind != _FAILED or code not in CODES or not space or len(reason) > MAX_TEXT or printable(reason) != reason:
-        raise _broken(text)
+        raise _malformed(text)
     return RefusalHint(Refusal(code, reason))
 
 
@@ -140,15 +142,15 @@ def _cookie(text: str, whole: str) -> bytes:
     try:
         cookie = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise _broken(whole) from None
-    # one spelling each: the last letter carries bits that say nothing
+        raise _malformed(whole) from None
+    # the last character has unused bits, so only one encoding of a cookie is accepted
     if len(cookie) != COOKIE_BYTES or encode_hint(RetryHint(cookie)) != whole:
-        raise _broken(whole)
+        raise _malformed(whole)
     return cookie
 
 
-def _broken(text: str) -> DataFormatError:
+def _malformed(text: str) -> DataFormatError:
     return DataFormatError(
         f"the rejection {printable(text[:80])!r} is not one of aeron-spark's",
-        remedy="See what else listens at that address",
+        remedy="Check which other program receives at that address.",
     )

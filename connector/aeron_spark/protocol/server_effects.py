@@ -1,4 +1,4 @@
-"""What a server's runner is to do, as its machine returns it. Numbers are those of ``server_events``."""
+"""The effects of the server machine, which the runner executes. ``server_events`` explains the numbers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.pools import PooledIds
 
 Notice = Literal["connect", "resume", "disconnect"]
-"""What listeners hear of a connection; of the first link, those of "init" hear before those of "connect"."""
+"""A notification of the listeners. Before the first "connect", the runner also notifies the "init" listeners."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedClient:
-    """A client that proved its key, and what it may do."""
+    """A client that has proved its key, and its grant (None: everything)."""
 
     key: bytes
     tag: str
@@ -27,7 +27,7 @@ class AuthenticatedClient:
 
 
 class Ending(Enum):
-    """Why a session is over, where no error says it."""
+    """Why a session ended, if no error is the cause."""
 
     CLOSED_BY_SERVER = "the server closed the connection"
     CLOSED_BY_CLIENT = "the client closed the connection"
@@ -37,7 +37,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RejectImage:
-    """Reject an image; the reason reaches its sender alone."""
+    """Reject an image. Only its sender receives the reason."""
 
     image: int
     reason: str
@@ -45,7 +45,7 @@ class RejectImage:
 
 @dataclass(frozen=True, slots=True)
 class OpenPath:
-    """Open a response publication to the sender of an image. Answer: PathReady or PathFailed."""
+    """Open a response publication to the sender of an image. Result: PathReady or PathFailed."""
 
     path: int
     image: int
@@ -53,7 +53,7 @@ class OpenPath:
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Offer a packet on a path's response publication until it is taken."""
+    """Offer a packet on a path's response publication until Aeron takes it."""
 
     path: int
     packet: bytes
@@ -61,21 +61,21 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class DrainPath:
-    """No more packets follow. Answer: PathDrained."""
+    """Send what is unsent; no packets follow. Result: PathDrained."""
 
     path: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClosePath:
-    """Close a path's response publication. Follows each OpenPath, once."""
+    """Close a path's response publication. The machine returns it once for each OpenPath."""
 
     path: int
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Ask key store and filters, off the loop thread, whether a client may come in. Answer: Decided."""
+    """Let key store and filters decide on a client, on another thread. Result: Decided."""
 
     path: int
     source: Source
@@ -85,9 +85,9 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class MakeConnection:
-    """Make a session's connection object, called ``number`` at both ends. Answer: ConnectionMade or ConnectionFailed.
+    """Make the connection object of a new session. Result: ConnectionMade or ConnectionFailed.
 
-    Follows each new session, once; DONE_ACK is sent after the answer.
+    Both endpoints show ``number`` to their programs. The machine sends DONE_ACK after the result.
     """
 
     session: int
@@ -99,7 +99,7 @@ class MakeConnection:
 class OpenLink:
     """Open both directions of a link with the sender of an image.
 
-    Answer: LinkReady or LinkFailed; ImageUnavailable where the sender is gone.
+    Result: LinkReady or LinkFailed, or ImageUnavailable if the sender has left.
     """
 
     link: int
@@ -110,7 +110,7 @@ class OpenLink:
 
 @dataclass(frozen=True, slots=True)
 class ExpectFirstFrame:
-    """DONE_ACK was sent: decrypt what comes on a link. Answer: LinkVerified or LinkFailed, by its first frame."""
+    """Decrypt the frames of a link after DONE_ACK. Result: LinkVerified or LinkFailed, at the first frame."""
 
     link: int
     session: int
@@ -121,7 +121,7 @@ class ExpectFirstFrame:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Let a link carry a session. Answer: LinkAttached or SessionFailed."""
+    """Let a link carry a session. Result: LinkAttached or SessionFailed."""
 
     link: int
     session: int
@@ -131,28 +131,28 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """The session's link does not carry it any more."""
+    """Take a session off its link."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseLink:
-    """Close both directions of a link. Follows each OpenLink, once."""
+    """Close both directions of a link. The machine returns it once for each OpenLink."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSession:
-    """Say when the driver has taken all that was to be sent. Answer: SessionDrained."""
+    """Send the unsent messages of a session. Result: SessionDrained."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """A connection object is over for good: its calls and waits fail."""
+    """End a connection object for good: its calls and waits fail."""
 
     session: int
     cause: Ending | AeronSparkError
@@ -160,7 +160,7 @@ class EndConnection:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Call the listeners of a connection, after those of what came before."""
+    """Call the listeners of a connection, after those of earlier messages and notices."""
 
     session: int
     notice: Notice
@@ -168,21 +168,21 @@ class Notify:
 
 @dataclass(frozen=True, slots=True)
 class ForgetConnection:
-    """No effect names this session any more."""
+    """Drop the connection object. No later effect names this session."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Hand an error to the error listeners."""
+    """Report an error to the error listeners."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class ReopenTransport:
-    """Look for a media driver, and listen again."""
+    """Connect to a media driver again, and open the server's subscriptions."""
 
 
 ServerEffect = (

@@ -1,8 +1,8 @@
-"""What happens to a server, as its machine is told of it.
+"""The events of the server machine.
 
-``image`` is the transport's number of a sender; ``path`` (the image and the response publication of one handshake),
-``link`` and ``session`` are the machine's numbers, and never given twice. Each class that answers an effect names it:
-see ``server_effects``.
+``image`` is the transport's number of a sender. ``path`` (the image and the response publication of one handshake),
+``link`` and ``session`` are numbers that the machine allots and uses once. An event that is the result of an effect
+names that effect, see ``server_effects``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from aeron_spark.protocol.access import Grant
 from aeron_spark.protocol.refusals import Refusal
 
 Decision = Refusal | Grant | None
-"""What key store and filters say of a client; None: it may come, and do everything."""
+"""The decision of key store and filters on a client; None accepts it and grants everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageAvailable:
-    """A sender appeared on a handshake stream of the server. ``late``: it had sent something before, which is lost.
+    """An image of a new sender on a handshake stream. ``late``: the server missed the sender's first messages.
 
-    ``data_port`` and ``control_port`` are those of the server's address at which it appeared.
+    ``data_port`` and ``control_port`` belong to the server address at which the image appeared.
     """
 
     image: int
@@ -33,14 +33,14 @@ class ImageAvailable:
 
 @dataclass(frozen=True, slots=True)
 class ImageUnavailable:
-    """The sender of an image is gone."""
+    """The image of a sender became unavailable."""
 
     image: int
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A message of a handshake's image. ``data`` is read before ``handle`` returns."""
+    """A message of a handshake's image. ``data`` must be valid until ``handle`` returns."""
 
     image: int
     data: bytes | memoryview
@@ -48,28 +48,28 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class PathReady:
-    """The response publication of a path is connected."""
+    """Result of ``OpenPath``: the response publication is connected."""
 
     path: int
 
 
 @dataclass(frozen=True, slots=True)
 class PathFailed:
-    """The response publication of a path could not be opened."""
+    """Result of ``OpenPath``: the response publication could not be opened."""
 
     path: int
 
 
 @dataclass(frozen=True, slots=True)
 class PathDrained:
-    """Answers ``DrainPath``: nothing waits to be sent there."""
+    """Result of ``DrainPath``: Aeron has taken all packets."""
 
     path: int
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Answers ``Decide``."""
+    """Result of ``Decide``."""
 
     path: int
     decision: Decision
@@ -77,14 +77,14 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMade:
-    """Answers ``MakeConnection``."""
+    """Result of ``MakeConnection``."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFailed:
-    """Answers ``MakeConnection``: the connection class raised ``error``."""
+    """Result of ``MakeConnection``: the connection class raised ``error``."""
 
     session: int
     error: Exception
@@ -92,7 +92,7 @@ class ConnectionFailed:
 
 @dataclass(frozen=True, slots=True)
 class LinkReady:
-    """Answers ``OpenLink``: the driver has opened both directions. The session has ``received`` so many records."""
+    """Result of ``OpenLink``: both directions are open. ``received``: records of the session that the server has."""
 
     link: int
     received: int
@@ -100,7 +100,7 @@ class LinkReady:
 
 @dataclass(frozen=True, slots=True)
 class LinkFailed:
-    """A link could not be opened, its first frame is not the client's, or it cannot be used any more."""
+    """A link could not be opened, was lost, or its first frame is not from the client."""
 
     link: int
     error: Exception
@@ -108,7 +108,7 @@ class LinkFailed:
 
 @dataclass(frozen=True, slots=True)
 class LinkVerified:
-    """The first frame was decrypted with the link's keys; the client has ``received`` so many of our records."""
+    """The first frame was decrypted with the link's keys. The client has ``received`` records of the session."""
 
     link: int
     received: int
@@ -116,21 +116,21 @@ class LinkVerified:
 
 @dataclass(frozen=True, slots=True)
 class LinkAttached:
-    """Answers ``Attach``: the link carries the session now."""
+    """Result of ``Attach``: the link carries the session from now on."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkExpired:
-    """A link that carried a session was silent for longer than the expiry."""
+    """No frame arrived on a session's link for longer than the expiry."""
 
     link: int
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFailed:
-    """A session cannot go on."""
+    """A session cannot continue."""
 
     session: int
     error: AeronSparkError
@@ -138,7 +138,7 @@ class SessionFailed:
 
 @dataclass(frozen=True, slots=True)
 class SessionDrained:
-    """Answers ``DrainSession``: the driver has taken all that was to be sent."""
+    """Result of ``DrainSession``: Aeron has taken all messages."""
 
     session: int
 
@@ -153,7 +153,7 @@ class PeerClosed:
 
 @dataclass(frozen=True, slots=True)
 class DriverLost:
-    """The media driver is gone, and with it every image, path and link."""
+    """The media driver was lost, with every image, path and link."""
 
     reason: str
 

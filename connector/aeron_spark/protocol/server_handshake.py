@@ -1,4 +1,4 @@
-"""The words of the server's handshake: its states, its events, and the actions that the runtime carries out."""
+"""The server's handshake as a pure state machine. docs/endpoint-protocol.md has its tables."""
 
 from __future__ import annotations
 
@@ -42,48 +42,48 @@ from aeron_spark.protocol.transitions import Row, step, unexpected_event
 
 
 class State(Enum):
-    """Where the handshake of an image is."""
+    """The state of an image's handshake."""
 
-    AWAIT_HELLO = "an image appeared"
+    AWAIT_HELLO = "an image became available"
     ADMITTING = "HELLO arrived with a valid cookie; limits are checked"
     OPENING_PATH = "counted as pending; the path to the client is being opened"
     AWAIT_DONE = "HELLO_ACK was sent"
     AUTHENTICATING = "the client has proved its key; limits, filters and ids are checked"
     CONNECTED = "DONE_ACK was sent"
-    ENDED = "the handshake is over"
+    ENDED = "the handshake has ended"
 
 
 class Event(Enum):
-    """What can happen to the handshake of an image."""
+    """An event of an image's handshake."""
 
-    HELLO_MISSED = "the image begins after the first bytes of its sender"
+    HELLO_MISSED = "the image begins after the sender's HELLO"
     HELLO = "a HELLO arrives"
     DONE = "a DONE for our connect key arrives"
-    UNEXPECTED = "a message that is not a packet of a client"
-    OTHER_VERSION = "a packet of another version"
-    ADMITTED = "the server counts it as pending"
+    UNEXPECTED = "a message arrives that is not a packet of a client"
+    OTHER_VERSION = "a packet of another version arrives"
+    ADMITTED = "the server counts the handshake as pending"
     PATH_READY = "the path to the client is connected"
-    ACCEPTED = "the server has made a link"
+    ACCEPTED = "the server has opened a link"
     REFUSED = "the server refuses"
     DEADLINE = "the step took too long"
-    PATH_LOST = "the image or the path to the client is gone"
+    PATH_LOST = "the image or the path to the client was lost"
     CLOSE = "the server shuts down"
 
 
 PROGRAM_EVENTS: Final = frozenset({Event.ADMITTED, Event.PATH_READY, Event.ACCEPTED, Event.REFUSED})
-"""What only our own program does; everything else may come at any time."""
+"""Events that only the program causes; all others may arrive at any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Reject the image with this reason (``Image.reject``): it reaches the sender alone, as a hint."""
+    """Reject the image (``Image.reject``). Only its sender receives the reason, as a hint."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Count a pending handshake from ``address`` (None: IPC), or refuse it."""
+    """Count a pending handshake from ``address`` (None: IPC), or refuse it. Response: ``admitted`` or ``refuse``."""
 
     address: str | None
     key_hash: bytes
@@ -91,19 +91,19 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class OpenPath:
-    """Open a small response publication to the sender."""
+    """Open a small response publication to the sender. Response: ``path_ready`` or ``refuse``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Offer this packet on the response publication until it is taken."""
+    """Offer this packet on the response publication until Aeron takes it."""
 
     packet: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticate:
-    """The client has proved to own this key: look at limits, filters, keys and tickets; accept or refuse."""
+    """Decide on a client that has proved its key. Response: ``accept`` or ``refuse``."""
 
     client_key: bytes
     done: ClientDone
@@ -111,7 +111,7 @@ class Authenticate:
 
 @dataclass(frozen=True, slots=True)
 class ClientAccepted:
-    """DONE_ACK is on its way. The keys are the duologue's; the client's first frame proves that it has them, too."""
+    """DONE_ACK was sent. The encryptor and decryptor are for the link, which the client's first frame verifies."""
 
     encryptor: FrameEncryptor
     decryptor: FrameDecryptor
@@ -122,7 +122,7 @@ class ClientAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back whatever this handshake holds, once what was sent is gone. ``refusal`` is what the client was told."""
+    """Release the handshake's resources after its packets were sent. ``refusal`` was sent to the client."""
 
     why: str
     refusal: Refusal | None = None
@@ -130,7 +130,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Something came that changes nothing. For the log and the counters."""
+    """Nothing changed. ``why`` is for logs and tests."""
 
     why: str
 
@@ -141,16 +141,16 @@ Actions = tuple[Action, ...]
 
 BAD_MESSAGE: Final = Refusal("message", "Bad message")
 
-# An outage or a restart came between HELLO and DONE, or it took longer than we wait: it may try again.
+# an outage, a restart or a slow client came between HELLO and DONE, so that the client may try again
 NO_PENDING: Final = Refusal("timeout", "No pending handshake")
 
 OTHER_VERSION: Final = Refusal("version", "This server speaks version 1")
 
-UNPROVED: Final = Refusal("proof", "The handshake failed its authentication")
+NOT_AUTHENTIC: Final = Refusal("proof", "The handshake failed its authentication")
 
-SECRET_WANTED: Final = Refusal("proof", "This server asks for a shared secret")
+SECRET_REQUIRED: Final = Refusal("proof", "This server requires a shared secret")
 
-SECRET_UNKNOWN: Final = Refusal("proof", "This server has no shared secret")
+NO_SECRET: Final = Refusal("proof", "This server has no shared secret")
 
 TAG_TOO_LONG: Final = Refusal("tag", f"The tag is longer than {MAX_TAG} characters, or cannot be printed")
 
@@ -161,22 +161,22 @@ _Step = tuple[State, Actions]
 
 @dataclass(frozen=True, slots=True)
 class ServerTiming:
-    """How long each step may take, in seconds."""
+    """The longest time for each step, in seconds."""
 
     hello_s: float = 5.0
-    """From the image to HELLO, which clients send as soon as they are connected."""
+    """From the image to HELLO, which a client sends when its publication is connected."""
     admitting_s: float = 5.0
     path_s: float = 10.0
-    """For the way back: a client that listens nowhere costs this much time of a small publication."""
+    """For the path to the client. A client without a subscription occupies a small publication for this time."""
     done_s: float = 10.0
     """From HELLO_ACK to DONE: a round trip."""
     authenticating_s: float = 10.0
-    """For the runtime, and functions of the user's that look at the client."""
+    """For the decision on the client, with key files and filters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What all handshakes of a server have in common."""
+    """The values that all handshakes of a server share."""
 
     keys: KeyPair
     hello: ServerHello
@@ -188,10 +188,10 @@ class ServerIdentity:
 
 
 class ServerHandshake:
-    """The handshake of one image. See the module's text."""
+    """The handshake of one image, as a pure state machine. For one thread."""
 
     def __init__(self, server: ServerIdentity, address: str | None, now: float) -> None:
-        """Wait for the HELLO of an image from a canonical IP ``address`` without its port; None over IPC."""
+        """Await the HELLO of an image from a canonical IP ``address``; None for IPC."""
         self._server: Final = server
         self._address: Final = address
         self._key_hash = b""
@@ -199,14 +199,14 @@ class ServerHandshake:
         self._done: ClientDone | None = None
         self.state = State.AWAIT_HELLO
         self.deadline: float | None = now + server.timing.hello_s
-        """When ``tick`` has something to say; None for never."""
+        """The time of the next ``tick``; None if time changes nothing."""
 
     def hello_missed(self, now: float) -> Actions:
-        """The image begins behind what its sender has said: its HELLO, at least. Call it before anything else."""
+        """Handle an image that begins after its sender's HELLO. Call it before all other methods."""
         return self._take(Event.HELLO_MISSED, None, now)
 
     def packet(self, data: bytes | memoryview, now: float) -> Actions:
-        """Take one message of the image. Never raises for what it holds."""
+        """Handle a message of the image. Never raises for its content."""
         try:
             packet = decode(data)
         except DataFormatError as error:
@@ -224,40 +224,43 @@ class ServerHandshake:
                 return self._take(Event.UNEXPECTED, "a packet that only servers send", now)
 
     def admitted(self, now: float) -> Actions:
-        """Answer ``Admit``: it is counted. Raises UsageError if nobody asked."""
+        """Continue after ``Admit``: the handshake is counted. Raises UsageError in any other state."""
         return self._take(Event.ADMITTED, None, now)
 
     def path_ready(self, now: float) -> Actions:
-        """Answer ``OpenPath``: the publication is connected. Raises UsageError if nobody asked."""
+        """Continue after ``OpenPath``: the publication is connected. Raises UsageError in any other state."""
         return self._take(Event.PATH_READY, None, now)
 
     def accept(self, ack: DoneAck, now: float) -> Actions:
-        """Answer ``Authenticate``: the duologue is there.
+        """Continue after ``Authenticate``: the link is open.
 
-        Raises UsageError if nobody asked, OptionError for an ``ack`` that cannot be sent; then nothing has changed.
+        Raises UsageError in any other state, and OptionError for an ``ack`` that cannot be sent. Then nothing changes.
         """
         return self._take(Event.ACCEPTED, ack, now)
 
     def refuse(self, refusal: Refusal, now: float) -> Actions:
-        """Answer any of the three by no. Raises UsageError if nobody asked, OptionError for an unknown code."""
+        """Refuse after ``Admit``, ``OpenPath`` or ``Authenticate``.
+
+        Raises UsageError in any other state, and OptionError for an unknown code.
+        """
         return self._take(Event.REFUSED, refusal, now)
 
     def path_lost(self, now: float) -> Actions:
-        """The image or the response publication is gone."""
+        """Handle the loss of the image or of the response publication."""
         return self._take(Event.PATH_LOST, None, now)
 
     def tick(self, now: float) -> Actions:
-        """End the step that has reached its deadline, if it has."""
+        """End the present step if its deadline has passed."""
         if self.deadline is None or now < self.deadline:
             return ()
         return self._take(Event.DEADLINE, None, now)
 
     def close(self, now: float) -> Actions:
-        """The server shuts down; what is connected stays connected."""
+        """Refuse the client because the server shuts down; an accepted client stays connected."""
         return self._take(Event.CLOSE, None, now)
 
-    def _take(self, event: Event, given: object, now: float) -> Actions:
-        taken = step(TRANSITIONS, self, self.state, event, given, now)
+    def _take(self, event: Event, argument: object, now: float) -> Actions:
+        taken = step(TRANSITIONS, self, self.state, event, argument, now)
         if taken is None:
             if event in PROGRAM_EVENTS:
                 raise unexpected_event("server", self.state, event)
@@ -288,16 +291,16 @@ class ServerHandshake:
                 return None
 
     @property
-    def _begun(self) -> HandshakeState:
-        assert self._noise is not None  # the table leads to every user of this by HELLO alone
+    def _started_noise(self) -> HandshakeState:
+        assert self._noise is not None  # set by HELLO
         return self._noise
 
     def _on_hello(self, packet: HelloPacket, now: float) -> _Step:
         if self._address is not None:
             core = hello_core(packet)
             if not self._server.cookies.accept(now, self._address, core, packet.cookie):
-                cookie = self._server.cookies.mint(now, self._address, core)
-                return State.ENDED, (Reject(encode_hint(RetryHint(cookie))), Release("HELLO without a good cookie"))
+                cookie = self._server.cookies.make(now, self._address, core)
+                return State.ENDED, (Reject(encode_hint(RetryHint(cookie))), Release("HELLO without a valid cookie"))
         elif packet.cookie:
             return self._reject(BAD_MESSAGE, "HELLO with a cookie over IPC")
         noise = HandshakeState(
@@ -308,16 +311,16 @@ class ServerHandshake:
             psk=self._server.psk,
         )
         if len(packet.message) != noise.first_message_bytes:
-            return self._reject(SECRET_UNKNOWN if self._server.psk is None else SECRET_WANTED)
+            return self._reject(NO_SECRET if self._server.psk is None else SECRET_REQUIRED)
         try:
             noise.read(packet.message)
         except TamperedError as error:
-            return self._reject(UNPROVED, error.what)
+            return self._reject(NOT_AUTHENTIC, error.what)
         self._noise = noise
         self._key_hash = key_hash(packet.connect_key)
         return State.ADMITTING, (Admit(self._address, self._key_hash),)
 
-    def _on_unknown(self, _given: object, _now: float) -> _Step:
+    def _on_unknown(self, _argument: object, _now: float) -> _Step:
         return self._reject(NO_PENDING)
 
     def _on_unexpected(self, why: str, _now: float) -> _Step:
@@ -326,22 +329,22 @@ class ServerHandshake:
     def _on_other_version(self, version: int, _now: float) -> _Step:
         return self._reject(OTHER_VERSION, f"a packet of version {version}")
 
-    def _on_admitted(self, _given: None, _now: float) -> _Step:
+    def _on_admitted(self, _argument: None, _now: float) -> _Step:
         return State.OPENING_PATH, (OpenPath(),)
 
-    def _on_path_ready(self, _given: None, _now: float) -> _Step:
+    def _on_path_ready(self, _argument: None, _now: float) -> _Step:
         try:
-            message = self._begun.write(encode_payload(self._server.hello))
+            message = self._started_noise.write(encode_payload(self._server.hello))
         except TamperedError as error:
-            return self._reject(UNPROVED, error.what)
+            return self._reject(NOT_AUTHENTIC, error.what)
         return State.AWAIT_DONE, (Send(encode(HelloAckPacket(self._key_hash, message))),)
 
     def _on_done(self, body: bytes, _now: float) -> _Step:
         try:
-            payload = self._begun.read(body)
+            payload = self._started_noise.read(body)
         except TamperedError as error:
-            return self._reject(UNPROVED, error.what)
-        # from here on the client is who it says, and hears the truth for certain
+            return self._reject(NOT_AUTHENTIC, error.what)
+        # the client has proved its key, so refusals are FAILED packets from here on
         try:
             done = decode_client_done(payload)
         except DataFormatError as error:
@@ -351,16 +354,16 @@ class ServerHandshake:
         except OptionError as error:
             return self._fail(TAG_TOO_LONG, error.what)
         self._done = done
-        return State.AUTHENTICATING, (Authenticate(self._begun.remote_static, done),)
+        return State.AUTHENTICATING, (Authenticate(self._started_noise.remote_static, done),)
 
     def _on_accepted(self, ack: DoneAck, _now: float) -> _Step:
-        assert self._done is not None  # the table leads here by DONE alone
+        assert self._done is not None  # set by DONE
         payload = encode_payload(ack)
-        sending, receiving = self._begun.split()
+        sending, receiving = self._started_noise.split()
         encryptor = FrameEncryptor(sending, self._server.limits)
         packet = encode(DoneAckPacket(self._key_hash, bytes(encryptor.encrypt(payload))))
         decryptor = FrameDecryptor(receiving, self._server.limits)
-        noise = self._begun
+        noise = self._started_noise
         return State.CONNECTED, (
             Send(packet),
             ClientAccepted(encryptor, decryptor, noise.remote_static, self._done, noise.handshake_hash),
@@ -369,22 +372,22 @@ class ServerHandshake:
     def _on_refused(self, refusal: Refusal, _now: float) -> _Step:
         return self._reject(refusal)
 
-    def _on_refused_for_certain(self, refusal: Refusal, _now: float) -> _Step:
+    def _on_refused_after_done(self, refusal: Refusal, _now: float) -> _Step:
         return self._fail(refusal)
 
-    def _on_deadline(self, _given: None, _now: float) -> _Step:
+    def _on_deadline(self, _argument: None, _now: float) -> _Step:
         return self._reject(self._timeout())
 
-    def _on_deadline_for_certain(self, _given: None, _now: float) -> _Step:
+    def _on_deadline_after_done(self, _argument: None, _now: float) -> _Step:
         return self._fail(self._timeout())
 
-    def _on_path_lost(self, _given: None, _now: float) -> _Step:
-        return State.ENDED, (Release(f"the way to the client was lost in {self.state.name}"),)
+    def _on_path_lost(self, _argument: None, _now: float) -> _Step:
+        return State.ENDED, (Release(f"the path to the client was lost in {self.state.name}"),)
 
-    def _on_close(self, _given: None, _now: float) -> _Step:
+    def _on_close(self, _argument: None, _now: float) -> _Step:
         return self._reject(SHUTTING_DOWN)
 
-    def _on_close_for_certain(self, _given: None, _now: float) -> _Step:
+    def _on_close_after_done(self, _argument: None, _now: float) -> _Step:
         return self._fail(SHUTTING_DOWN)
 
     def _timeout(self) -> Refusal:
@@ -398,14 +401,14 @@ class ServerHandshake:
         return Refusal("timeout", f"The server waited {self._seconds():g} s for {awaited}")
 
     def _reject(self, refusal: Refusal, why: str = "") -> _Step:
-        """Refuse somebody who has not proved anything: by a hint."""
+        """Refuse an unauthenticated sender with a hint."""
         return State.ENDED, (Reject(encode_hint(RefusalHint(refusal))), Release(why or refusal.text, refusal))
 
     def _fail(self, refusal: Refusal, why: str = "") -> _Step:
-        """Refuse somebody who has proved a key: by a packet that only this server can have sealed."""
+        """Refuse a client that has proved its key with a packet that only this server can have encrypted."""
         code: Code = known_code(refusal.code)
         payload = encode_payload(FailedPayload(code=code, text=printable(refusal.text)))
-        encryptor = FrameEncryptor(self._begun.split()[0], self._server.limits)
+        encryptor = FrameEncryptor(self._started_noise.split()[0], self._server.limits)
         packet = encode(FailedPacket(self._key_hash, bytes(encryptor.encrypt(payload))))
         return State.ENDED, (Send(packet), Release(why or refusal.text, refusal))
 
@@ -437,14 +440,14 @@ TRANSITIONS: Final[dict[tuple[State, Event], Row[ServerHandshake, State, Action]
     (State.OPENING_PATH, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
     (State.OPENING_PATH, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AWAIT_DONE, Event.DONE): Row(
-        (State.AUTHENTICATING, State.ENDED), _H._on_done, "authenticate; reject or fail an invalid one"),
+        (State.AUTHENTICATING, State.ENDED), _H._on_done, "decide on the client; refuse an invalid DONE"),
     (State.AWAIT_DONE, Event.DEADLINE): Row(_END, _H._on_deadline, _PENDING_ENDS),
     (State.AWAIT_DONE, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
     (State.AWAIT_DONE, Event.CLOSE): Row(_END, _H._on_close, _PENDING_ENDS),
     (State.AUTHENTICATING, Event.ACCEPTED): Row(
-        (State.CONNECTED,), _H._on_accepted, "send DONE_ACK, hand over the keys"),
-    (State.AUTHENTICATING, Event.REFUSED): Row(_END, _H._on_refused_for_certain, "send FAILED, release everything"),
-    (State.AUTHENTICATING, Event.DEADLINE): Row(_END, _H._on_deadline_for_certain, "send FAILED, release everything"),
+        (State.CONNECTED,), _H._on_accepted, "send DONE_ACK, hand over the link's keys"),
+    (State.AUTHENTICATING, Event.REFUSED): Row(_END, _H._on_refused_after_done, "send FAILED, release everything"),
+    (State.AUTHENTICATING, Event.DEADLINE): Row(_END, _H._on_deadline_after_done, "send FAILED, release everything"),
     (State.AUTHENTICATING, Event.PATH_LOST): Row(_END, _H._on_path_lost, "release everything"),
-    (State.AUTHENTICATING, Event.CLOSE): Row(_END, _H._on_close_for_certain, "send FAILED, release everything"),
+    (State.AUTHENTICATING, Event.CLOSE): Row(_END, _H._on_close_after_done, "send FAILED, release everything"),
 }  # fmt: skip

@@ -1,21 +1,20 @@
-"""What a server decides: events and time in, effects out.
+"""The server as one pure state machine: events and time in, effects out.
 
 Rules:
-* The machine has no thread, no lock, no clock and no entropy of its own. It is for one thread; ``statistics`` is for
-  any.
-* A call changes the whole state first and returns what is to be done: the runner executes the effects in their order,
-  and feeds what comes of them as further events, never from within an effect's execution.
+* The machine has no thread, lock, clock or entropy of its own. One thread calls it; any thread may call ``statistics``.
+* A call changes the whole state and returns effects. The runner executes the effects in order, and passes their results
+  as further events. It never calls the machine while it executes an effect.
 * Every permit, id, ticket, path and link has exactly one owner at any time (``check_invariants``):
 
       PendingHandshake     its path, and a permit of the pending handshakes
-      AcceptedHandshake    a link with its ids, a ticket, and the permit of a session that had given its own back
-      AwaitingFirstFrame   the same, once DONE_ACK was sent
+      AcceptedHandshake    a link with its ids, a ticket, and a new permit for a session that has released its own
+      AwaitingFirstFrame   the same, after DONE_ACK was sent
       ServerSession        its permit of the connections, its ticket, and the link that carries it
 
-* An event about something that is over is ignored: it was under way when that ended.
+* An event about an object that has ended is ignored, because the object may end while the event is on its way.
 
-A session is ACCEPTED, AWAITING_FIRST_FRAME, CONNECTED or AWAY until it is ENDED. A client that resumes a session has a
-handshake and then a link beside the session's own; the first frame on the new link makes it the session's.
+A session is ACCEPTED, AWAITING_FIRST_FRAME, CONNECTED or DETACHED until it is ENDED. While a client resumes a session,
+its handshake and its new link exist beside the session's present link. The first frame on the new link replaces it.
 """
 
 from __future__ import annotations
@@ -52,18 +51,18 @@ from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import schema_refusal, type_digests
 
 BAD_SOURCE: Final = "aeron-spark/1 FAILED message Bad source address"
-NO_LINK: Final = "Connection error! The duologue could not be opened"
+NO_LINK: Final = "Connection error! The link could not be opened"
 SESSION_ENDED: Final = Refusal("server-error", "The session ended during the handshake")
-DRAIN_SECONDS: Final = 2.0  # for the last packet of a handshake to go out
+DRAIN_SECONDS: Final = 2.0  # longest wait until Aeron has taken the last packet of a handshake
 
 SessionEvent = events.SessionFailed | events.SessionDrained | events.PeerClosed
 
 
 class ServerMachine:
-    """See the module's text."""
+    """One server with its handshakes and sessions; the module's docstring has the rules."""
 
     def __init__(self, keys: KeyPair, policy: ServerPolicy, types: Types, entropy: Entropy, now: float) -> None:
-        """Admit clients as ``policy`` says. ``types`` is read during each handshake; ``now`` are monotonic seconds."""
+        """Start without clients. Each handshake reads ``types``; ``now`` is in monotonic seconds, here and below."""
         self._policy: Final = policy
         self._types: Final = types
         self._identity: Final = policy.identity(keys, entropy, now)
@@ -71,16 +70,18 @@ class ServerMachine:
         self._numbers: Final = count(1)
         self._handshakes: Final[dict[int, PendingHandshake]] = {}  # by path
         self._by_image: Final[dict[int, PendingHandshake]] = {}
-        self._making: Final[dict[int, PendingHandshake]] = {}  # by session: its connection object is being made
-        self._opening: Final[dict[int, PendingHandshake]] = {}  # by link: it is being opened
-        self._awaiting: Final[dict[int, AwaitingFirstFrame]] = {}  # by link
+        self._awaiting_connection: Final[
+            dict[int, PendingHandshake]
+        ] = {}  # by session whose connection object is being made
+        self._opening_links: Final[dict[int, PendingHandshake]] = {}  # by link that is being opened
+        self._awaiting_first_frame: Final[dict[int, AwaitingFirstFrame]] = {}  # by link
         self._attached: Final[dict[int, ServerSession]] = {}  # by link
         self._sessions: Final[dict[int, ServerSession]] = {}
         self._is_closing = False
-        self._emitted: list[ServerEffect] = []  # of the call that is under way
+        self._emitted: list[ServerEffect] = []  # by the present call
 
     def handle(self, event: ServerEvent, now: float) -> ServerEffects:
-        """Take what happened."""
+        """Handle one event."""
         match event:
             case events.ImageAvailable():
                 self._image_available(event, now)
@@ -105,7 +106,7 @@ class ServerMachine:
             case events.ConnectionMade(number):
                 self._connection_made(number)
             case events.ConnectionFailed(number, error):
-                self._refuse(self._making.get(number), undecided(error), now)
+                self._refuse(self._awaiting_connection.get(number), undecided(error), now)
             case events.LinkReady(link, received):
                 self._link_ready(link, received, now)
             case events.LinkFailed(link, failure):
@@ -117,56 +118,58 @@ class ServerMachine:
             case events.LinkExpired(link):
                 session = self._attached.get(link)
                 if session is not None:
-                    self._interrupt(session, now, notify=True)
+                    self._detach(session, now, notify=True)
             case events.SessionFailed() | events.SessionDrained() | events.PeerClosed():
                 session = self._sessions.get(event.session)
                 if session is not None:
                     self._session_event(session, event, now)
             case events.DriverLost(reason):
-                lost = TransportError(f"the media driver is gone: {reason}", remedy="It is being looked for")
+                lost = TransportError(
+                    f"the media driver is gone: {reason}", remedy="The server connects again when a media driver runs."
+                )
                 self._emit(effects.Report(lost))
-                self._lose_everything(now)
+                self._close_paths_and_links(now)
                 self._emit(effects.ReopenTransport())
             case _:
                 assert_never(event)
-        return self._returned()
+        return self._take_effects()
 
     def tick(self, now: float) -> ServerEffects:
-        """End what has reached its deadline; harmless where nothing has."""
+        """Handle all deadlines that have passed."""
         expiry = self._policy.times.expiry_seconds
         for pending in list(self._handshakes.values()):
             if pending.drain_until is None:
                 self._advance(pending, pending.handshake.tick(now), now)
             elif now >= pending.drain_until:
                 self._close_path(pending)
-        for awaiting in list(self._awaiting.values()):
+        for awaiting in list(self._awaiting_first_frame.values()):
             if now >= awaiting.deadline:
-                self._give_up(awaiting, now)
+                self._abandon_link(awaiting, now)
         for session in list(self._sessions.values()):
-            if session.closing is not None and now >= session.closing.due:
-                self._leave(session, session.closing.keep_session, now)
-            elif session.away_since is not None and now >= session.away_since + expiry:
-                self._notify_gone(session)
+            if session.closing is not None and now >= session.closing.deadline:
+                self._close_session(session, session.closing.keep_session, now)
+            elif session.detached_at is not None and now >= session.detached_at + expiry:
+                self._notify_disconnect(session)
         self._end_expired(self.resources.tickets.expire(now), now)
-        return self._returned()
+        return self._take_effects()
 
     def deadline(self) -> float | None:
-        """When ``tick`` has something to do, if nothing else happens; None for never."""
+        """Return the time of the next ``tick``; None if time changes nothing."""
         expiry = self._policy.times.expiry_seconds
         times = [pending.deadline for pending in self._handshakes.values()]
-        times += [awaiting.deadline for awaiting in self._awaiting.values()]
+        times += [awaiting.deadline for awaiting in self._awaiting_first_frame.values()]
         for session in self._sessions.values():
             if session.closing is not None:
-                times.append(session.closing.due)
-            if session.away_since is not None:
-                times.append(session.away_since + expiry)
+                times.append(session.closing.deadline)
+            if session.detached_at is not None:
+                times.append(session.detached_at + expiry)
         times.append(self.resources.tickets.deadline())
         return min((time for time in times if time is not None), default=None)
 
     def close_connection(self, session: int, *, keep_session: bool, now: float) -> ServerEffects:
-        """Close a session from our side: once what was sent is out, or the policy's ``close_seconds`` are over.
+        """Close a session after its unsent messages were sent, or after the policy's ``close_seconds``.
 
-        An unknown session is ignored.
+        Does nothing for an unknown session.
         """
         found = self._sessions.get(session)
         if found is not None and found.link is not None:
@@ -174,50 +177,50 @@ class ServerMachine:
                 found.closing = Closing(now + self._policy.close_seconds, keep_session)
                 self._emit(effects.DrainSession(session))
             elif not keep_session:
-                found.closing = Closing(found.closing.due, keep_session)
+                found.closing = Closing(found.closing.deadline, keep_session)
         elif found is not None:
-            self._leave(found, keep_session, now)
-        return self._returned()
+            self._close_session(found, keep_session, now)
+        return self._take_effects()
 
     def shut_down(self, now: float) -> ServerEffects:
-        """Refuse every handshake from now on, and end every session but those that a link carries."""
+        """Refuse all handshakes from now on, and end every session that has no link."""
         self._is_closing = True
         for pending in list(self._handshakes.values()):
             self._advance(pending, pending.handshake.close(now), now)
-        for awaiting in list(self._awaiting.values()):
-            self._give_up(awaiting, now)
+        for awaiting in list(self._awaiting_first_frame.values()):
+            self._abandon_link(awaiting, now)
         for session in [one for one in self._sessions.values() if one.link is None]:
             self._end(session, Ending.CLOSED_BY_SERVER, now)
-        return self._returned()
+        return self._take_effects()
 
     def end_all(self, now: float) -> ServerEffects:
-        """Shut down, and close every path, link and session at once. Nothing is owned afterwards but bulk ids."""
+        """Shut down, and close every path, link and session at once. Afterwards only ids of bulk links are taken."""
         returned = self.shut_down(now)
-        self._lose_everything(now)
+        self._close_paths_and_links(now)
         for session in list(self._sessions.values()):
             self._end(session, Ending.CLOSED_BY_SERVER, now)
-        return returned + self._returned()
+        return returned + self._take_effects()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way that moves on within a few seconds."""
-        if self._handshakes or self._awaiting:
+        """Whether no handshake is under way, no link awaits its first frame, and no session detaches or closes."""
+        if self._handshakes or self._awaiting_first_frame:
             return False
-        return not any(one.away_since is not None or one.closing for one in self._sessions.values())
+        return not any(one.detached_at is not None or one.closing for one in self._sessions.values())
 
     @property
     def handshakes(self) -> int:
-        """How many are under way, or have a last packet to send. Thread-safe."""
+        """The number of handshakes that are under way or have a last packet to send. Thread-safe."""
         return len(self._handshakes)
 
     def statistics(self) -> dict[str, int]:
-        """Count what is in use, and what was refused by code. Thread-safe."""
+        """Return counts of used resources, and of refusals by code. Thread-safe."""
         return {"sessions": len(self._sessions), "handshakes": len(self._handshakes), **self.resources.statistics()}
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless everything has exactly one owner, and states fit what they own. For tests."""
+        """Raise AssertionError unless each resource has one owner, and states fit their resources. For tests."""
         begun = [one.accepted for one in self._handshakes.values() if one.accepted is not None]
-        begun += [one.accepted for one in self._awaiting.values()]
+        begun += [one.accepted for one in self._awaiting_first_frame.values()]
         sessions = list(self._sessions.values())
         for one in begun:
             number = one.session.number
@@ -231,7 +234,7 @@ class ServerMachine:
             ids=[*(one.link.ids for one in begun), *(one.link.ids for one in sessions if one.link is not None)],
             sessions=sessions,
         )
-        waiting = [*self._making.values(), *self._opening.values()]
+        waiting = [*self._awaiting_connection.values(), *self._opening_links.values()]
         assert sorted(one.path for one in waiting) == sorted(
             one.path for one in self._handshakes.values() if one.accepted is not None
         )
@@ -243,7 +246,7 @@ class ServerMachine:
     def _emit(self, *emitted: ServerEffect) -> None:
         self._emitted += emitted
 
-    def _returned(self) -> ServerEffects:
+    def _take_effects(self) -> ServerEffects:
         returned, self._emitted = tuple(self._emitted), []
         return returned
 
@@ -285,7 +288,7 @@ class ServerMachine:
                 case actions.Send(packet):
                     self._emit(effects.Transmit(pending.path, packet))
                 case actions.Authenticate(key, done):
-                    pending.asked = action
+                    pending.authenticate = action
                     self._emit(effects.Decide(pending.path, pending.source, key, done))
                 case actions.ClientAccepted():
                     self._await_first_frame(pending, action, now)
@@ -306,7 +309,7 @@ class ServerMachine:
             self._advance(pending, pending.handshake.admitted(now), now)
 
     def _finish(self, pending: PendingHandshake, now: float, refusal: Refusal | None = None) -> None:
-        """Give back all that a handshake holds but its path, which stays until its last packet went out."""
+        """Release everything of a handshake except its path, which stays until Aeron has taken the last packet."""
         if refusal is not None:
             self.resources.refused[refusal.code] += 1
             if refusal.cause is not None:
@@ -315,9 +318,9 @@ class ServerMachine:
             pending.permit.release()
         accepted, pending.accepted = pending.accepted, None
         if accepted is not None:
-            self._making.pop(accepted.session.number, None)
-            was_opening = self._opening.pop(accepted.link.number, None) is not None
-            self._give_back(accepted, now, close_link=was_opening)
+            self._awaiting_connection.pop(accepted.session.number, None)
+            was_opening = self._opening_links.pop(accepted.link.number, None) is not None
+            self._release_accepted(accepted, now, close_link=was_opening)
         if pending.is_open:
             pending.drain_until = now + DRAIN_SECONDS
             self._emit(effects.DrainPath(pending.path))
@@ -343,18 +346,18 @@ class ServerMachine:
             return
         pending.accepted = accepted
         session = accepted.session
-        if session.is_made:
+        if session.has_connection:
             self._open_link(pending, accepted)
         else:
-            self._making[session.number] = pending
+            self._awaiting_connection[session.number] = pending
             self._emit(effects.MakeConnection(session.number, accepted.link.ids.session_in, accepted.client))
 
-    # What a client that proved its key is given
+    # Resources for a client that has proved its key
 
     def _accept(self, pending: PendingHandshake, grant: Grant | None, now: float) -> AcceptedHandshake | Refusal:
-        """Take a session with its permit, a ticket, and ids for a link; or nothing of it."""
-        assert pending.asked is not None  # a decision answers Decide, which was returned with it
-        key, done = pending.asked.client_key, pending.asked.done
+        """Take a session with its permit, a ticket, and ids for a link. Takes nothing if it returns a refusal."""
+        assert pending.authenticate is not None  # set with Decide
+        key, done = pending.authenticate.client_key, pending.authenticate.done
         refusal = schema_refusal(self._types, done.types)
         if refusal is not None:
             return refusal
@@ -365,25 +368,26 @@ class ServerMachine:
             return ids
         link = OpenedLink(next(self._numbers), ids)
         if resumed is None:
-            taken = self._begin_session(client, done.ticket, now)
-            if not isinstance(taken, Refusal):
-                return AcceptedHandshake(taken, client, link, taken.ticket, None, is_resumed=False)
+            begun = self._begin_session(client, done.ticket, now)
+            if not isinstance(begun, Refusal):
+                return AcceptedHandshake(begun, client, link, begun.ticket, None, is_resumed=False)
+            refusal = begun
         else:
             session, ticket = resumed
             if session.permit.is_taken:
                 return AcceptedHandshake(session, client, link, ticket, None, is_resumed=True)
-            again = self.resources.admission.connect(client.source)
-            if isinstance(again, Permit):
-                return AcceptedHandshake(session, client, link, ticket, again, is_resumed=True)
-            taken = again
+            permit = self.resources.admission.connect(client.source)
+            if isinstance(permit, Permit):
+                return AcceptedHandshake(session, client, link, ticket, permit, is_resumed=True)
+            refusal = permit
         self.resources.pools.release(ids, now)
-        return taken
+        return refusal
 
     def _resume(self, ticket: bytes, key: bytes, now: float) -> tuple[ServerSession, bytes] | None:
-        """Return the session of a ticket and its next ticket; links that its client asked for before are given up.
+        """Return the session of a ticket and its next ticket. Close links of its earlier, unfinished attempts.
 
-        A session whose first frame never came is not resumed: its client may know nothing of it, and no listener does.
-        It ends, and the client gets a new one.
+        If the first frame of the session never arrived, end the session and return None, so that the client gets a new
+        one: the client may not know the session, and no listener was notified of it.
         """
         offer = self.resources.tickets.present(ticket, key, now)
         if offer is None:
@@ -392,8 +396,8 @@ class ServerMachine:
         if session.is_new:
             self._end(session, Ending.NEVER_CONNECTED, now)
             return None
-        for awaiting in [one for one in self._awaiting.values() if one.accepted.session is session]:
-            self._give_up(awaiting, now)
+        for awaiting in [one for one in self._awaiting_first_frame.values() if one.accepted.session is session]:
+            self._abandon_link(awaiting, now)
         return session, offer.ticket
 
     def _begin_session(
@@ -414,21 +418,21 @@ class ServerMachine:
         return session
 
     def _connection_made(self, number: int) -> None:
-        pending = self._making.pop(number, None)
-        if pending is None:  # the session ended meanwhile
+        pending = self._awaiting_connection.pop(number, None)
+        if pending is None:  # the session has ended meanwhile
             self._emit(effects.EndConnection(number, Ending.NEVER_CONNECTED), effects.ForgetConnection(number))
             return
-        assert pending.accepted is not None  # it leaves ``_making`` together with this
-        pending.accepted.session.is_made = True
+        assert pending.accepted is not None  # as long as it is in this dictionary
+        pending.accepted.session.has_connection = True
         self._open_link(pending, pending.accepted)
 
     def _open_link(self, pending: PendingHandshake, accepted: AcceptedHandshake) -> None:
         link = accepted.link
-        self._opening[link.number] = pending
+        self._opening_links[link.number] = pending
         self._emit(effects.OpenLink(link.number, accepted.session.number, pending.event.image, link.ids))
 
     def _link_ready(self, link: int, received: int, now: float) -> None:
-        pending = self._opening.get(link)
+        pending = self._opening_links.get(link)
         if pending is None or pending.accepted is None:
             return
         try:
@@ -441,23 +445,23 @@ class ServerMachine:
 
     def _await_first_frame(self, pending: PendingHandshake, connected: actions.ClientAccepted, now: float) -> None:
         accepted, pending.accepted = pending.accepted, None
-        assert accepted is not None  # the handshake was told to accept with it
+        assert accepted is not None  # set when the handshake accepted
         link, session = accepted.link.number, accepted.session
-        del self._opening[link]
-        self._awaiting[link] = AwaitingFirstFrame(accepted, now + self._policy.times.setup_seconds)
+        del self._opening_links[link]
+        self._awaiting_first_frame[link] = AwaitingFirstFrame(accepted, now + self._policy.times.setup_seconds)
         if session.state is SessionState.ACCEPTED:
             session.state = SessionState.AWAITING_FIRST_FRAME
         self._emit(
             effects.ExpectFirstFrame(link, session.number, accepted.client, connected.encryptor, connected.decryptor)
         )
 
-    def _give_up(self, awaiting: AwaitingFirstFrame, now: float) -> None:
-        """Close a link on which no first frame came. Harmless where that was done."""
-        if self._awaiting.pop(awaiting.accepted.link.number, None) is not None:
-            self._give_back(awaiting.accepted, now, close_link=True)
+    def _abandon_link(self, awaiting: AwaitingFirstFrame, now: float) -> None:
+        """Close a link whose first frame did not arrive, unless it is closed already."""
+        if self._awaiting_first_frame.pop(awaiting.accepted.link.number, None) is not None:
+            self._release_accepted(awaiting.accepted, now, close_link=True)
 
-    def _give_back(self, accepted: AcceptedHandshake, now: float, *, close_link: bool) -> None:
-        """Take back what a client that did not come was given; a session that it had before goes on."""
+    def _release_accepted(self, accepted: AcceptedHandshake, now: float, *, close_link: bool) -> None:
+        """Release the resources of a client that does not connect. Only a new session ends with them."""
         if close_link:
             self._emit(effects.CloseLink(accepted.link.number))
         self.resources.pools.release(accepted.link.ids, now)
@@ -469,28 +473,28 @@ class ServerMachine:
     # Sessions
 
     def _link_verified(self, link: int, received: int, now: float) -> None:
-        awaiting = self._awaiting.get(link)
+        awaiting = self._awaiting_first_frame.get(link)
         if awaiting is None:
             return
         accepted, session = awaiting.accepted, awaiting.accepted.session
         permit: Permit | Refusal = accepted.permit or session.permit
-        if isinstance(permit, Permit) and not permit.is_taken:  # the session gave it back after its client was accepted
+        if isinstance(permit, Permit) and not permit.is_taken:  # the session has released it since the handshake
             permit = self.resources.admission.connect(accepted.client.source)
         if isinstance(permit, Refusal):
-            self._give_up(awaiting, now)
+            self._abandon_link(awaiting, now)
             return
-        if not self.resources.tickets.confirm(accepted.ticket):  # later offers to this client have made it void
-            self._give_up(awaiting, now)
+        if not self.resources.tickets.confirm(accepted.ticket):  # newer tickets of this session have replaced it
+            self._abandon_link(awaiting, now)
             if permit is not session.permit:
                 permit.release()
             return
-        del self._awaiting[link]
+        del self._awaiting_first_frame[link]
         self._release_link(session, now)
         if permit is not session.permit:
             session.permit.release()
             session.permit = permit
         session.link, session.ticket, session.state = accepted.link, accepted.ticket, SessionState.CONNECTED
-        session.away_since = None
+        session.detached_at = None
         self._attached[link] = session
         self._emit(effects.Attach(link, session.number, accepted.client, received))
         if session.closing is not None:
@@ -500,16 +504,16 @@ class ServerMachine:
         session = self._attached.get(link)
         if session is None:
             return
-        self._emit(effects.Notify(session.number, "connect" if session.notified is None else "resume"))
-        session.notified = "connect"
+        self._emit(effects.Notify(session.number, "connect" if session.last_notice is None else "resume"))
+        session.last_notice = "connect"
 
     def _link_failed(self, link: int, error: Exception, now: float) -> None:
-        if link in self._opening:
-            self._refuse(self._opening[link], undecided(error, NO_LINK), now)
-        elif link in self._awaiting:
-            self._give_up(self._awaiting[link], now)
+        if link in self._opening_links:
+            self._refuse(self._opening_links[link], undecided(error, NO_LINK), now)
+        elif link in self._awaiting_first_frame:
+            self._abandon_link(self._awaiting_first_frame[link], now)
         elif link in self._attached:
-            self._interrupt(self._attached[link], now, notify=False)
+            self._detach(self._attached[link], now, notify=False)
 
     def _session_event(
         self,
@@ -522,62 +526,62 @@ class ServerMachine:
                 self._end(session, error, now)
             case events.SessionDrained():
                 if session.closing is not None:
-                    self._leave(session, session.closing.keep_session, now)
+                    self._close_session(session, session.closing.keep_session, now)
             case events.PeerClosed(_, keep_session):
                 if keep_session and not session.is_new:
-                    self._interrupt(session, now, notify=True)
+                    self._detach(session, now, notify=True)
                 else:
                     self._end(session, Ending.CLOSED_BY_CLIENT, now)
             case _:
                 assert_never(event)
 
-    def _interrupt(self, session: ServerSession, now: float, *, notify: bool) -> None:
-        """A link does not carry the session any more. ``notify``: listeners hear it now, and not after the expiry."""
-        if session.closing is not None:  # the client was faster
-            self._leave(session, session.closing.keep_session, now)
+    def _detach(self, session: ServerSession, now: float, *, notify: bool) -> None:
+        """Detach a session from its link. ``notify``: notify listeners now instead of after the expiry."""
+        if session.closing is not None:
+            self._close_session(session, session.closing.keep_session, now)
             return
         self._release_link(session, now)
         self.resources.tickets.detach(session.ticket, now)
-        session.state = SessionState.AWAY
-        session.away_since = now
+        session.state = SessionState.DETACHED
+        session.detached_at = now
         if notify:
-            self._notify_gone(session)
+            self._notify_disconnect(session)
 
-    def _leave(self, session: ServerSession, keep_session: bool, now: float) -> None:
+    def _close_session(self, session: ServerSession, keep_session: bool, now: float) -> None:
         session.closing = None
         if keep_session and not session.is_new:  # the client of a new session may not have its ticket yet
-            self._interrupt(session, now, notify=True)
+            self._detach(session, now, notify=True)
         else:
             self._end(session, Ending.CLOSED_BY_SERVER, now)
 
     def _end_expired(self, sessions: list[ServerSession], now: float) -> None:
         for session in sessions:
-            if session.state is not SessionState.ENDED:  # one that ended may have ended another of them
+            if session.state is not SessionState.ENDED:  # ending one session may end another of the list
                 self._end(session, Ending.NOT_RESUMED, now)
 
     def _end(self, session: ServerSession, cause: Ending | AeronSparkError, now: float) -> None:
-        """End a session for good: all that it holds, and all that was begun for it, is given back."""
+        """End a session for good, and release its resources and those of its handshakes and links."""
         session.state, session.closing = SessionState.ENDED, None
         del self._sessions[session.number]
         self.resources.tickets.drop(session.ticket)
-        for awaiting in [one for one in self._awaiting.values() if one.accepted.session is session]:
-            self._give_up(awaiting, now)
+        for awaiting in [one for one in self._awaiting_first_frame.values() if one.accepted.session is session]:
+            self._abandon_link(awaiting, now)
         for pending in list(self._handshakes.values()):
             if pending.accepted is not None and pending.accepted.session is session:
                 self._refuse(pending, SESSION_ENDED, now)
         self._release_link(session, now)
         session.permit.release()
-        if session.is_made:
+        if session.has_connection:
             self._emit(effects.EndConnection(session.number, cause))
-            self._notify_gone(session)
+            self._notify_disconnect(session)
             self._emit(effects.ForgetConnection(session.number))
 
-    def _notify_gone(self, session: ServerSession) -> None:
-        """Give back the permit of a session that no link carries, and notify its listeners, once."""
-        session.away_since = None
+    def _notify_disconnect(self, session: ServerSession) -> None:
+        """Release the permit of a session without a link, and notify its listeners once."""
+        session.detached_at = None
         session.permit.release()
-        if session.notified == "connect":
-            session.notified = "disconnect"
+        if session.last_notice == "connect":
+            session.last_notice = "disconnect"
             self._emit(effects.Notify(session.number, "disconnect"))
 
     def _release_link(self, session: ServerSession, now: float) -> None:
@@ -587,13 +591,13 @@ class ServerMachine:
             self._emit(effects.Detach(session.number), effects.CloseLink(link.number))
             self.resources.pools.release(link.ids, now)
 
-    def _lose_everything(self, now: float) -> None:
-        """Close every path and every link: nothing that was opened is there any more."""
+    def _close_paths_and_links(self, now: float) -> None:
+        """Close every path and every link; their sessions are detached."""
         for pending in list(self._handshakes.values()):
             self._advance(pending, pending.handshake.path_lost(now), now)
             if pending.path in self._handshakes:
                 self._close_path(pending)
-        for awaiting in list(self._awaiting.values()):
-            self._give_up(awaiting, now)
+        for awaiting in list(self._awaiting_first_frame.values()):
+            self._abandon_link(awaiting, now)
         for session in list(self._attached.values()):
-            self._interrupt(session, now, notify=False)
+            self._detach(session, now, notify=False)

@@ -1,4 +1,4 @@
-"""What a server gives out to clients, within its limits: permits, ids and ports, tickets."""
+"""The limited resources of a server: permits, ids, ports and tickets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aeron_spark.protocol.tickets import TicketStore
 
 
 class ServerResources:
-    """For one thread, but ``statistics``."""
+    """Resources of one server. For one thread, except ``statistics``."""
 
     def __init__(self, policy: ServerPolicy, entropy: Entropy) -> None:
         self.admission: Final = Admission(policy.limits)
@@ -23,27 +23,27 @@ class ServerResources:
         self.tickets: Final[TicketStore[ServerSession]] = TicketStore(
             entropy,
             policy.times.retention_seconds,
-            most=policy.max_sessions,
-            most_per_key=policy.max_sessions_per_key,
+            max_sessions=policy.max_sessions,
+            max_sessions_per_key=policy.max_sessions_per_key,
             confirm_seconds=policy.timing.authenticating_s + policy.times.setup_seconds,
         )
         self.refused: Final[Counter[str]] = Counter()
         self._bulk: Final[set[PooledIds]] = set()
 
     def take_bulk_ids(self, now: float) -> PooledIds | Refusal:
-        """Take the ids of a bulk link. Whoever closes that link gives them back."""
+        """Take the ids of a bulk link. The caller must release them when it closes the link."""
         ids = self.pools.take(now)
         if not isinstance(ids, Refusal):
             self._bulk.add(ids)
         return ids
 
     def release_bulk_ids(self, ids: PooledIds, now: float) -> None:
-        """Give the ids of a bulk link back. Raises KeyError for ids that are not taken."""
+        """Release the ids of a bulk link. Raises KeyError for ids that are not taken."""
         self._bulk.remove(ids)
         self.pools.release(ids, now)
 
     def statistics(self) -> dict[str, int]:
-        """Count what is in use, and what was refused by code. Thread-safe."""
+        """Return counts of used resources, and of refusals by code. Thread-safe."""
         return {
             "places": self.admission.connections,
             "pending": self.admission.pending,
@@ -56,16 +56,16 @@ class ServerResources:
         self, *, pending: Iterable[Permit], connected: Iterable[Permit], ids: Iterable[PooledIds],
         sessions: Iterable[ServerSession],
     ) -> None:  # fmt: skip
-        """Raise AssertionError unless each thing that was given out has exactly one of these owners. For tests."""
+        """Raise AssertionError unless each taken resource has exactly one of these owners. For tests."""
         for counted, permits in ((self.admission.pending, pending), (self.admission.connections, connected)):
-            held = [permit for permit in permits if permit.is_taken]
-            assert len({id(permit) for permit in held}) == len(held) == counted, (counted, held)
+            taken = [permit for permit in permits if permit.is_taken]
+            assert len({id(permit) for permit in taken}) == len(taken) == counted, (counted, taken)
         owned = [*ids, *self._bulk]
         expected = {
             "session_ids": sorted([n for one in owned for n in (one.session_in, one.session_out)]),
             "stream_ids": sorted([n for one in owned for n in (one.stream_in, one.stream_out)]),
             "ports": sorted([one.mdc_port for one in owned if one.mdc_port is not None]),
         }
-        assert {name: list(held) for name, held in self.pools.taken().items()} == expected
+        assert {name: list(taken) for name, taken in self.pools.taken().items()} == expected
         found = sorted(session.number for session in self.tickets.sessions())
         assert found == sorted(session.number for session in sessions), found

@@ -1,4 +1,4 @@
-"""What a server's machine keeps: its policy, the handshakes under way, and the sessions."""
+"""The data of the server machine: its policy, handshakes and sessions."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from aeron_spark.protocol.server_events import ImageAvailable
 from aeron_spark.protocol.server_handshake import ServerHandshake, ServerIdentity, ServerTiming
 from aeron_spark.protocol.tickets import MAX_SESSIONS, MAX_SESSIONS_PER_KEY
 
-CLOSE_SECONDS: Final = 2.0  # for what was sent to go out before a session ends
+CLOSE_SECONDS: Final = 2.0  # longest wait for unsent messages before a session is closed
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPolicy:
-    """How a server decides. Times are in seconds; ``mdc_ports`` is the first port and the number of ports."""
+    """Settings of a server machine. Times are in seconds; ``mdc_ports`` is the first port and the number of ports."""
 
     limits: Limits = field(default_factory=Limits)
     timing: ServerTiming = field(default_factory=ServerTiming)
@@ -44,7 +44,7 @@ class ServerPolicy:
     close_seconds: float = CLOSE_SECONDS
 
     def identity(self, keys: KeyPair, entropy: Entropy, now: float) -> ServerIdentity:
-        """Return what all handshakes have in common; its cookies are secrets of ``entropy`` from ``now`` on."""
+        """Return the values that all handshakes share. The secrets of its cookies start at ``now``."""
         return ServerIdentity(
             keys=keys,
             hello=ServerHello(max_message=self.max_message),
@@ -57,18 +57,18 @@ class ServerPolicy:
 
 
 class SessionState(Enum):
-    """Where a session is."""
+    """The state of a session."""
 
-    ACCEPTED = "the client proved its key; its connection is made, its first link opened"
+    ACCEPTED = "the client has proved its key; its connection is made, and its first link opened"
     AWAITING_FIRST_FRAME = "DONE_ACK was sent; the first frame of the first link is awaited"
-    CONNECTED = "a link carries it"
-    AWAY = "no link carries it; the client may resume it"
-    ENDED = "it is over"
+    CONNECTED = "a link carries the session"
+    DETACHED = "no link carries the session; the client may resume it"
+    ENDED = "the session has ended"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLink:
-    """A link and the ids it has."""
+    """A link and its ids."""
 
     number: int
     ids: PooledIds
@@ -76,66 +76,66 @@ class OpenedLink:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The server closes a session; it waits until ``due`` for what was sent to go out."""
+    """The server closes a session; at ``deadline`` it no longer waits for unsent messages."""
 
-    due: float
+    deadline: float
     keep_session: bool
 
 
 @dataclass(slots=True, eq=False)
 class ServerSession:
-    """What a server knows of one session. ``ticket`` is the one that its client used last, or was given first."""
+    """One session on the server. ``ticket`` is the last one that its client confirmed, or else the first one."""
 
     number: int
     permit: Permit
     ticket: bytes = field(repr=False)
     state: SessionState = SessionState.ACCEPTED
-    is_made: bool = False  # it has a connection object
+    has_connection: bool = False  # the runner has made its connection object
     link: OpenedLink | None = None
-    away_since: float | None = None  # since when no link carries it, until its listeners were notified
+    detached_at: float | None = None  # when its link was lost, until its listeners are notified of that
     closing: Closing | None = None
-    notified: Notice | None = None  # what its listeners heard last
+    last_notice: Notice | None = None  # the last notification of its listeners
 
     @property
     def is_new(self) -> bool:
-        """Whether no first frame of its client came so far."""
+        """Whether the client's first frame has not arrived yet."""
         return self.state in (SessionState.ACCEPTED, SessionState.AWAITING_FIRST_FRAME)
 
     def check(self, attempts: int) -> None:
-        """Raise AssertionError unless the state fits what the session, and as many attempts to reach it, own."""
+        """Raise AssertionError unless the state fits the session's resources and its number of unfinished links."""
         match self.state:
             case SessionState.ACCEPTED | SessionState.AWAITING_FIRST_FRAME:
                 assert self.link is None
                 assert self.permit.is_taken
                 assert attempts == 1
-                assert self.notified is None
+                assert self.last_notice is None
             case SessionState.CONNECTED:
                 assert self.link is not None
                 assert self.permit.is_taken
-                assert self.away_since is None
-            case SessionState.AWAY:
+                assert self.detached_at is None
+            case SessionState.DETACHED:
                 assert self.link is None
                 assert self.closing is None
-                assert self.permit.is_taken == (self.away_since is not None)
+                assert self.permit.is_taken == (self.detached_at is not None)
             case SessionState.ENDED:
-                raise AssertionError(f"session {self.number} is over, and still known")
+                raise AssertionError(f"session {self.number} has ended, and is still registered")
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedHandshake:
-    """A link for a client that proved its key; DONE_ACK is to follow."""
+    """A link for a client that has proved its key, before DONE_ACK is sent."""
 
     session: ServerSession
     client: AuthenticatedClient
     link: OpenedLink
     ticket: bytes = field(repr=False)
-    permit: Permit | None  # of a session that had given its own back while it was away
+    permit: Permit | None  # for a detached session that has released its own
     is_resumed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitingFirstFrame:
-    """A link on which the client has to send its first frame until ``deadline``."""
+    """A link on which the client must send its first frame by ``deadline``."""
 
     accepted: AcceptedHandshake
     deadline: float
@@ -143,28 +143,28 @@ class AwaitingFirstFrame:
 
 @dataclass(slots=True, eq=False)
 class PendingHandshake:
-    """The handshake of one image, until its last packet went out."""
+    """The handshake of one image, until Aeron has taken its last packet."""
 
     path: int
     event: ImageAvailable
     source: Source
     handshake: ServerHandshake
     permit: Permit | None = None
-    is_open: bool = False  # OpenPath was returned, and no ClosePath yet
-    asked: actions.Authenticate | None = None
+    is_open: bool = False  # OpenPath was returned, but not ClosePath
+    authenticate: actions.Authenticate | None = None  # set when the client has proved its key
     accepted: AcceptedHandshake | None = None
-    drain_until: float | None = None  # the handshake is over
+    drain_until: float | None = None  # set when the handshake has ended
 
     @property
     def deadline(self) -> float | None:
-        """When its time is over."""
+        """The deadline of the present step."""
         return self.handshake.deadline if self.drain_until is None else self.drain_until
 
 
 def done_ack(
     pending: PendingHandshake, accepted: AcceptedHandshake, policy: ServerPolicy, types: dict[int, bytes], received: int
 ) -> DoneAck:
-    """Return what the client of an accepted handshake is told: where its link is, and what becomes of its session."""
+    """Return DONE_ACK's payload for an accepted handshake."""
     ids = accepted.link.ids
     return DoneAck(
         session_in=ids.session_in,

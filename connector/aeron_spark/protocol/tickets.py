@@ -1,16 +1,16 @@
-"""The server's sessions, each found by a ticket that only its client's key can use.
+"""Finds the server's sessions by tickets. Only the key of a session's client can use its tickets.
 
 Rules:
-* A ticket is looked at after its bearer has proved its key. With another key than its session's it is as good as
-  unknown, and changes nothing: neither the session, nor its expiry, nor its tickets.
-* Who presents a ticket is offered a new one. The old one stays good until the first message under the new keys
-  confirms the new one, so that a lost answer locks nobody out; from then on the old one is unknown.
-* A new session is found by what its client presented, too, until its first message: the first answer can be lost, and
-  its client then has nothing else.
-* A session without a duologue expires; one with a duologue does not.
-* The number of sessions is bounded, in all and of each key. Nobody's session makes room for another key's.
+* A client presents a ticket after it has proved its key. A ticket of another key's session counts as unknown: neither
+  the session, nor its expiry, nor its tickets change.
+* A client that presents a valid ticket gets a new one. The old ticket stays valid until the first frame under the new
+  keys confirms the new one, so that a client that misses DONE_ACK can still resume. Then the old one is deleted.
+* Until its first frame, a new session is also found by the ticket that its client presented, because the client has no
+  other ticket if it misses the first DONE_ACK.
+* A session with a link does not expire; a session without a link does.
+* The number of sessions is limited, in total and per key. A session never ends to make room for another key's.
 
-Nothing here locks: callers hold a lock around each call. ``now`` is seconds that never go back.
+The class has no lock: callers hold a lock around each call. ``now`` is in seconds that never go back.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from aeron_spark.protocol.refusals import Refusal
 
 S = TypeVar("S")
 
-TICKET_BYTES: Final = 32  # beyond guessing
-MAX_SESSIONS: Final = 10_000  # each holds what its client has not acknowledged, up to its buffer
-MAX_SESSIONS_PER_KEY: Final = 16  # clients that share a key file, or come back without their tickets
-MAX_OFFERS: Final = 4  # of one session: answers that were lost one after the other
-CONFIRM_SECONDS: Final = 10.0  # from an offer to its first message; a session does not expire between
+TICKET_BYTES: Final = 32  # too many to guess
+MAX_SESSIONS: Final = 10_000  # each keeps its unacknowledged messages, up to its buffer
+MAX_SESSIONS_PER_KEY: Final = 16  # for clients that share a key file, or restart without their tickets
+MAX_OFFERS: Final = 4  # unconfirmed tickets of one session, if several DONE_ACKs are lost
+CONFIRM_SECONDS: Final = 10.0  # from an offer to its first frame; the session does not expire before
 
 FULL: Final = Refusal("full", "Server has too many sessions")
 FULL_FOR_KEY: Final = Refusal("full", "Too many connected sessions for this key")
@@ -40,41 +40,44 @@ FULL_FOR_KEY: Final = Refusal("full", "Too many connected sessions for this key"
 class _Entry(Generic[S]):
     key: bytes
     session: S
-    expires_at: float | None  # None while a duologue is attached
+    expires_at: float | None  # None while the session has a link
     current: bytes = b""  # digests
     offered: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[S]):
-    """A session, and the ticket to send to its client."""
+    """A session, and the new ticket to send to its client."""
 
     session: S
     ticket: bytes = field(repr=False)
 
 
 class TicketStore(Generic[S]):
-    """Sessions of any type by ticket. ``entropy`` returns as many random bytes as it is asked for."""
+    """Sessions of any type, by ticket. ``entropy(n)`` returns n random bytes."""
 
     def __init__(
         self,
         entropy: Callable[[int], bytes],
         retention_seconds: float,
         *,
-        most: int = MAX_SESSIONS,
-        most_per_key: int = MAX_SESSIONS_PER_KEY,
+        max_sessions: int = MAX_SESSIONS,
+        max_sessions_per_key: int = MAX_SESSIONS_PER_KEY,
         confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
-        if most < 1 or most_per_key < 1:
+        if max_sessions < 1 or max_sessions_per_key < 1:
             raise OptionError(
-                f"the server keeps {most} sessions, {most_per_key} of a key", remedy="Make both at least 1"
+                f"the limit of sessions is {max_sessions}, per key {max_sessions_per_key}, expected at least 1",
+                remedy="Set both to at least 1.",
             )
         self._entropy = entropy
         self._retention_seconds = retention_seconds
-        self._most = most
-        self._most_per_key = most_per_key
+        self._max_sessions = max_sessions
+        self._max_sessions_per_key = max_sessions_per_key
         self._confirm_seconds = confirm_seconds
-        self._by_ticket: dict[bytes, _Entry[S]] = {}  # by digest: a look-up's time tells nothing of a ticket
+        self._by_ticket: dict[
+            bytes, _Entry[S]
+        ] = {}  # by digest, so that the time of a look-up reveals nothing of a ticket
         self._by_key: dict[bytes, list[_Entry[S]]] = {}  # oldest first
 
     def __len__(self) -> int:
@@ -83,20 +86,21 @@ class TicketStore(Generic[S]):
     def open(
         self, key: bytes, session: S, now: float, presented: bytes | None = None
     ) -> tuple[Offer[S], list[S]] | Refusal:
-        """Keep a new session of the client ``key``: its first ticket, and the sessions that ended for it, or a refusal.
+        """Add a new session of the client ``key``. Return its first ticket and the expired sessions, or a refusal.
 
-        ``presented`` is what its client came with, and of no use so far; one that is somebody else's stays theirs. It
-        expires unless :meth:`confirm` is called. A key at its limit loses its own oldest detached session.
+        ``presented`` is the unknown ticket that the client sent, if any; it finds the session from now on, unless it
+        belongs to another session. The session expires unless :meth:`confirm` is called. At its limit, a key loses its
+        own oldest session without a link.
         """
         ended = self.expire(now)
         own = self._by_key.get(key, [])
-        if len(own) >= self._most_per_key:
+        if len(own) >= self._max_sessions_per_key:
             oldest = next((entry for entry in own if entry.expires_at is not None), None)
             if oldest is None:
                 return FULL_FOR_KEY
             self._remove(oldest)
             ended.append(oldest.session)
-        elif len(self) >= self._most:
+        elif len(self) >= self._max_sessions:
             return FULL
         entry = _Entry(key, session, now + self._retention_seconds)
         self._by_key.setdefault(key, []).append(entry)
@@ -106,10 +110,10 @@ class TicketStore(Generic[S]):
         return self._offer(entry), ended
 
     def present(self, ticket: bytes, key: bytes, now: float) -> Offer[S] | None:
-        """Return the session of a ticket, whose bearer has proved ``key``, and a new ticket; None for one of no use.
+        """Return the session of a ticket and a new ticket, for a client that has proved ``key``.
 
-        That is an unknown, used or expired one, and one of another key. The session's duologue, if it has one, goes on
-        until :meth:`confirm`.
+        Returns None if the ticket is unknown, replaced or expired, or belongs to another key. The session keeps its
+        link, if it has one, until :meth:`confirm`.
         """
         digest = _digest(ticket)
         entry = self._by_ticket.get(digest)
@@ -120,15 +124,16 @@ class TicketStore(Generic[S]):
                 return None
             entry.expires_at = max(entry.expires_at, now + self._confirm_seconds)
         if digest in entry.offered:
-            # the client has this one, not those before it: it must be the last that new offers push out
+            # the client has this ticket, so new offers must push it out last
             entry.offered.remove(digest)
             entry.offered.append(digest)
         return self._offer(entry)
 
     def confirm(self, ticket: bytes) -> bool:
-        """The first message came under the keys of the handshake that brought ``ticket``: the others are void now.
+        """Handle the first frame under the keys of the handshake that sent ``ticket``: delete all other tickets.
 
-        The session has a duologue from here on. False if the ticket is of no use any more: refuse that duologue.
+        The session has a link from now on. Returns False if the ticket is not valid any more; the caller must then
+        close the link.
         """
         digest = _digest(ticket)
         entry = self._by_ticket.get(digest)
@@ -142,9 +147,9 @@ class TicketStore(Generic[S]):
         return True
 
     def detach(self, ticket: bytes, now: float) -> None:
-        """The duologue of this ticket's session is gone: the session expires unless its client comes back.
+        """Let the session of this ticket expire, because it has lost its link, unless its client resumes it.
 
-        A ticket that is not its session's current one belongs to an older duologue, and changes nothing.
+        A ticket that is not the session's current one belongs to an older link; the call then does nothing.
         """
         digest = _digest(ticket)
         entry = self._by_ticket.get(digest)
@@ -152,39 +157,37 @@ class TicketStore(Generic[S]):
             entry.expires_at = now + self._retention_seconds
 
     def drop(self, ticket: bytes) -> None:
-        """The session of this ticket was closed for good. Idempotent."""
+        """Delete the session of this ticket with all its tickets, if it exists."""
         entry = self._by_ticket.get(_digest(ticket))
         if entry is not None:
             self._remove(entry)
 
     def expire(self, now: float) -> list[S]:
-        """Drop the sessions whose time is over, and return them."""
-        over = [
+        """Delete the expired sessions, and return them."""
+        expired = [
             entry
             for entries in self._by_key.values()
             for entry in entries
             if entry.expires_at is not None and now >= entry.expires_at
         ]
-        for entry in over:
+        for entry in expired:
             self._remove(entry)
-        return [entry.session for entry in over]
+        return [entry.session for entry in expired]
 
     def deadline(self) -> float | None:
-        """When :meth:`expire` finds something, if nothing changes."""
+        """Return the time when the next session expires; None for never."""
         times = [entry.expires_at for entries in self._by_key.values() for entry in entries]
         return min((time for time in times if time is not None), default=None)
 
     def sessions(self) -> list[S]:
-        """Return every session that has a ticket, to look for a leak."""
+        """Return all sessions. For tests of leaks."""
         return [entry.session for entries in self._by_key.values() for entry in entries]
 
     def _offer(self, entry: _Entry[S]) -> Offer[S]:
         ticket = self._entropy(TICKET_BYTES)
         digest = _digest(ticket)
         if digest in self._by_ticket:
-            raise UsageError(
-                "the entropy gave the same ticket twice", remedy="Give the server a real source of entropy"
-            )
+            raise UsageError("the entropy gave the same ticket twice", remedy="Use a random source of entropy.")
         if len(entry.offered) >= MAX_OFFERS:
             del self._by_ticket[entry.offered.pop(0)]
         entry.offered.append(digest)

@@ -69,7 +69,7 @@ def test_finding_u8_a_link_that_the_server_cannot_open_is_a_server_error_and_not
     error = client.error
     assert isinstance(error, RefusedError)
     assert (error.reason, error.retry) == ("server-error", Retry.SOON)
-    assert "The duologue could not be opened" in error.what
+    assert "The link could not be opened" in error.what
     assert "ids" not in error.remedy
     wait_for(lambda: bool(world.recorded[server].errors_of(OSError)), "the server to report the cause")
     client.close()

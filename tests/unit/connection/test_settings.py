@@ -146,7 +146,7 @@ def test_without_a_file_there_is_no_shared_secret() -> None:
 
 
 def test_a_shared_secret_that_is_short_missing_or_readable_by_others_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"option 'sharedSecretFile'.*fewer than 16"):
+    with pytest.raises(OptionError, match=r"option 'sharedSecretFile'.*expected at least 16"):
         read_shared_secret(secret_file(tmp_path, b"0123456789abcde\n"))
     with pytest.raises(SetupError, match="does not exist"):
         read_shared_secret(tmp_path / "none")

@@ -92,7 +92,7 @@ class Server:
 
     def restart(self) -> None:
         """Forget all sessions."""
-        self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, most_per_key=1000)
+        self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, max_sessions_per_key=1000)
 
     def packet(self, publication: int, data: bytes, now: float) -> list[object]:
         """Take a packet; return what to send: packets, or the reasons of rejections as text."""

@@ -43,7 +43,7 @@ def test_shared_memory_has_no_address() -> None:
      "[" + "1" * 5000 + "]:1"],
 )  # fmt: skip
 def test_what_is_no_source_is_refused(identity: str) -> None:
-    with pytest.raises(DataFormatError, match="is no address"):
+    with pytest.raises(DataFormatError, match="is not an address"):
         parse_source(identity)
 
 

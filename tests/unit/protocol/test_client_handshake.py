@@ -165,7 +165,7 @@ def test_a_lost_way_is_told_soon(state: State) -> None:
     error = error_of(client.tick(NOW + 3))
     assert isinstance(error, ConnectError)
     assert error.retriable
-    assert "the way to it was lost" in str(error)
+    assert "the path to it was lost" in str(error)
 
 
 def test_a_hint_that_follows_the_lost_way_says_more() -> None:
@@ -264,8 +264,8 @@ def test_retries_are_followed_a_few_times_and_never_twice_for_one_cookie() -> No
     for number in range(MAX_RETRIES):
         hint = encode_hint(RetryHint(bytes([number]) * 17))
         assert len(client.hint(hint, NOW)) == 2
-        assert client.hint(hint, NOW) == (Ignored("one RETRY too many"),)
-    assert client.hint(encode_hint(RetryHint(b"x" * 17)), NOW) == (Ignored("one RETRY too many"),)
+        assert client.hint(hint, NOW) == (Ignored("a repeated RETRY, or too many"),)
+    assert client.hint(encode_hint(RetryHint(b"x" * 17)), NOW) == (Ignored("a repeated RETRY, or too many"),)
     assert client.state is State.AWAIT_HELLO_ACK
 
 

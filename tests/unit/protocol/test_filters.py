@@ -98,8 +98,8 @@ def test_a_rule_for_mapped_ipv4_is_one_for_ipv4() -> None:
         ("/8", "does not begin with an IP address"),
         ("10.0.0.0:80", "does not begin with an IP address"),
         ("fe80::%eth0/64", "has a zone"),
-        ("10.0.0.7/8", "Write 10.0.0.0/8 for the network, 10.0.0.7/32 for the host"),
-        ("2001:db8::1/64", "Write 2001:db8::/64 for the network, 2001:db8::1/128 for the host"),
+        ("10.0.0.7/8", "Write 10.0.0.0/8 for the network, or 10.0.0.7/32 for the host"),
+        ("2001:db8::1/64", "Write 2001:db8::/64 for the network, or 2001:db8::1/128 for the host"),
     ],
 )
 def test_what_is_no_network_is_refused_with_a_remedy(text: str, says: str) -> None:

@@ -155,7 +155,7 @@ def test_row_40_a_repeated_hello_is_answered_by_a_retry_for_whoever_sends_it() -
         reject, release = joined.new_image().packet(joined.hello, NOW)
         assert isinstance(reject, server_side.Reject)
         assert isinstance(decode_hint(reject.reason), RetryHint)
-        assert release == server_side.Release("HELLO without a good cookie")
+        assert release == server_side.Release("HELLO without a valid cookie")
 
 
 def test_a_repeated_done_of_another_handshake_proves_nothing() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from aeron_spark.errors import DataFormatError
 from aeron_spark.protocol import client_handshake, server_handshake
-from aeron_spark.protocol.document import MEANINGS, PARTS, filled
+from aeron_spark.protocol.document import MEANINGS, PARTS, fill_page
 from aeron_spark.protocol.handshake_packets import DONE_PAYLOAD_BYTES, PACKET_BYTES
 from aeron_spark.protocol.handshake_payloads import (
     CODES,
@@ -23,13 +23,13 @@ from aeron_spark.protocol.handshake_payloads import (
     DoneAck,
     ServerHello,
 )
-from aeron_spark.protocol.retry_cookies import COOKIE_BYTES, PERIOD
+from aeron_spark.protocol.retry_cookies import COOKIE_BYTES, PERIOD_S
 
 PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
 
 
 def test_the_generated_parts_are_those_of_the_code() -> None:
-    assert filled(PAGE.read_text()) == PAGE.read_text(), "run: python -m aeron_spark.endpoint, or make docs"
+    assert fill_page(PAGE.read_text()) == PAGE.read_text(), "run: make docs"
 
 
 def test_the_command_fills_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
         f"No packet is larger than {PACKET_BYTES} bytes",
         f"Noise message 3 with {DONE_PAYLOAD_BYTES} bytes",
         f"length (1 byte: 0 or {COOKIE_BYTES}) and cookie",
-        f"The secret changes every {PERIOD:g} s",
+        f"The secret changes every {PERIOD_S:g} s",
         f"`tag` (at most {MAX_TAG} printable characters",
         f"`types` (at most {MAX_TYPES}:",
         f"`wants` (at most {MAX_WANTS} names",
@@ -85,6 +85,6 @@ def test_a_page_without_a_part_or_with_an_unknown_one_is_refused() -> None:
     page = PAGE.read_text()
     for name in PARTS:
         with pytest.raises(DataFormatError, match="generated parts"):
-            filled(page.replace(f"<!-- generated: {name} -->", ""))
+            fill_page(page.replace(f"<!-- generated: {name} -->", ""))
     with pytest.raises(DataFormatError, match="generated parts"):
-        filled(page + "<!-- generated: nonsense -->\n<!-- end -->\n")
+        fill_page(page + "<!-- generated: nonsense -->\n<!-- end -->\n")

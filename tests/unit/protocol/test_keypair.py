@@ -54,7 +54,7 @@ def test_a_pair_never_shows_its_private_half() -> None:
 
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_a_private_key_of_another_length_is_refused(length: int) -> None:
-    with pytest.raises(DataFormatError, match=f"and this one {length}"):
+    with pytest.raises(DataFormatError, match=f"a private key of {length} bytes, expected 32"):
         keypair_from(bytes(length))
 
 

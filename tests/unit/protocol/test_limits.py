@@ -169,7 +169,7 @@ def key(number: int) -> LimitKey:
 
 
 def test_buckets_are_forgotten_when_full_again_and_never_more_than_allowed() -> None:
-    rate = HandshakeRate(per_second=1.0, burst=2, most=10)
+    rate = HandshakeRate(per_second=1.0, burst=2, max_buckets=10)
     for number in range(1000):
         assert rate.take(key(number), 0.0)
         assert len(rate) <= 10
@@ -180,7 +180,7 @@ def test_buckets_are_forgotten_when_full_again_and_never_more_than_allowed() -> 
 
 
 def test_a_clock_that_is_set_back_gives_no_tokens() -> None:
-    rate = HandshakeRate(per_second=1.0, burst=1, most=10)
+    rate = HandshakeRate(per_second=1.0, burst=1, max_buckets=10)
     assert rate.take(key(1), 100.0)
     assert not rate.take(key(1), 50.0)
     assert not rate.take(key(1), 100.5)

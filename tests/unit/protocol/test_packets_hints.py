@@ -62,7 +62,7 @@ def test_what_is_no_hint_is_refused(text: str) -> None:
 
 
 def test_an_unknown_code_is_not_hinted() -> None:
-    with pytest.raises(OptionError, match="no code of a refusal"):
+    with pytest.raises(OptionError, match="not a code of a refusal"):
         encode_hint(RefusalHint(Refusal("fool", "")))
 
 

@@ -19,7 +19,7 @@ def cookies(**settings: float) -> Cookies:
 
 def test_a_cookie_is_accepted_once() -> None:
     jar = cookies()
-    cookie = jar.mint(100.0, "10.0.0.1", CORE)
+    cookie = jar.make(100.0, "10.0.0.1", CORE)
     assert len(cookie) == COOKIE_BYTES
     assert jar.accept(101.0, "10.0.0.1", CORE, cookie)
     assert not jar.accept(101.0, "10.0.0.1", CORE, cookie)
@@ -31,14 +31,14 @@ def test_a_cookie_is_accepted_once() -> None:
 )
 def test_a_cookie_is_for_one_address_and_one_hello(address: str, core: bytes) -> None:
     jar = cookies()
-    cookie = jar.mint(100.0, "10.0.0.1", CORE)
+    cookie = jar.make(100.0, "10.0.0.1", CORE)
     assert not jar.accept(100.0, address, core, cookie)
     assert jar.accept(100.0, "10.0.0.1", CORE, cookie)
 
 
 def test_every_flipped_bit_of_a_cookie_and_every_cut_is_refused() -> None:
     jar = cookies()
-    cookie = jar.mint(100.0, "10.0.0.1", CORE)
+    cookie = jar.make(100.0, "10.0.0.1", CORE)
     for bit in range(len(cookie) * 8):
         changed = bytearray(cookie)
         changed[bit // 8] ^= 1 << bit % 8
@@ -54,19 +54,19 @@ def test_every_flipped_bit_of_a_cookie_and_every_cut_is_refused() -> None:
      (219, 279, True), (219, 280, False), (100, 10_000, False)],
 )  # fmt: skip
 def test_a_cookie_is_good_for_one_to_two_periods(minted: float, shown: float, good: bool) -> None:
-    jar = cookies(period=60.0)
-    cookie = jar.mint(minted, "10.0.0.1", CORE)
+    jar = cookies(period_s=60.0)
+    cookie = jar.make(minted, "10.0.0.1", CORE)
     assert jar.accept(shown, "10.0.0.1", CORE, cookie) is good
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=20))
 def test_no_cookie_lives_longer_than_two_periods_or_shorter_than_one(pauses: list[float]) -> None:
-    jar = cookies(period=60.0)
+    jar = cookies(period_s=60.0)
     now, minted = 100.0, []
     for pause in pauses:
         now += pause
-        minted.append((now, jar.mint(now, "10.0.0.1", b"%f" % now)))
-        jar.mint(now, "10.0.0.2", CORE)
+        minted.append((now, jar.make(now, "10.0.0.1", b"%f" % now)))
+        jar.make(now, "10.0.0.2", CORE)
     for born, cookie in minted:
         good = jar.accept(now, "10.0.0.1", b"%f" % born, cookie)
         if now - born < 60 - 1e-6:
@@ -76,38 +76,38 @@ def test_no_cookie_lives_longer_than_two_periods_or_shorter_than_one(pauses: lis
 
 
 def test_row_40_a_repeated_hello_is_not_accepted_while_its_cookie_lives() -> None:
-    jar = cookies(period=60.0)
-    cookie = jar.mint(150.0, "10.0.0.1", CORE)
+    jar = cookies(period_s=60.0)
+    cookie = jar.make(150.0, "10.0.0.1", CORE)
     assert jar.accept(155.0, "10.0.0.1", CORE, cookie)
     assert not any(jar.accept(now, "10.0.0.1", CORE, cookie) for now in range(156, 400))
 
 
 def test_the_memory_of_spent_cookies_is_bounded_and_forgets_the_oldest() -> None:
     jar = cookies(max_spent=10)
-    spent = [jar.mint(100.0, "10.0.0.1", b"%d" % number) for number in range(15)]
+    spent = [jar.make(100.0, "10.0.0.1", b"%d" % number) for number in range(15)]
     for number, cookie in enumerate(spent):
         assert jar.accept(100.0, "10.0.0.1", b"%d" % number, cookie)
-    assert jar.remembered == 10
+    assert jar.spent_count == 10
     assert not jar.accept(100.0, "10.0.0.1", b"14", spent[14])
     assert jar.accept(100.0, "10.0.0.1", b"0", spent[0])
 
 
 def test_spent_cookies_are_forgotten_with_their_secret() -> None:
-    jar = cookies(period=60.0)
+    jar = cookies(period_s=60.0)
     for number in range(10):
-        assert jar.accept(100.0, "10.0.0.1", b"%d" % number, jar.mint(100.0, "10.0.0.1", b"%d" % number))
-    assert jar.remembered == 10
-    jar.mint(170.0, "10.0.0.1", CORE)
-    assert jar.remembered == 10
-    jar.mint(230.0, "10.0.0.1", CORE)
-    assert jar.remembered == 0
+        assert jar.accept(100.0, "10.0.0.1", b"%d" % number, jar.make(100.0, "10.0.0.1", b"%d" % number))
+    assert jar.spent_count == 10
+    jar.make(170.0, "10.0.0.1", CORE)
+    assert jar.spent_count == 10
+    jar.make(230.0, "10.0.0.1", CORE)
+    assert jar.spent_count == 0
 
 
 def test_the_number_of_the_secret_wraps() -> None:
-    jar = cookies(period=1.0)
+    jar = cookies(period_s=1.0)
     for number in range(600):
         now = 100.0 + number
-        assert jar.accept(now, "10.0.0.1", CORE, jar.mint(now, "10.0.0.1", CORE))
+        assert jar.accept(now, "10.0.0.1", CORE, jar.make(now, "10.0.0.1", CORE))
 
 
 @given(st.text(max_size=50), st.binary(max_size=80), st.binary(max_size=20))

@@ -195,7 +195,7 @@ def test_nothing_is_asked_for_before_a_cookie_is_good() -> None:
     assert isinstance(reject, Reject)
     hint = decode_hint(reject.reason)
     assert isinstance(hint, RetryHint)
-    assert release == Release("HELLO without a good cookie")
+    assert release == Release("HELLO without a valid cookie")
     hello = decode(joined.hello)
     assert isinstance(hello, HelloPacket)
     # another's cookie, a made up one, and the right one from elsewhere
@@ -244,7 +244,7 @@ def test_row_31_every_refusal_before_done_is_answered_by_a_hint(code: str, state
 @pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING_PATH, State.AUTHENTICATING])
 def test_an_unknown_code_is_our_own_mistake_and_moves_nothing(state: State) -> None:
     image = at(state).image
-    with pytest.raises(OptionError, match="'fool' is no code of a refusal"):
+    with pytest.raises(OptionError, match="'fool' is not a code of a refusal"):
         image.refuse(Refusal("fool", ""), NOW)
     assert image.state is state
 

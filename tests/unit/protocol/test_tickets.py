@@ -158,7 +158,7 @@ def test_a_closed_session_is_gone_with_all_its_tickets() -> None:
 
 
 def test_nobody_makes_room_at_the_cost_of_another_key() -> None:
-    tickets = store(most=2, most_per_key=2)
+    tickets = store(max_sessions=2, max_sessions_per_key=2)
     opened(tickets, ALICE)
     opened(tickets, ALICE)
     assert tickets.open(MALLORY, "m", 1.0) is FULL
@@ -169,7 +169,7 @@ def test_nobody_makes_room_at_the_cost_of_another_key() -> None:
 
 
 def test_a_key_at_its_limit_loses_its_own_oldest_detached_session() -> None:
-    tickets = store(most_per_key=2)
+    tickets = store(max_sessions_per_key=2)
     connected = opened(tickets, session="connected")
     tickets.confirm(connected)
     opened(tickets, session="detached")
@@ -223,7 +223,7 @@ def test_a_ticket_is_not_in_what_is_logged() -> None:
 
 def test_bad_limits_and_bad_entropy_are_refused() -> None:
     with pytest.raises(OptionError, match="at least 1"):
-        store(most=0)
+        store(max_sessions=0)
     constant: TicketStore[str] = TicketStore(bytes, 120.0)
     constant.open(ALICE, "a", 0.0)
     with pytest.raises(UsageError, match="same ticket twice"):
@@ -237,7 +237,7 @@ class Tickets(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.store: TicketStore[tuple[bytes, int]] = TicketStore(
-            random.Random(1).randbytes, 20.0, most=4, most_per_key=3
+            random.Random(1).randbytes, 20.0, max_sessions=4, max_sessions_per_key=3
         )
         self.tickets: list[bytes] = []
         self.count = 0
