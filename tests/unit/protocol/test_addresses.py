@@ -25,7 +25,7 @@ from aeron_spark.protocol.access import IpcSource, UdpSource, canonical_address,
         ("[::ffff:127.0.0.1%1]:7", UdpSource(ip_address("127.0.0.1"), 7), "127.0.0.1:7"),
     ],
 )
-def test_a_source_has_one_form(identity: str, source: UdpSource, text: str) -> None:
+def test_a_source_has_one_canonical_form(identity: str, source: UdpSource, text: str) -> None:
     assert parse_source(identity) == source
     assert str(source) == text
     assert parse_source(text) == source
@@ -42,16 +42,16 @@ def test_shared_memory_has_no_address() -> None:
      "::1:1", "[::1]", "[10.0.0.1]:1", "[::1%]:1", "[::1%a b]:1", "[::1]:\u0661", "aeron:ipc ",
      "[" + "1" * 5000 + "]:1"],
 )  # fmt: skip
-def test_what_is_no_source_is_refused(identity: str) -> None:
+def test_text_that_is_not_a_source_is_refused(identity: str) -> None:
     with pytest.raises(DataFormatError, match="is not an address"):
         parse_source(identity)
 
 
-def test_two_links_have_two_hosts_of_one_link_local_address() -> None:
+def test_one_link_local_address_in_two_zones_is_two_hosts() -> None:
     assert parse_source("[fe80::1%eth0]:7") != parse_source("[fe80::1%eth1]:7")
 
 
-def test_loopback_is_known_in_every_spelling() -> None:
+def test_loopback_is_recognised_in_every_form() -> None:
     for identity in ("127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"):
         source = parse_source(identity)
         assert isinstance(source, UdpSource)
@@ -59,7 +59,7 @@ def test_loopback_is_known_in_every_spelling() -> None:
     assert not UdpSource(ip_address("10.0.0.1"), 1).is_loopback
 
 
-def test_row_34_two_addresses_of_one_64_are_counted_as_one() -> None:
+def test_row_34_two_addresses_of_one_64_have_one_limit_key() -> None:
     assert limit_key(ip_address("2001:db8:1:2::1")) == limit_key(ip_address("2001:db8:1:2:ffff:ffff:ffff:ffff"))
     assert limit_key(ip_address("2001:db8:1:2::1")) != limit_key(ip_address("2001:db8:1:3::1"))
     assert limit_key(ip_address("2001:db8:1:2::1")) == ip_network("2001:db8:1:2::/64")
@@ -67,7 +67,7 @@ def test_row_34_two_addresses_of_one_64_are_counted_as_one() -> None:
 
 
 @given(st.ip_addresses(v=4), st.integers(1, 65535))
-def test_ipv4_is_itself_however_it_is_mapped(address: ipaddress.IPv4Address, port: int) -> None:
+def test_mapped_ipv4_has_the_canonical_form_of_ipv4(address: ipaddress.IPv4Address, port: int) -> None:
     mapped = ipaddress.IPv6Address(0xFFFF_0000_0000 | int(address))
     plain = UdpSource(address, port)
     for spelling in (str(address), f"[{mapped}]", f"[{mapped.exploded}]", f"[{mapped}%eth0]"):
@@ -77,7 +77,7 @@ def test_ipv4_is_itself_however_it_is_mapped(address: ipaddress.IPv4Address, por
 
 
 @given(st.ip_addresses(v=6), st.integers(1, 65535))
-def test_ipv6_is_itself_long_short_and_with_a_zone(address: ipaddress.IPv6Address, port: int) -> None:
+def test_ipv6_has_one_canonical_form_long_short_and_with_a_zone(address: ipaddress.IPv6Address, port: int) -> None:
     source = parse_source(f"[{address.exploded.upper()}]:{port}")
     assert source == parse_source(f"[{address}]:{port}")
     assert parse_source(str(source)) == source

@@ -139,7 +139,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     ("advance", "packet", "seconds"),
     [(lambda joined: None, "HELLO_ACK", 3), (Joined.to_done, "DONE_ACK", 7)],
 )
-def test_row_96_every_step_has_its_deadline_and_names_itself(
+def test_row_96_every_step_has_a_deadline_whose_error_names_it(
     advance: Callable[[Joined], object], packet: str, seconds: float
 ) -> None:
     client = make_client()
@@ -156,7 +156,7 @@ def test_row_96_every_step_has_its_deadline_and_names_itself(
 
 
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
-def test_a_lost_way_is_told_soon(state: State) -> None:
+def test_a_lost_path_shortens_the_deadline(state: State) -> None:
     client = at(state).client
     client.path_lost(NOW + 2)
     client.path_lost(NOW + 2.5)
@@ -168,7 +168,7 @@ def test_a_lost_way_is_told_soon(state: State) -> None:
     assert "the path to it was lost" in str(error)
 
 
-def test_a_hint_that_follows_the_lost_way_says_more() -> None:
+def test_a_hint_after_a_lost_path_is_the_error() -> None:
     client = at(State.AWAIT_DONE_ACK).client
     client.path_lost(NOW)
     client.hint(REFUSAL, NOW)
@@ -180,7 +180,7 @@ def test_a_hint_that_follows_the_lost_way_says_more() -> None:
 
 @pytest.mark.parametrize("state", [State.AWAIT_HELLO_ACK, State.AWAIT_DONE_ACK])
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_a_hint_of_what_passes_ends_the_attempt_sooner_and_any_other_at_its_deadline(state: State, code: str) -> None:
+def test_only_a_hint_with_the_advice_soon_shortens_the_deadline(state: State, code: str) -> None:
     client = at(state).client
     before = client.deadline
     assert before is not None
@@ -197,7 +197,7 @@ def test_a_hint_of_what_passes_ends_the_attempt_sooner_and_any_other_at_its_dead
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_finding_c9_a_refusal_that_is_authenticated_passes_as_its_code_says_like_a_hint(code: str) -> None:
+def test_finding_c9_an_authenticated_refusal_may_pass_as_its_code_says_like_a_hint(code: str) -> None:
     joined = at(State.AWAIT_DONE_ACK)
     failed = one(joined.image.refuse(Refusal(code, "not now"), NOW), ServerSend).packet
     (abandoned,) = joined.client.packet(failed, NOW)
@@ -215,7 +215,7 @@ def test_a_late_hint_does_not_prolong_the_attempt(state: State) -> None:
     assert client.deadline == before
 
 
-def test_what_a_hint_says_is_told_apart_from_what_was_proved() -> None:
+def test_the_error_of_a_hint_says_that_it_is_not_authenticated() -> None:
     hinted, proved = at(State.AWAIT_HELLO_ACK).client, at(State.AWAIT_DONE_ACK).client
     assert hinted.hinted_error is None
     hinted.hint("aeron-spark/1 FAILED rate not now", NOW)
@@ -227,7 +227,7 @@ def test_what_a_hint_says_is_told_apart_from_what_was_proved() -> None:
     assert certain.what == "the server 10.0.0.9:20000 refused the connection: none left (ids)"
 
 
-def test_a_hint_that_is_followed_by_the_servers_answer_is_forgotten() -> None:
+def test_a_hint_is_dropped_when_the_server_responds() -> None:
     client = at(State.AWAIT_HELLO_ACK).client
     client.hint("aeron-spark/1 FAILED rate not now", NOW)
     one(client.packet(PACKETS[Event.HELLO_ACK], NOW + 0.5), Send)
@@ -236,7 +236,7 @@ def test_a_hint_that_is_followed_by_the_servers_answer_is_forgotten() -> None:
     assert isinstance(error_of(client.tick(LATER)), WaitTimeout)
 
 
-def test_a_new_way_by_retry_is_not_a_lost_one() -> None:
+def test_a_retry_after_a_lost_path_restores_the_deadline() -> None:
     client = at(State.AWAIT_HELLO_ACK).client
     before = client.deadline
     client.path_lost(NOW)
@@ -258,7 +258,7 @@ def test_a_retry_sends_the_same_hello_with_the_cookie() -> None:
     assert client.deadline == NOW + 10
 
 
-def test_retries_are_followed_a_few_times_and_never_twice_for_one_cookie() -> None:
+def test_a_few_retries_are_followed_and_each_cookie_only_once() -> None:
     client = make_client()
     client.start(NOW)
     for number in range(MAX_RETRIES):
@@ -270,7 +270,7 @@ def test_retries_are_followed_a_few_times_and_never_twice_for_one_cookie() -> No
 
 
 @pytest.mark.parametrize("reason", ["", "Unavailable image", "aeron-spark/1 RETRY !", "aeron-spark/2 FAILED full x"])
-def test_a_rejection_that_is_not_ours_is_ignored(reason: str) -> None:
+def test_a_rejection_in_another_format_is_ignored(reason: str) -> None:
     client = at(State.AWAIT_HELLO_ACK).client
     (ignored,) = client.hint(reason, NOW)
     assert isinstance(ignored, Ignored)
@@ -287,7 +287,7 @@ def test_packets_that_no_server_sends_are_ignored() -> None:
     assert client.state is State.AWAIT_HELLO_ACK
 
 
-def test_a_failure_that_was_proved_is_final() -> None:
+def test_an_authenticated_failure_is_final() -> None:
     client = at(State.AWAIT_DONE_ACK).client
     error = error_of(client.packet(PACKETS[Event.FAILED], NOW))
     assert isinstance(error, RefusedError)
@@ -295,18 +295,18 @@ def test_a_failure_that_was_proved_is_final() -> None:
     assert client.packet(PACKETS[Event.DONE_ACK], NOW) == (Ignored("DONE_ACK in ENDED"),)
 
 
-def test_an_attempt_of_a_client_that_cannot_say_so_much_never_begins() -> None:
+def test_a_client_whose_data_does_not_fit_into_done_starts_no_attempt() -> None:
     with pytest.raises(OptionError, match="cannot be sent"):
         make_client(done=ClientDone(types=dict.fromkeys(range(100), b"digest-1")))
 
 
-def test_a_handler_that_leaves_its_row_is_found_out() -> None:
+def test_a_handler_that_leaves_its_row_raises() -> None:
     table = {(State.NEW, Event.START): Row((State.ENDED,), lambda _m, _g, _n: (State.CONNECTED, ()), "wrong")}
     with pytest.raises(UsageError, match="does not allow CONNECTED after NEW and START"):
         step(table, None, State.NEW, Event.START, None, NOW)
 
 
-def test_nothing_that_is_printed_holds_a_private_key() -> None:
+def test_no_repr_contains_a_private_key() -> None:
     joined = Joined()
     here, there = joined.to_connected()
     for thing in (joined.client, joined.identity, joined.image, here, there):

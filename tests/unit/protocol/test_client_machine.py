@@ -61,7 +61,7 @@ def test_the_table_has_no_row_for_a_client_that_has_ended() -> None:
     assert {kind for _, kind in TRANSITIONS} == set(get_args(ClientEvent))
 
 
-def test_a_client_connects_tells_its_program_and_remembers_the_server() -> None:
+def test_a_client_connects_notifies_its_program_and_stores_the_servers_key() -> None:
     one = in_state(S.CONNECTED)
     assert [told.news for told in one.all] == [["init", "connect"]]
     assert one.outcomes == list(one.connections)
@@ -91,7 +91,7 @@ def test_the_pauses_between_attempts_double_up_to_the_longest() -> None:
     assert one.machine.deadline() == pytest.approx(one.now + 0.1)
 
 
-def test_a_link_that_is_lost_is_replaced_at_once_unless_it_was_made_just_now() -> None:
+def test_a_lost_link_is_replaced_at_once_unless_it_was_just_opened() -> None:
     one = in_state(S.CONNECTED)
     lose(one)
     assert one.machine.deadline() == pytest.approx(NOW + POLICY.first_pause)
@@ -109,7 +109,7 @@ def test_a_link_that_is_lost_is_replaced_at_once_unless_it_was_made_just_now() -
         (S.OPENING_LINK, r"within 3 s: it waited for the link with 10\.0\.0\.9:20000 to open"),
     ],
 )
-def test_a_connect_whose_time_is_over_says_what_it_waited_for(state: ClientState, says: str) -> None:
+def test_a_connect_at_its_deadline_fails_with_the_step_it_waited_for(state: ClientState, says: str) -> None:
     one = ClientWorld()
     one.connect(3.0)
     one.advance_to(state)
@@ -123,7 +123,7 @@ def test_a_connect_whose_time_is_over_says_what_it_waited_for(state: ClientState
     assert one.machine.stopped.remedy.endswith("client.connect() tries again")
 
 
-def test_a_connect_fails_at_once_where_the_next_attempt_comes_too_late() -> None:
+def test_a_connect_fails_at_once_if_the_next_attempt_is_after_its_deadline() -> None:
     one = ClientWorld(replace(POLICY, first_pause=5.0))
     one.connect(3.0)
     failed = SetupError("the store fails")
@@ -133,7 +133,7 @@ def test_a_connect_fails_at_once_where_the_next_attempt_comes_too_late() -> None
 
 
 @pytest.mark.parametrize("reconnecting", [False, True])
-def test_a_client_with_a_session_goes_on_after_a_late_connect_unless_it_reconnects(reconnecting: bool) -> None:
+def test_a_client_with_a_session_continues_after_the_connects_deadline_unless_it_reconnects(reconnecting: bool) -> None:
     one = in_state(S.PAUSED)
     one.connect(3.0, reconnecting=reconnecting)
     one.wait(3.0)
@@ -141,7 +141,7 @@ def test_a_client_with_a_session_goes_on_after_a_late_connect_unless_it_reconnec
     assert one.machine.state is (S.IDLE if reconnecting else S.LOOKING_UP)
 
 
-def test_a_path_that_is_not_connected_and_a_link_whose_first_frame_does_not_come_are_given_up() -> None:
+def test_a_path_or_link_that_does_not_open_in_time_is_closed() -> None:
     one = ClientWorld()
     for state, says in ((S.HANDSHAKING, "to respond"), (S.OPENING_LINK, "the link with")):
         if not one.wanted:
@@ -154,7 +154,7 @@ def test_a_path_that_is_not_connected_and_a_link_whose_first_frame_does_not_come
         assert says in str(one.machine.failure)
 
 
-def test_what_cannot_be_sent_in_done_fails_the_attempt() -> None:
+def test_data_that_does_not_fit_into_done_fails_the_attempt() -> None:
     one = ClientWorld()
     one.connect()
     one.look_ups = 0
@@ -165,7 +165,7 @@ def test_what_cannot_be_sent_in_done_fails_the_attempt() -> None:
 # The key store.
 
 
-def test_a_slow_store_is_asked_once_and_an_answer_that_comes_late_is_not_used() -> None:
+def test_a_slow_key_store_gets_one_look_up_and_its_late_result_is_not_used() -> None:
     one = ClientWorld()
     one.connect(1.0)
     one.wait(1.0)
@@ -192,7 +192,7 @@ def test_another_key_of_the_server_ends_all_attempts_and_the_session(has_session
     assert not one.trusted or has_session
 
 
-def test_a_server_that_is_known_is_not_remembered_again() -> None:
+def test_the_key_of_a_known_server_is_not_stored_again() -> None:
     one = ClientWorld()
     one.connect()
     one.key_known(SERVER_KEYS.public)
@@ -217,7 +217,7 @@ def test_the_publication_for_the_cookie_opens_while_the_first_hello_is_under_way
 
 
 @pytest.mark.parametrize("how", ["rejected", "failed"])
-def test_a_spare_publication_that_is_lost_is_opened_when_it_is_needed(how: str) -> None:
+def test_a_lost_publication_for_the_cookie_is_opened_again_when_the_cookie_arrives(how: str) -> None:
     one = in_state(S.HANDSHAKING)
     one.path_ready()
     assert one.path is not None
@@ -232,14 +232,14 @@ def test_a_spare_publication_that_is_lost_is_opened_when_it_is_needed(how: str) 
     one.advance_to(S.CONNECTED)
 
 
-def test_over_shared_memory_there_is_no_spare_publication() -> None:
+def test_over_ipc_no_publication_for_a_cookie_is_opened() -> None:
     one = in_state(S.HANDSHAKING, replace(POLICY, expects_retry=False))
     one.path_ready()
     assert one.path is not None
     assert len(one.path.publications) == 1
 
 
-def test_words_that_come_after_the_acceptance_change_nothing() -> None:
+def test_events_of_the_path_after_the_acceptance_change_nothing() -> None:
     one = in_state(S.OPENING_LINK)
     path, link = one.path, one.link
     assert path is not None
@@ -276,7 +276,7 @@ def test_words_that_come_after_the_acceptance_change_nothing() -> None:
         (SetupError(""), True, False, True),
     ],
 )
-def test_one_table_decides_whether_to_try_again(
+def test_the_error_of_an_attempt_decides_whether_another_follows(
     error: AeronSparkError, is_awaited: bool, is_authenticated: bool, retries: bool
 ) -> None:
     assert may_retry(error, is_awaited=is_awaited, is_authenticated=is_authenticated) is retries
@@ -311,7 +311,7 @@ def test_a_refusal_that_is_authenticated_ends_a_connect_or_all_attempts(
             assert one.machine.stopped.reason == code
 
 
-def test_a_hint_that_anybody_can_send_does_not_stop_a_client_that_nobody_waits_for() -> None:
+def test_a_hint_does_not_stop_the_attempts_if_no_thread_waits_for_the_connection() -> None:
     one = in_state(S.PAUSED)
     one.advance_to(S.HANDSHAKING)
     one.path_ready()
@@ -323,7 +323,7 @@ def test_a_hint_that_anybody_can_send_does_not_stop_a_client_that_nobody_waits_f
     assert one.machine.state is S.PAUSED
 
 
-def test_a_late_connect_gives_the_refusal_of_the_attempt_before() -> None:
+def test_a_connect_at_its_deadline_fails_with_the_refusal_of_the_last_attempt() -> None:
     one = ClientWorld()
     one.connect(3.0)
     one.server.refusal, one.server.at = Refusal("server-error", "no"), "authenticate"
@@ -338,7 +338,7 @@ def test_a_late_connect_gives_the_refusal_of_the_attempt_before() -> None:
 # Sessions.
 
 
-def test_a_session_is_resumed_over_outages_and_told_of_once_each() -> None:
+def test_a_session_is_resumed_after_each_outage_and_the_program_is_notified_once_each() -> None:
     one = in_state(S.CONNECTED)
     lose(one)
     one.advance_to(S.CONNECTED)
@@ -352,7 +352,7 @@ def test_a_session_is_resumed_over_outages_and_told_of_once_each() -> None:
     assert len(one.outcomes) == 1
 
 
-def test_a_first_frame_that_is_lost_leaves_one_session_with_one_number() -> None:
+def test_a_lost_first_frame_leaves_one_session_with_one_number() -> None:
     one = in_state(S.OPENING_LINK)
     link = one.link
     assert link is not None
@@ -364,7 +364,7 @@ def test_a_first_frame_that_is_lost_leaves_one_session_with_one_number() -> None
     assert {told.number for told in one.all} == {link.ack.session_in}
 
 
-def test_a_server_that_has_forgotten_the_session_gets_another_one() -> None:
+def test_a_client_begins_a_new_session_if_the_server_has_lost_the_old_one() -> None:
     one = in_state(S.CONNECTED)
     lose(one)
     one.server.restart()
@@ -388,7 +388,7 @@ def test_the_old_session_ends_before_the_new_one_is_attached() -> None:
     ]  # fmt: skip
 
 
-def test_a_session_whose_ends_do_not_fit_is_replaced() -> None:
+def test_a_session_on_which_the_endpoints_disagree_is_replaced() -> None:
     one = in_state(S.PAUSED)
     one.attach_fails = True
     one.advance_to(S.OPENING_LINK)
@@ -399,7 +399,7 @@ def test_a_session_whose_ends_do_not_fit_is_replaced() -> None:
     assert [told.news for told in one.all] == [["init", "connect", "disconnect"], ["init", "connect"]]
 
 
-def test_a_connection_that_was_never_told_of_is_not_told_to_be_gone() -> None:
+def test_a_connection_without_a_connect_notification_gets_no_disconnect() -> None:
     one = in_state(S.OPENING_LINK)
     one.attach_fails = True
     one.verify_link()
@@ -407,7 +407,7 @@ def test_a_connection_that_was_never_told_of_is_not_told_to_be_gone() -> None:
 
 
 @pytest.mark.parametrize("state", [S.LOOKING_UP, S.HANDSHAKING, S.OPENING_LINK, S.PAUSED, S.WITHOUT_DRIVER])
-def test_a_session_that_is_over_while_its_link_is_away_is_replaced(state: ClientState) -> None:
+def test_a_session_that_fails_without_a_link_is_replaced(state: ClientState) -> None:
     one = in_state(S.WITHOUT_DRIVER if state is S.WITHOUT_DRIVER else S.PAUSED)
     one.advance_to(state)
     session, ticket = one.machine.session, one.machine.ticket
@@ -419,7 +419,7 @@ def test_a_session_that_is_over_while_its_link_is_away_is_replaced(state: Client
     assert [told.news for told in one.all] == [["init", "connect", "disconnect"], ["init", "connect"]]
 
 
-def test_too_much_tampering_ends_the_session_for_good() -> None:
+def test_too_many_altered_frames_end_the_session_and_the_attempts() -> None:
     one = in_state(S.CONNECTED)
     session = one.machine.session
     assert session is not None

@@ -19,7 +19,7 @@ S = ClientState
 
 @pytest.mark.parametrize("keep_session", [True, False])
 @pytest.mark.parametrize("end", ["drained", "late", "lost", "closed by the server", "driver lost"])
-def test_a_connection_that_is_closed_lets_out_what_was_sent_for_a_time(keep_session: bool, end: str) -> None:
+def test_closing_waits_for_unsent_messages_until_a_deadline(keep_session: bool, end: str) -> None:
     one = in_state(S.CONNECTED)
     one.close(keep_session=keep_session)
     link = one.link
@@ -40,7 +40,7 @@ def test_a_connection_that_is_closed_lets_out_what_was_sent_for_a_time(keep_sess
 
 
 @pytest.mark.parametrize(("ours", "theirs", "kept"), [(True, True, True), (True, False, False), (False, True, False)])
-def test_a_session_that_both_ends_close_is_kept_if_both_want_that(ours: bool, theirs: bool, kept: bool) -> None:
+def test_a_session_that_both_endpoints_close_is_kept_if_both_want_that(ours: bool, theirs: bool, kept: bool) -> None:
     one = in_state(S.CONNECTED)
     one.close(keep_session=ours)
     assert one.link is not None
@@ -53,7 +53,7 @@ def test_a_session_that_both_ends_close_is_kept_if_both_want_that(ours: bool, th
     assert (again.machine.session is not None) is kept
 
 
-def test_a_connect_while_the_connection_is_closed_begins_after_it() -> None:
+def test_a_connect_during_closing_starts_after_it() -> None:
     one = in_state(S.CONNECTED)
     one.close(keep_session=True)
     one.connect(10.0)
@@ -66,7 +66,7 @@ def test_a_connect_while_the_connection_is_closed_begins_after_it() -> None:
     assert "was not closed yet" in str(one.outcomes[-1])
 
 
-def test_a_session_that_is_over_while_it_is_closed_is_not_presented_again() -> None:
+def test_a_session_that_fails_during_closing_is_not_resumed() -> None:
     one = in_state(S.CONNECTED)
     one.close(keep_session=True)
     session, ticket = one.machine.session, one.machine.ticket
@@ -76,7 +76,7 @@ def test_a_session_that_is_over_while_it_is_closed_is_not_presented_again() -> N
     assert one.machine.ticket != ticket
 
 
-def test_senders_wait_while_a_thread_reconnects_and_hear_why_it_was_interrupted() -> None:
+def test_senders_wait_during_a_reconnect_and_get_the_error_that_interrupts_it() -> None:
     one = in_state(S.CONNECTED)
     one.machine.expect_reconnect()
     one.close(keep_session=True)
@@ -92,7 +92,7 @@ def test_senders_wait_while_a_thread_reconnects_and_hear_why_it_was_interrupted(
     assert one.all[0].news == ["init", "connect", "disconnect", "resume"]
 
 
-def test_a_stop_does_not_touch_a_client_that_is_connected_or_has_stopped() -> None:
+def test_a_stop_does_nothing_to_a_connected_or_stopped_client() -> None:
     one = in_state(S.CONNECTED)
     one.do(one.machine.stop(ConnectError("interrupted"), one.now))
     assert one.machine.state is S.CONNECTED
@@ -104,7 +104,7 @@ def test_a_stop_does_not_touch_a_client_that_is_connected_or_has_stopped() -> No
 
 
 @pytest.mark.parametrize("state", [state for state in ClientState if state is not S.CLOSED])
-def test_a_client_ends_in_every_state(state: ClientState) -> None:
+def test_a_client_can_be_shut_down_in_every_state(state: ClientState) -> None:
     one = in_state(state)
     one.shut_down()
     assert one.machine.state is S.CLOSED
@@ -114,7 +114,7 @@ def test_a_client_ends_in_every_state(state: ClientState) -> None:
 
 
 @pytest.mark.parametrize("state", [S.LOOKING_UP, S.HANDSHAKING, S.OPENING_LINK, S.PAUSED, S.WITHOUT_DRIVER])
-def test_a_session_can_be_closed_while_its_link_is_away_and_a_connect_hears_of_it(state: ClientState) -> None:
+def test_closing_a_session_without_a_link_fails_a_pending_connect(state: ClientState) -> None:
     one = in_state(S.WITHOUT_DRIVER if state is S.WITHOUT_DRIVER else S.PAUSED)
     one.advance_to(state)
     if state is not S.PAUSED:
@@ -128,7 +128,7 @@ def test_a_session_can_be_closed_while_its_link_is_away_and_a_connect_hears_of_i
 
 
 @pytest.mark.parametrize("state", [S.LOOKING_UP, S.HANDSHAKING, S.OPENING_LINK, S.CONNECTED, S.PAUSED])
-def test_the_transport_is_opened_again_where_the_driver_is_gone(state: ClientState) -> None:
+def test_the_transport_is_opened_again_after_the_driver_was_lost(state: ClientState) -> None:
     one = in_state(state)
     one.lose_driver()
     assert (one.machine.state, one.reopenings) == (S.WITHOUT_DRIVER, 1)
@@ -143,7 +143,7 @@ def test_the_transport_is_opened_again_where_the_driver_is_gone(state: ClientSta
     one.advance_to(S.CONNECTED)
 
 
-def test_an_idle_client_opens_the_transport_when_it_is_to_connect() -> None:
+def test_an_idle_client_opens_a_lost_transport_at_its_next_connect() -> None:
     one = ClientWorld()
     one.lose_driver()
     assert (one.machine.state, one.reopenings) == (S.IDLE, 0)

@@ -36,13 +36,15 @@ def net(text: str) -> Network:
         (["::1"], False),
     ],
 )
-def test_row_26_without_allow_rules_all_come_in_else_whoever_one_is_true_for(allow: list[str], accepted: bool) -> None:
+def test_row_26_without_allow_rules_all_clients_are_accepted_else_those_that_one_matches(
+    allow: list[str], accepted: bool
+) -> None:
     refusal = Filters([net(text) for text in allow]).refusal(who())
     assert refusal == (None if accepted else NOT_PERMITTED)
     assert (NOT_PERMITTED.code, NOT_PERMITTED.text) == ("not-permitted", "Connection was not permitted!")
 
 
-def test_row_26_deny_wins() -> None:
+def test_row_26_a_deny_rule_overrides_allow_rules() -> None:
     filters = Filters([net("127.0.0.0/8"), lambda candidate: True], [net("127.0.0.9")])
     assert filters.refusal(who("127.0.0.8")) is None
     assert filters.refusal(who("127.0.0.9")) == NOT_PERMITTED
@@ -52,7 +54,7 @@ def test_row_26_deny_wins() -> None:
 @pytest.mark.parametrize(
     ("text", "most"), [("0.0.0.0", 32), ("::", 128), ("::ffff:0:0", 128)], ids=["ipv4", "ipv6", "mapped"]
 )
-def test_row_27_prefix_lengths_have_bounds(text: str, most: int) -> None:
+def test_row_27_prefix_lengths_are_limited(text: str, most: int) -> None:
     first = 96 if "ffff" in text else 0
     for prefix in range(first, most + 1):
         assert net(f"{text}/{prefix}").cidr.prefixlen == prefix - first
@@ -85,7 +87,7 @@ def test_row_27_rules_of_one_family_never_match_the_other() -> None:
     assert not net("::/0").matches(ip_address("127.0.0.1"))
 
 
-def test_a_rule_for_mapped_ipv4_is_one_for_ipv4() -> None:
+def test_a_rule_for_mapped_ipv4_matches_ipv4() -> None:
     assert net("::ffff:10.0.0.0/104") == net("10.0.0.0/8")
     assert Filters([net("::ffff:127.0.0.1")]).refusal(who("::ffff:127.0.0.1")) is None
 
@@ -102,12 +104,12 @@ def test_a_rule_for_mapped_ipv4_is_one_for_ipv4() -> None:
         ("2001:db8::1/64", "Write 2001:db8::/64 for the network, or 2001:db8::1/128 for the host"),
     ],
 )
-def test_what_is_no_network_is_refused_with_a_remedy(text: str, says: str) -> None:
+def test_text_that_is_not_a_network_is_refused_with_a_remedy(text: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         net(text)
 
 
-def test_row_28_a_function_sees_address_tag_and_key() -> None:
+def test_row_28_a_filter_function_gets_address_tag_and_key() -> None:
     seen = []
 
     def ours(candidate: Candidate) -> bool:
@@ -131,14 +133,14 @@ async def awaited(candidate: Candidate) -> bool:
 
 
 @pytest.mark.parametrize("place", ["allow", "deny"])
-def test_an_asynchronous_function_is_refused_at_once(place: str) -> None:
+def test_an_asynchronous_filter_is_refused_at_once(place: str) -> None:
     rules: dict[str, Any] = {place: [awaited]}
     with pytest.raises(OptionError, match="'awaited' is asynchronous"):
         Filters(**rules)
 
 
 @pytest.mark.parametrize("place", ["allow", "deny"])
-def test_a_function_that_raises_lets_nobody_in_and_is_reported(place: str) -> None:
+def test_a_filter_that_raises_refuses_the_client_and_is_reported(place: str) -> None:
     rules: dict[str, Any] = {place: [broken]}
     refusal = Filters(**rules).refusal(who())
     assert refusal is not None
@@ -149,7 +151,7 @@ def test_a_function_that_raises_lets_nobody_in_and_is_reported(place: str) -> No
 
 @pytest.mark.parametrize("rule", [lambda candidate: None, lambda candidate: 1, lambda candidate: "no"])
 @pytest.mark.parametrize("place", ["allow", "deny"])
-def test_only_true_and_false_are_answers(rule: Callable[[Candidate], Any], place: str) -> None:
+def test_a_filter_must_return_true_or_false(rule: Callable[[Candidate], Any], place: str) -> None:
     rules: dict[str, Any] = {place: [rule]}
     refusal = Filters(**rules).refusal(who())
     assert refusal is not None
@@ -167,5 +169,5 @@ def test_only_true_and_false_are_answers(rule: Callable[[Candidate], Any], place
         ([], [lambda candidate: candidate.address is None], False),
     ],
 )
-def test_row_25_networks_say_nothing_of_shared_memory(allow: list[Rule], deny: list[Rule], accepted: bool) -> None:
+def test_row_25_networks_do_not_apply_to_shared_memory(allow: list[Rule], deny: list[Rule], accepted: bool) -> None:
     assert Filters(allow, deny).refusal(who(None)) == (None if accepted else NOT_PERMITTED)

@@ -68,7 +68,7 @@ def test_row_01_the_whole_handshake(psk: bytes | None, address: str | None) -> N
     assert (joined.client.deadline, joined.image.deadline) == (None, None)
 
 
-def test_the_states_are_passed_in_order() -> None:
+def test_a_handshake_passes_its_states_in_order() -> None:
     joined = Joined()
     joined.to_admitting()
     assert joined.image.state is server_side.State.ADMITTING
@@ -107,7 +107,7 @@ def test_row_03_a_foreign_connect_key_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xde\xad\xbe\xef", b"", b"AS\x01\x01" + bytes(1096), b"x" * 5000])
-def test_row_04_what_is_no_hello_is_refused_and_nothing_is_created(data: bytes) -> None:
+def test_row_04_another_message_than_hello_is_refused_without_any_state(data: bytes) -> None:
     image = Joined().image
     assert refusal_of(image.packet(data, NOW)).code == "message"
     assert image.state is server_side.State.ENDED
@@ -147,7 +147,7 @@ def test_row_07_done_without_hello_is_refused() -> None:
     assert image.state is server_side.State.ENDED
 
 
-def test_row_40_a_repeated_hello_is_answered_by_a_retry_for_whoever_sends_it() -> None:
+def test_row_40_a_repeated_hello_gets_a_retry_from_any_sender() -> None:
     joined = Joined()
     joined.to_connected()
     for address in (ADDRESS, "10.0.0.66"):
@@ -166,7 +166,7 @@ def test_a_repeated_done_of_another_handshake_proves_nothing() -> None:
     assert refusal_of(second.image.packet(done, NOW)).code == "proof"
 
 
-def test_row_38_two_connections_of_one_client_have_other_keys() -> None:
+def test_row_38_two_connections_of_one_client_have_different_keys() -> None:
     server = make_server()
     frames = set()
     for seed in (1, 2):
@@ -175,7 +175,7 @@ def test_row_38_two_connections_of_one_client_have_other_keys() -> None:
     assert len(frames) == 2
 
 
-def test_row_41_a_changed_server_key_is_refused_before_anything_of_the_client_leaves() -> None:
+def test_row_41_a_changed_server_key_is_refused_before_the_client_sends_its_identity() -> None:
     def changed(_key: bytes) -> None:
         raise IdentityError("another key than before")
 
@@ -185,7 +185,7 @@ def test_row_41_a_changed_server_key_is_refused_before_anything_of_the_client_le
     assert joined.client.state is client_side.State.ENDED
 
 
-def test_row_46_nobody_is_authenticated_by_a_key_it_only_names() -> None:
+def test_row_46_a_client_is_not_authenticated_by_a_key_that_it_only_names() -> None:
     # the thief knows the victim's public key and all packets of its handshake, but not its private key
     victim = Joined()
     stolen = decode(victim.to_done())
@@ -200,7 +200,7 @@ def test_row_46_nobody_is_authenticated_by_a_key_it_only_names() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(PSK, None), (None, PSK), (PSK, derive_psk(b"another shared secret"))])
-def test_a_shared_secret_that_only_one_side_has_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
+def test_a_shared_secret_of_only_one_endpoint_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
     """Finding U8: the remedy is to have one secret, and not to show the operator a public key."""
     joined = Joined(make_server(psk=theirs), make_client(psk=ours), address=None)
     if ours is not None and theirs is not None:
@@ -215,7 +215,7 @@ def test_a_shared_secret_that_only_one_side_has_is_refused(ours: bytes | None, t
     assert "public key" not in refusal.advice.remedy
 
 
-def test_no_answer_is_larger_than_what_it_answers() -> None:
+def test_no_response_is_larger_than_its_request() -> None:
     joined = Joined()
     first, _ = joined.image.packet(joined.hello, NOW)
     assert isinstance(first, server_side.Reject)
@@ -239,11 +239,11 @@ def test_no_answer_is_larger_than_what_it_answers() -> None:
         assert len(reject.reason.encode()) <= 1000
 
 
-def test_done_hides_how_much_the_client_says() -> None:
+def test_done_hides_the_length_of_its_payload() -> None:
     assert {len(Joined(client=make_client(done=done)).to_done()) for done in (DONE, ClientDone())} == {PACKET_BYTES}
 
 
-def test_row_29_a_tag_of_33_characters_is_refused_locally_and_answered_by_the_server() -> None:
+def test_row_29_a_tag_of_33_characters_is_refused_by_the_client_and_by_the_server() -> None:
     with pytest.raises(OptionError, match="longer than 32"):
         make_client(done=ClientDone(tag="x" * 33))
     client = make_client()
@@ -258,7 +258,7 @@ def test_row_29_a_tag_of_33_characters_is_refused_locally_and_answered_by_the_se
     assert "(tag)" in str(error)
 
 
-def test_a_client_that_proves_its_key_and_then_talks_nonsense_is_told_so() -> None:
+def test_an_authenticated_client_with_an_invalid_payload_gets_failed() -> None:
     client = make_client()
     client._done = b"\xff" * DONE_PAYLOAD_BYTES  # type: ignore[misc]
     joined = Joined(client=client)
@@ -288,7 +288,7 @@ def test_a_server_key_of_low_order_is_refused_by_the_client() -> None:
     assert isinstance(error_of(joined.client.packet(forged, NOW)), TamperedError)
 
 
-def test_an_ack_that_cannot_be_sent_leaves_the_choice_to_refuse() -> None:
+def test_after_an_ack_that_cannot_be_sent_the_server_can_refuse() -> None:
     joined = Joined()
     joined.to_authenticating()
     with pytest.raises(OptionError):
@@ -299,7 +299,7 @@ def test_an_ack_that_cannot_be_sent_leaves_the_choice_to_refuse() -> None:
     assert one(joined.image.refuse(Refusal("ids", "Connection error!"), NOW), server_side.Send)
 
 
-def test_a_hint_is_believed_only_when_nothing_better_came() -> None:
+def test_a_hint_is_used_only_without_a_better_response() -> None:
     joined = Joined()
     ack = joined.to_hello_ack()
     forged = "aeron-spark/1 FAILED full Server is full"
@@ -310,7 +310,7 @@ def test_a_hint_is_believed_only_when_nothing_better_came() -> None:
     assert one(joined.client.packet(packet, NOW), client_side.HandshakeAccepted)
 
 
-def test_a_hint_is_believed_at_the_deadline() -> None:
+def test_a_hint_is_used_at_the_deadline() -> None:
     joined = Joined()
     joined.client.hint("aeron-spark/1 FAILED full Server is full", NOW)
     assert joined.client.tick(NOW + 9.9) == ()

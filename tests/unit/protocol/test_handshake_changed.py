@@ -19,7 +19,7 @@ PSK = derive_psk(b"a secret of both sides")
 
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
-def test_row_36_every_flipped_bit_of_hello_ack_fails_at_once_or_is_not_for_us(psk: bytes | None) -> None:
+def test_row_36_every_flipped_bit_of_hello_ack_fails_at_once_or_is_ignored(psk: bytes | None) -> None:
     joined = Joined(make_server(psk=psk), make_client(psk=psk))
     ack = joined.to_hello_ack()
     for bit in range(len(ack) * 8):
@@ -39,7 +39,7 @@ def test_row_36_every_flipped_bit_of_hello_ack_fails_at_once_or_is_not_for_us(ps
     assert one(joined.client.packet(ack, NOW), client_side.Send)
 
 
-def test_every_cut_of_every_packet_is_refused() -> None:
+def test_every_truncation_of_every_packet_is_refused() -> None:
     joined = Joined()
     joined.to_hello_ack()
     for length in range(1100):
@@ -55,7 +55,7 @@ def test_every_cut_of_every_packet_is_refused() -> None:
     assert one(joined.image.packet(done, NOW), server_side.Authenticate)
 
 
-def test_every_flipped_bit_of_hello_gets_no_further_than_an_answer_that_fails() -> None:
+def test_every_flipped_bit_of_hello_is_refused_or_fails_at_hello_ack() -> None:
     joined = Joined()
     joined.to_admitting()
     hello = joined.hello
@@ -105,7 +105,7 @@ def test_every_flipped_bit_of_done_is_refused(psk: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("answer", ["done-ack", "failed"])
-def test_every_flipped_bit_of_the_last_answer_fails_at_once(answer: str) -> None:
+def test_every_flipped_bit_of_the_last_packet_fails_at_once(answer: str) -> None:
     joined = Joined()
     joined.to_authenticating()
     actions = joined.image.accept(ACK, NOW) if answer == "done-ack" else joined.image.refuse(Refusal("ids", "x"), NOW)
@@ -126,7 +126,7 @@ def test_every_flipped_bit_of_the_last_answer_fails_at_once(answer: str) -> None
 
 
 @given(st.binary(max_size=1200), st.text(max_size=200), st.integers(0, 4))
-def test_whatever_comes_nothing_crashes_and_nobody_is_connected(data: bytes, text: str, steps: int) -> None:
+def test_random_messages_crash_nothing_and_connect_no_client(data: bytes, text: str, steps: int) -> None:
     joined = Joined()
     for advance in (joined.to_admitting, joined.to_opening, joined.to_hello_ack, joined.to_done)[steps - 1 : steps]:
         advance()

@@ -28,7 +28,7 @@ from aeron_spark.protocol.retry_cookies import COOKIE_BYTES, PERIOD_S
 PAGE = Path(__file__).parents[3] / "docs" / "endpoint-protocol.md"
 
 
-def test_the_generated_parts_are_those_of_the_code() -> None:
+def test_the_generated_parts_agree_with_the_code() -> None:
     assert fill_page(PAGE.read_text()) == PAGE.read_text(), "run: make docs"
 
 
@@ -55,11 +55,11 @@ def test_every_row_state_and_event_is_on_the_page() -> None:
         assert len({word.value for word in machine.Event}) == len(machine.Event.__members__)
 
 
-def test_every_code_has_its_meaning() -> None:
+def test_every_code_has_a_meaning() -> None:
     assert set(MEANINGS) == CODES
 
 
-def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
+def test_the_numbers_in_the_text_agree_with_the_code() -> None:
     page = " ".join(PAGE.read_text().split())
     for said in (
         f"No packet is larger than {PACKET_BYTES} bytes",
@@ -75,7 +75,7 @@ def test_the_numbers_in_the_text_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("payload", [ServerHello, ClientDone, DoneAck])
-def test_every_field_is_on_the_page_in_its_order(payload: type[ServerHello]) -> None:
+def test_every_field_is_on_the_page_in_order(payload: type[ServerHello]) -> None:
     (row,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {payload.__name__} |")]
     places = [row.index(f"`{name}`") for name in payload.__struct_fields__]
     assert places == sorted(places)

@@ -107,14 +107,14 @@ PAYLOADS: tuple[Payload, ...] = (
 
 
 @pytest.mark.parametrize(("packet", "data"), PACKETS, ids=lambda value: type(value).__name__)
-def test_packets_are_these_bytes(packet: Packet, data: bytes) -> None:
+def test_packets_have_these_bytes(packet: Packet, data: bytes) -> None:
     assert encode(packet) == data
     assert decode(data) == packet
     assert decode(memoryview(bytearray(data))) == packet
 
 
 @pytest.mark.parametrize(("packet", "data"), PACKETS, ids=lambda value: type(value).__name__)
-def test_a_flipped_bit_is_refused_or_makes_another_packet_and_never_the_same(packet: Packet, data: bytes) -> None:
+def test_a_packet_with_a_flipped_bit_is_refused_or_a_different_packet(packet: Packet, data: bytes) -> None:
     assert decode(data) == packet
     for bit in range(len(data) * 8):
         changed = bytearray(data)
@@ -129,7 +129,7 @@ def test_a_flipped_bit_is_refused_or_makes_another_packet_and_never_the_same(pac
 
 
 @pytest.mark.parametrize(("packet", "data"), PACKETS, ids=lambda value: type(value).__name__)
-def test_a_cut_or_lengthened_packet_is_refused_or_another(packet: Packet, data: bytes) -> None:
+def test_a_shorter_or_longer_packet_is_refused_or_a_different_packet(packet: Packet, data: bytes) -> None:
     for length in range(len(data)):
         try:
             assert decode(data[:length]) != packet
@@ -158,12 +158,12 @@ def test_a_cut_or_lengthened_packet_is_refused_or_another(packet: Packet, data: 
         (HELLO_BYTES[:53] + b"\x10" + HELLO_BYTES[54:], "cookie of 16 bytes"),
     ],
 )
-def test_row_04_what_is_no_packet_is_refused_by_name(data: bytes, why: str) -> None:
+def test_row_04_bytes_that_are_not_a_packet_are_refused_with_the_fault(data: bytes, why: str) -> None:
     with pytest.raises(DataFormatError, match=why):
         decode(data)
 
 
-def test_another_version_is_told_apart() -> None:
+def test_a_packet_of_another_version_is_recognised() -> None:
     assert decode(b"AS\x02whatever") == OtherVersion(2)
     assert decode(b"AS\x00\x01" + bytes(1096)) == OtherVersion(0)
 
@@ -181,12 +181,12 @@ def test_a_packet_that_would_be_refused_is_not_encoded() -> None:
             encode(packet)
 
 
-def test_the_cookie_is_for_all_of_hello_but_itself_and_the_padding() -> None:
+def test_the_cookie_authenticates_all_of_hello_before_it() -> None:
     assert hello_core(HELLO) == HELLO_BYTES[:53]
     assert hello_core(HelloPacket(CONNECT_KEY, b"e" * 32)) == HELLO_BYTES[:53]
 
 
-def test_connect_keys_are_told_apart_by_hash_and_prologue() -> None:
+def test_connect_keys_have_different_hashes_and_prologues() -> None:
     assert key_hash(CONNECT_KEY).hex() == "5dfbabeedf318bf33c0927c43d7630f5"
     assert prologue(CONNECT_KEY).startswith(b"aeron-spark endpoint 1")
     other = CONNECT_KEY[:-1] + b"\0"
@@ -195,7 +195,7 @@ def test_connect_keys_are_told_apart_by_hash_and_prologue() -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS + LARGEST, ids=lambda payload: type(payload).__name__)
-def test_payloads_come_back_as_they_were(payload: Payload) -> None:
+def test_payloads_survive_encoding(payload: Payload) -> None:
     assert decode_payload(encode_payload(payload), type(payload)) == payload
 
 
@@ -210,7 +210,7 @@ def test_the_largest_payloads_fit_their_packets() -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: type(payload).__name__)
-def test_cut_and_lengthened_payloads_are_refused(payload: Payload) -> None:
+def test_shorter_and_longer_payloads_are_refused(payload: Payload) -> None:
     data, kind = encode_payload(payload), type(payload)
     assert decode_payload(data, kind) == payload
     for length in range(len(data)):
@@ -221,7 +221,7 @@ def test_cut_and_lengthened_payloads_are_refused(payload: Payload) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: type(payload).__name__)
-def test_a_flipped_bit_of_a_payload_is_refused_or_says_something_else(payload: Payload) -> None:
+def test_a_payload_with_a_flipped_bit_is_refused_or_a_different_payload(payload: Payload) -> None:
     data, kind = encode_payload(payload), type(payload)
     for bit in range(len(data) * 8):
         changed = bytearray(data)
@@ -262,7 +262,7 @@ def test_payloads_beyond_their_bounds_are_refused(data: bytes, kind: type[Server
         decode_payload(data, kind)
 
 
-def test_no_decoder_allocates_what_is_only_announced() -> None:
+def test_no_decoder_allocates_announced_lengths() -> None:
     tracemalloc.start()
     try:
         for data in (
@@ -318,7 +318,7 @@ def test_row_29_a_tag_too_long_or_unprintable_is_refused_locally(tag: str) -> No
 
 
 @given(st.binary(max_size=1200) | st.binary(max_size=1096).map(lambda rest: b"AS\x01\x01" + rest))
-def test_whatever_bytes_come_they_are_a_packet_or_refused(data: bytes) -> None:
+def test_random_bytes_are_a_packet_or_refused(data: bytes) -> None:
     try:
         packet = decode(data)
     except DataFormatError:
@@ -327,7 +327,7 @@ def test_whatever_bytes_come_they_are_a_packet_or_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from([ServerHello, ClientDone, DoneAck, FailedPayload]))
-def test_whatever_bytes_come_they_are_a_payload_or_refused(data: bytes, kind: type[ServerHello]) -> None:
+def test_random_bytes_are_a_payload_or_refused(data: bytes, kind: type[ServerHello]) -> None:
     try:
         payload = decode_payload(data, kind)
     except DataFormatError:
@@ -336,7 +336,7 @@ def test_whatever_bytes_come_they_are_a_payload_or_refused(data: bytes, kind: ty
 
 
 @given(st.lists(st.integers() | st.text() | st.binary() | st.none() | st.dictionaries(st.integers(0, 9), st.binary())))
-def test_whatever_values_come_they_are_a_payload_or_refused(values: list[object]) -> None:
+def test_random_values_are_a_payload_or_refused(values: list[object]) -> None:
     for kind, tag in ((ServerHello, 2), (ClientDone, 3), (DoneAck, 4), (FailedPayload, 5)):
         try:
             data = msgspec.msgpack.encode([tag, *values])

@@ -30,7 +30,7 @@ P = 2**255 - 19
 SECOND_SPELLINGS = [(P + 9).to_bytes(32, "little"), bytes([9, *[0] * 30, 0x80]), b"\xff" * 32]
 
 
-def test_row_35_a_pair_is_that_of_rfc_7748() -> None:
+def test_row_35_a_key_pair_is_that_of_rfc_7748() -> None:
     assert keypair_from(PRIVATE).public == PUBLIC
     assert keypair_from(BOBS_PRIVATE).public == BOBS_PUBLIC
     assert new_keypair(lambda count: PRIVATE[:count]) == keypair_from(PRIVATE)
@@ -41,12 +41,12 @@ def test_a_public_key_has_one_text() -> None:
     assert parse_public(TEXT) == PUBLIC
 
 
-def test_a_fingerprint_is_what_ssh_prints() -> None:
+def test_a_fingerprint_has_the_format_of_ssh() -> None:
     assert fingerprint(PUBLIC) == "SHA256:" + base64.b64encode(hashlib.sha256(PUBLIC).digest()).decode().rstrip("=")
     assert len(fingerprint(PUBLIC)) == 50
 
 
-def test_a_pair_never_shows_its_private_half() -> None:
+def test_the_repr_of_a_pair_has_no_private_key() -> None:
     pair = keypair_from(PRIVATE)
     for text in (repr(pair), str(pair), f"{pair}", repr([pair])):
         assert text.strip("[]") == f"KeyPair({fingerprint(PUBLIC)})"
@@ -71,7 +71,7 @@ def test_every_public_key_survives_its_text(rng: random.Random) -> None:
      TEXT.replace("aeron-spark:", "aeron_spark:"), TEXT[:-1] + "p", TEXT[:20] + "\n" + TEXT[21:],
      TEXT[:20] + "é" + TEXT[21:]],
 )  # fmt: skip
-def test_what_is_no_text_of_a_public_key_is_refused(text: str) -> None:
+def test_text_that_is_not_a_public_key_is_refused(text: str) -> None:
     assert parse_public(TEXT) == PUBLIC
     with pytest.raises(DataFormatError, match="is not a public key"):
         parse_public(text)

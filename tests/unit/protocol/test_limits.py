@@ -47,7 +47,7 @@ def test_row_30_zero_is_no_limit() -> None:
     assert (admission.connections, admission.pending, admission.addresses) == (0, 0, 0)
 
 
-def test_row_31_the_one_too_many_is_told_that_the_server_is_full() -> None:
+def test_row_31_a_connection_beyond_the_limit_is_refused_as_full() -> None:
     admission = Admission(Limits(connections=2))
     let_in(admission.connect(at("10.0.0.1")))
     second = let_in(admission.connect(at("10.0.0.2")))
@@ -56,7 +56,7 @@ def test_row_31_the_one_too_many_is_told_that_the_server_is_full() -> None:
     let_in(admission.connect(at("10.0.0.3")))
 
 
-def test_row_32_a_limit_by_address_stays_what_it_is_after_refusals() -> None:
+def test_row_32_refusals_do_not_change_the_count_of_an_address() -> None:
     admission = Admission(Limits(connections_per_address=2))
     held = [let_in(admission.connect(at("10.0.0.1"))) for _ in range(2)]
     for _ in range(10):  # the reference let every second attempt in
@@ -68,7 +68,7 @@ def test_row_32_a_limit_by_address_stays_what_it_is_after_refusals() -> None:
     assert admission.connect(at("10.0.0.1")) == ADDRESS_LIMIT
 
 
-def test_row_32_a_place_is_given_back_on_every_path_and_once() -> None:
+def test_row_32_a_permit_is_released_on_every_path_and_once() -> None:
     admission = Admission(Limits(connections_per_address=1))
     with pytest.raises(ZeroDivisionError), let_in(admission.connect(at("10.0.0.1"))):
         _ = 1 / 0
@@ -82,7 +82,7 @@ def test_row_32_a_place_is_given_back_on_every_path_and_once() -> None:
     assert (admission.connections, admission.addresses) == (0, 0)
 
 
-def test_a_place_can_outlive_the_block_that_took_it() -> None:
+def test_a_permit_can_outlive_its_with_block() -> None:
     admission = Admission(NONE)
     with ExitStack() as stack:
         stack.enter_context(let_in(admission.connect(at("10.0.0.1"))))
@@ -92,7 +92,7 @@ def test_a_place_can_outlive_the_block_that_took_it() -> None:
     assert admission.connections == 0
 
 
-def test_row_33_handshakes_under_way_are_limited_in_all_and_by_address() -> None:
+def test_row_33_pending_handshakes_are_limited_in_total_and_by_address() -> None:
     admission = Admission(Limits(pending=3, pending_per_address=2, handshakes_per_second=0))
     for _ in range(2):
         let_in(admission.begin_handshake(at("10.0.0.1"), 0.0))
@@ -112,13 +112,13 @@ def test_row_34_addresses_of_one_64_share_a_limit() -> None:
     let_in(admission.connect(at("2001:db8:0:1::1")))
 
 
-def test_ipv4_mapped_into_ipv6_is_no_way_around_a_limit() -> None:
+def test_ipv4_mapped_into_ipv6_counts_as_ipv4() -> None:
     admission = Admission(Limits(connections_per_address=1))
     let_in(admission.connect(at("10.0.0.1")))
     assert admission.connect(at("::ffff:10.0.0.1")) == ADDRESS_LIMIT
 
 
-def test_shared_memory_knows_no_address_limits_but_all_totals() -> None:
+def test_totals_apply_to_shared_memory_and_limits_by_address_do_not() -> None:
     admission = Admission(Limits(3, 1, 2, 1, handshakes_per_second=0.001, handshake_burst=1))
     for _ in range(3):
         let_in(admission.connect(IpcSource()))
@@ -155,7 +155,7 @@ def test_an_address_gets_a_burst_and_then_its_rate() -> None:
     assert admission.begin_handshake(at("10.0.0.1"), 100.5) == RATE
 
 
-def test_who_is_refused_for_another_reason_keeps_his_tokens() -> None:
+def test_a_refusal_for_another_reason_takes_no_token() -> None:
     admission = Admission(Limits(0, 0, pending=1, handshakes_per_second=0.001, handshake_burst=2))
     first = let_in(admission.begin_handshake(at("10.0.0.1"), 0.0))
     for _ in range(5):
@@ -168,7 +168,7 @@ def key(number: int) -> LimitKey:
     return ip_address(0x0A000000 + number)  # type: ignore[return-value]
 
 
-def test_buckets_are_forgotten_when_full_again_and_never_more_than_allowed() -> None:
+def test_full_buckets_are_deleted_and_their_number_is_limited() -> None:
     rate = HandshakeRate(per_second=1.0, burst=2, max_buckets=10)
     for number in range(1000):
         assert rate.take(key(number), 0.0)

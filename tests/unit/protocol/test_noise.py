@@ -120,7 +120,7 @@ def test_a_handshake_with_an_independent_implementation(psk: bytes | None, initi
 
 
 @pytest.mark.parametrize("initiator", [True, False], ids=["we-begin", "they-begin"])
-def test_a_key_is_changed_as_an_independent_implementation_does(initiator: bool) -> None:
+def test_the_next_key_is_that_of_an_independent_implementation(initiator: bool) -> None:
     ours = HandshakeState(
         initiator=initiator, static=keypair_from(bytes([7]) * 32), entropy=entropy_from(3), prologue=b"a prologue"
     )
@@ -140,7 +140,7 @@ def test_a_key_is_changed_as_an_independent_implementation_does(initiator: bool)
     assert CipherState(derive_next_key(receiving), 1).decrypt(other.encrypt(b"after")) == b"after"
 
 
-def test_row_35_the_keys_and_the_shared_secret_of_rfc_7748() -> None:
+def test_row_35_keys_and_shared_secret_are_those_of_rfc_7748() -> None:
     # RFC 7748, section 6.1
     alice = keypair_from(bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"))
     bob = keypair_from(bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb"))
@@ -151,7 +151,7 @@ def test_row_35_the_keys_and_the_shared_secret_of_rfc_7748() -> None:
     assert shared_secret(bob, alice.public).hex() == secret
 
 
-def test_row_35_ten_thousand_keys_are_all_32_bytes_and_one_spelling() -> None:
+def test_row_35_ten_thousand_keys_have_32_bytes_and_one_encoding() -> None:
     entropy = entropy_from(35)
     publics = set()
     for _ in range(10_000):
@@ -186,7 +186,7 @@ def test_a_key_of_low_order_is_refused(public: str) -> None:
         "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e",
     ],
 )
-def test_a_second_spelling_of_a_key_is_refused(public: str) -> None:
+def test_a_second_encoding_of_a_key_is_refused(public: str) -> None:
     with pytest.raises(TamperedError, match="not the encoding"):
         shared_secret(keypair_from(bytes([7]) * 32), bytes.fromhex(public))
 
@@ -206,7 +206,7 @@ def pair(psk: bytes | None = None, *, other_psk: bytes | None = None) -> tuple[H
 
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
-def test_a_changed_message_changes_nothing_and_the_right_one_is_still_read(psk: bytes | None) -> None:
+def test_an_altered_message_changes_nothing_and_the_original_is_still_read(psk: bytes | None) -> None:
     client, server = pair(psk)
     for writer, reader in ((client, server), (server, client), (client, server)):
         message = writer.write(b"payload")
@@ -227,7 +227,7 @@ def test_a_changed_message_changes_nothing_and_the_right_one_is_still_read(psk: 
     assert client.handshake_hash == server.handshake_hash
 
 
-def test_a_changed_first_message_shows_in_the_second() -> None:
+def test_an_altered_first_message_is_detected_at_the_second() -> None:
     message = pair()[0].write()
     for bit in range(len(message) * 8):
         client, server = pair()
@@ -242,7 +242,7 @@ def test_a_changed_first_message_shows_in_the_second() -> None:
             client.read(answer)
 
 
-def test_other_prologues_do_not_meet() -> None:
+def test_different_prologues_fail() -> None:
     client = HandshakeState(initiator=True, static=keypair_from(b"c" * 32), entropy=entropy_from(1), prologue=b"1")
     server = HandshakeState(initiator=False, static=keypair_from(b"s" * 32), entropy=entropy_from(2), prologue=b"2")
     server.read(client.write())
@@ -250,7 +250,7 @@ def test_other_prologues_do_not_meet() -> None:
         client.read(server.write())
 
 
-def test_other_shared_secrets_do_not_meet() -> None:
+def test_different_shared_secrets_fail() -> None:
     client, server = pair(PSK, other_psk=derive_psk(b"another shared secret"))
     server.read(client.write())
     client.read(server.write())
@@ -258,7 +258,7 @@ def test_other_shared_secrets_do_not_meet() -> None:
         server.read(client.write())
 
 
-def test_row_38_two_handshakes_of_the_same_peers_end_in_other_keys() -> None:
+def test_row_38_two_handshakes_of_the_same_peers_have_different_keys() -> None:
     keys = set()
     for seed in range(20):
         client = HandshakeState(initiator=True, static=keypair_from(b"c" * 32), entropy=entropy_from(seed))
@@ -288,7 +288,7 @@ def test_a_psk_and_its_pattern_go_together() -> None:
             )
 
 
-def test_a_shared_secret_makes_the_psk_that_it_always_made() -> None:
+def test_the_psk_of_a_shared_secret_does_not_change_between_releases() -> None:
     # fixed: another value would part releases that have the same secret
     assert (
         derive_psk(b"correct horse battery staple").hex()
@@ -307,7 +307,7 @@ def test_the_last_nonce_is_never_used() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_arrives_is_read_or_refused(message: bytes) -> None:
+def test_a_random_message_is_read_or_refused(message: bytes) -> None:
     client, server = pair()
     server.read(client.write())
     with pytest.raises(TamperedError):

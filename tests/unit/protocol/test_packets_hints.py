@@ -12,7 +12,7 @@ from aeron_spark.protocol.refusals import Refusal
 from aeron_spark.protocol.retry_cookies import MAX_HINT_BYTES, RefusalHint, RetryHint, decode_hint, encode_hint
 
 
-def test_hints_are_these_texts() -> None:
+def test_hints_have_these_texts() -> None:
     retry = "aeron-spark/1 RETRY Y2NjY2NjY2NjY2NjY2NjY2M"
     assert encode_hint(RetryHint(b"c" * 17)) == retry
     assert decode_hint(retry) == RetryHint(b"c" * 17)
@@ -22,13 +22,13 @@ def test_hints_are_these_texts() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
-def test_every_code_can_be_hinted(code: str) -> None:
+def test_every_code_can_be_sent_as_a_hint(code: str) -> None:
     hint = RefusalHint(Refusal(code, ""))
     assert decode_hint(encode_hint(hint)) == hint
     assert known_code(code) == code
 
 
-def test_a_text_from_anywhere_can_be_hinted() -> None:
+def test_any_text_can_be_sent_as_a_hint() -> None:
     text = encode_hint(RefusalHint(Refusal("key", "line\nbreak \u20ac\x1b[31m" + "x" * 2000)))
     assert len(text.encode()) <= MAX_HINT_BYTES
     hint = decode_hint(text)
@@ -56,19 +56,19 @@ def test_a_text_from_anywhere_can_be_hinted() -> None:
         "aeron-spark/1 FAILED full " + "x" * 301,
     ],
 )
-def test_what_is_no_hint_is_refused(text: str) -> None:
+def test_text_that_is_not_a_hint_is_refused(text: str) -> None:
     with pytest.raises(DataFormatError, match="is not one of aeron-spark's"):
         decode_hint(text)
 
 
-def test_an_unknown_code_is_not_hinted() -> None:
+def test_an_unknown_code_cannot_be_sent_as_a_hint() -> None:
     with pytest.raises(OptionError, match="not a code of a refusal"):
         encode_hint(RefusalHint(Refusal("fool", "")))
 
 
 @given(st.text(max_size=1100) | st.text(max_size=80).map("aeron-spark/1 RETRY ".__add__)
        | st.text(max_size=400).map("aeron-spark/1 FAILED full ".__add__))  # fmt: skip
-def test_whatever_text_comes_it_is_a_hint_or_refused(text: str) -> None:
+def test_random_text_is_a_hint_or_refused(text: str) -> None:
     try:
         hint = decode_hint(text)
     except DataFormatError:

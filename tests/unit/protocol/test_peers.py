@@ -38,13 +38,11 @@ def other(known: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("first_use", [True, False])
 @pytest.mark.parametrize("validate", [True, False])
-def test_row_41_the_key_it_is_known_by_is_trusted_and_not_stored_again(
-    known: bytes, first_use: bool, validate: bool
-) -> None:
+def test_row_41_the_known_key_is_accepted_and_not_stored_again(known: bytes, first_use: bool, validate: bool) -> None:
     assert verify_server_key(SERVER, known, known, first_use=first_use, validate=validate) == ServerTrust(False, False)
 
 
-def test_row_41_first_use_is_remembered_and_only_where_wanted(known: bytes) -> None:
+def test_row_41_a_key_is_remembered_at_first_use_only_if_allowed(known: bytes) -> None:
     assert verify_server_key(SERVER, None, known) == ServerTrust(remember=True)
     assert verify_server_key(SERVER, None, known, validate=False) == ServerTrust(remember=True)
     with pytest.raises(IdentityError, match="is not known") as raised:
@@ -55,7 +53,7 @@ def test_row_41_first_use_is_remembered_and_only_where_wanted(known: bytes) -> N
 
 
 @pytest.mark.parametrize("first_use", [True, False])
-def test_row_41_a_changed_key_is_refused_with_what_to_do(known: bytes, other: bytes, first_use: bool) -> None:
+def test_row_41_a_changed_key_is_refused_with_a_remedy(known: bytes, other: bytes, first_use: bool) -> None:
     with pytest.raises(ServerKeyChanged) as raised:
         verify_server_key(SERVER, known, other, first_use=first_use)
     error = raised.value
@@ -83,11 +81,11 @@ def test_row_42_without_validation_a_changed_key_is_allowed_flagged_and_not_stor
         (ServerName("ipc:/dev/shm/aeron", 0), "ipc:/dev/shm/aeron"),
     ],
 )
-def test_a_server_is_written_as_commands_take_it(server: ServerName, text: str) -> None:
+def test_the_text_of_a_server_is_what_commands_accept(server: ServerName, text: str) -> None:
     assert str(server) == text
 
 
-def test_row_45_who_is_not_authorised_is_refused_only_where_that_is_required() -> None:
+def test_row_45_a_key_without_a_grant_is_refused_only_if_grants_are_required() -> None:
     assert check_client(None, "", required=True) == UNKNOWN_KEY
     assert check_client(None, "", required=False) is None
     assert check_client(Grant(), "any", required=True) is None
@@ -96,7 +94,7 @@ def test_row_45_who_is_not_authorised_is_refused_only_where_that_is_required() -
         assert check_client(Grant(tags=("desk-*",)), "Desk-7", required=required) == TAG_NOT_ALLOWED
 
 
-def test_a_grant_allows_everything_that_it_does_not_speak_of() -> None:
+def test_a_grant_allows_everything_that_it_does_not_mention() -> None:
     everything = Grant()
     assert everything.may_use("prices", "manage")
     assert everything.may_call("catalog.find")

@@ -29,14 +29,14 @@ def test_a_cookie_is_accepted_once() -> None:
     ("address", "core"),
     [("10.0.0.2", CORE), ("10.0.0.11", CORE), ("10.0.0.", b"1" + CORE), ("10.0.0.1", CORE + b"x"), ("::1", CORE)],
 )
-def test_a_cookie_is_for_one_address_and_one_hello(address: str, core: bytes) -> None:
+def test_a_cookie_is_valid_for_one_address_and_one_hello(address: str, core: bytes) -> None:
     jar = cookies()
     cookie = jar.make(100.0, "10.0.0.1", CORE)
     assert not jar.accept(100.0, address, core, cookie)
     assert jar.accept(100.0, "10.0.0.1", CORE, cookie)
 
 
-def test_every_flipped_bit_of_a_cookie_and_every_cut_is_refused() -> None:
+def test_an_altered_or_truncated_cookie_is_refused() -> None:
     jar = cookies()
     cookie = jar.make(100.0, "10.0.0.1", CORE)
     for bit in range(len(cookie) * 8):
@@ -53,14 +53,14 @@ def test_every_flipped_bit_of_a_cookie_and_every_cut_is_refused() -> None:
     [(100, 159, True), (100, 219, True), (100, 220, False), (159, 160, True), (159, 219.9, True), (159, 221, False),
      (219, 279, True), (219, 280, False), (100, 10_000, False)],
 )  # fmt: skip
-def test_a_cookie_is_good_for_one_to_two_periods(minted: float, shown: float, good: bool) -> None:
+def test_a_cookie_is_valid_for_one_to_two_periods(minted: float, shown: float, good: bool) -> None:
     jar = cookies(period_s=60.0)
     cookie = jar.make(minted, "10.0.0.1", CORE)
     assert jar.accept(shown, "10.0.0.1", CORE, cookie) is good
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=20))
-def test_no_cookie_lives_longer_than_two_periods_or_shorter_than_one(pauses: list[float]) -> None:
+def test_no_cookie_is_valid_for_less_than_one_period_or_more_than_two(pauses: list[float]) -> None:
     jar = cookies(period_s=60.0)
     now, minted = 100.0, []
     for pause in pauses:
@@ -75,14 +75,14 @@ def test_no_cookie_lives_longer_than_two_periods_or_shorter_than_one(pauses: lis
             assert not good
 
 
-def test_row_40_a_repeated_hello_is_not_accepted_while_its_cookie_lives() -> None:
+def test_row_40_a_repeated_hello_is_not_accepted_while_its_cookie_is_valid() -> None:
     jar = cookies(period_s=60.0)
     cookie = jar.make(150.0, "10.0.0.1", CORE)
     assert jar.accept(155.0, "10.0.0.1", CORE, cookie)
     assert not any(jar.accept(now, "10.0.0.1", CORE, cookie) for now in range(156, 400))
 
 
-def test_the_memory_of_spent_cookies_is_bounded_and_forgets_the_oldest() -> None:
+def test_the_number_of_spent_cookies_is_limited_and_the_oldest_is_deleted_first() -> None:
     jar = cookies(max_spent=10)
     spent = [jar.make(100.0, "10.0.0.1", b"%d" % number) for number in range(15)]
     for number, cookie in enumerate(spent):
@@ -92,7 +92,7 @@ def test_the_memory_of_spent_cookies_is_bounded_and_forgets_the_oldest() -> None
     assert jar.accept(100.0, "10.0.0.1", b"0", spent[0])
 
 
-def test_spent_cookies_are_forgotten_with_their_secret() -> None:
+def test_spent_cookies_are_deleted_with_their_secret() -> None:
     jar = cookies(period_s=60.0)
     for number in range(10):
         assert jar.accept(100.0, "10.0.0.1", b"%d" % number, jar.make(100.0, "10.0.0.1", b"%d" % number))
@@ -111,5 +111,5 @@ def test_the_number_of_the_secret_wraps() -> None:
 
 
 @given(st.text(max_size=50), st.binary(max_size=80), st.binary(max_size=20))
-def test_what_was_not_minted_is_not_accepted(address: str, core: bytes, cookie: bytes) -> None:
+def test_random_bytes_are_not_accepted_as_a_cookie(address: str, core: bytes, cookie: bytes) -> None:
     assert not cookies().accept(100.0, address, core, cookie)

@@ -151,7 +151,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     assert (image.deadline is None) is (image.state in OVER)
 
 
-def test_whatever_ends_without_a_connection_is_released_and_refusals_are_told() -> None:
+def test_every_handshake_that_ends_without_a_connection_is_released() -> None:
     for (state, event), (after, kinds) in EXPECTED.items():
         if after is not State.ENDED:
             continue
@@ -169,7 +169,7 @@ def test_whatever_ends_without_a_connection_is_released_and_refusals_are_told() 
         (State.AWAIT_DONE, 10, "The server waited 10 s for the client's DONE"),
     ],
 )
-def test_row_10_every_step_has_its_deadline_names_itself_and_gives_back(
+def test_row_10_every_step_has_a_deadline_that_names_it_and_releases_its_resources(
     state: State, seconds: float, awaited: str
 ) -> None:
     image = at(state).image
@@ -178,7 +178,7 @@ def test_row_10_every_step_has_its_deadline_names_itself_and_gives_back(
     assert image.tick(NOW + 100) == ()
 
 
-def test_row_10_the_servers_own_decision_has_its_deadline_too() -> None:
+def test_row_10_the_servers_decision_has_a_deadline() -> None:
     joined = at(State.AUTHENTICATING)
     send, release = joined.image.tick(NOW + 10)
     assert isinstance(send, Send)
@@ -189,7 +189,7 @@ def test_row_10_the_servers_own_decision_has_its_deadline_too() -> None:
     )
 
 
-def test_nothing_is_asked_for_before_a_cookie_is_good() -> None:
+def test_nothing_is_requested_before_a_cookie_is_valid() -> None:
     joined = Joined()
     reject, release = joined.image.packet(joined.hello, NOW)
     assert isinstance(reject, Reject)
@@ -209,7 +209,7 @@ def test_nothing_is_asked_for_before_a_cookie_is_good() -> None:
     assert good.packet(packet, NOW) == (Admit(ADDRESS, joined.client.key_hash),)
 
 
-def test_over_ipc_a_cookie_is_neither_asked_for_nor_taken() -> None:
+def test_over_ipc_a_cookie_is_neither_required_nor_accepted() -> None:
     joined = Joined(address=None)
     hello = decode(joined.hello)
     assert isinstance(hello, HelloPacket)
@@ -219,7 +219,7 @@ def test_over_ipc_a_cookie_is_neither_asked_for_nor_taken() -> None:
     assert joined.image.packet(joined.hello, NOW) == (Admit(None, joined.client.key_hash),)
 
 
-def test_entropy_is_asked_for_nothing_before_the_way_back_is_open() -> None:
+def test_no_entropy_is_used_before_the_path_is_open() -> None:
     asked: list[int] = []
     identity = make_server()
     real = identity.entropy
@@ -237,25 +237,25 @@ def test_entropy_is_asked_for_nothing_before_the_way_back_is_open() -> None:
 
 @pytest.mark.parametrize("code", sorted(CODES))
 @pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING_PATH])
-def test_row_31_every_refusal_before_done_is_answered_by_a_hint(code: str, state: State) -> None:
+def test_row_31_every_refusal_before_done_is_a_hint(code: str, state: State) -> None:
     assert refusal_of(at(state).image.refuse(Refusal(code, "why"), NOW)) == Refusal(code, "why")
 
 
 @pytest.mark.parametrize("state", [State.ADMITTING, State.OPENING_PATH, State.AUTHENTICATING])
-def test_an_unknown_code_is_our_own_mistake_and_moves_nothing(state: State) -> None:
+def test_an_unknown_code_raises_and_changes_nothing(state: State) -> None:
     image = at(state).image
     with pytest.raises(OptionError, match="'fool' is not a code of a refusal"):
         image.refuse(Refusal("fool", ""), NOW)
     assert image.state is state
 
 
-def test_what_a_function_of_the_users_raised_is_not_told_to_the_peer() -> None:
+def test_the_error_of_a_filter_is_not_sent_to_the_client() -> None:
     secret = Refusal("not-permitted", "Connection was not permitted!", ValueError("a secret of the server"))
     reject = one(at(State.ADMITTING).image.refuse(secret, NOW), Reject)
     assert "secret" not in reject.reason
 
 
-def test_a_version_is_answered_with_ours() -> None:
+def test_another_version_is_refused_with_the_servers_version() -> None:
     image = at(State.AWAIT_HELLO).image
     refusal = refusal_of(image.packet(b"AS\x07\x01" + bytes(500), NOW))
     assert refusal == Refusal("version", "This server speaks version 1")

@@ -18,7 +18,7 @@ def a_verifier(known: bytes | None = None, **policy: object) -> ServerKeyVerifie
     return verifier
 
 
-def test_the_first_use_is_trusted_and_to_be_remembered() -> None:
+def test_a_key_is_accepted_and_remembered_at_first_use() -> None:
     verifier = a_verifier()
     assert verifier.key == b""
     verifier.verify(ONE)
@@ -27,7 +27,7 @@ def test_the_first_use_is_trusted_and_to_be_remembered() -> None:
         a_verifier(first_use=False).verify(ONE)
 
 
-def test_another_key_than_the_known_one_is_refused_and_not_taken() -> None:
+def test_another_key_than_the_known_one_is_refused_and_not_stored() -> None:
     verifier = a_verifier(known=ONE)
     with pytest.raises(ServerKeyChanged):
         verifier.verify(OTHER)
@@ -39,7 +39,7 @@ def test_another_key_than_the_known_one_is_refused_and_not_taken() -> None:
     assert (lenient.key, lenient.trust.remember, lenient.trust.remote_key_changed) == (OTHER, False, True)
 
 
-def test_the_key_that_is_asked_for_is_the_only_one() -> None:
+def test_only_the_pinned_key_is_accepted() -> None:
     verifier = a_verifier(known=OTHER, pinned=ONE)
     with pytest.raises(ServerKeyChanged):
         verifier.verify(OTHER)

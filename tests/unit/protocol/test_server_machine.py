@@ -129,7 +129,7 @@ def test_the_effects_of_an_accepted_handshake_in_their_order() -> None:
     server.close()
 
 
-def test_a_client_that_closes_its_connection() -> None:
+def test_a_client_that_closes_its_connection_ends_its_session() -> None:
     server, _, session, link = connected()
     assert server.feed(events.PeerClosed(session, keep_session=False)) == (
         effects.Detach(session),
@@ -183,7 +183,7 @@ def test_a_session_whose_link_is_lost_is_resumed(expired: bool) -> None:
     server.close()
 
 
-def test_the_link_before_carries_a_session_until_the_first_frame_on_the_next() -> None:
+def test_the_old_link_carries_a_session_until_the_first_frame_on_the_new_one() -> None:
     server, client, session, link = connected()
     client.start()
     for _ in range(6):
@@ -201,7 +201,7 @@ def test_the_link_before_carries_a_session_until_the_first_frame_on_the_next() -
     server.close()
 
 
-def test_a_session_that_is_not_resumed_is_gone_after_the_expiry_and_ends_after_the_retention() -> None:
+def test_a_session_that_is_not_resumed_disconnects_after_the_expiry_and_ends_after_the_retention() -> None:
     server, _, session, link = connected()
     begun = server.now
     server.feed(events.LinkFailed(link, TransportError("it is cut")))
@@ -218,7 +218,7 @@ def test_a_session_that_is_not_resumed_is_gone_after_the_expiry_and_ends_after_t
     server.close()
 
 
-def test_a_session_whose_first_frame_never_comes_gives_everything_back() -> None:
+def test_a_session_without_a_first_frame_releases_its_resources() -> None:
     server, _, path = deciding()
     server.feed(events.Decided(path, None))
     server.answer_all()
@@ -293,7 +293,7 @@ def test_the_session_of_a_handshake_must_be_registered() -> None:
         server.machine.check_invariants()
 
 
-def test_a_key_that_is_refused_hears_it_by_a_packet_and_is_counted() -> None:
+def test_a_refused_key_gets_a_failed_packet_and_is_counted() -> None:
     server, client, path = deciding()
     returned = server.feed(events.Decided(path, UNKNOWN_KEY))
     assert kinds(returned) == ["Transmit", "DrainPath"]
@@ -353,7 +353,7 @@ def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
     server.close()
 
 
-def test_an_answer_that_cannot_be_encoded_refuses_its_client() -> None:
+def test_a_done_ack_that_cannot_be_encoded_refuses_its_client() -> None:
     server, _, path = deciding()
     server.feed(events.Decided(path, None))
     (opened,) = server.answer()
@@ -365,7 +365,7 @@ def test_an_answer_that_cannot_be_encoded_refuses_its_client() -> None:
     server.close()
 
 
-def test_a_session_that_cannot_go_on_ends_with_its_error() -> None:
+def test_a_session_that_cannot_continue_ends_with_its_error() -> None:
     server, _, session, link = connected()
     error = SessionLost("the two ends differ")
     assert server.feed(events.SessionFailed(session, error)) == (
@@ -423,7 +423,7 @@ def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
     server.close()
 
 
-def test_a_place_that_was_given_back_during_a_resume_is_taken_again_or_the_link_is_given_up() -> None:
+def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_is_closed() -> None:
     """Finding: a session that was notified of as gone between DONE_ACK and first frame came back beyond the limit."""
     server, client, session, link = connected(limits=Limits(connections=1))
     server.feed(events.LinkFailed(link, TransportError("it is cut")))
@@ -444,7 +444,7 @@ def test_a_place_that_was_given_back_during_a_resume_is_taken_again_or_the_link_
     server.close()
 
 
-def test_a_second_attempt_of_a_session_that_nobody_heard_of_begins_another() -> None:
+def test_a_second_attempt_before_the_first_frame_begins_a_new_session() -> None:
     server, client, path = deciding()
     server.feed(events.Decided(path, None))
     server.answer_all()
@@ -457,7 +457,7 @@ def test_a_second_attempt_of_a_session_that_nobody_heard_of_begins_another() -> 
     server.close()
 
 
-def test_a_lost_driver_takes_paths_and_links_with_it_and_keeps_sessions() -> None:
+def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
     server, client, session, link = connected()
     other = SimulatedClient(server, keypair_from(b"d" * 32), "10.0.0.2:4000", seed=5)
     other.start()
@@ -480,7 +480,7 @@ def test_a_lost_driver_takes_paths_and_links_with_it_and_keeps_sessions() -> Non
     server.close()
 
 
-def test_a_server_that_shuts_down_refuses_handshakes_and_ends_what_no_link_carries() -> None:
+def test_a_server_that_shuts_down_refuses_handshakes_and_ends_sessions_without_a_link() -> None:
     server, _, session, link = connected()
     away = SimulatedClient(server, keypair_from(b"d" * 32), "10.0.0.2:4000", seed=5)
     away_session = away.connect()
@@ -499,7 +499,7 @@ def test_a_server_that_shuts_down_refuses_handshakes_and_ends_what_no_link_carri
     server.close()
 
 
-def test_bulk_ids_come_from_the_same_pools_and_are_given_back_once() -> None:
+def test_ids_of_bulk_links_come_from_the_same_pools_and_are_released_once() -> None:
     server = SimulatedServer(replace(POLICY, session_ids=(1000, 1003), id_reuse_delay_seconds=0.0))
     resources = server.machine.resources
     first = resources.take_bulk_ids(NOW)
@@ -538,7 +538,7 @@ def test_bulk_ids_come_from_the_same_pools_and_are_given_back_once() -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_an_event_about_what_is_over_changes_nothing(event: events.ServerEvent) -> None:
+def test_an_event_about_an_ended_object_changes_nothing(event: events.ServerEvent) -> None:
     server = SimulatedServer()
     assert server.feed(event) == ()
     assert server.execute(server.machine.close_connection(7, keep_session=False, now=NOW)) == ()

@@ -30,7 +30,7 @@ from aeron_spark.protocol.access import is_from_address
         ("anything", ""),
     ],
 )
-def test_finding_c8_another_spelling_port_or_zone_is_the_same_owner(source: str, owner: str) -> None:
+def test_finding_c8_another_encoding_port_or_zone_is_the_same_address(source: str, owner: str) -> None:
     assert is_from_address(source, owner)
 
 
@@ -50,12 +50,12 @@ def test_finding_c8_another_spelling_port_or_zone_is_the_same_owner(source: str,
         ("10.0.0.1:4000", "localhost"),
     ],
 )
-def test_another_address_or_what_is_not_an_address_is_another_owner(source: str, owner: str) -> None:
+def test_another_address_or_an_invalid_one_is_not_the_same_address(source: str, owner: str) -> None:
     assert not is_from_address(source, owner)
 
 
 @given(first=st.integers(0, 2**32 - 1), second=st.integers(0, 2**32 - 1), port=st.integers(1, 65535))
-def test_owners_are_the_same_where_their_addresses_are(first: int, second: int, port: int) -> None:
+def test_sources_are_compared_by_their_canonical_addresses(first: int, second: int, port: int) -> None:
     one, other = ipaddress.IPv4Address(first), ipaddress.IPv4Address(second)
     assert is_from_address(f"[::ffff:{one}]:{port}", str(one))
     assert is_from_address(f"{one}:{port}", str(other)) is (one == other)

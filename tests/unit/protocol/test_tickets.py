@@ -57,7 +57,7 @@ def test_row_46_another_key_does_not_take_a_session_that_is_connected() -> None:
     assert len(tickets) == 1
 
 
-def test_the_old_ticket_is_good_until_the_first_message_and_of_no_use_after_it() -> None:
+def test_the_old_ticket_is_valid_until_the_first_frame() -> None:
     tickets = store()
     old = opened(tickets)
     tickets.confirm(old)
@@ -70,7 +70,7 @@ def test_the_old_ticket_is_good_until_the_first_message_and_of_no_use_after_it()
     assert tickets.present(new, ALICE, 3.0) is not None
 
 
-def test_an_answer_that_arrived_without_a_first_message_locks_nobody_out() -> None:
+def test_a_client_without_a_first_frame_can_present_its_new_ticket_or_the_old_one() -> None:
     tickets = store()
     old = opened(tickets)
     tickets.confirm(old)
@@ -83,7 +83,7 @@ def test_an_answer_that_arrived_without_a_first_message_locks_nobody_out() -> No
     assert tickets.present(old, ALICE, 30.0) is None
 
 
-def test_offers_are_bounded_the_oldest_goes_first() -> None:
+def test_unconfirmed_tickets_are_limited_and_the_oldest_is_deleted_first() -> None:
     tickets = store()
     ticket = opened(tickets)
     tickets.confirm(ticket)
@@ -93,7 +93,7 @@ def test_offers_are_bounded_the_oldest_goes_first() -> None:
     assert tickets.confirm(offers[1])
 
 
-def test_row_56_a_session_expires_after_its_time_and_not_before() -> None:
+def test_row_56_a_session_expires_after_the_retention_and_not_before() -> None:
     tickets = store()
     ticket = opened(tickets)
     tickets.confirm(ticket)
@@ -107,7 +107,7 @@ def test_row_56_a_session_expires_after_its_time_and_not_before() -> None:
     assert not tickets.confirm(ticket)
 
 
-def test_a_session_does_not_expire_between_an_offer_and_its_first_message() -> None:
+def test_a_session_does_not_expire_between_an_offer_and_its_first_frame() -> None:
     tickets = store()
     ticket = opened(tickets)
     tickets.confirm(ticket)
@@ -118,14 +118,14 @@ def test_a_session_does_not_expire_between_an_offer_and_its_first_message() -> N
     assert tickets.deadline() is None
 
 
-def test_a_session_whose_first_message_never_came_expires() -> None:
+def test_a_session_without_a_first_frame_expires() -> None:
     tickets = store()
     opened(tickets, now=5.0)
     assert tickets.expire(124.9) == []
     assert tickets.expire(125.0) == ["session"]
 
 
-def test_the_end_of_an_older_duologue_does_not_touch_the_session() -> None:
+def test_the_end_of_an_older_link_does_not_change_the_session() -> None:
     tickets = store()
     old = opened(tickets)
     tickets.confirm(old)
@@ -137,7 +137,7 @@ def test_the_end_of_an_older_duologue_does_not_touch_the_session() -> None:
     assert len(tickets) == 1
 
 
-def test_a_duologue_that_ends_while_its_client_comes_back_leaves_a_session_that_expires() -> None:
+def test_a_session_whose_link_is_lost_during_a_resume_expires() -> None:
     tickets = store()
     old = opened(tickets)
     tickets.confirm(old)
@@ -146,7 +146,7 @@ def test_a_duologue_that_ends_while_its_client_comes_back_leaves_a_session_that_
     assert tickets.deadline() == 121.0
 
 
-def test_a_closed_session_is_gone_with_all_its_tickets() -> None:
+def test_a_closed_session_is_deleted_with_all_its_tickets() -> None:
     tickets = store()
     ticket = opened(tickets)
     tickets.confirm(ticket)
@@ -157,7 +157,7 @@ def test_a_closed_session_is_gone_with_all_its_tickets() -> None:
     assert (tickets.present(ticket, ALICE, 0.0), tickets.confirm(offered)) == (None, False)
 
 
-def test_nobody_makes_room_at_the_cost_of_another_key() -> None:
+def test_a_session_never_ends_to_make_room_for_another_key() -> None:
     tickets = store(max_sessions=2, max_sessions_per_key=2)
     opened(tickets, ALICE)
     opened(tickets, ALICE)
@@ -181,7 +181,7 @@ def test_a_key_at_its_limit_loses_its_own_oldest_detached_session() -> None:
     assert len(tickets) == 2
 
 
-def test_a_new_session_is_found_by_what_its_client_came_with_until_the_first_message() -> None:
+def test_a_new_session_is_found_by_the_presented_ticket_until_the_first_frame() -> None:
     tickets = store()
     made_up = b"r" * 32
     answer = tickets.open(ALICE, "session", 0.0, made_up)
@@ -195,7 +195,7 @@ def test_a_new_session_is_found_by_what_its_client_came_with_until_the_first_mes
     assert len(tickets) == 1
 
 
-def test_a_new_session_takes_nothing_of_another_keys_by_what_its_client_came_with() -> None:
+def test_a_presented_ticket_does_not_take_the_session_of_another_key() -> None:
     tickets = store()
     ticket = opened(tickets, session="hers")
     answer = tickets.open(MALLORY, "his", 0.0, ticket)
@@ -208,7 +208,7 @@ def test_a_new_session_takes_nothing_of_another_keys_by_what_its_client_came_wit
     assert tickets.present(ticket, ALICE, 1.0) is not None
 
 
-def test_what_a_client_came_with_goes_with_its_session() -> None:
+def test_the_presented_ticket_is_deleted_with_its_session() -> None:
     tickets = store()
     answer = tickets.open(ALICE, "session", 0.0, b"r" * 32)
     assert not isinstance(answer, Refusal)
@@ -217,11 +217,11 @@ def test_what_a_client_came_with_goes_with_its_session() -> None:
     assert len(tickets._by_ticket) == 0
 
 
-def test_a_ticket_is_not_in_what_is_logged() -> None:
+def test_a_ticket_is_not_in_the_repr_of_its_offer() -> None:
     assert "secret" not in repr(Offer("session", b"secret"))
 
 
-def test_bad_limits_and_bad_entropy_are_refused() -> None:
+def test_invalid_limits_and_repeating_entropy_are_refused() -> None:
     with pytest.raises(OptionError, match="at least 1"):
         store(max_sessions=0)
     constant: TicketStore[str] = TicketStore(bytes, 120.0)
