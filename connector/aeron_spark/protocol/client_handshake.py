@@ -248,12 +248,12 @@ class ClientHandshake:
         return self._take(Event.CLOSE, None, now)
 
     def _take(self, event: Event, argument: object, now: float) -> Actions:
-        taken = step(TRANSITIONS, self, self.state, event, argument, now)
-        if taken is None:
+        result = step(TRANSITIONS, self, self.state, event, argument, now)
+        if result is None:
             if event in PROGRAM_EVENTS:
                 raise unexpected_event("client", self.state, event)
             return (Ignored(f"{event.name} in {self.state.name}"),)
-        before, (self.state, actions) = self.state, taken
+        before, (self.state, actions) = self.state, result
         if self.state is not before:
             self.deadline = self._step_deadline = self._deadline(now)
         return actions
@@ -352,7 +352,7 @@ class ClientHandshake:
 
     def _shorten_deadline(self, now: float) -> None:
         """End the step after ``hint_s``, because another attempt is more useful than a long wait."""
-        assert self.deadline is not None  # only states with a deadline get here
+        assert self.deadline is not None  # only states with a deadline have these rows
         self.deadline = min(self.deadline, now + self._timing.hint_s)
 
     def _on_close(self, _argument: None, _now: float) -> _Step:

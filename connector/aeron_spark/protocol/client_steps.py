@@ -14,7 +14,6 @@ from typing import Final
 
 from aeron_spark.errors import (
     AeronSparkError,
-    EndedError,
     IdentityError,
     RefusedError,
     Retry,
@@ -28,6 +27,7 @@ from aeron_spark.protocol.access import ServerName
 from aeron_spark.protocol.client_attempt import Attempt, ClientPolicy, RetrySchedule
 from aeron_spark.protocol.client_events import ClientEvent, ClientState, Effects, SessionRecord
 from aeron_spark.protocol.client_handshake import Abandoned, Actions, ClientHandshake, HandshakeAccepted
+from aeron_spark.protocol.connection_machine import closed_error
 from aeron_spark.protocol.handshake_payloads import TICKET_BYTES, ClientDone
 from aeron_spark.protocol.keypair import KeyPair
 from aeron_spark.protocol.noise import Entropy
@@ -548,11 +548,6 @@ class ClientSteps:
         assert connect.deadline is not None
         seconds = connect.deadline - connect.started_at
         return WaitTimeout(f"could not connect to {self._server} within {seconds:.3g} s: {cause}", remedy=remedy)
-
-
-def closed_error() -> EndedError:
-    """Return the error of a connection that the program on this endpoint closed."""
-    return EndedError("the connection is closed", remedy="Connect again.")
 
 
 _TIMEOUTS: Final = {

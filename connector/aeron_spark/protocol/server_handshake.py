@@ -260,12 +260,12 @@ class ServerHandshake:
         return self._take(Event.CLOSE, None, now)
 
     def _take(self, event: Event, argument: object, now: float) -> Actions:
-        taken = step(TRANSITIONS, self, self.state, event, argument, now)
-        if taken is None:
+        result = step(TRANSITIONS, self, self.state, event, argument, now)
+        if result is None:
             if event in PROGRAM_EVENTS:
                 raise unexpected_event("server", self.state, event)
             return (Ignored(f"{event.name} in {self.state.name}"),)
-        before, (self.state, actions) = self.state, taken
+        before, (self.state, actions) = self.state, result
         if self.state is not before:
             self.deadline = self._deadline(now)
         return actions

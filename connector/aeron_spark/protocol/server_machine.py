@@ -45,7 +45,7 @@ from aeron_spark.protocol.server_sessions import (
     ServerPolicy,
     ServerSession,
     SessionState,
-    done_ack,
+    build_done_ack,
 )
 from aeron_spark.protocol.transitions import assert_never
 from aeron_spark.protocol.type_digests import schema_refusal, type_digests
@@ -275,8 +275,8 @@ class ServerMachine:
         if pending is not None:
             self._advance(pending, pending.handshake.refuse(refusal, now), now)
 
-    def _advance(self, pending: PendingHandshake, taken: actions.Actions, now: float) -> None:
-        for action in taken:
+    def _advance(self, pending: PendingHandshake, performed: actions.Actions, now: float) -> None:
+        for action in performed:
             match action:
                 case actions.Reject(reason):
                     self._emit(effects.RejectImage(pending.event.image, reason))
@@ -436,12 +436,12 @@ class ServerMachine:
         if pending is None or pending.accepted is None:
             return
         try:
-            ack = done_ack(pending, pending.accepted, self._policy, type_digests(self._types), received)
-            taken = pending.handshake.accept(ack, now)
+            ack = build_done_ack(pending, pending.accepted, self._policy, type_digests(self._types), received)
+            performed = pending.handshake.accept(ack, now)
         except AeronSparkError as error:
             self._refuse(pending, undecided(error, NO_LINK), now)
         else:
-            self._advance(pending, taken, now)
+            self._advance(pending, performed, now)
 
     def _await_first_frame(self, pending: PendingHandshake, connected: actions.ClientAccepted, now: float) -> None:
         accepted, pending.accepted = pending.accepted, None
@@ -515,12 +515,7 @@ class ServerMachine:
         elif link in self._attached:
             self._detach(self._attached[link], now, notify=False)
 
-    def _session_event(
-        self,
-        session: ServerSession,
-        event: events.SessionFailed | events.SessionDrained | events.PeerClosed,
-        now: float,
-    ) -> None:
+    def _session_event(self, session: ServerSession, event: SessionEvent, now: float) -> None:
         match event:
             case events.SessionFailed(_, error):
                 self._end(session, error, now)

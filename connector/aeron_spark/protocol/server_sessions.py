@@ -161,7 +161,7 @@ class PendingHandshake:
         return self.handshake.deadline if self.drain_until is None else self.drain_until
 
 
-def done_ack(
+def build_done_ack(
     pending: PendingHandshake, accepted: AcceptedHandshake, policy: ServerPolicy, types: dict[int, bytes], received: int
 ) -> DoneAck:
     """Return DONE_ACK's payload for an accepted handshake."""

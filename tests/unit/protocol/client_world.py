@@ -1,4 +1,4 @@
-"""A client's machine, a runner that checks what the machine wants, a network and a server, all in virtual time."""
+"""A client machine with a runner that checks its effects, a network and a server, all in virtual time."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ POLICY: Final = ClientPolicy(
     longest_pause=5.0, setup_seconds=10.0, expiry_seconds=4.0, close_seconds=2.0, reopen_seconds=0.5,
     timing=ClientTiming(), key_limits=KeyLimits(),
 )  # fmt: skip
-AT_ONCE: Final = (e.OpenPath, e.MakeConnection, e.OpenLink, e.Attach)  # what may be answered at once
+AT_ONCE: Final = (e.OpenPath, e.MakeConnection, e.OpenLink, e.Attach)  # effects that may have a result at once
 WITH_PATH: Final = (ClientState.HANDSHAKING, ClientState.OPENING_LINK)
 ATTACHED: Final = (ClientState.CONNECTED, ClientState.CLOSING)
 
 
 @dataclass
 class Path:
-    """A path that is open, with its publications, of which the first may be connected already."""
+    """An open path with its publications. ``is_ready``: the first one is connected."""
 
     number: int
     publications: list[int]
@@ -45,7 +45,7 @@ class Path:
 
 @dataclass
 class Link:
-    """A link that is open, with the client's ends of its ciphers."""
+    """An open link with the client's encryptor and decryptor."""
 
     number: int
     session: int
@@ -56,24 +56,24 @@ class Link:
 
 
 @dataclass
-class Told:
-    """One connection of the program, and what its listeners were told."""
+class FakeConnection:
+    """One connection of the program, with the notifications of its listeners."""
 
     number: int
-    news: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     is_attached: bool = False
     detached_at: float | None = None
-    refusing: AeronSparkError | None = None
+    send_error: AeronSparkError | None = None
     ended: AeronSparkError | None = None
 
     @property
-    def is_present(self) -> bool:
-        """Whether the program was told last that the connection can be used."""
-        return bool(self.news) and self.news[-1] in ("connect", "resume")
+    def is_usable(self) -> bool:
+        """Whether the last notification was "connect" or "resume"."""
+        return bool(self.notices) and self.notices[-1] in ("connect", "resume")
 
 
 class Server:
-    """Answers handshakes with the real machines. ``refusal`` is how it answers, ``at`` in which step."""
+    """A server with real handshake machines. It refuses with ``refusal``, if set, in the step ``at``."""
 
     def __init__(self) -> None:
         self.identity: ServerIdentity = make_server()
@@ -82,20 +82,20 @@ class Server:
         self.links: dict[
             int, tuple[str, server_side.ClientAccepted, bytes]
         ] = {}  # by session_in: session, keys, ticket
-        self.numbers: dict[str, int] = {}  # by session: how both ends call it
+        self.numbers: dict[str, int] = {}  # by session: the number that both endpoints show
         self.confirmed: set[str] = set()  # sessions that a link has carried
-        self.announced: set[str] = set()  # sessions whose beginning their client has heard of
+        self.acknowledged: set[str] = set()  # new sessions whose DONE_ACK their client has received
         self.refusal: Refusal | None = None
         self.at = "admit"
         self._count = 100
         self.restart()
 
     def restart(self) -> None:
-        """Forget all sessions."""
+        """Lose all sessions."""
         self.tickets: TicketStore[str] = TicketStore(self.entropy, 120.0, max_sessions_per_key=1000)
 
     def packet(self, publication: int, data: bytes, now: float) -> list[object]:
-        """Take a packet; return what to send: packets, or the reasons of rejections as text."""
+        """Handle a packet; return packets to send, and reasons of rejections as text."""
         if publication not in self.images:
             self.images[publication] = ServerHandshake(self.identity, ADDRESS, now)
         image = self.images[publication]
@@ -151,7 +151,7 @@ class Server:
 
 
 class ClientWorld:
-    """Executes effects as a runner does, and fails where they contradict each other."""
+    """Executes effects as a runner does, and fails if they contradict each other."""
 
     def __init__(self, policy: ClientPolicy = POLICY) -> None:
         self.policy = policy
@@ -160,23 +160,23 @@ class ClientWorld:
         self.server = Server()
         self.path: Path | None = None
         self.link: Link | None = None
-        self.connections: dict[int, Told] = {}  # that are not forgotten
-        self.all: list[Told] = []
+        self.connections: dict[int, FakeConnection] = {}  # without those of ForgetConnection
+        self.all: list[FakeConnection] = []
         self.to_server: list[tuple[int, bytes]] = []  # publication and packet
         self.to_client: list[ClientEvent] = []
-        self.look_ups = self.reopenings = 0  # that have no answer yet
+        self.lookups = self.reopenings = 0  # that have no result yet
         self.has_driver = True
-        self.wanted = 0  # connects that have no outcome yet
+        self.pending_connects = 0  # connects that have no outcome yet
         self.outcomes: list[int | AeronSparkError] = []
         self.trusted: list[bytes] = []
         self.reports: list[AeronSparkError] = []
         self.class_fails = self.attach_fails = self.link_fails = self.path_fails = False
         self._used: set[int] = set()  # numbers of paths, publications, links and sessions
 
-    # What a runner does.
+    # The runner
 
     def do(self, effects: Effects) -> None:
-        """Execute the effects of a step, and what their answers lead to; then look that all is consistent."""
+        """Execute the effects of a step and of their results, then check all invariants."""
         pending = deque([effects])
         while pending:
             step = pending.popleft()
@@ -192,7 +192,7 @@ class ClientWorld:
         self.do(self.machine.handle(event, self.now))
 
     def connect(self, seconds: float | None = None, *, reconnecting: bool = False) -> None:
-        self.wanted += 1
+        self.pending_connects += 1
         until = None if seconds is None else self.now + seconds
         self.do(self.machine.connect(until, self.now, reconnecting=reconnecting))
 
@@ -225,15 +225,15 @@ class ClientWorld:
                 self._is_new(session)
                 if self.class_fails:
                     return e.ConnectionFailed(session, UsageError("the class fails"))
-                self.connections[session] = Told(number)
+                self.connections[session] = FakeConnection(number)
                 self.all.append(self.connections[session])
                 return e.ConnectionMade(session)
             case e.ForgetConnection(session):
-                gone = self.connections.pop(session)
-                assert not gone.is_attached
-                assert not gone.is_present, gone
+                forgotten = self.connections.pop(session)
+                assert not forgotten.is_attached
+                assert not forgotten.is_usable, forgotten
             case e.RefuseSending(session, error):
-                self.connections[session].refusing = error
+                self.connections[session].send_error = error
             case e.EndConnection(session, error):
                 assert self.connections[session].ended is None
                 self.connections[session].ended = error
@@ -243,13 +243,13 @@ class ClientWorld:
                 assert session in self.connections
                 self.reports.append(error)
             case e.Resolve(outcome):
-                assert self.wanted == 1, "nobody waits"
-                self.wanted = 0
+                assert self.pending_connects == 1, "no connect is pending"
+                self.pending_connects = 0
                 self.outcomes.append(outcome)
                 assert isinstance(outcome, AeronSparkError) or self.connections[outcome].is_attached
             case e.LookUpKey():
-                self.look_ups += 1
-                assert self.look_ups == 1, "the store is asked twice"
+                self.lookups += 1
+                assert self.lookups == 1, "two look-ups at once"
             case e.RememberKey(session, key):
                 assert session in self.connections
                 self.trusted.append(key)
@@ -295,7 +295,7 @@ class ClientWorld:
                 self._is_new(number)
                 self.link = Link(number, session, ack, encryptor, decryptor)
                 if not ack.resumed:
-                    self.server.announced.add(self.server.links[ack.session_in][0])
+                    self.server.acknowledged.add(self.server.links[ack.session_in][0])
                 return e.LinkFailed(number, ConnectError("no link")) if self.link_fails else None
             case e.CloseLink(number):
                 assert self.link is not None
@@ -304,43 +304,43 @@ class ClientWorld:
             case e.Attach(session, number, _):
                 assert self.link is not None
                 assert (self.link.number, self.link.session) == (number, session)
-                told = self.connections[session]
-                assert not told.is_attached
+                connection = self.connections[session]
+                assert not connection.is_attached
                 if self.attach_fails:
                     self.attach_fails = False
                     return e.SessionFailed(session, lost_session())
-                told.is_attached, told.refusing, told.detached_at = True, None, None
+                connection.is_attached, connection.send_error, connection.detached_at = True, None, None
                 return e.Attached(session)
             case e.Detach(session):
-                told = self.connections[session]
-                told.is_attached, told.detached_at = False, self.now
+                connection = self.connections[session]
+                connection.is_attached, connection.detached_at = False, self.now
         return None
 
     def _is_new(self, number: int) -> None:
         assert number not in self._used
         self._used.add(number)
 
-    def _notify(self, told: Told, about: str) -> None:
+    def _notify(self, connection: FakeConnection, about: str) -> None:
         match about:
             case "init":
-                assert told.news == []
+                assert connection.notices == []
             case "connect":
-                assert told.news == ["init"]
+                assert connection.notices == ["init"]
             case "resume":
-                assert "connect" in told.news
+                assert "connect" in connection.notices
             case "disconnect":
-                assert told.is_present
-                assert not told.is_attached
-        assert about == "disconnect" or told.ended is None
-        told.news.append(about)
+                assert connection.is_usable
+                assert not connection.is_attached
+        assert about == "disconnect" or connection.ended is None
+        connection.notices.append(about)
 
-    # What must be true after each event.
+    # Invariants after each event
 
     def check(self) -> None:
         state, machine = self.machine.state, self.machine
         assert (self.path is not None) == (state in WITH_PATH), state
         assert (self.link is not None) == (state in (*ATTACHED, ClientState.OPENING_LINK)), state
-        assert machine.is_connect_pending == (self.wanted == 1)
+        assert machine.is_connect_pending == (self.pending_connects == 1)
         assert not machine.is_connect_pending or state not in (
             ClientState.IDLE,
             ClientState.CLOSED,
@@ -350,19 +350,19 @@ class ClientWorld:
         session = None if machine.session is None else machine.session.session
         candidate = None if machine.candidate is None else machine.candidate.session
         assert set(self.connections) == {session, candidate} - {None}
-        for number, told in self.connections.items():
-            assert told.is_attached == (number == session and state in ATTACHED), (number, state)
-            assert told.ended is None
+        for number, connection in self.connections.items():
+            assert connection.is_attached == (number == session and state in ATTACHED), (number, state)
+            assert connection.ended is None
         if session is not None:
             self._check_session(self.connections[session])
-        for told in self.all:
-            assert not (told.ended and told.is_present)
+        for connection in self.all:
+            assert not (connection.ended and connection.is_usable)
 
     def _check_deadline(self) -> None:
         deadline = self.machine.deadline()
         match self.machine.state:
             case ClientState.LOOKING_UP:
-                assert self.look_ups == 1
+                assert self.lookups == 1
             case ClientState.WITHOUT_DRIVER:
                 assert deadline is not None or self.reopenings == 1
             case ClientState.CLOSED:
@@ -372,19 +372,19 @@ class ClientWorld:
             case _:
                 pass
 
-    def _check_session(self, told: Told) -> None:
-        """What is sent on a session is taken only while the client tries to send it; its loss is told in time."""
+    def _check_session(self, connection: FakeConnection) -> None:
+        """Check that sending raises while the client makes no attempts, and that a loss is notified in time."""
         state = self.machine.state
         if state is ClientState.IDLE and not self.machine.is_reconnecting:
-            assert told.refusing is not None
+            assert connection.send_error is not None
             assert self.machine.stopped is not None
         if state not in (ClientState.IDLE, ClientState.CLOSING):
-            assert told.refusing is None
+            assert connection.send_error is None
             assert self.machine.stopped is None
-        if told.detached_at is not None and self.now > told.detached_at + self.policy.expiry_seconds:
-            assert not told.is_present
+        if connection.detached_at is not None and self.now > connection.detached_at + self.policy.expiry_seconds:
+            assert not connection.is_usable
 
-    # What the network and the server do.
+    # The network and the server
 
     def deliver_to_server(self, index: int = 0, *, again: bool = False) -> None:
         publication, packet = self.to_server[index]
@@ -415,38 +415,38 @@ class ClientWorld:
         self.feed(e.PathReady(self.path.number, self.path.publications[0]))
 
     def verify_link(self, received: int = 0) -> bool:
-        """Have the first frames of the link cross; whether the server still knows the link, and the session fits it.
+        """Exchange the first frames of the link. Return False if the server has closed the link or its session differs.
 
-        A server that has begun a new session, and whose answer was lost, finds that by the ticket of the session
-        before. The number of received records in OPEN tells the two apart.
+        If DONE_ACK of a new session was lost, the server finds that session by the old session's ticket. The number of
+        received records in OPEN shows the difference.
         """
         link = self.link
         assert link is not None
-        session, there, ticket = self.server.links[link.ack.session_in]
-        if "connect" in self.connections[link.session].news and session not in self.server.confirmed:
+        session, accepted, ticket = self.server.links[link.ack.session_in]
+        if "connect" in self.connections[link.session].notices and session not in self.server.confirmed:
             self.server.tickets.drop(ticket)
         if not self.server.tickets.confirm(ticket):
             return False
         self.server.confirmed.add(session)
-        assert bytes(link.decryptor.decrypt(bytes(there.encryptor.encrypt(b"first")))) == b"first"
+        assert bytes(link.decryptor.decrypt(bytes(accepted.encryptor.encrypt(b"first")))) == b"first"
         link.is_verified = True
         self.feed(e.LinkVerified(link.number, received))
-        if self.link is link and session in self.server.announced:
+        if self.link is link and session in self.server.acknowledged:
             assert self.connections[link.session].number == self.server.numbers[session]
         return True
 
     def lose_link(self) -> None:
-        """Have the server lose the link, too: its session waits."""
+        """Let the server lose the link, too; its session is detached."""
         assert self.link is not None
         _, _, ticket = self.server.links[self.link.ack.session_in]
         self.server.tickets.detach(ticket, self.now)
 
     def key_known(self, key: bytes | None = None) -> None:
-        self.look_ups -= 1
+        self.lookups -= 1
         self.feed(e.KeyKnown(key, 5, {1: b"digest-1"}))
 
     def look_up_failed(self, error: AeronSparkError) -> None:
-        self.look_ups -= 1
+        self.lookups -= 1
         self.feed(e.LookUpFailed(error))
 
     def lose_driver(self) -> None:
@@ -465,11 +465,11 @@ class ClientWorld:
         self.feed(e.ReopenFailed(ConnectError("no driver")))
 
     def advance(self) -> None:
-        """Have the next thing happen that a sound network, server and key store do."""
+        """Do the next step of a network, server and key store without faults."""
         state = self.machine.state
         if self.reopenings:
             self.driver_back()
-        elif self.look_ups:
+        elif self.lookups:
             self.key_known()
         elif self.to_client:
             self.deliver_to_client()
@@ -485,7 +485,7 @@ class ClientWorld:
             self.wait(deadline - self.now)
 
     def advance_to(self, *states: ClientState) -> None:
-        """Let sound things happen until the machine is in one of these states."""
+        """Do steps without faults until the machine is in one of these states."""
         for _ in range(200):
             if self.machine.state in states:
                 return
@@ -494,34 +494,34 @@ class ClientWorld:
 
 
 def lost_session() -> AeronSparkError:
-    """The error of two ends that differ in what they have received."""
-    return SessionLost("the ends do not fit")
+    """Return the error for endpoints that disagree on the received messages."""
+    return SessionLost("the endpoints disagree on the session")
 
 
 def in_state(state: ClientState, policy: ClientPolicy = POLICY) -> ClientWorld:
-    """Return a client in a state; it has a session in those that a connected client comes to."""
-    one = ClientWorld(policy)
+    """Return a client in a state. In states after CONNECTED it has a session."""
+    world = ClientWorld(policy)
     if state is ClientState.IDLE:
-        return one
-    one.connect()
+        return world
+    world.connect()
     if state in (ClientState.LOOKING_UP, ClientState.HANDSHAKING, ClientState.OPENING_LINK):
-        one.advance_to(state)
-        return one
-    one.advance_to(ClientState.CONNECTED)
+        world.advance_to(state)
+        return world
+    world.advance_to(ClientState.CONNECTED)
     match state:
         case ClientState.PAUSED:
-            lose(one)
+            end_link(world)
         case ClientState.WITHOUT_DRIVER:
-            one.lose_driver()
+            world.lose_driver()
         case ClientState.CLOSING:
-            one.close()
+            world.close()
         case ClientState.CLOSED:
-            one.shut_down()
-    return one
+            world.shut_down()
+    return world
 
 
-def lose(one: ClientWorld, *, silent: bool = False) -> None:
-    """End the link at both ends; the session waits."""
-    assert one.link is not None
-    one.lose_link()
-    one.feed(e.LinkFailed(one.link.number, LOST, silent))
+def end_link(world: ClientWorld, *, silent: bool = False) -> None:
+    """End the link at both endpoints; the session is detached."""
+    assert world.link is not None
+    world.lose_link()
+    world.feed(e.LinkFailed(world.link.number, LOST, silent))

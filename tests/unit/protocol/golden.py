@@ -1,4 +1,4 @@
-"""The golden vectors of docs/endpoint-protocol.md: whole handshakes and frames, from entropy that stands beside them.
+"""The golden vectors of docs/endpoint-protocol.md: whole handshakes and frames, from entropy that is stored with them.
 
 ``python -m tests.unit.protocol.golden`` writes what is missing in tests/golden/endpoint. What is there is what version
 1 is, and is never written over.
@@ -31,7 +31,7 @@ FOLDER: Final = Path(__file__).parents[3] / "tests" / "golden" / "endpoint"
 CLIENT: Final = keypair_from(bytes(range(32)))
 SERVER: Final = keypair_from(bytes(range(100, 132)))
 SECRET: Final = b"a shared secret of the two sides"
-LIMIT: Final = KeyLimits(frames=2)  # so that a vector can show the change of keys
+LIMIT: Final = KeyLimits(frames=2)  # so that the vectors contain a change of keys
 
 # name, shared secret, address (None: IPC), refused after DONE
 HANDSHAKES: Final[tuple[tuple[str, bytes | None, str | None, Refusal | None], ...]] = (
@@ -72,7 +72,7 @@ RECORDS: Final[tuple[tuple[str, int, int, list[tuple[int, int, bytes]]], ...]] =
 
 
 class Draws:
-    """Entropy that anybody can foresee, and a note of what was drawn."""
+    """Predictable entropy that records its output."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -88,7 +88,7 @@ class Draws:
 
 
 def handshake(name: str, secret: bytes | None, address: str | None, refusal: Refusal | None) -> dict[str, Any]:
-    """Let a client and a server shake hands, and note every byte."""
+    """Do a handshake of a client and a server, and return every byte."""
     here, there = Draws(f"client {name}"), Draws(f"server {name}")
     psk = None if secret is None else derive_psk(secret)
     identity = ServerIdentity(SERVER, SERVER_HELLO, Cookies(there, NOW), there, psk=psk)
@@ -126,7 +126,7 @@ def handshake(name: str, secret: bytes | None, address: str | None, refusal: Ref
         "done": done.hex(),
     }
     noted |= _refused(image, refusal) if refusal is not None else _accepted(client, image)
-    # as lists, in the order of drawing: what a side draws is its connect key, its cookie secret, its ephemeral key
+    # in the order of use: connect key, cookie secret, ephemeral key
     noted["client_entropy"], noted["server_entropy"] = here.drawn, there.drawn
     return noted
 

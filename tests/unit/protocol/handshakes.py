@@ -1,4 +1,4 @@
-"""Two real machines, joined by hand: what both handshake tests start from."""
+"""A client's and a server's handshake, joined without a network."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ A = TypeVar("A")
 
 
 def agree(_key: bytes) -> None:
-    """Verify nothing."""
+    """Accept every key."""
 
 
 def make_server(seed: int = 2, psk: bytes | None = None) -> ServerIdentity:
@@ -64,7 +64,7 @@ def make_client(
 
 
 def one(actions: tuple[object, ...], kind: type[A]) -> A:
-    """The one action of this kind."""
+    """Return the only action of this kind."""
     found = [action for action in actions if isinstance(action, kind)]
     assert len(found) == 1, actions
     return found[0]
@@ -76,7 +76,7 @@ def error_of(actions: tuple[object, ...]) -> AeronSparkError:
 
 
 def refusal_of(actions: tuple[object, ...]) -> Refusal:
-    """What a rejection tells, which must be what is released."""
+    """Return the refusal in a rejection, which must be the one in Release."""
     reject, release = actions
     assert isinstance(reject, server_side.Reject)
     assert isinstance(release, server_side.Release)
@@ -88,7 +88,7 @@ def refusal_of(actions: tuple[object, ...]) -> Refusal:
 
 
 class Joined:
-    """A client and the images it makes on a server, at any point of the handshake."""
+    """A client and its images on a server, in any state of the handshake."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Joined:
         return one(self.client.packet(self.to_hello_ack(), NOW), client_side.Send).packet
 
     def to_authenticating(self) -> server_side.Authenticate:
-        done = self.to_done()  # which replaces the image
+        done = self.to_done()  # it replaces the image
         return one(self.image.packet(done, NOW), server_side.Authenticate)
 
     def to_done_ack(self) -> tuple[bytes, server_side.ClientAccepted]:
@@ -141,5 +141,5 @@ class Joined:
         return send.packet, connected
 
     def to_connected(self) -> tuple[client_side.HandshakeAccepted, server_side.ClientAccepted]:
-        packet, there = self.to_done_ack()
-        return one(self.client.packet(packet, NOW), client_side.HandshakeAccepted), there
+        packet, accepted = self.to_done_ack()
+        return one(self.client.packet(packet, NOW), client_side.HandshakeAccepted), accepted

@@ -1,7 +1,7 @@
-"""A server's machine with a runner that does nothing by itself, and clients beside it: no clock, no thread, no network.
+"""A server machine with clients, whose runner and network do only the steps that a test chooses.
 
-Each effect is checked when it is executed: it must fit what was executed before. What the runner or the network may do
-next (answer an effect, carry a packet) waits in lists, for a test to choose from.
+The execution of each effect checks that it fits the earlier effects. The next steps of the runner and the network (the
+result of an effect, a packet) wait in lists, from which a test chooses.
 """
 
 from __future__ import annotations
@@ -31,77 +31,77 @@ NOTICES: Final = {
     "resume": ["resume", "disconnect"],
     "disconnect": ["resume"],
 }
-"""What a connection's listeners may hear after what they heard last."""
+"""The notices that may follow the last notice of a connection."""
 
 
 @dataclass(eq=False)
 class Session:
-    """The connection object of a session, as far as a machine knows of it."""
+    """The connection object of a session."""
 
-    heard: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
     attached: int | None = None
     ended: effects.Ending | Exception | None = None
 
 
 @dataclass(eq=False)
 class Link:
-    """A link that was opened and not closed; with the keys once DONE_ACK was sent."""
+    """An open link; with its decryptor after DONE_ACK was sent."""
 
     effect: effects.OpenLink
     decryptor: FrameDecryptor | None = None
 
 
 class SimulatedServer:
-    """The machine and all that its effects have made. ``answers`` are the events that it waits for."""
+    """The machine and the objects that its effects have made. ``results`` are events that it awaits."""
 
     def __init__(self, policy: ServerPolicy | None = None, seed: int = 7) -> None:
         self.now = NOW
         self.policy = policy or ServerPolicy()
         self.machine = ServerMachine(SERVER_KEYS, self.policy, Types(), random.Random(seed).randbytes, NOW)
-        self.answers: list[events.ServerEvent] = []
+        self.results: list[events.ServerEvent] = []
         self.paths: dict[int, int] = {}  # image by path
         self.links: dict[int, Link] = {}
         self.sessions: dict[int, Session] = {}
         self.packets: list[tuple[int, bytes]] = []  # by image, to its sender
-        self.hints: list[tuple[int, str]] = []  # likewise
+        self.hints: list[tuple[int, str]] = []  # by image
         self.reported: list[Exception] = []
-        self.seen: Counter[str] = Counter()  # effects by their class, notices, and causes of ends
+        self.seen: Counter[str] = Counter()  # effects by class, notices, and causes of ends
         self._used: set[tuple[str, int]] = set()
 
     def feed(self, event: events.ServerEvent) -> effects.ServerEffects:
-        """Have an event handled and its effects executed."""
+        """Let the machine handle an event, and execute its effects."""
         if isinstance(event, events.ConnectionFailed):
-            self.sessions.pop(event.session, None)  # there is no connection object to end
+            self.sessions.pop(event.session, None)  # its connection object does not exist
         return self.execute(self.machine.handle(event, self.now))
 
     def tick(self, now: float) -> effects.ServerEffects:
-        """Let time pass."""
+        """Advance to ``now``."""
         self.now = now
         return self.execute(self.machine.tick(now))
 
     def execute(self, returned: effects.ServerEffects) -> effects.ServerEffects:
-        """Execute the effects of a call, and look at what the machine owns then."""
+        """Check the machine's invariants, and execute the effects of a call."""
         self.machine.check_invariants()
         for effect in returned:
             self._execute(effect)
         return returned
 
-    def answer(self, index: int = 0) -> effects.ServerEffects:
-        """Feed one of the answers."""
-        return self.feed(self.answers.pop(index))
+    def feed_result(self, index: int = 0) -> effects.ServerEffects:
+        """Feed one of the results."""
+        return self.feed(self.results.pop(index))
 
-    def answer_all(self) -> None:
-        """Feed all answers, and those that come of them."""
+    def feed_results(self) -> None:
+        """Feed all results, and the results that follow."""
         for _ in range(1000):
-            if not self.answers:
+            if not self.results:
                 return
-            self.answer()
-        raise AssertionError(f"no end of answers: {self.answers}")
+            self.feed_result()
+        raise AssertionError(f"no end of results: {self.results}")
 
     def let_time_pass(self) -> None:
-        """Go from deadline to deadline until there is none."""
+        """Advance from deadline to deadline until the machine has none."""
         for _ in range(1000):
-            self.answer_all()
+            self.feed_results()
             deadline = self.machine.deadline()
             if deadline is None:
                 return
@@ -109,9 +109,9 @@ class SimulatedServer:
         raise AssertionError("no end of deadlines")
 
     def close(self) -> None:
-        """End it all, and look that nothing is left."""
+        """End the server, and check that nothing is left."""
         self.execute(self.machine.end_all(self.now))
-        self.answer_all()
+        self.feed_results()
         assert not self.paths
         assert not self.links
         assert not self.sessions
@@ -131,21 +131,21 @@ class SimulatedServer:
             case effects.OpenPath(path, image):
                 self._once("path", path)
                 self.paths[path] = image
-                self.answers.append(events.PathReady(path))
+                self.results.append(events.PathReady(path))
             case effects.Transmit(path, packet):
                 self.packets.append((self.paths[path], packet))
             case effects.DrainPath(path):
                 assert path in self.paths
-                self.answers.append(events.PathDrained(path))
+                self.results.append(events.PathDrained(path))
             case effects.ClosePath(path):
                 del self.paths[path]
             case effects.Decide(path):
-                self.answers.append(events.Decided(path, None))
+                self.results.append(events.Decided(path, None))
             case effects.OpenLink(link, session):
                 self._once("link", link)
                 assert session in self.sessions
                 self.links[link] = Link(effect)
-                self.answers.append(events.LinkReady(link, 0))
+                self.results.append(events.LinkReady(link, 0))
             case effects.ExpectFirstFrame(link, session):
                 assert self.links[link].effect.session == session
                 assert self.links[link].decryptor is None
@@ -167,7 +167,7 @@ class SimulatedServer:
         if isinstance(effect, effects.MakeConnection):
             self._once("session", effect.session)
             self.sessions[effect.session] = Session()
-            self.answers.append(events.ConnectionMade(effect.session))
+            self.results.append(events.ConnectionMade(effect.session))
             return
         session = self.sessions[effect.session]
         match effect:
@@ -175,31 +175,31 @@ class SimulatedServer:
                 assert session.attached is None
                 assert self.links[link].effect.session == effect.session
                 session.attached = link
-                self.answers.insert(0, events.LinkAttached(link))  # it comes before anything else happens
+                self.results.insert(0, events.LinkAttached(link))  # the runner feeds it before all other events
             case effects.Detach():
-                assert session.attached in self.links  # it is closed after that
+                assert session.attached in self.links  # the link is closed later
                 session.attached = None
             case effects.DrainSession():
                 assert session.attached is not None
-                self.answers.append(events.SessionDrained(effect.session))
+                self.results.append(events.SessionDrained(effect.session))
             case effects.EndConnection(_, cause):
                 assert session.attached is None
                 assert session.ended is None
                 session.ended = cause
                 self.seen[cause.name if isinstance(cause, effects.Ending) else type(cause).__name__] += 1
             case effects.Notify(_, notice):
-                last = session.heard[-1] if session.heard else ""
-                assert notice in NOTICES[last], f"{notice} after {session.heard}"
-                session.heard.append(notice)
+                last = session.notices[-1] if session.notices else ""
+                assert notice in NOTICES[last], f"{notice} after {session.notices}"
+                session.notices.append(notice)
                 self.seen[notice] += 1
             case effects.ForgetConnection():
                 assert session.ended is not None
-                assert not session.heard or session.heard[-1] == "disconnect"
+                assert not session.notices or session.notices[-1] == "disconnect"
                 del self.sessions[effect.session]
 
 
 class SimulatedClient:
-    """One client with its attempts, each with the images of its own, on a network that a test runs by hand."""
+    """One client with its attempts and their images, on a network that a test controls."""
 
     images = 0  # of all clients
 
@@ -210,15 +210,15 @@ class SimulatedClient:
         self.ticket: bytes | None = None
         self.handshake: ClientHandshake | None = None
         self.image = 0
-        self.waiting: list[events.ServerEvent] = []  # what goes to the server, in its order
-        self.sent: list[events.Packet] = []  # all that ever went
+        self.waiting: list[events.ServerEvent] = []  # to the server, in order
+        self.sent: list[events.Packet] = []  # all packets that were delivered
         self.ack: DoneAck | None = None
         self.encryptor: FrameEncryptor | None = None
         self.ended: client_side.Abandoned | None = None
         self._entropy = random.Random(seed).randbytes
 
     def start(self) -> None:
-        """Begin an attempt, which takes the place of the one before."""
+        """Start an attempt, which replaces the previous one."""
         self.leave()
         self.ack = self.ended = None
         self.handshake = ClientHandshake(
@@ -237,35 +237,35 @@ class SimulatedClient:
             self.waiting.append(events.ImageUnavailable(self.image))
         self.image = 0
 
-    def carry(self) -> None:
-        """Bring the server what comes next."""
+    def deliver(self) -> None:
+        """Deliver the next event to the server."""
         event = self.waiting.pop(0)
         if isinstance(event, events.Packet):
             self.sent.append(event)
         self.server.feed(event)
 
-    def hear(self, data: bytes | str) -> None:
-        """Take a packet, or the text of a hint."""
+    def receive(self, data: bytes | str) -> None:
+        """Handle a packet, or the text of a hint."""
         if self.handshake is None:
             return
         now = self.server.now
         taken = self.handshake.hint(data, now) if isinstance(data, str) else self.handshake.packet(data, now)
         self._do(taken)
 
-    def listen(self) -> None:
-        """Take all that the server has sent to this client's image."""
+    def receive_all(self) -> None:
+        """Handle all packets and hints that the server has sent to this client's image."""
         for box in (self.server.hints, self.server.packets):
             for one in [one for one in box if one[0] == self.image]:
                 box.remove(one)  # type: ignore[arg-type]
-                self.hear(one[1])
+                self.receive(one[1])
 
     def first_frame(self) -> bytes:
-        """Return the first frame of the link that the server told of."""
+        """Return the first frame of the link in DONE_ACK."""
         assert self.encryptor is not None
         return bytes(self.encryptor.encrypt(FIRST_FRAME))
 
     def link(self) -> int | None:
-        """The number of that link at the server, if it is still there."""
+        """Return the server's number of the link in DONE_ACK, if the link is open."""
         if self.ack is None:
             return None
         for number, link in self.server.links.items():
@@ -273,8 +273,8 @@ class SimulatedClient:
                 return number
         return None
 
-    def come(self) -> effects.ServerEffects:
-        """Send the first frame, which the server decrypts; nothing where its link is gone."""
+    def send_first_frame(self) -> effects.ServerEffects:
+        """Send the first frame, which the server decrypts. Does nothing if the link is closed."""
         number = self.link()
         if number is None:
             return ()
@@ -284,21 +284,21 @@ class SimulatedClient:
         return self.server.feed(events.LinkVerified(number, 0))
 
     def connect(self) -> int:
-        """Do all of a handshake, and its first frame, without a fault; return the session."""
+        """Do a whole handshake with its first frame; return the session."""
         self.start()
         for _ in range(100):
             while self.waiting:
-                self.carry()
-            self.server.answer_all()
-            self.listen()
+                self.deliver()
+            self.server.feed_results()
+            self.receive_all()
             assert self.ended is None, self.ended
             if self.ack is not None:
                 break
         self.leave()
         number = self.link()
         assert number is not None
-        self.come()
-        self.server.answer_all()
+        self.send_first_frame()
+        self.server.feed_results()
         return self.server.links[number].effect.session
 
     def _open_image(self) -> None:
@@ -324,7 +324,7 @@ class SimulatedClient:
 
 
 def broken(event: events.ServerEvent) -> events.ServerEvent:
-    """Return the answer of a runner that failed, for one that did not."""
+    """Return the event of a runner that failed, for the event of one that succeeded."""
     error = TransportError("it failed")
     match event:
         case events.PathReady(path):

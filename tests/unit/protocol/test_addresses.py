@@ -1,4 +1,4 @@
-"""Sources of packets in one form, so that one host never looks like two, nor two hosts like one."""
+"""Sources have one canonical form: one host never counts as two, nor two hosts as one."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ REFUSAL = "aeron-spark/1 FAILED full Server is full"
 
 
 def at(state: State) -> Joined:
-    """A client in this state, with a server that has been brought as far."""
+    """Return a client in this state, with a server in the corresponding state."""
     if state is State.NEW:
         joined = Joined()
         joined.client = make_client()
@@ -53,7 +53,7 @@ def at(state: State) -> Joined:
 
 
 def packets() -> dict[Event, bytes]:
-    """What the server of a client with the same entropy would answer, whatever that client's state."""
+    """Return the server's packet for a client with the same entropy, in any state."""
     joined, refusing = Joined(), Joined()
     ack = joined.to_hello_ack()
     joined.image.packet(one(joined.client.packet(ack, NOW), Send).packet, NOW)
@@ -86,7 +86,7 @@ def fire(client: ClientHandshake, event: Event) -> tuple[Action, ...]:
             return client.close(NOW)
 
 
-# what follows, by state and event; every other pair is ignored, or refused where only our own program does it
+# next state and actions, by state and event; other pairs are ignored, or raise for an event of the program
 EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
     (State.NEW, Event.START): (State.AWAIT_HELLO_ACK, (Send,)),
     (State.NEW, Event.CLOSE): (State.ENDED, ()),
@@ -115,7 +115,7 @@ def test_the_table_has_the_rows_that_are_tested() -> None:
 @pytest.mark.parametrize(("state", "event"), list(product(State, Event)), ids=lambda word: word.name)
 def test_every_state_with_every_event(state: State, event: Event) -> None:
     client = at(state).client
-    # the answers above were made for this very HELLO, so that their state is all that decides
+    # the packets above are for the same HELLO, so only the state decides
     assert client.state is state
     expected = EXPECTED.get((state, event))
     if expected is None and event in PROGRAM_EVENTS:
@@ -127,7 +127,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     if expected is not None:
         assert (client.state, tuple(type(action) for action in actions)) == expected
     elif event is Event.DEADLINE:
-        assert actions == ()  # there is none in this state
+        assert actions == ()  # this state has no deadline
     else:
         assert actions == (Ignored(f"{event.name} in {state.name}"),)
     if expected is None:
@@ -188,7 +188,7 @@ def test_only_a_hint_with_the_advice_soon_shortens_the_deadline(state: State, co
     passing = code in {"rate", "pending", "shutdown", "timeout", "server-error"}
     assert client.deadline == (NOW + 3 if passing else before)
     client.hint(f"aeron-spark/1 FAILED {code} not now", NOW + 2.5)
-    assert client.deadline == (NOW + 3 if passing else before)  # whoever repeats it does not prolong it
+    assert client.deadline == (NOW + 3 if passing else before)  # repeating the hint does not prolong the attempt
     assert client.tick(client.deadline - 0.001) == ()
     (abandoned,) = client.tick(client.deadline)
     assert isinstance(abandoned, Abandoned)
@@ -219,10 +219,12 @@ def test_the_error_of_a_hint_says_that_it_is_not_authenticated() -> None:
     hinted, proved = at(State.AWAIT_HELLO_ACK).client, at(State.AWAIT_DONE_ACK).client
     assert hinted.hinted_error is None
     hinted.hint("aeron-spark/1 FAILED rate not now", NOW)
-    told = error_of(hinted.tick(LATER))
-    said = "the server 10.0.0.9:20000 refused the connection by a response that is not authenticated: not now (rate)"
-    assert told.what == said
-    assert str(hinted.hinted_error) == str(told)
+    error = error_of(hinted.tick(LATER))
+    expected = (
+        "the server 10.0.0.9:20000 refused the connection by a response that is not authenticated: not now (rate)"
+    )
+    assert error.what == expected
+    assert str(hinted.hinted_error) == str(error)
     certain = error_of(proved.packet(PACKETS[Event.FAILED], NOW))
     assert certain.what == "the server 10.0.0.9:20000 refused the connection: none left (ids)"
 
@@ -254,7 +256,7 @@ def test_a_retry_sends_the_same_hello_with_the_cookie() -> None:
     second = decode(send.packet)
     assert isinstance(first, HelloPacket)
     assert second == HelloPacket(first.connect_key, first.message, b"c" * 17)
-    # the deadline of the step holds for all of them
+    # all of them share the step's deadline
     assert client.deadline == NOW + 10
 
 
@@ -308,8 +310,8 @@ def test_a_handler_that_leaves_its_row_raises() -> None:
 
 def test_no_repr_contains_a_private_key() -> None:
     joined = Joined()
-    here, there = joined.to_connected()
-    for thing in (joined.client, joined.identity, joined.image, here, there):
+    accepted, server_accepted = joined.to_connected()
+    for thing in (joined.client, joined.identity, joined.image, accepted, server_accepted):
         assert CLIENT_KEYS.private.hex() not in repr(thing)
         assert repr(CLIENT_KEYS.private)[2:-1] not in repr(thing)
         assert repr(joined.identity.keys.private)[2:-1] not in repr(thing)

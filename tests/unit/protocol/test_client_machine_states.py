@@ -1,4 +1,4 @@
-"""Any history of a client and a server: what the client opens it closes, once, and its program hears the truth."""
+"""Random histories of a client and a server: the client closes everything it opens, and notifies its program."""
 
 from __future__ import annotations
 
@@ -24,205 +24,207 @@ TRYING = (S.LOOKING_UP, S.HANDSHAKING, S.OPENING_LINK, S.PAUSED, S.WITHOUT_DRIVE
 
 
 class ClientAndServer(RuleBasedStateMachine):
-    """``one`` checks after each event what must be true."""
+    """``world`` checks its invariants after each event."""
 
     @initialize(
         reconnect=st.sampled_from([True, True, True, False]), over_ipc=st.booleans(), state=st.sampled_from(BEGINNINGS)
     )
     def begin(self, reconnect: bool, over_ipc: bool, state: ClientState) -> None:
-        """Begin anywhere: few histories come far by themselves."""
-        self.one = in_state(state, replace(POLICY, reconnect=reconnect, expects_retry=not over_ipc))
+        """Start in any state, because few random histories get far."""
+        self.world = in_state(state, replace(POLICY, reconnect=reconnect, expects_retry=not over_ipc))
 
     def teardown(self) -> None:
-        if not hasattr(self, "one"):
+        if not hasattr(self, "world"):
             return
-        one = self.one
-        if one.machine.state is not S.CLOSED:
-            one.shut_down()
-        assert one.machine.state is S.CLOSED
-        assert not one.connections
-        assert not any(told.is_present for told in one.all)
+        world = self.world
+        if world.machine.state is not S.CLOSED:
+            world.shut_down()
+        assert world.machine.state is S.CLOSED
+        assert not world.connections
+        assert not any(connection.is_usable for connection in world.all)
 
     def is_in(self, *states: ClientState) -> bool:
-        return self.one.machine.state in states
+        return self.world.machine.state in states
 
     def has_path(self) -> bool:
-        return self.one.path is not None
+        return self.world.path is not None
 
     def has_link(self) -> bool:
         return self.is_in(*ATTACHED)
 
-    @precondition(lambda self: self.one.wanted == 0 and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.pending_connects == 0 and not self.is_in(S.CLOSED))
     @rule(seconds=st.none() | st.sampled_from([0.05, 1.0, 30.0]), reconnecting=st.booleans())
     def connect(self, seconds: float | None, reconnecting: bool) -> None:
-        self.one.connect(seconds, reconnecting=reconnecting)
+        self.world.connect(seconds, reconnecting=reconnecting)
 
-    @precondition(lambda self: self.one.wanted == 1 and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.pending_connects == 1 and not self.is_in(S.CLOSED))
     @rule()
     def get_through(self) -> None:
-        """Whatever was, a sound network and server end in a connection, or the time is over."""
-        one = self.one
-        one.server.refusal = None
-        one.class_fails = one.attach_fails = one.link_fails = one.path_fails = False
-        one.advance_to(S.CONNECTED, S.IDLE)
-        assert one.wanted == 0
-        assert one.machine.state is S.CONNECTED or isinstance(one.outcomes[-1], AeronSparkError)
+        """Check that without further faults the client connects, or the deadline passes."""
+        world = self.world
+        world.server.refusal = None
+        world.class_fails = world.attach_fails = world.link_fails = world.path_fails = False
+        world.advance_to(S.CONNECTED, S.IDLE)
+        assert world.pending_connects == 0
+        assert world.machine.state is S.CONNECTED or isinstance(world.outcomes[-1], AeronSparkError)
 
-    @precondition(lambda self: self.one.machine.session is not None)
+    @precondition(lambda self: self.world.machine.session is not None)
     @rule(keep_session=st.booleans(), reconnecting=st.booleans())
     def close(self, keep_session: bool, reconnecting: bool) -> None:
         if reconnecting:
-            self.one.machine.expect_reconnect()
-        self.one.close(keep_session=keep_session)
+            self.world.machine.expect_reconnect()
+        self.world.close(keep_session=keep_session)
 
     @precondition(lambda self: not self.is_in(S.CLOSED))
     @rule()
     def stop(self) -> None:
-        self.one.do(self.one.machine.stop(ConnectError("interrupted"), self.one.now))
+        self.world.do(self.world.machine.stop(ConnectError("interrupted"), self.world.now))
         assert self.is_in(S.IDLE, *ATTACHED)
 
     @rule(seconds=st.sampled_from([0.01, 0.3, 1.0, 5.0, 20.0]))
     def wait(self, seconds: float) -> None:
-        self.one.wait(seconds)
+        self.world.wait(seconds)
 
-    @precondition(lambda self: self.one.machine.deadline() is not None)
+    @precondition(lambda self: self.world.machine.deadline() is not None)
     @rule()
     def wait_until_due(self) -> None:
-        self.one.wait(max(0.0, (self.one.machine.deadline() or 0.0) - self.one.now))
+        self.world.wait(max(0.0, (self.world.machine.deadline() or 0.0) - self.world.now))
 
     @precondition(lambda self: self.is_in(*TRYING))
     @rule(goal=st.sampled_from([S.HANDSHAKING, S.OPENING_LINK, S.OPENING_LINK, S.CONNECTED, S.CONNECTED]))
     def advance(self, goal: ClientState) -> None:
-        """A handshake has many steps: without this few histories come to its end."""
+        """Do several steps of a handshake, because few random histories finish one."""
         for _ in range(20):
             if not self.is_in(*TRYING) or self.is_in(goal):
                 return
-            self.one.advance()
+            self.world.advance()
 
-    # The key store and the media driver.
+    # The key store and the media driver
 
-    @precondition(lambda self: self.one.look_ups and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.lookups and not self.is_in(S.CLOSED))
     @rule(answer=st.sampled_from([None, SERVER_KEYS.public, b"another key than the server's...", "fails"]))
     def look_up(self, answer: bytes | str | None) -> None:
         if isinstance(answer, str):
-            self.one.look_up_failed(SetupError("the store fails"))
+            self.world.look_up_failed(SetupError("the store fails"))
         else:
-            self.one.key_known(answer)
+            self.world.key_known(answer)
 
-    @precondition(lambda self: self.one.has_driver and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.has_driver and not self.is_in(S.CLOSED))
     @rule()
     def lose_driver(self) -> None:
-        self.one.lose_driver()
+        self.world.lose_driver()
 
-    @precondition(lambda self: self.one.reopenings and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.reopenings and not self.is_in(S.CLOSED))
     @rule(works=st.booleans())
     def reopen(self, works: bool) -> None:
         if works:
-            self.one.driver_back()
+            self.world.driver_back()
         else:
-            self.one.driver_failed()
+            self.world.driver_failed()
 
-    # The network and the server.
+    # The network and the server
 
-    @precondition(lambda self: self.one.path is not None and not self.one.path.is_ready and self.is_in(S.HANDSHAKING))
+    @precondition(
+        lambda self: self.world.path is not None and not self.world.path.is_ready and self.is_in(S.HANDSHAKING)
+    )
     @rule()
     def path_ready(self) -> None:
-        self.one.path_ready()
+        self.world.path_ready()
 
-    @precondition(lambda self: self.one.to_server)
+    @precondition(lambda self: self.world.to_server)
     @rule(index=INDEX, fate=st.sampled_from(["arrives", "arrives", "arrives", "again", "lost"]))
     def to_server(self, index: int, fate: str) -> None:
-        index %= len(self.one.to_server)
+        index %= len(self.world.to_server)
         if fate == "lost":
-            del self.one.to_server[index]
+            del self.world.to_server[index]
         else:
-            self.one.deliver_to_server(index, again=fate == "again")
+            self.world.deliver_to_server(index, again=fate == "again")
 
-    @precondition(lambda self: self.one.to_client)
+    @precondition(lambda self: self.world.to_client)
     @rule(index=INDEX, fate=st.sampled_from(["arrives", "arrives", "arrives", "again", "lost", "changed"]))
     def to_client(self, index: int, fate: str) -> None:
-        index %= len(self.one.to_client)
-        event = self.one.to_client[index]
+        index %= len(self.world.to_client)
+        event = self.world.to_client[index]
         if fate == "changed" and isinstance(event, e.Packet):
-            self.one.to_client[index] = e.Packet(event.path, bytes(event.data[:-1]) + bytes([event.data[-1] ^ 1]))
+            self.world.to_client[index] = e.Packet(event.path, bytes(event.data[:-1]) + bytes([event.data[-1] ^ 1]))
         if fate == "lost":
-            del self.one.to_client[index]
+            del self.world.to_client[index]
         else:
-            self.one.deliver_to_client(index, again=fate == "again")
+            self.world.deliver_to_client(index, again=fate == "again")
 
     @precondition(has_path)
     @rule(what=st.sampled_from(["path fails", "path is lost", "first fails", "last fails", *CODES]))
     def path_is_in_trouble(self, what: str) -> None:
-        """A hint with a code may be anybody's."""
-        path, error = self.one.path, ConnectError("no way")
+        """Send a hint with a code, as any host can."""
+        path, error = self.world.path, ConnectError("no way")
         assert path is not None
         match what:
             case "path fails":
-                self.one.feed(e.PathFailed(path.number, error))
+                self.world.feed(e.PathFailed(path.number, error))
             case "path is lost":
-                self.one.feed(e.PathLost(path.number))
+                self.world.feed(e.PathLost(path.number))
             case "first fails" | "last fails":
                 publication = path.publications[0 if what == "first fails" else -1]
-                self.one.feed(e.PublicationFailed(path.number, publication, error))
+                self.world.feed(e.PublicationFailed(path.number, publication, error))
             case _:
                 hint = encode_hint(RefusalHint(Refusal(what, "no")))
-                self.one.feed(e.PublicationRejected(path.number, path.publications[-1], hint))
+                self.world.feed(e.PublicationRejected(path.number, path.publications[-1], hint))
 
     @rule(code=st.none() | st.sampled_from(CODES), at=st.sampled_from(["admit", "authenticate"]))
     def server_refuses(self, code: str | None, at: str) -> None:
-        self.one.server.refusal = None if code is None else Refusal(code, "no")
-        self.one.server.at = at
+        self.world.server.refusal = None if code is None else Refusal(code, "no")
+        self.world.server.at = at
 
     @rule(what=st.sampled_from(["class", "attach", "link", "path", "nothing", "the server's memory"]))
     def something_fails(self, what: str) -> None:
         for name in ("class", "attach", "link", "path"):
-            setattr(self.one, f"{name}_fails", name == what)
+            setattr(self.world, f"{name}_fails", name == what)
         if what == "the server's memory":
-            self.one.server.restart()
+            self.world.server.restart()
 
     @precondition(lambda self: self.is_in(S.OPENING_LINK))
-    @rule(proves=st.booleans(), told=st.booleans())
-    def first_frame(self, proves: bool, told: bool) -> None:
-        """It comes or not; without it the server may have had the client's, and its program knows of the session."""
-        link = self.one.link
+    @rule(is_sent=st.booleans(), is_delivered=st.booleans())
+    def first_frame(self, is_sent: bool, is_delivered: bool) -> None:
+        """Deliver the server's first frame, or lose it after the server received the client's."""
+        link = self.world.link
         assert link is not None
-        if proves and self.one.verify_link():
+        if is_sent and self.world.verify_link():
             return
-        if told:
-            self.one.server.tickets.confirm(self.one.server.links[link.ack.session_in][2])
-            self.one.lose_link()
-        self.one.feed(e.LinkFailed(link.number, TransportError("gone")))
+        if is_delivered:
+            self.world.server.tickets.confirm(self.world.server.links[link.ack.session_in][2])
+            self.world.lose_link()
+        self.world.feed(e.LinkFailed(link.number, TransportError("gone")))
 
     @precondition(has_link)
     @rule(what=st.sampled_from(["lost", "silent", "closed", "kept", "drained"]))
     def link_ends(self, what: str) -> None:
-        link = self.one.link
+        link = self.world.link
         assert link is not None
         if what == "drained":
             if self.is_in(S.CLOSING):
-                self.one.feed(e.Drained(link.number))
+                self.world.feed(e.Drained(link.number))
         elif what in ("lost", "silent"):
-            self.one.lose_link()
-            self.one.feed(e.LinkFailed(link.number, TransportError("gone"), what == "silent"))
+            self.world.lose_link()
+            self.world.feed(e.LinkFailed(link.number, TransportError("gone"), what == "silent"))
         else:
             if what == "closed":
-                self.one.server.tickets.drop(self.one.server.links[link.ack.session_in][2])
-            self.one.lose_link()
-            self.one.feed(e.PeerClosed(link.number, what == "kept"))
+                self.world.server.tickets.drop(self.world.server.links[link.ack.session_in][2])
+            self.world.lose_link()
+            self.world.feed(e.PeerClosed(link.number, what == "kept"))
 
-    @precondition(lambda self: self.one.machine.session is not None and not self.is_in(S.CLOSED))
+    @precondition(lambda self: self.world.machine.session is not None and not self.is_in(S.CLOSED))
     @rule(tampered=st.booleans())
     def session_fails(self, tampered: bool) -> None:
-        session = self.one.machine.session
+        session = self.world.machine.session
         assert session is not None
         error = TamperedError("mangled") if tampered else lost_session()
-        self.one.feed(e.SessionFailed(session.session, error))
+        self.world.feed(e.SessionFailed(session.session, error))
 
     @precondition(lambda self: not self.is_in(S.CLOSED))
     @rule(chance=st.integers(0, 30))
     def shut_down(self, chance: int) -> None:
         if chance == 30:
-            self.one.shut_down()
+            self.world.shut_down()
 
 
 TestClientAndServer = ClientAndServer.TestCase

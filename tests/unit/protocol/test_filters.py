@@ -1,4 +1,4 @@
-"""Who may come in: what rules mean alone and together."""
+"""Filter rules, alone and together."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_rule_for_mapped_ipv4_matches_ipv4() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
         ("", "does not begin with an IP address"),
         ("localhost", "does not begin with an IP address"),
@@ -104,8 +104,8 @@ def test_a_rule_for_mapped_ipv4_matches_ipv4() -> None:
         ("2001:db8::1/64", "Write 2001:db8::/64 for the network, or 2001:db8::1/128 for the host"),
     ],
 )
-def test_text_that_is_not_a_network_is_refused_with_a_remedy(text: str, says: str) -> None:
-    with pytest.raises(OptionError, match=says):
+def test_text_that_is_not_a_network_is_refused_with_a_remedy(text: str, expected: str) -> None:
+    with pytest.raises(OptionError, match=expected):
         net(text)
 
 

@@ -1,4 +1,4 @@
-"""Client and server together: the whole handshake, its attacks, and what each side learns."""
+"""The handshake of client and server: its course, attacks on it, and its results."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ PSK = derive_psk(b"a secret of both sides")
 def test_row_01_the_whole_handshake(psk: bytes | None, address: str | None) -> None:
     verified: list[bytes] = []
     joined = Joined(make_server(psk=psk), make_client(psk=psk, verify=verified.append), address=address)
-    here, there = joined.to_connected()
+    client, server = joined.to_connected()
     assert joined.client.state is client_side.State.CONNECTED
     assert joined.image.state is server_side.State.CONNECTED
     assert verified == [SERVER_KEYS.public]
-    assert here.server_key == SERVER_KEYS.public
-    assert (here.hello, here.ack) == (SERVER_HELLO, ACK)
-    assert (there.client_key, there.done) == (CLIENT_KEYS.public, DONE)
-    assert here.handshake_hash == there.handshake_hash
+    assert client.server_key == SERVER_KEYS.public
+    assert (client.hello, client.ack) == (SERVER_HELLO, ACK)
+    assert (server.client_key, server.done) == (CLIENT_KEYS.public, DONE)
+    assert client.handshake_hash == server.handshake_hash
     for number in range(3):
-        assert bytes(there.decryptor.decrypt(here.encryptor.encrypt(b"up %d" % number))) == b"up %d" % number
-        assert bytes(here.decryptor.decrypt(there.encryptor.encrypt(b"down %d" % number))) == b"down %d" % number
+        assert bytes(server.decryptor.decrypt(client.encryptor.encrypt(b"up %d" % number))) == b"up %d" % number
+        assert bytes(client.decryptor.decrypt(server.encryptor.encrypt(b"down %d" % number))) == b"down %d" % number
     # DONE_ACK was the server's first frame
-    assert (here.encryptor.counter, there.encryptor.counter) == (3, 4)
+    assert (client.encryptor.counter, server.encryptor.counter) == (3, 4)
     assert (joined.client.deadline, joined.image.deadline) == (None, None)
 
 
@@ -133,7 +133,7 @@ def test_row_06_a_repeated_hello_makes_no_second_pending_handshake() -> None:
         advance()
         (ignored,) = joined.image.packet(hello, NOW)
         assert isinstance(ignored, server_side.Ignored)
-    # nor does another image with it: its cookie is spent
+    # another image with the same HELLO is refused, too: the cookie is spent
     reject, _ = joined.new_image().packet(hello, NOW)
     assert isinstance(reject, server_side.Reject)
     assert isinstance(decode_hint(reject.reason), RetryHint)
@@ -170,8 +170,8 @@ def test_row_38_two_connections_of_one_client_have_different_keys() -> None:
     server = make_server()
     frames = set()
     for seed in (1, 2):
-        here, _there = Joined(server, make_client(seed)).to_connected()
-        frames.add(bytes(here.encryptor.encrypt(b"the same")))
+        client, _ = Joined(server, make_client(seed)).to_connected()
+        frames.add(bytes(client.encryptor.encrypt(b"the same")))
     assert len(frames) == 2
 
 
@@ -186,7 +186,7 @@ def test_row_41_a_changed_server_key_is_refused_before_the_client_sends_its_iden
 
 
 def test_row_46_a_client_is_not_authenticated_by_a_key_that_it_only_names() -> None:
-    # the thief knows the victim's public key and all packets of its handshake, but not its private key
+    # the attacker knows the client's public key and all packets of its handshake, but not its private key
     victim = Joined()
     stolen = decode(victim.to_done())
     assert isinstance(stolen, DonePacket)
@@ -201,7 +201,7 @@ def test_row_46_a_client_is_not_authenticated_by_a_key_that_it_only_names() -> N
 
 @pytest.mark.parametrize(("ours", "theirs"), [(PSK, None), (None, PSK), (PSK, derive_psk(b"another shared secret"))])
 def test_a_shared_secret_of_only_one_endpoint_is_refused(ours: bytes | None, theirs: bytes | None) -> None:
-    """Finding U8: the remedy is to have one secret, and not to show the operator a public key."""
+    """Finding U8: the remedy is to use one secret, not to authorise a public key."""
     joined = Joined(make_server(psk=theirs), make_client(psk=ours), address=None)
     if ours is not None and theirs is not None:
         done = joined.to_done()

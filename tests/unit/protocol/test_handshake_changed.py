@@ -1,4 +1,4 @@
-"""Every bit of every packet flipped, every cut, and whatever else may come: no crash, and nobody is connected."""
+"""Packets with flipped bits, truncated packets and random messages: no crash, and no client is connected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_row_36_every_flipped_bit_of_hello_ack_fails_at_once_or_is_ignored(psk: 
         client = make_client(psk=psk)
         client.start(NOW)
         actions = client.packet(bytes(changed), NOW)
-        if bit < 20 * 8:  # version, type, connect key: nobody can say whose it is
+        if bit < 20 * 8:  # version, type and connect key: the packet is for another attempt
             assert isinstance(actions[0], client_side.Ignored)
             continue
         error = error_of(actions)
@@ -68,7 +68,7 @@ def test_every_flipped_bit_of_hello_is_refused_or_fails_at_hello_ack() -> None:
 
 def test_every_flipped_bit_of_hello_over_ipc_fails_at_the_client() -> None:
     hello = Joined(address=None).hello
-    # of the padding, which is all 0 or refused, every seventh bit stands for the others
+    # in the padding, which must be 0, every seventh bit is enough
     for bit in [*range(60 * 8), *range(60 * 8, len(hello) * 8, 7)]:
         joined = Joined(address=None)
         changed = bytearray(hello)
@@ -88,7 +88,7 @@ def test_every_flipped_bit_of_hello_over_ipc_fails_at_the_client() -> None:
 
 @pytest.mark.parametrize("psk", [None, PSK], ids=["XX", "XXpsk3"])
 def test_every_flipped_bit_of_done_is_refused(psk: bytes | None) -> None:
-    # one machine stands for all: a handshake's own state is what it was after a message that could not be read
+    # one machine is enough, because an invalid message does not change its state
     joined = Joined(make_server(psk=psk), make_client(psk=psk))
     done = joined.to_done()
     for bit in range(0, len(done) * 8, 1 if psk is None else 13):
@@ -117,7 +117,7 @@ def test_every_flipped_bit_of_the_last_packet_fails_at_once(answer: str) -> None
         if isinstance(action, client_side.Ignored):
             assert bit < 20 * 8
             continue
-        # a bit of the type makes the one packet from the other: its seal is good, its payload is not
+        # a bit of the type turns DONE_ACK into FAILED: it decrypts, but its payload is invalid
         assert isinstance(action, client_side.Abandoned)
         assert bit < 4 * 8 or isinstance(action.error, TamperedError)
         joined.client.state = client_side.State.AWAIT_DONE_ACK

@@ -1,4 +1,4 @@
-"""docs/endpoint-protocol.md says what the code does: its tables are generated, its numbers are looked up."""
+"""docs/endpoint-protocol.md agrees with the code: in its generated tables, and in the numbers of its text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_row_state_and_event_is_on_the_page() -> None:
             assert f"| {state.name} | {event.name} | " in page
         for word in (*machine.State, *machine.Event):
             assert f"| {word.name} | {word.value} |" in page
-        # two words with one value would be one word
+        # names with equal values would be aliases
         assert len({word.value for word in machine.State}) == len(machine.State.__members__)
         assert len({word.value for word in machine.Event}) == len(machine.Event.__members__)
 
@@ -61,7 +61,7 @@ def test_every_code_has_a_meaning() -> None:
 
 def test_the_numbers_in_the_text_agree_with_the_code() -> None:
     page = " ".join(PAGE.read_text().split())
-    for said in (
+    for expected in (
         f"No packet is larger than {PACKET_BYTES} bytes",
         f"Noise message 3 with {DONE_PAYLOAD_BYTES} bytes",
         f"length (1 byte: 0 or {COOKIE_BYTES}) and cookie",
@@ -71,7 +71,7 @@ def test_the_numbers_in_the_text_agree_with_the_code() -> None:
         f"`wants` (at most {MAX_WANTS} names",
         f"`text` (at most {MAX_TEXT} printable",
     ):
-        assert said in page
+        assert expected in page
 
 
 @pytest.mark.parametrize("payload", [ServerHello, ClientDone, DoneAck])

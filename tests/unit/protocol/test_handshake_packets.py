@@ -1,4 +1,4 @@
-"""The handshake's packets, payloads and hints: literal bytes, every flipped bit, every cut, and whatever else comes."""
+"""The handshake's packets and payloads: literal bytes, flipped bits, truncation and random input."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_packet_with_a_flipped_bit_is_refused_or_a_different_packet(packet: Pa
             other = decode(changed)
         except DataFormatError:
             continue
-        # what is not authenticated here is, by Noise: test_handshake.py flips the same bits with real messages
+        # Noise authenticates these bytes: test_handshake_changed.py flips the same bits of real messages
         assert other != packet
         assert isinstance(other, OtherVersion) or encode(other) == bytes(changed)
 
@@ -240,7 +240,7 @@ def test_a_payload_with_a_flipped_bit_is_refused_or_a_different_payload(payload:
         (b"\x92\x02\x05", ServerHello),  # one field too few
         (b"\x94\x02\x05\x05\x05", ServerHello),  # one too many
         (b"\x93\x03\x05\x05", ServerHello),  # another packet's tag
-        (b"\x93\x02\xcc\x05\x05", ServerHello),  # not the shortest spelling
+        (b"\x93\x02\xcc\x05\x05", ServerHello),  # not the shortest encoding
         (b"\x93\x02\xff\x05", ServerHello),  # negative
         (b"\x93\x05\xa4full\xa1\n", FailedPayload),  # a line break
         (b"\x93\x05\xa4full\xa2x\n", FailedPayload),
@@ -252,7 +252,7 @@ def test_a_payload_with_a_flipped_bit_is_refused_or_a_different_payload(payload:
         (b"\xdd\xff\xff\xff\xff\x03", ClientDone),
         (b"\x96\x03\xa0\x81\x01\xc4\x07digest-\x90\xc0\x00", ClientDone),  # a digest of 7 bytes
         (b"\x96\x03\xa0\x80\x90\xc4\x01t\x00", ClientDone),  # a ticket of one byte
-        (b"\x96\x03\xa0\x80\x91\xa2UP\xc0\x00", ClientDone),  # no name of a service
+        (b"\x96\x03\xa0\x80\x91\xa2UP\xc0\x00", ClientDone),  # not a name of a service
         (b"\x96\x03\xa0\x82\x01\xc4\x08digest-1\x01\xc4\x08digest-2\x90\xc0\x00", ClientDone),  # a type twice
         (b"\x91" * 500, ClientDone),
     ],

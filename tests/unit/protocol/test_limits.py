@@ -1,4 +1,4 @@
-"""Places are taken whole or not at all, and given back once; against a model that only counts."""
+"""Limits and permits, also against a model that only counts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_row_31_a_connection_beyond_the_limit_is_refused_as_full() -> None:
 def test_row_32_refusals_do_not_change_the_count_of_an_address() -> None:
     admission = Admission(Limits(connections_per_address=2))
     held = [let_in(admission.connect(at("10.0.0.1"))) for _ in range(2)]
-    for _ in range(10):  # the reference let every second attempt in
+    for _ in range(10):  # dorkbox Network accepts every second attempt
         assert admission.connect(at("10.0.0.1")) == ADDRESS_LIMIT
         assert Refusal("address-limit", "Too many connections for IP address") == ADDRESS_LIMIT
     let_in(admission.connect(at("10.0.0.2"))).release()
@@ -86,9 +86,9 @@ def test_a_permit_can_outlive_its_with_block() -> None:
     admission = Admission(NONE)
     with ExitStack() as stack:
         stack.enter_context(let_in(admission.connect(at("10.0.0.1"))))
-        kept = stack.pop_all()
+        moved = stack.pop_all()
     assert admission.connections == 1
-    kept.close()
+    moved.close()
     assert admission.connections == 0
 
 
@@ -210,8 +210,8 @@ def test_a_limit_below_zero_is_refused(wrong: dict[str, int]) -> None:
 
 
 @dataclass
-class Held:
-    """The model's view of a permit: whose it is, and whether it counts."""
+class ModelPermit:
+    """A permit in the model: its source, and whether it counts."""
 
     permit: Permit
     source: Source
@@ -225,7 +225,7 @@ SOURCES.append(IpcSource())
 
 
 class AdmissionAndItsModel(RuleBasedStateMachine):
-    """Lists of who is in, counted anew for each answer."""
+    """Lists of the clients, counted for each result."""
 
     @initialize(
         numbers=st.tuples(*[st.integers(0, 3)] * 4), exempt=st.booleans(), burst=st.integers(1, 3), rate=st.booleans()
@@ -233,8 +233,8 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
     def begin(self, numbers: tuple[int, int, int, int], exempt: bool, burst: int, rate: bool) -> None:
         self.limits = Limits(*numbers, 1.0 if rate else 0.0, burst, 100, exempt)
         self.admission = Admission(self.limits)
-        self.connections: list[Held] = []
-        self.pending: list[Held] = []
+        self.connections: list[ModelPermit] = []
+        self.pending: list[ModelPermit] = []
         self.now = 0.0
         self.tokens: dict[LimitKey, float] = {}
 
@@ -243,7 +243,7 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
             return None
         return source.limit_key
 
-    def room(self, held: list[Held], source: Source, most: int, most_per_address: int) -> bool:
+    def room(self, held: list[ModelPermit], source: Source, most: int, most_per_address: int) -> bool:
         counted = [one for one in held if one.counts]
         whose = self.key_of(source)
         same = [one for one in counted if self.key_of(one.source) == whose]
@@ -257,7 +257,7 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
         answer = self.admission.connect(source)
         assert isinstance(answer, Permit) == room
         if isinstance(answer, Permit):
-            self.connections.append(Held(answer, source))
+            self.connections.append(ModelPermit(answer, source))
         else:
             assert answer in (FULL, ADDRESS_LIMIT)
 
@@ -272,7 +272,7 @@ class AdmissionAndItsModel(RuleBasedStateMachine):
         if not isinstance(answer, Permit):
             assert answer == RATE if room else answer in (PENDING, PENDING_FOR_ADDRESS)
             return
-        self.pending.append(Held(answer, source))
+        self.pending.append(ModelPermit(answer, source))
         if metered:
             assert whose is not None
             self.tokens[whose] = tokens - 1

@@ -1,4 +1,4 @@
-"""Noise as others do it: the public vectors, an independent implementation, RFC 7748; and what must be refused."""
+"""Noise against the public vectors, an independent implementation and RFC 7748; and invalid messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_public_vectors_pass(vector: dict[str, Any]) -> None:
     ways = {0: (CipherState(sending), CipherState(others[1])), 1: (CipherState(others[0]), CipherState(receiving))}
     assert len(messages) > handshake
     for number, (payload, ciphertext) in list(enumerate(messages))[handshake:]:
-        # transport messages go on in turn
+        # transport messages alternate
         sealing, opening = ways[number % 2]
         assert sealing.encrypt(payload) == ciphertext
         assert opening.decrypt(ciphertext) == payload
@@ -135,7 +135,7 @@ def test_the_next_key_is_that_of_an_independent_implementation(initiator: bool) 
     assert CipherState(receiving).decrypt(other.encrypt(b"before")) == b"before"
     other.rekey_inbound_cipher()
     other.rekey_outbound_cipher()
-    # the key changes, the nonce goes on
+    # the key changes, the nonce continues
     assert other.decrypt(CipherState(derive_next_key(sending), 1).encrypt(b"after")) == b"after"
     assert CipherState(derive_next_key(receiving), 1).decrypt(other.encrypt(b"after")) == b"after"
 
@@ -211,7 +211,7 @@ def test_an_altered_message_changes_nothing_and_the_original_is_still_read(psk: 
     for writer, reader in ((client, server), (server, client), (client, server)):
         message = writer.write(b"payload")
         before = reader.handshake_hash
-        # nothing of the first message of XX is authenticated: what changed there shows in the second
+        # XX authenticates its first message only with the second
         is_first_of_xx = psk is None and len(message) == client.first_message_bytes + len(b"payload")
         flips = range(0 if is_first_of_xx else len(message) * 8)
         for bit in flips:
@@ -289,7 +289,7 @@ def test_a_psk_and_its_pattern_go_together() -> None:
 
 
 def test_the_psk_of_a_shared_secret_does_not_change_between_releases() -> None:
-    # fixed: another value would part releases that have the same secret
+    # fixed: with another value, releases with the same secret could not connect
     assert (
         derive_psk(b"correct horse battery staple").hex()
         == "3395cf2669bbb992172b47a90a308c2e109f626827f6edcc38c9352609abd264"

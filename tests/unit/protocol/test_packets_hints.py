@@ -1,4 +1,4 @@
-"""Hints: literal texts, and whatever else somebody may send as one."""
+"""Hints: literal texts, and random text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided on the key a server shows, and on the key a client has proved."""
+"""Decisions on the key that a server shows, and on the key that a client has proved."""
 
 from __future__ import annotations
 

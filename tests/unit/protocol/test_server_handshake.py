@@ -1,4 +1,4 @@
-"""The server's table: every state with every event, and that whatever ends without a connection is released."""
+"""The server's handshake: every state with every event, deadlines, and the release of resources."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ FULL = Refusal("full", "Server is full")
 
 
 def at(state: State) -> Joined:
-    """A server's image in this state, with the client that brought it there."""
-    joined = Joined(address=None)  # without RETRY, so that its HELLO is good in every state
+    """Return a server's image in this state, with its client."""
+    joined = Joined(address=None)  # over IPC without RETRY, so that its HELLO is valid in every state
     match state:
         case State.ADMITTING:
             joined.to_admitting()
@@ -54,7 +54,7 @@ def at(state: State) -> Joined:
     return joined
 
 
-DONE = Joined(address=None).to_done()  # the DONE of every client above: they have the same entropy
+DONE = Joined(address=None).to_done()  # equal for all clients above, because they have the same entropy
 
 
 def fire(joined: Joined, event: Event) -> tuple[Action, ...]:
@@ -89,7 +89,7 @@ def fire(joined: Joined, event: Event) -> tuple[Action, ...]:
 REJECTED = (State.ENDED, (Reject, Release))
 FAILED = (State.ENDED, (Send, Release))
 GONE = (State.ENDED, (Release,))
-# what follows, by state and event; every other pair is ignored, or refused where only our own program does it
+# next state and actions, by state and event; other pairs are ignored, or raise for an event of the program
 EXPECTED: dict[tuple[State, Event], tuple[State, tuple[type, ...]]] = {
     (State.AWAIT_HELLO, Event.HELLO_MISSED): REJECTED,
     (State.AWAIT_HELLO, Event.HELLO): (State.ADMITTING, (Admit,)),
@@ -143,7 +143,7 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
     if expected is not None:
         assert (image.state, tuple(type(action) for action in actions)) == expected
     elif event is Event.DEADLINE:
-        assert actions == ()  # there is none in this state
+        assert actions == ()  # this state has no deadline
     else:
         assert actions == (Ignored(f"{event.name} in {state.name}"),)
     if expected is None:
@@ -198,7 +198,7 @@ def test_nothing_is_requested_before_a_cookie_is_valid() -> None:
     assert release == Release("HELLO without a valid cookie")
     hello = decode(joined.hello)
     assert isinstance(hello, HelloPacket)
-    # another's cookie, a made up one, and the right one from elsewhere
+    # the cookie of another HELLO, a random one, and the right one from another address
     for address, cookie in ((ADDRESS, b"c" * 17), ("10.0.0.2", hint.cookie)):
         image = ServerHandshake(joined.identity, address, NOW)
         packet = encode(HelloPacket(hello.connect_key, hello.message, cookie))

@@ -1,4 +1,4 @@
-"""What a client makes of the key that a server shows."""
+"""The verification of the key that a server shows."""
 
 from __future__ import annotations
 

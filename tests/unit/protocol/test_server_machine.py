@@ -1,4 +1,4 @@
-"""What a server's machine returns for each event of the main sequences, literally."""
+"""The server machine's effects for each event of the main sequences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def joined(**changes: object) -> tuple[SimulatedServer, SimulatedClient]:
 
 
 def connected(**changes: object) -> tuple[SimulatedServer, SimulatedClient, int, int]:
-    """A server and a client that is connected; the session and its link."""
+    """Return a server, a connected client, the session and its link."""
     server, client = joined(**changes)
     session = client.connect()
     (link,) = server.links
@@ -44,18 +44,18 @@ def connected(**changes: object) -> tuple[SimulatedServer, SimulatedClient, int,
 
 
 def deciding(**changes: object) -> tuple[SimulatedServer, SimulatedClient, int]:
-    """A server that has to decide on a client, and the path."""
+    """Return a server that must decide on a client, the client, and the path."""
     server, client = joined(**changes)
     client.start()
-    while not any(isinstance(one, events.Decided) for one in server.answers):
+    while not any(isinstance(one, events.Decided) for one in server.results):
         while client.waiting:
-            client.carry()
-        if server.answers and not isinstance(server.answers[0], events.Decided):
-            server.answer()
-        client.listen()
-    (decided,) = server.answers
+            client.deliver()
+        if server.results and not isinstance(server.results[0], events.Decided):
+            server.feed_result()
+        client.receive_all()
+    (decided,) = server.results
     assert isinstance(decided, events.Decided)
-    server.answers.clear()
+    server.results.clear()
     return server, client, decided.path
 
 
@@ -82,8 +82,8 @@ def test_a_hello_with_its_cookie_is_counted_and_opens_a_path() -> None:
     server, client = joined()
     client.start()
     while client.waiting:
-        client.carry()
-    client.listen()
+        client.deliver()
+    client.receive_all()
     _, available, hello = client.waiting
     assert server.feed(available) == ()
     (opened,) = server.feed(hello)
@@ -92,7 +92,7 @@ def test_a_hello_with_its_cookie_is_counted_and_opens_a_path() -> None:
     assert server.machine.statistics()["handshakes"] == server.machine.statistics()["pending"] == 1
     assert kinds(server.feed(events.PathReady(opened.path))) == ["Transmit"]
     assert server.feed(events.PathReady(opened.path)) == ()
-    server.answers.clear()
+    server.results.clear()
     server.close()
 
 
@@ -103,7 +103,7 @@ def test_the_effects_of_an_accepted_handshake_in_their_order() -> None:
     (made,) = returned
     assert isinstance(made, effects.MakeConnection)
     assert made.client == AuthenticatedClient(KEYS.public, "t", parse_source(SOURCE), Grant(comment="desk"))
-    assert server.packets == []  # DONE_ACK comes after the connection object was made
+    assert server.packets == []  # the connection object is made before DONE_ACK is sent
 
     (opened,) = server.feed(events.ConnectionMade(made.session))
     assert isinstance(opened, effects.OpenLink)
@@ -117,7 +117,7 @@ def test_the_effects_of_an_accepted_handshake_in_their_order() -> None:
     assert drained == effects.DrainPath(path)
     assert server.machine.statistics()["pending"] == 0
     assert server.feed(events.PathDrained(path)) == (effects.ClosePath(path),)
-    client.listen()
+    client.receive_all()
     assert client.ack is not None
     assert (client.ack.received, client.ack.resumed) == (9, False)
     assert (client.ack.data_port, client.ack.control_port) == (20_000, 20_001)
@@ -125,7 +125,7 @@ def test_the_effects_of_an_accepted_handshake_in_their_order() -> None:
     session = made.session
     assert server.feed(events.LinkVerified(link, 3)) == (effects.Attach(link, session, made.client, 3),)
     assert server.feed(events.LinkAttached(link)) == (effects.Notify(session, "connect"),)
-    server.answers.clear()
+    server.results.clear()
     server.close()
 
 
@@ -149,7 +149,7 @@ def test_a_connection_that_the_server_closes_is_drained_first() -> None:
         effects.DrainSession(session),
     )
     assert server.machine.deadline() == now + 2.0
-    assert kinds(server.answer()) == ["Detach", "CloseLink", "EndConnection", "Notify", "ForgetConnection"]
+    assert kinds(server.feed_result()) == ["Detach", "CloseLink", "EndConnection", "Notify", "ForgetConnection"]
     assert link not in server.links
     server.close()
 
@@ -178,7 +178,7 @@ def test_a_session_whose_link_is_lost_is_resumed(expired: bool) -> None:
     assert client.ack is not None
     assert client.ack.resumed
     assert client.ticket != before
-    assert server.sessions[session].heard == ["connect", *(["disconnect"] if expired else []), "resume"]
+    assert server.sessions[session].notices == ["connect", *(["disconnect"] if expired else []), "resume"]
     assert server.machine.statistics()["places"] == 1
     server.close()
 
@@ -188,16 +188,16 @@ def test_the_old_link_carries_a_session_until_the_first_frame_on_the_new_one() -
     client.start()
     for _ in range(6):
         while client.waiting:
-            client.carry()
-        server.answer_all()
-        client.listen()
+            client.deliver()
+        server.feed_results()
+        client.receive_all()
     assert len(server.links) == 2
     (new,) = server.links.keys() - {link}
-    returned = client.come()
+    returned = client.send_first_frame()
     assert returned[:2] == (effects.Detach(session), effects.CloseLink(link))
     assert isinstance(returned[2], effects.Attach)
     assert returned[2].link == new
-    assert server.answer() == (effects.Notify(session, "resume"),)
+    assert server.feed_result() == (effects.Notify(session, "resume"),)
     server.close()
 
 
@@ -221,7 +221,7 @@ def test_a_session_that_is_not_resumed_disconnects_after_the_expiry_and_ends_aft
 def test_a_session_without_a_first_frame_releases_its_resources() -> None:
     server, _, path = deciding()
     server.feed(events.Decided(path, None))
-    server.answer_all()
+    server.feed_results()
     (session,), (link,) = server.sessions, server.links
     assert server.machine.deadline() == NOW + 8.0
     assert server.tick(NOW + 8.0) == (
@@ -233,10 +233,10 @@ def test_a_session_without_a_first_frame_releases_its_resources() -> None:
 
 
 def awaiting_first_frame() -> tuple[SimulatedServer, SimulatedClient, int, int]:
-    """A server that sent DONE_ACK and awaits the first frame of a new session; the session and its link."""
+    """Return a server that has sent DONE_ACK and awaits the first frame, its client, the new session and its link."""
     server, client, path = deciding()
     server.feed(events.Decided(path, None))
-    server.answer_all()
+    server.feed_results()
     (session,), (link,) = server.sessions, server.links
     return server, client, session, link
 
@@ -249,7 +249,7 @@ def test_a_session_that_is_closed_before_its_first_link_is_not_kept() -> None:
         effects.EndConnection(session, Ending.CLOSED_BY_SERVER),
         effects.ForgetConnection(session),
     )
-    client.listen()
+    client.receive_all()
     assert client.connect() != session  # the ticket in DONE_ACK is void
     server.close()
 
@@ -260,10 +260,10 @@ def test_a_session_that_is_closed_during_its_handshake_refuses_its_client() -> N
     assert isinstance(made, effects.MakeConnection)
     returned = server.execute(server.machine.close_connection(made.session, keep_session=True, now=server.now))
     assert kinds(returned) == ["Transmit", "DrainPath"]
-    client.listen()
+    client.receive_all()
     assert client.ended is not None
     assert "The session ended during the handshake" in str(client.ended.error)
-    server.answer_all()
+    server.feed_results()
     assert not server.sessions
     server.close()
 
@@ -284,9 +284,9 @@ def test_the_session_of_a_handshake_must_be_registered() -> None:
     client.start()
     for _ in range(6):
         while client.waiting:
-            client.carry()
-        server.answer_all()
-        client.listen()
+            client.deliver()
+        server.feed_results()
+        client.receive_all()
     sessions = server.machine._sessions
     sessions[session] = replace(sessions[session])
     with pytest.raises(AssertionError, match=f"session {session} of a handshake is not registered"):
@@ -297,7 +297,7 @@ def test_a_refused_key_gets_a_failed_packet_and_is_counted() -> None:
     server, client, path = deciding()
     returned = server.feed(events.Decided(path, UNKNOWN_KEY))
     assert kinds(returned) == ["Transmit", "DrainPath"]
-    client.listen()
+    client.receive_all()
     assert client.ended is not None
     assert client.ended.is_authenticated
     assert server.machine.statistics()["refused-key"] == 1
@@ -317,10 +317,10 @@ def test_a_connection_class_that_raises_refuses_its_client() -> None:
     server, _, path = deciding()
     (made,) = server.feed(events.Decided(path, None))
     assert isinstance(made, effects.MakeConnection)
-    server.answers.clear()
+    server.results.clear()
     returned = server.feed(events.ConnectionFailed(made.session, ValueError("no connection today")))
     assert kinds(returned) == ["Transmit", "Report", "DrainPath"]
-    server.answer_all()
+    server.feed_results()
     server.close()
 
 
@@ -334,16 +334,16 @@ def test_a_connection_that_is_made_after_its_handshake_ended_is_ended() -> None:
         effects.EndConnection(made.session, Ending.NEVER_CONNECTED),
         effects.ForgetConnection(made.session),
     )
-    server.answers = [one for one in server.answers if not isinstance(one, events.ConnectionMade)]
+    server.results = [one for one in server.results if not isinstance(one, events.ConnectionMade)]
     server.close()
 
 
 def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
     server, _, path = deciding()
     server.feed(events.Decided(path, None))
-    (opened,) = server.answer()
+    (opened,) = server.feed_result()
     assert isinstance(opened, effects.OpenLink)
-    server.answers.clear()
+    server.results.clear()
     cause = OSError("no file is left")
     returned = server.feed(events.LinkFailed(opened.link, cause))
     assert kinds(returned) == [
@@ -356,9 +356,9 @@ def test_a_link_that_cannot_be_opened_refuses_its_client() -> None:
 def test_a_done_ack_that_cannot_be_encoded_refuses_its_client() -> None:
     server, _, path = deciding()
     server.feed(events.Decided(path, None))
-    (opened,) = server.answer()
+    (opened,) = server.feed_result()
     assert isinstance(opened, effects.OpenLink)
-    server.answers.clear()
+    server.results.clear()
     returned = server.feed(events.LinkReady(opened.link, received=-1))
     assert kinds(returned)[:3] == ["Transmit", "Report", "CloseLink"]
     assert isinstance(server.reported[0], OptionError)
@@ -389,7 +389,7 @@ def test_a_path_that_does_not_drain_is_closed_at_its_deadline() -> None:
 def test_a_handshake_that_takes_too_long_is_refused() -> None:
     server, client = joined(timing=ServerTiming(hello_s=1.0))
     client.start()
-    client.carry()
+    client.deliver()
     assert server.machine.deadline() == NOW + 1.0
     assert kinds(server.tick(NOW + 1.0)) == ["RejectImage"]
     found = hint(server)
@@ -414,7 +414,7 @@ def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
     other = SimulatedClient(server, keypair_from(b"d" * 32), "10.0.0.2:4000", seed=5)
     with pytest.raises(AssertionError, match="full"):
         other.connect()
-    server.answer_all()
+    server.feed_results()
     assert server.machine.statistics()["session_ids"] == 2
     assert (list(server.sessions), list(server.links)) == ([session], [link])
     server.feed(events.PeerClosed(session, keep_session=False))
@@ -424,22 +424,22 @@ def test_a_limit_that_is_reached_refuses_and_takes_nothing() -> None:
 
 
 def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_is_closed() -> None:
-    """Finding: a session that was notified of as gone between DONE_ACK and first frame came back beyond the limit."""
+    """Finding: a session that was reported as disconnected between DONE_ACK and first frame exceeded the limit."""
     server, client, session, link = connected(limits=Limits(connections=1))
     server.feed(events.LinkFailed(link, TransportError("it is cut")))
     server.now += 3.9
     client.start()
     for _ in range(6):
         while client.waiting:
-            client.carry()
-        server.answer_all()
-        client.listen()
+            client.deliver()
+        server.feed_results()
+        client.receive_all()
     server.tick(server.now + 0.2)
-    assert server.sessions[session].heard == ["connect", "disconnect"]
+    assert server.sessions[session].notices == ["connect", "disconnect"]
     other = SimulatedClient(server, keypair_from(b"d" * 32), "10.0.0.2:4000", seed=5)
     other.connect()
     (new,) = [number for number, one in server.links.items() if one.effect.session == session]
-    assert client.come() == (effects.CloseLink(new),)
+    assert client.send_first_frame() == (effects.CloseLink(new),)
     assert server.machine.statistics()["places"] == 1
     server.close()
 
@@ -447,8 +447,8 @@ def test_a_permit_that_was_released_during_a_resume_is_taken_again_or_the_link_i
 def test_a_second_attempt_before_the_first_frame_begins_a_new_session() -> None:
     server, client, path = deciding()
     server.feed(events.Decided(path, None))
-    server.answer_all()
-    client.listen()
+    server.feed_results()
+    client.receive_all()
     (before,) = server.sessions
     client.connect()
     (after,) = server.sessions
@@ -463,8 +463,8 @@ def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
     other.start()
     for _ in range(3):
         while other.waiting:
-            other.carry()
-        other.listen()
+            other.deliver()
+        other.receive_all()
     (path,) = server.paths
     returned = server.feed(events.DriverLost("it was killed"))
     assert kinds(returned) == ["Report", "DrainPath", "ClosePath", "Detach", "CloseLink", "ReopenTransport"]
@@ -474,7 +474,7 @@ def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
         str(server.reported[0])
         == "the media driver is gone: it was killed. The server connects again when a media driver runs."
     )
-    server.answers.clear()
+    server.results.clear()
     client.image = 0
     assert client.connect() == session
     server.close()
@@ -487,7 +487,7 @@ def test_a_server_that_shuts_down_refuses_handshakes_and_ends_sessions_without_a
     server.feed(events.PeerClosed(away_session, keep_session=True))
     pending = SimulatedClient(server, keypair_from(b"e" * 32), "10.0.0.3:4000", seed=6)
     pending.start()
-    pending.carry()
+    pending.deliver()
     returned = server.execute(server.machine.shut_down(server.now))
     assert kinds(returned) == ["RejectImage", "EndConnection", "ForgetConnection"]
     assert effects.EndConnection(away_session, Ending.CLOSED_BY_SERVER) in returned

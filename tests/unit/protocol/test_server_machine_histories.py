@@ -1,4 +1,4 @@
-"""Any history of a server and its clients: everything has one owner at any time, and nothing is left at the end."""
+"""Random histories of a server and its clients: each resource has one owner, and none is left at the end."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ POLICY: Final = ServerPolicy(
     max_sessions_per_key=2,
     close_seconds=2.0,
 )
-"""Limits that a few clients reach, each by another way."""
+"""Limits that a few clients can reach."""
 
-CLIENTS: Final = (  # (key, source): some share a key, some an address, one is unknown
+CLIENTS: Final = (  # (key, source): some share a key, some an address, and the last has no grant
     (1, "10.0.0.1:4000"),
     (1, "10.0.0.1:4003"),
     (2, "10.0.0.1:4001"),
@@ -43,14 +43,14 @@ CLIENTS: Final = (  # (key, source): some share a key, some an address, one is u
     (4, "aeron:ipc"),
     (5, "[fe80::1%eth0]:4000"),
 )
-STRANGER: Final = keypair_from(bytes([5]) * 32).public
+UNAUTHORISED_KEY: Final = keypair_from(bytes([5]) * 32).public
 REFUSED: Final = ("full", "ids", "key", "shutdown", "timeout")
 ANY: Final = st.integers(0, 1000)
 WHICH: Final = st.integers(0, len(CLIENTS) - 1)
 
 
 class ServerAndClients(RuleBasedStateMachine):
-    """The rules choose what happens next: on the network, in the runner, at a client, or that time passes."""
+    """The rules are steps of the network, the runner, a client, or the clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,13 +62,13 @@ class ServerAndClients(RuleBasedStateMachine):
         self.bulk: list[PooledIds] = []
 
     def teardown(self) -> None:
-        """Let all end by itself as far as it does, then close the server: nothing is left either way."""
+        """Let all deadlines pass, check the resources, then close the server."""
         for ids in self.bulk:
             self.server.machine.resources.release_bulk_ids(ids, self.server.now)
         for client in self.clients:
             client.leave()
             while client.waiting:
-                client.carry()
+                client.deliver()
         self.server.let_time_pass()
         statistics = self.server.machine.statistics()
         assert statistics["pending"] == statistics["handshakes"] == 0
@@ -77,11 +77,11 @@ class ServerAndClients(RuleBasedStateMachine):
         self.server.close()
 
     def attached(self) -> list[tuple[int, int]]:
-        """The sessions that a link carries, with that link."""
+        """Return the sessions that have a link, with the link."""
         sessions = self.server.sessions.items()
         return [(number, session.attached) for number, session in sessions if session.attached is not None]
 
-    # What goes on at clients and on the network
+    # Clients and network
 
     @rule(which=WHICH, forget=st.integers(0, 9))
     def start(self, which: int, forget: int) -> None:
@@ -93,11 +93,11 @@ class ServerAndClients(RuleBasedStateMachine):
     def carry(self, which: int, times: int) -> None:
         for _ in range(times):
             if self.clients[which].waiting:
-                self.clients[which].carry()
+                self.clients[which].deliver()
 
     @rule(which=WHICH)
     def carry_late(self, which: int) -> None:
-        """An image becomes available after what its client has sent: that is lost."""
+        """Make an image available late, so that its first packets are lost."""
         waiting = self.clients[which].waiting
         if waiting and isinstance(waiting[0], events.ImageAvailable):
             first = waiting.pop(0)
@@ -114,14 +114,14 @@ class ServerAndClients(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def swap(self, which: int) -> None:
-        """Two messages of a client change their order."""
+        """Exchange two messages of a client."""
         waiting = self.clients[which].waiting
         if len(waiting) > 1 and all(isinstance(one, events.Packet) for one in waiting[:2]):
             waiting[:2] = waiting[1::-1]
 
     @rule(which=WHICH, index=ANY, image=st.booleans())
     def repeat(self, which: int, index: int, image: bool) -> None:
-        """A packet comes again, from its own image or, as by another sender who overheard it, from the present one."""
+        """Repeat a packet, from its own image, or from the present one as an attacker would."""
         client = self.clients[which]
         if client.sent:
             packet = client.sent[index % len(client.sent)]
@@ -134,20 +134,20 @@ class ServerAndClients(RuleBasedStateMachine):
             waiting.insert(1, events.Packet(waiting[0].image, b"not a packet"))
 
     @rule(which=WHICH)
-    def listen(self, which: int) -> None:
-        self.clients[which].listen()
+    def receive_all(self, which: int) -> None:
+        self.clients[which].receive_all()
 
     @rule(index=ANY)
-    def lose_an_answer(self, index: int) -> None:
+    def lose_a_response(self, index: int) -> None:
         for box in (self.server.packets, self.server.hints):
             if box:
                 box.pop(index % len(box))
                 return
 
     @rule(which=WHICH)
-    def come(self, which: int) -> None:
+    def send_first_frame(self, which: int) -> None:
         if self.clients[which].link() is not None:
-            self.clients[which].come()
+            self.clients[which].send_first_frame()
             self.clients[which].ack = None
 
     @rule(which=WHICH)
@@ -156,37 +156,39 @@ class ServerAndClients(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def connect_at_once(self, which: int) -> None:
-        """Do all that is left of an attempt, or all of a new one, without a fault, as most attempts are done."""
+        """Finish an attempt, or do a whole new one, without a fault."""
         client = self.clients[which]
         if not client.image:
             client.start()
         for _ in range(6):
             while client.waiting:
-                client.carry()
-            for index in [n for n, answer in enumerate(self.server.answers) if isinstance(answer, events.Decided)]:
-                self.server.answers[index] = self.decision(self.server.answers[index])
-            self.server.answer_all()
-            client.listen()
-        client.come()
+                client.deliver()
+            for index in [n for n, answer in enumerate(self.server.results) if isinstance(answer, events.Decided)]:
+                self.server.results[index] = self.decision(self.server.results[index])
+            self.server.feed_results()
+            client.receive_all()
+        client.send_first_frame()
         client.ack = None
 
-    # What the runner does
+    # The runner
 
     @rule(index=ANY, fail=st.integers(0, 4))
-    def answer(self, index: int, fail: int) -> None:
-        answers = self.server.answers
-        if answers:
-            at = 0 if isinstance(answers[0], events.LinkAttached) else index % len(answers)
-            answers[at] = self.decision(answers[at])
+    def feed_result(self, index: int, fail: int) -> None:
+        results = self.server.results
+        if results:
+            at = 0 if isinstance(results[0], events.LinkAttached) else index % len(results)
+            results[at] = self.decision(results[at])
             if not fail:
-                answers[at] = self.failed(answers[at])
-            self.server.answer(at)
+                results[at] = self.failed(results[at])
+            self.server.feed_result(at)
 
     def decision(self, answer: events.ServerEvent) -> events.ServerEvent:
         if not isinstance(answer, events.Decided):
             return answer
-        strange = any(one.keys.public == STRANGER for one in self.clients if one.image == self.image_of(answer.path))
-        return events.Decided(answer.path, UNKNOWN_KEY if strange else Grant())
+        is_unauthorised = any(
+            one.keys.public == UNAUTHORISED_KEY for one in self.clients if one.image == self.image_of(answer.path)
+        )
+        return events.Decided(answer.path, UNKNOWN_KEY if is_unauthorised else Grant())
 
     def image_of(self, path: int) -> int | None:
         return self.server.paths.get(path)
@@ -234,7 +236,7 @@ class ServerAndClients(RuleBasedStateMachine):
 
     @rule(chance=st.integers(0, 9))
     def lose_the_driver(self, chance: int) -> None:
-        """The media driver is gone with all that was on its way; answers that the loop has not taken yet come later."""
+        """Lose the media driver with all messages in transit; results that wait in the loop arrive later."""
         if not chance:
             self.server.feed(events.DriverLost("it was killed"))
             assert not self.server.paths
@@ -247,7 +249,7 @@ class ServerAndClients(RuleBasedStateMachine):
     def shut_down(self, chance: int) -> None:
         if not chance:
             self.server.execute(self.server.machine.shut_down(self.server.now))
-            assert not [one for one in self.server.sessions.values() if one.heard and one.attached is None]
+            assert not [one for one in self.server.sessions.values() if one.notices and one.attached is None]
 
     # Time
 
@@ -280,7 +282,7 @@ TestServerAndClients.settings = settings(stateful_step_count=60)
 
 
 def walk(chance: random.Random, steps: int) -> Counter[str]:
-    """One long history; hypothesis prefers short ones. Return what was seen in it."""
+    """Do one long history, because hypothesis prefers short ones. Return counts of what happened."""
     world = ServerAndClients()
 
     def which() -> int:
@@ -297,12 +299,12 @@ def walk(chance: random.Random, steps: int) -> Counter[str]:
         (2, lambda: world.swap(which())),
         (3, lambda: world.send_nonsense(which())),
         (4, lambda: world.repeat(which(), index(), image=chance.random() < 0.5)),
-        (80, lambda: world.listen(which())),
-        (2, lambda: world.lose_an_answer(index())),
-        (12, lambda: world.come(which())),
+        (80, lambda: world.receive_all(which())),
+        (2, lambda: world.lose_a_response(index())),
+        (12, lambda: world.send_first_frame(which())),
         (4, lambda: world.leave(which())),
         (8, lambda: world.connect_at_once(which())),
-        (80, lambda: world.answer(index(), fail=chance.randrange(20))),
+        (80, lambda: world.feed_result(index(), fail=chance.randrange(20))),
         (8, lambda: world.lose_a_link(index(), expired=chance.random() < 0.5)),
         (6, lambda: world.end_at_the_peer(index(), chance.choice(["close", "keep", "keep", "fail"]))),
         (6, lambda: world.close_here(index(), keep=chance.random() < 0.5)),
@@ -327,7 +329,7 @@ def test_long_histories_leave_nothing_behind(rng: random.Random) -> None:
     seen: Counter[str] = Counter()
     for _ in range(30):
         seen += walk(rng, 600)
-    # the test is worth something only if all of this happened
+    # the test is useful only if all of these happened
     expected = {kind.__name__ for kind in get_args(effects.ServerEffect)}
     expected |= {one.name for one in effects.Ending} | {"SessionLost", "TransportError"}
     expected |= {*get_args(effects.Notice), *(f"refused-{code}" for code in REFUSED)}

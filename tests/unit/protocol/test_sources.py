@@ -1,4 +1,4 @@
-"""Finding C8: one function decides whether an image comes from the owner's address."""
+"""Finding C8: one function compares the source of an image with an address."""
 
 from __future__ import annotations
 

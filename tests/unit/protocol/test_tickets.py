@@ -1,4 +1,4 @@
-"""Sessions by ticket: who gets one back, who does not, and what is left of them."""
+"""Sessions by ticket: which client can resume a session, and when sessions and tickets are deleted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_old_ticket_is_valid_until_the_first_frame() -> None:
     old = opened(tickets)
     tickets.confirm(old)
     tickets.detach(old, 0.0)
-    presented(tickets, old, 1.0)  # its answer is lost
+    presented(tickets, old, 1.0)  # its response is lost
     new = presented(tickets, old, 2.0)
     assert tickets.confirm(new)
     assert tickets.present(old, ALICE, 3.0) is None
@@ -76,7 +76,7 @@ def test_a_client_without_a_first_frame_can_present_its_new_ticket_or_the_old_on
     tickets.confirm(old)
     tickets.detach(old, 0.0)
     new = presented(tickets, old, 1.0)
-    for now in range(2, 2 + 3 * MAX_OFFERS):  # the client has the new one by now, and each further answer is lost
+    for now in range(2, 2 + 3 * MAX_OFFERS):  # the client has the new ticket, and all further responses are lost
         last = presented(tickets, new, float(now))
     assert tickets.confirm(last)
     assert tickets.present(new, ALICE, 30.0) is None
@@ -97,11 +97,11 @@ def test_row_56_a_session_expires_after_the_retention_and_not_before() -> None:
     tickets = store()
     ticket = opened(tickets)
     tickets.confirm(ticket)
-    assert tickets.expire(1e9) == []  # connected: never
+    assert tickets.expire(1e9) == []  # connected sessions never expire
     tickets.detach(ticket, 10.0)
     assert tickets.deadline() == 130.0
     assert tickets.expire(129.9) == []
-    assert tickets.present(ticket, ALICE, 130.0) is None  # though nobody dropped it yet
+    assert tickets.present(ticket, ALICE, 130.0) is None  # although it is not deleted yet
     assert tickets.expire(130.0) == ["session"]
     assert len(tickets) == 0
     assert not tickets.confirm(ticket)
@@ -231,7 +231,7 @@ def test_invalid_limits_and_repeating_entropy_are_refused() -> None:
 
 
 class Tickets(RuleBasedStateMachine):
-    """Any order of calls: a key only ever gets its own session, and nothing outgrows its bounds."""
+    """Random calls: a key gets only its own sessions, and all limits hold."""
 
     def __init__(self) -> None:
         super().__init__()
