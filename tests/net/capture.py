@@ -1,4 +1,4 @@
-"""Every packet that passes a device of a namespace, without a program that captures."""
+"""Captures all packets of a network device in a namespace, in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKET_MAX: Final = 65_536
 
 
 class Capture:
-    """What passes ``device`` in both directions while the block runs."""
+    """The packets that pass ``device`` in both directions during a ``with`` block."""
 
     def __init__(self, namespace: Namespace, device: str) -> None:
         self.packets: list[bytes] = []
@@ -36,12 +36,12 @@ class Capture:
         self._thread.join()
         self._socket.close()
 
-    def count(self, wanted: bytes) -> int:
-        """How many packets have these bytes in them."""
-        return sum(wanted in packet for packet in self.packets.copy())
+    def count(self, content: bytes) -> int:
+        """Return the number of packets that contain these bytes."""
+        return sum(content in packet for packet in self.packets.copy())
 
     def wait_for(self, found: Callable[[bytes], bool], seconds: float) -> bool:
-        """Wait for a packet; whether one came."""
+        """Wait for a packet for which ``found`` is true; return whether one was captured in time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if any(found(packet) for packet in self.packets.copy()):

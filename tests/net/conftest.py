@@ -1,4 +1,4 @@
-"""Namespaces for every test here, and a look that none is left."""
+"""Network namespaces for the tests of this folder; a test fails if it leaves a namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.net.programs import Program, Programs, await_received
 
 @pytest.fixture(scope="session")
 def namespaces_work() -> None:
-    """Skip on a machine that has no namespaces; in CI that is a failure: there these tests must have run."""
+    """Skip on a machine without namespaces; in CI, fail instead, because CI must run these tests."""
     reason = namespaces.why_not()
     if not reason:
         namespaces.sweep()
@@ -28,7 +28,7 @@ def namespaces_work() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_namespace_is_left(namespaces_work: None) -> Iterator[None]:
+def check_namespaces_are_removed(namespaces_work: None) -> Iterator[None]:
     before = namespaces.remains(os.getpid())
     yield
     left = set(namespaces.remains(os.getpid())) - set(before)
@@ -39,17 +39,17 @@ def no_namespace_is_left(namespaces_work: None) -> Iterator[None]:
 
 @pytest.fixture
 def site(namespaces_work: None) -> Iterator[Site]:
-    """A server's namespace, a router's and two clients'; gone after the test."""
-    made = Site()
+    """The namespaces of a server, a router and two clients, removed after the test."""
+    created = Site()
     try:
-        yield made
+        yield created
     finally:
-        made.close()
+        created.close()
 
 
 @pytest.fixture
 def programs(site: Site, tmp_path: Path, run_name: str) -> Iterator[Programs]:
-    """Programs in these namespaces; all ended after the test."""
+    """Programs in these namespaces, ended after the test."""
     running = Programs(site, tmp_path, run_name)
     try:
         yield running
@@ -59,7 +59,7 @@ def programs(site: Site, tmp_path: Path, run_name: str) -> Iterator[Programs]:
 
 @dataclass(frozen=True)
 class Silence:
-    """A connection over which nobody says anything since a moment of ``time.monotonic``."""
+    """A connection without messages since a time of ``time.monotonic``."""
 
     server: Program
     client: Program
@@ -74,10 +74,10 @@ def silence(namespaces_work: None, tmp_path_factory: pytest.TempPathFactory, run
         running = Programs(site, tmp_path_factory.mktemp("silence"), run_name)
         try:
             server, client = running.pair("quiet")
-            client.ask("connect")
-            client.ask("send", count=100)
+            client.request("connect")
+            client.request("send", count=100)
             await_received(server, "quiet", 100)
-            server.ask("send", tag="quiet", count=100)
+            server.request("send", tag="quiet", count=100)
             await_received(client, "quiet", 100)
             yield Silence(server, client, "quiet", time.monotonic())
         finally:
@@ -87,7 +87,7 @@ def silence(namespaces_work: None, tmp_path_factory: pytest.TempPathFactory, run
 
 
 @pytest.fixture(scope="session", autouse=True)
-def silence_begins_early(request: pytest.FixtureRequest) -> None:
-    """A minute's silence passes while other tests run."""
+def silence_starts_early(request: pytest.FixtureRequest) -> None:
+    """Start the minute of silence before the other tests."""
     if any("silence" in getattr(item, "fixturenames", ()) for item in request.session.items):
         request.getfixturevalue("silence")

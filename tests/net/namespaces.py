@@ -1,13 +1,13 @@
-"""Network namespaces of one test: a server, a router with NAT and a firewall, and clients behind it.
+"""Network namespaces of one test: a server, a router with NAT and a firewall, and clients behind the router.
 
     server  s0  203.0.113.1, 2001:db8:1::1
-    router  r0  203.0.113.254, 2001:db8:1::fe     what leaves over IPv4 has r0's address, over IPv6 its own
-            r1  10.77.1.254, 2001:db8:77:1::fe     nothing comes in that nobody within asked for
+    router  r0  203.0.113.254, 2001:db8:1::fe     translates IPv4 source addresses to that of r0, and no IPv6 addresses
+            r1  10.77.1.254, 2001:db8:77:1::fe     drops packets to clients that are not part of a client's connection
             r2  10.77.2.254, 2001:db8:77:2::fe
     client1 c1  10.77.1.1, 2001:db8:77:1::1
     client2 c2  10.77.2.1, 2001:db8:77:2::1
 
-Namespaces have no network but each other, so that every test can have the same addresses.
+The namespaces have no other network, so each test can use the same addresses.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from demo.namespaces import Namespace as Namespace
 from demo.namespaces import ip as ip
 from demo.namespaces import why_not as why_not
 
-PREFIX: Final = "aeron-spark-test-"  # then the pid of the pytest that made it, as of directories in /dev/shm
+PREFIX: Final = "aeron-spark-test-"  # followed by the pid of the pytest, as for directories in /dev/shm
 
 SERVER, SERVER6 = "203.0.113.1", "2001:db8:1::1"
 ROUTER, OTHER_ROUTER, ROUTER6 = "203.0.113.254", "203.0.113.253", "2001:db8:1::fe"
 OUTSIDE: Final = "r0"
 FIRST_PORTS, OTHER_PORTS = (20_000, 29_999), (30_000, 39_999)
-UDP_TIMEOUT: Final = 30  # seconds a mapping lives in silence: RFC 4787 allows no less than 120, many do it all the same
+UDP_TIMEOUT: Final = 30  # seconds until an unused mapping is removed: RFC 4787 requires 120, many routers use 30
 
 
 class Site:
-    """The four namespaces of a test, wired."""
+    """The four connected namespaces of a test."""
 
     def __init__(self) -> None:
-        self._made: list[Namespace] = []
+        self._namespaces: list[Namespace] = []
         stem = f"{PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
         try:
             self.server, self.router = self._make(f"{stem}-server"), self._make(f"{stem}-router")
             self.clients = (self._make(f"{stem}-client1"), self._make(f"{stem}-client2"))
             self._wire()
             self.translate(*FIRST_PORTS)
-            wait_for(lambda: all(one.is_up() for one in self._made), 10, "the namespaces' devices")
+            wait_for(lambda: all(one.is_up() for one in self._namespaces), 10, "the namespaces' devices")
         except BaseException:
             self.close()
             raise
 
     @property
     def namespaces(self) -> tuple[Namespace, ...]:
-        """All of them."""
-        return tuple(self._made)
+        """All namespaces."""
+        return tuple(self._namespaces)
 
     def translate(self, first_port: int, last_port: int) -> None:
-        """Let what leaves have ports of this range from now on; mappings in use stay as they are."""
+        """Use ports of this range for new mappings; existing mappings stay."""
         change = nf.Change()
         change.no_table(nf.IPV4, "translation")
         change.table(nf.IPV4, "translation")
@@ -72,20 +72,20 @@ class Site:
         change.make(self.router.run)
 
     def change_mappings(self) -> None:
-        """Do what a router does that was started anew: every client is at another port of its address from now on."""
+        """Act as a restarted router: each client gets another port of the router's address."""
         self.translate(*OTHER_PORTS)
         self.router.run(nf.forget_connections)
 
     def change_address(self) -> None:
-        """Give the router another address on its outside, as a provider does overnight."""
+        """Change the router's outside address, as internet providers do regularly."""
         self.router.ip("addr", "add", f"{OTHER_ROUTER}/24", "dev", OUTSIDE)
         self.router.ip("addr", "del", f"{ROUTER}/24", "dev", OUTSIDE)
-        # the last address of the network is gone for a moment, and with it the kernel's promotion of the next one
+        # deleting the first address also deletes its secondary ones, unless the kernel promotes them
         self.router.ip("addr", "replace", f"{OTHER_ROUTER}/24", "dev", OUTSIDE)
         self.router.run(nf.forget_connections)
 
     def cut(self, *clients: int) -> None:
-        """Drop everything to and from these clients (numbers from 1), silently; all clients where none is named."""
+        """Silently drop all packets to and from these clients (numbers from 1); by default of all clients."""
         change = nf.Change()
         change.no_table(nf.INET, "cut")
         change.table(nf.INET, "cut")
@@ -102,17 +102,17 @@ class Site:
         change.make(self.router.run)
 
     def close(self) -> None:
-        """Remove the namespaces. The processes in them have ended, or this fails after removing all."""
+        """Remove the namespaces. Fails afterwards if processes were still running in them."""
         left: list[str] = []
-        for namespace in reversed(self._made):
+        for namespace in reversed(self._namespaces):
             left += [f"{pid} in {namespace.name}" for pid in namespace.processes()]
             namespace.close()
-        self._made.clear()
+        self._namespaces.clear()
         assert not left, f"processes were left: {left}"
 
     def _make(self, name: str) -> Namespace:
         namespace = Namespace(name)
-        self._made.append(namespace)
+        self._namespaces.append(namespace)
         return namespace
 
     def _wire(self) -> None:
@@ -138,22 +138,22 @@ class Site:
 
     def _join(self, device: str, namespace: Namespace, v4: str, v6: str, other: str, other4: str, other6: str) -> None:
         namespace.ip("link", "add", device, "type", "veth", "peer", "name", other, "netns", self.router.name)
-        for where, name, address, address6 in (
+        for end, name, address, address6 in (
             (namespace, device, v4, v6),
             (self.router, other, other4, other6),
         ):
-            where.ip("addr", "add", f"{address}/24", "dev", name)
-            where.ip("addr", "add", f"{address6}/64", "dev", name, "nodad")
-            where.ip("link", "set", name, "up")
+            end.ip("addr", "add", f"{address}/24", "dev", name)
+            end.ip("addr", "add", f"{address6}/64", "dev", name, "nodad")
+            end.ip("link", "set", name, "up")
 
 
 def remains(pid: int) -> list[str]:
-    """Namespaces of the pytest of this number."""
+    """Return the namespaces that the pytest with this pid has left."""
     return sorted(path.name for path in NAMED.glob(f"{PREFIX}{pid}-*"))
 
 
 def sweep() -> None:
-    """Remove namespaces of test runs that were killed: their pytest is no more."""
+    """Remove the namespaces of killed test runs, whose pytest has ended."""
     for path in NAMED.glob(f"{PREFIX}*"):
         owner = path.name.removeprefix(PREFIX).split("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
@@ -161,7 +161,7 @@ def sweep() -> None:
 
 
 def udp_socket(namespace: Namespace, address: tuple[str, int]) -> socket.socket:
-    """Open a socket in a namespace."""
+    """Open a UDP socket in a namespace."""
 
     def open_it() -> socket.socket:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

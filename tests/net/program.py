@@ -1,8 +1,8 @@
-"""One program in a namespace: a media driver, a server, or clients. It does what it is told in JSON lines.
+"""One program in a namespace: a media driver, a server, or clients. It executes requests in JSON lines.
 
     python -m tests.net.program driver|server|clients '{…}'
 
-Messages are numbers with padding: whoever receives them says whether one is missing, came twice or out of order.
+Messages are numbers with padding, so that a receiver notices missing, repeated and reordered messages.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from aeron_spark.aeron.driver import DRIVER_JVM_ARGUMENTS, EmbeddedDriver
 from aeron_spark.aeron.guard import read_drops
 from aeron_spark.aeron.jvm import jclass
 from aeron_spark.waiting import wait_for
-from tests.net import sides
+from tests.net import endpoints
 
-ANSWER: Final = "answer: "
+RESPONSE_PREFIX: Final = "response: "
 NUMBER_BYTES: Final = 8
 BATCH: Final = 500
 PLAIN_STREAM: Final = 1234
-SYSTEM: Final = 0  # type of the driver's own counters
-QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"  # these programs end before a better one would pay
+SYSTEM_COUNTER: Final = 0  # type of the driver's system counters
+QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"  # these programs end before the second compiler pays off
 
 
 class Sequence:
@@ -39,7 +39,7 @@ class Sequence:
 
     def __init__(self) -> None:
         self.next = self.bytes = 0
-        self.wrong: list[tuple[int, int]] = []  # what was expected, and what came
+        self.wrong: list[tuple[int, int]] = []  # (expected, received)
 
     def add(self, message: bytes) -> None:
         number = int.from_bytes(message[:NUMBER_BYTES], "big")
@@ -50,7 +50,7 @@ class Sequence:
 
 
 class Journal:
-    """What has happened to one side: events by tag, and the messages of each tag."""
+    """The events of one endpoint, and its received messages by tag."""
 
     def __init__(self) -> None:
         self.events: list[tuple[float, str, str]] = []
@@ -58,59 +58,64 @@ class Journal:
         self.received: defaultdict[str, Sequence] = defaultdict(Sequence)
 
     def listen(self, endpoint: Any, tag: str | None = None) -> None:
-        """Write down what an endpoint tells; ``tag`` where its connections do not say it."""
+        """Record the events of an endpoint; ``tag`` replaces the tags of its connections."""
         for name in ("init", "connect", "resume", "disconnect"):
-            getattr(endpoint, f"on_{name}")(lambda who, name=name: self._note(name, tag or who.tag))
+            getattr(endpoint, f"on_{name}")(lambda connection, name=name: self._record(name, tag or connection.tag))
         endpoint.on_error(lambda _, error: self.errors.append(f"{type(error).__name__}: {error}"))
 
-    def told(self) -> dict[str, Any]:
-        """All of it, for an answer."""
+    def as_json(self) -> dict[str, Any]:
+        """Return all records for a response."""
         received = {
             tag: {"count": one.next, "bytes": one.bytes, "wrong": one.wrong[:5]} for tag, one in self.received.items()
         }
         return {"events": self.events, "errors": self.errors[-20:], "received": received}
 
-    def _note(self, name: str, tag: str) -> None:
+    def _record(self, name: str, tag: str) -> None:
         self.events.append((time.monotonic(), name, tag))
 
 
 def numbered(first: int, count: int, size: int, marker: str) -> list[bytes]:
-    """Messages ``first`` to ``first + count``, each of ``size`` bytes at least, with a text in them."""
-    rest = marker.encode()
-    return [(number.to_bytes(NUMBER_BYTES, "big") + rest).ljust(size, b".") for number in range(first, first + count)]
+    """Return ``count`` messages from number ``first`` on, of at least ``size`` bytes each, that contain ``marker``."""
+    content = marker.encode()
+    return [
+        (number.to_bytes(NUMBER_BYTES, "big") + content).ljust(size, b".") for number in range(first, first + count)
+    ]
 
 
-def send_all(send_many: Callable[..., None], order: dict[str, Any]) -> None:
-    """Send numbered messages; with ``rate``, that many a second."""
-    first, count, rate = order.get("first", 0), order["count"], order.get("rate")
-    begun = time.monotonic()
+def send_all(send_many: Callable[..., None], request: dict[str, Any]) -> None:
+    """Send numbered messages; ``rate`` limits the messages per second."""
+    first, count, rate = request.get("first", 0), request["count"], request.get("rate")
+    start_time = time.monotonic()
     batch = BATCH if rate is None else 1
     for start in range(first, first + count, batch):
-        some = min(batch, first + count - start)
-        send_many(numbered(start, some, order.get("size", 64), order.get("marker", "")), timeout=order.get("timeout"))
+        size_of_batch = min(batch, first + count - start)
+        send_many(
+            numbered(start, size_of_batch, request.get("size", 64), request.get("marker", "")),
+            timeout=request.get("timeout"),
+        )
         if rate is not None:
-            time.sleep(max(0.0, begun + (start - first + 1) / rate - time.monotonic()))
+            time.sleep(max(0.0, start_time + (start - first + 1) / rate - time.monotonic()))
 
 
-class Side(Protocol):
-    """What a program is."""
+class Role(Protocol):
+    """The role of a program."""
 
     def __init__(self, options: dict[str, Any]) -> None: ...
 
-    def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out an order, and return the answer."""
+    def do(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Execute a request, and return the response."""
 
     def close(self) -> None:
-        """End in order."""
+        """Close all resources."""
 
 
 class Driver:
-    """A media driver as the package starts it; in a process of its own, or in that of a server or of clients."""
+    """A media driver as the package starts it, in a separate process or in that of a server or clients."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         properties = (f"-D{name}={value}" for name, value in options.get("properties", {}).items())
         jvm.start(*DRIVER_JVM_ARGUMENTS, QUICK_COMPILER, *properties)
-        # Aeron's debug endpoints, which lose packets, are asked for by properties; the others are the package's own
+        # Aeron's debug endpoints, which lose packets, are configured by properties
         settings = {
             "aeronDirectoryName": options["dir"],
             "threadingMode": "SHARED",
@@ -121,45 +126,47 @@ class Driver:
         self._dir = options["dir"]
         self._driver = EmbeddedDriver(settings, None)
 
-    def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        match order["do"]:
+    def do(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["do"]:
             case "counters":
                 return {
                     "received_bytes": self._count("Bytes received"),
                     "retransmits": self._count("Retransmits sent"),
                     "drops": read_drops(self._dir),
                 }
-        raise LookupError(order["do"])
+        raise LookupError(request["do"])
 
     def close(self) -> None:
         self._driver.close()
 
     def _count(self, name: str) -> int:
         return next(
-            one.value for one in read_counters(self._dir) if one.type_id == SYSTEM and one.label.startswith(name)
+            one.value
+            for one in read_counters(self._dir)
+            if one.type_id == SYSTEM_COUNTER and one.label.startswith(name)
         )
 
 
-class ServerSide:
-    """A server that writes down what it receives, and says what it is told to."""
+class ServerProgram:
+    """A server that records received messages, and sends messages on request."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._dir = options["dir"]
         self._plain: Any = None
         self._sending = threading.Thread()
         self.journal = Journal()
-        self.server = sides.server(options)
+        self.server = endpoints.make_server(options)
         self.journal.listen(self.server)
         self.server.on_message(bytes, lambda connection, message: self.journal.received[connection.tag].add(message))
         self.server.start()
 
-    def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        match order["do"]:
+    def do(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["do"]:
             case "send":
-                send_all(self._to(order["tag"]).send_many, order)
+                send_all(self._to(request["tag"]).send_many, request)
                 return {}
-            case "begin_send":  # to somebody who may not take it
-                sending = (self._to(order["tag"]).send_many, order)
+            case "begin_send":  # to a client that may not receive the messages
+                sending = (self._to(request["tag"]).send_many, request)
                 self._sending = threading.Thread(target=send_all, args=sending)
                 self._sending.start()
                 return {}
@@ -168,19 +175,20 @@ class ServerSide:
                 return {}
             case "send_to_all":
                 connections = self.server.connections
-                for connection in connections:  # one after the other: all at once, they would drown each other
-                    send_all(connection.send_many, order)
+                # one after the other, because simultaneous sending would overload the network
+                for connection in connections:
+                    send_all(connection.send_many, request)
                 return {"to": len(connections)}
             case "ping":
-                to = self._to(order["tag"])
-                return {"seconds": [to.ping(order.get("timeout", 10)) for _ in range(order.get("count", 1))]}
+                to = self._to(request["tag"])
+                return {"seconds": [to.ping(request.get("timeout", 10)) for _ in range(request.get("count", 1))]}
             case "listen_plain":
-                self._plain = client_of(self._dir).subscription(order["channel"], PLAIN_STREAM)
+                self._plain = client_of(self._dir).subscription(request["channel"], PLAIN_STREAM)
                 return {}
             case "statistics":
                 addresses = {one.tag: [one.remote_address, one.remote_port] for one in self.server.connections}
-                return {**self.journal.told(), "in_use": self.server.statistics, "addresses": addresses}
-        raise LookupError(order["do"])
+                return {**self.journal.as_json(), "in_use": self.server.statistics, "addresses": addresses}
+        raise LookupError(request["do"])
 
     def close(self) -> None:
         self.server.close()
@@ -190,7 +198,7 @@ class ServerSide:
 
 
 class Clients:
-    """Some clients of one driver, each with its tag and keys of its own."""
+    """Clients on one driver, each with its tag and keys."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._dir = options["dir"]
@@ -198,36 +206,38 @@ class Clients:
         self.journal = Journal()
         self.clients: dict[str, Any] = {}
         for tag in options["tags"]:
-            client = self.clients[tag] = sides.client(options, tag)
+            client = self.clients[tag] = endpoints.make_client(options, tag)
             self.journal.listen(client, tag)
             client.on_message(bytes, self.journal.received[tag].add)
         self._round_trips: list[float] = []
         self._stop = threading.Event()
         self._pinging: threading.Thread | None = None
 
-    def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        client = self.clients[order.get("tag", next(iter(self.clients)))]
-        match order["do"]:
+    def do(self, request: dict[str, Any]) -> dict[str, Any]:
+        client = self.clients[request.get("tag", next(iter(self.clients)))]
+        match request["do"]:
             case "connect":
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 for one in self.clients.values():
-                    one.connect(order.get("timeout", 20))
-                return {"seconds": time.monotonic() - begun}
+                    one.connect(request.get("timeout", 20))
+                return {"seconds": time.monotonic() - start_time}
             case "send":
-                send_all(client.send_many, order)
+                send_all(client.send_many, request)
                 return {}
-            case "acknowledged":  # everything before it was received, too, and listeners have had it
-                client.send(numbered(order["number"], 1, 64, "")[0], timeout=order.get("timeout", 20), acknowledge=True)
+            case "acknowledged":  # the server's listeners have then handled all earlier messages
+                client.send(
+                    numbered(request["number"], 1, 64, "")[0], timeout=request.get("timeout", 20), acknowledge=True
+                )
                 return {}
             case "ping":
-                return {"seconds": [client.ping(order.get("timeout", 10)) for _ in range(order.get("count", 1))]}
-            case "branch":  # a further link of the connection
-                bulk_link = client.bulk_link(order.get("timeout", 10))
+                return {"seconds": [client.ping(request.get("timeout", 10)) for _ in range(request.get("count", 1))]}
+            case "open_bulk_link":
+                bulk_link = client.bulk_link(request.get("timeout", 10))
                 bulk_link.close()
                 return {"number": bulk_link.number}
             case "begin_pings":
                 self._round_trips, self._stop = [], threading.Event()
-                self._pinging = threading.Thread(target=self._ping, args=(client, order.get("pause", 0.01)))
+                self._pinging = threading.Thread(target=self._ping, args=(client, request.get("pause", 0.01)))
                 self._pinging.start()
                 return {}
             case "end_pings":
@@ -236,15 +246,18 @@ class Clients:
                 self._pinging.join()
                 return {"seconds": self._round_trips}
             case "publish_plain":
-                self._plain = client_of(self._dir).exclusive_publication(order["channel"], PLAIN_STREAM)
+                self._plain = client_of(self._dir).exclusive_publication(request["channel"], PLAIN_STREAM)
                 wait_for(self._plain.isConnected, 10, "a subscriber")
-                message = order["text"].encode()
+                message = request["text"].encode()
                 buffer = jclass("org.agrona.concurrent.UnsafeBuffer")(message)
                 wait_for(lambda: self._plain.offer(buffer, 0, len(message)) > 0, 10, "room for a message")
                 return {}
             case "statistics":
-                return {**self.journal.told(), "connected": [tag for tag, one in self.clients.items() if one.connected]}
-        raise LookupError(order["do"])
+                return {
+                    **self.journal.as_json(),
+                    "connected": [tag for tag, one in self.clients.items() if one.connected],
+                }
+        raise LookupError(request["do"])
 
     def close(self) -> None:
         for client in self.clients.values():
@@ -256,41 +269,41 @@ class Clients:
 
 
 class WithDriver:
-    """A server or clients, and their driver in the same process."""
+    """A server or clients with their driver in the same process."""
 
-    def __init__(self, role: type[Side], options: dict[str, Any]) -> None:
+    def __init__(self, role: type[Role], options: dict[str, Any]) -> None:
         self._driver = Driver(options)
-        self._side = role(options)
+        self._role = role(options)
 
-    def do(self, order: dict[str, Any]) -> dict[str, Any]:
-        return self._driver.do(order) if order["do"] == "counters" else self._side.do(order)
+    def do(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._driver.do(request) if request["do"] == "counters" else self._role.do(request)
 
     def close(self) -> None:
-        self._side.close()
+        self._role.close()
         close_all()
         self._driver.close()
 
 
 def main() -> None:
-    role, options = sys.argv[1], json.loads(sys.argv[2])
+    name, options = sys.argv[1], json.loads(sys.argv[2])
     gc.freeze()
-    roles: dict[str, type[Side]] = {"driver": Driver, "server": ServerSide, "clients": Clients}
-    if role != "driver" and not options.get("own_driver"):
+    roles: dict[str, type[Role]] = {"driver": Driver, "server": ServerProgram, "clients": Clients}
+    if name != "driver" and not options.get("own_driver"):
         jvm.start(QUICK_COMPILER)
-    side: Side = WithDriver(roles[role], options) if options.get("own_driver") else roles[role](options)
-    _say({"ready": os.getpid()})
+    role: Role = WithDriver(roles[name], options) if options.get("own_driver") else roles[name](options)
+    _print_response({"ready": os.getpid()})
     for line in sys.stdin:
-        order = json.loads(line)
+        request = json.loads(line)
         try:
-            _say(side.do(order))
+            _print_response(role.do(request))
         except Exception as error:
-            _say({"raised": f"{type(error).__name__}: {error}"})
-    side.close()
-    _say({"closed": True})
+            _print_response({"raised": f"{type(error).__name__}: {error}"})
+    role.close()
+    _print_response({"closed": True})
 
 
-def _say(answer: dict[str, Any]) -> None:
-    print(ANSWER + json.dumps(answer), flush=True)
+def _print_response(response: dict[str, Any]) -> None:
+    print(RESPONSE_PREFIX + json.dumps(response), flush=True)
 
 
 if __name__ == "__main__":

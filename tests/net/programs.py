@@ -1,4 +1,4 @@
-"""The programs of a test, seen from the test: started in their namespaces, told, frozen, killed."""
+"""Starts, controls, freezes and kills the programs of a test in their namespaces."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ import aeron_spark
 from aeron_spark import node
 from tests.leaks import SHARED_MEMORY
 from tests.net.namespaces import SERVER, SERVER6, Namespace, Site
-from tests.net.program import ANSWER
+from tests.net.program import RESPONSE_PREFIX
 
 ROOTS: Final = (Path(aeron_spark.__file__).parents[1], Path(__file__).resolve().parents[2])
-PATIENCE: Final = 60.0  # seconds for anything that is only slow because the machine is
-# Somebody has gone, or is cut off: his peer is told when Aeron has noticed, after 5 s without a status message or 10 s
-# without anything, and the expiry of 4 s is over.
-NOT_BEFORE: Final = 5 + 4 - 2  # the last status message may have come some time ago, on a slow machine
-NOT_AFTER: Final = 10 + 4 + 6  # seconds more for what looks at the time, on a slow machine
+TIMEOUT_S: Final = 60.0  # for work that is slow only on a slow machine
+# The peer of a lost program notices the loss after the expiry of 4 s, which begins when Aeron reports it: after 5 s
+# without a status message, or 10 s without any packet.
+MIN_LOSS_S: Final = 5 + 4 - 2  # on a slow machine, the last status message may have arrived some time ago
+MAX_LOSS_S: Final = 10 + 4 + 6  # with some time for a slow machine
 ADDRESS: Final = f"{SERVER}:20121"
 ADDRESS6: Final = f"[{SERVER6}]:20121"
 
 
 class Program:
-    """A process of :mod:`tests.net.program` in a namespace. It need not be ready when this returns."""
+    """A process of :mod:`tests.net.program` in a namespace. The constructor does not wait until it is ready."""
 
     def __init__(self, namespace: Namespace, log: Path, role: str, options: dict[str, Any]) -> None:
         self.role, self.options, self.namespace, self.log_path = role, options, namespace, log
-        self._answers: queue.Queue[str | None] = queue.Queue()
+        self._responses: queue.Queue[str | None] = queue.Queue()
         self._ready = False
         with log.open("ab") as file:
             self.process = subprocess.Popen(
@@ -53,84 +53,84 @@ class Program:
         self._reader.start()
 
     def await_ready(self) -> Program:
-        """Wait until it has started."""
+        """Wait until the program has started."""
         if not self._ready:
-            assert "ready" in self.answer()
+            assert "ready" in self.response()
             self._ready = True
         return self
 
-    def ask(self, do: str, *, patience: float = PATIENCE, **arguments: Any) -> dict[str, Any]:
-        """Give an order, and return the answer."""
-        self.tell(do, **arguments)
-        return self.answer(patience)
+    def request(self, do: str, *, response_timeout_s: float = TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
+        """Send a request, and return the response."""
+        self.send_request(do, **arguments)
+        return self.response(response_timeout_s)
 
-    def tell(self, do: str, **arguments: Any) -> None:
-        """Give an order; the answer is asked for later."""
+    def send_request(self, do: str, **arguments: Any) -> None:
+        """Send a request without waiting for the response."""
         self.await_ready()
         assert self.process.stdin
         self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self.process.stdin.flush()
 
-    def answer(self, patience: float = PATIENCE) -> dict[str, Any]:
-        """Return the next answer."""
+    def response(self, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+        """Return the next response."""
         try:
-            line = self._answers.get(timeout=patience)
+            line = self._responses.get(timeout=timeout_s)
         except queue.Empty:
-            raise AssertionError(f"the {self.role} has not answered for {patience:g} s:\n{self._log()}") from None
+            raise AssertionError(f"the {self.role} sent no response for {timeout_s:g} s:\n{self._log()}") from None
         assert line is not None, f"the {self.role} ended:\n{self._log()}"
-        answer: dict[str, Any] = json.loads(line)
-        assert "raised" not in answer, f"{self.role}: {answer['raised']}\n{self._log()}"
-        return answer
+        response: dict[str, Any] = json.loads(line)
+        assert "raised" not in response, f"{self.role}: {response['raised']}\n{self._log()}"
+        return response
 
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Stop the process with SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Continue the process with SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self._end()
 
-    def let_go(self) -> None:
-        """Tell it to end."""
+    def request_end(self) -> None:
+        """Close the program's input, which ends it."""
         assert self.process.stdin
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def close(self) -> None:
-        """Wait until it has ended; one that does not is killed, and that is a failure."""
-        self.let_go()
+        """End the program. If it does not end in time, kill it and fail."""
+        self.request_end()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the {self.role} did not end:\n{self._log()}") from None
         self._end()
 
     def _end(self) -> None:
-        self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        self.let_go()
+        self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
+        self.request_end()
         assert self.process.stdout
         self.process.stdout.close()
 
     def _read(self) -> None:
         assert self.process.stdout
         for line in self.process.stdout:
-            if line.startswith(ANSWER):
-                self._answers.put(line.removeprefix(ANSWER))
-        self._answers.put(None)
+            if line.startswith(RESPONSE_PREFIX):
+                self._responses.put(line.removeprefix(RESPONSE_PREFIX))
+        self._responses.put(None)
 
     def _log(self) -> str:
         return self.log_path.read_text(errors="replace")[-4000:]
 
 
 class Programs:
-    """All programs of a test, and where their drivers are."""
+    """All programs of a test, and the directories of their drivers."""
 
     def __init__(self, site: Site, folder: Path, run_name: str) -> None:
         self.site = site
@@ -140,24 +140,24 @@ class Programs:
         self._dirs: list[Path] = []
 
     def driver(self, namespace: Namespace, **options: Any) -> Program:
-        """Start a media driver in a directory of its own."""
+        """Start a media driver in a new directory."""
         return self._start(namespace, "driver", {"dir": self._new_dir(), **options})
 
     def server(self, driver: Program | None = None, address: str = ADDRESS, **more: Any) -> Program:
-        """Start a server on a driver, or on a node that it starts by itself; its key is the same each time."""
+        """Start a server on a driver, or on a node that it starts. All servers of a test have the same key."""
         home = self._folder / "server"
         home.mkdir(mode=0o700, exist_ok=True)
-        given = {"dir": self._dir(driver), "home": str(home), "address": address, "more": more}
-        return self._start(self.site.server, "server", given)
+        options = {"dir": self._dir(driver), "home": str(home), "address": address, "more": more}
+        return self._start(self.site.server, "server", options)
 
-    def clients(self, place: Program | Namespace, *tags: str, address: str = ADDRESS, **more: Any) -> Program:
-        """Start clients on a driver, or on a node of their own in a namespace; they do not connect yet."""
-        driver, namespace = (place, place.namespace) if isinstance(place, Program) else (None, place)
-        given = {"dir": self._dir(driver), "tags": list(tags), "address": address, "more": more}
-        return self._start(namespace, "clients", given)
+    def clients(self, on: Program | Namespace, *tags: str, address: str = ADDRESS, **more: Any) -> Program:
+        """Start clients on a driver, or on a new node in a namespace. They do not connect yet."""
+        driver, namespace = (on, on.namespace) if isinstance(on, Program) else (None, on)
+        options = {"dir": self._dir(driver), "tags": list(tags), "address": address, "more": more}
+        return self._start(namespace, "clients", options)
 
-    def again(self, program: Program) -> Program:
-        """Start anew what was killed."""
+    def restart(self, program: Program) -> Program:
+        """Start a killed program again with the same options."""
         return self._start(program.namespace, program.role, program.options).await_ready()
 
     def pair(
@@ -166,60 +166,63 @@ class Programs:
     ) -> tuple[Program, ...]:  # fmt: skip
         """Start a server, and for each tag a client: the first behind r1, the second behind r2.
 
-        Each has a driver in its own process: half as many JVMs as :meth:`apart` has. ``server``: its further settings.
+        Each program has a driver in its process, which needs half as many JVMs as :meth:`apart`. ``server`` has further
+        server options.
         """
         home = self._folder / "server"
         home.mkdir(mode=0o700, exist_ok=True)
         own = {"own_driver": True, **driver}
         serving = {"dir": self._new_dir(), "home": str(home), "address": bind, "more": dict(server or {}), **own}
         started = [self._start(self.site.server, "server", serving)]
-        for place, tag in zip(self.site.clients, tags, strict=False):
-            given = {"dir": self._new_dir(), "tags": [tag], "address": address, "more": {}, **own}
-            started.append(self._start(place, "clients", given))
+        for namespace, tag in zip(self.site.clients, tags, strict=False):
+            options = {"dir": self._new_dir(), "tags": [tag], "address": address, "more": {}, **own}
+            started.append(self._start(namespace, "clients", options))
         return tuple(program.await_ready() for program in started)
 
     def apart(self, *tags: str) -> tuple[Program, ...]:
-        """As ``pair``, but each driver is a process of its own, which is frozen or lives on by itself."""
+        """Start programs as ``pair`` does, but each driver in a separate process, which a test can freeze."""
         server = self.server(self.driver(self.site.server))
-        clients = [self.clients(self.driver(place), tag) for place, tag in zip(self.site.clients, tags, strict=False)]
+        clients = [
+            self.clients(self.driver(namespace), tag) for namespace, tag in zip(self.site.clients, tags, strict=False)
+        ]
         return tuple(program.await_ready() for program in (server, *clients))
 
     def nodes(self, *tags: str) -> tuple[Program, ...]:
-        """As ``pair``, but everybody has a node that the package starts, and starts again."""
+        """Start programs as ``pair`` does, but each on a node, which the package restarts."""
         server = self.server()
-        clients = [self.clients(place, tag) for place, tag in zip(self.site.clients, tags, strict=False)]
+        clients = [self.clients(namespace, tag) for namespace, tag in zip(self.site.clients, tags, strict=False)]
         for program in (server, *clients):
             program.await_ready()
         return (server, *clients)
 
     def driver_of(self, program: Program) -> Program:
-        """The driver that a program uses, or the program itself."""
+        """Return the driver of a program, or the program itself if it contains its driver."""
         if program.options.get("own_driver"):
             return program
         directory = program.options["dir"]
         return next(one for one in self._running if one.role == "driver" and one.options["dir"] == directory)
 
     def kill_node_of(self, program: Program) -> None:
-        """kill -9 of the media driver that the package has started for a program."""
+        """Kill the node that the package has started for a program."""
         status = node.status(program.options["dir"])
         assert status.pid is not None, status
         os.kill(status.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End all programs, drivers last, and remove what was killed could not."""
+        """End all programs, drivers last, and remove the directories that killed programs left."""
         failed: list[str] = []
         for role in ("clients", "server", "driver"):
-            some = [program for program in self._running if program.role == role]
-            for program in some:
+            programs = [program for program in self._running if program.role == role]
+            for program in programs:
                 program.thaw()
-                program.let_go()
-            for program in some:
+                program.request_end()
+            for program in programs:
                 try:
                     program.close()
                 except AssertionError as error:
                     failed.append(str(error))
         for directory in self._dirs:
-            node.stop(directory, force=True, timeout=PATIENCE)  # one that the package has started, and still lingers
+            node.stop(directory, force=True, timeout=TIMEOUT_S)  # a node that is still in its idle timeout
             shutil.rmtree(directory, ignore_errors=True)
             shutil.rmtree(node.local_node_paths(directory).folder, ignore_errors=True)
         assert not failed, "\n".join(failed)
@@ -239,35 +242,35 @@ class Programs:
 
 
 def events(program: Program, tag: str) -> list[str]:
-    """What has happened to one connection, in order."""
-    return [name for _, name, who in program.ask("statistics")["events"] if who == tag]
+    """Return the events of one connection, in order."""
+    return [name for _, name, event_tag in program.request("statistics")["events"] if event_tag == tag]
 
 
 def received(program: Program, tag: str) -> dict[str, Any]:
-    """What has arrived from, or at, one client."""
-    got: dict[str, Any] = program.ask("statistics")["received"].get(tag, {"count": 0, "bytes": 0, "wrong": []})
-    return got
+    """Return the numbers of messages received from, or by, one client."""
+    counts: dict[str, Any] = program.request("statistics")["received"].get(tag, {"count": 0, "bytes": 0, "wrong": []})
+    return counts
 
 
-def await_received(program: Program, tag: str, count: int, seconds: float = PATIENCE) -> None:
-    """Wait until messages 0 to ``count`` have arrived: all, once, in order."""
-    got = eventually(lambda: received(program, tag), lambda got: got["count"] >= count, seconds)
-    assert (got["count"], got["wrong"]) == (count, []), program.ask("statistics")
+def await_received(program: Program, tag: str, count: int, seconds: float = TIMEOUT_S) -> None:
+    """Wait until ``count`` messages from number 0 on have arrived, once and in order."""
+    counts = eventually(lambda: received(program, tag), lambda counts: counts["count"] >= count, seconds)
+    assert (counts["count"], counts["wrong"]) == (count, []), program.request("statistics")
 
 
 def eventually(
-    look: Callable[[], Any], enough: Callable[[Any], bool], seconds: float = PATIENCE, pause: float = 0.1
+    read: Callable[[], Any], is_enough: Callable[[Any], bool], seconds: float = TIMEOUT_S, interval_s: float = 0.1
 ) -> Any:
-    """Look until it is as it should be, or the time is over; return what was seen last."""
+    """Call ``read`` until ``is_enough`` accepts its value, or the time is over; return the last value."""
     end = time.monotonic() + seconds
     while True:
-        seen = look()
-        if enough(seen) or time.monotonic() > end:
-            return seen
-        time.sleep(pause)
+        value = read()
+        if is_enough(value) or time.monotonic() > end:
+            return value
+        time.sleep(interval_s)
 
 
 def percentile(seconds: Iterable[float], share: float) -> float:
-    """The value that this share of all is not above."""
+    """Return the percentile: ``share`` of the values are not above it."""
     ordered = sorted(seconds)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

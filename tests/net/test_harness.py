@@ -1,4 +1,4 @@
-"""The router of these tests does what real ones do: hide, translate, drop, forget; and it can be cut."""
+"""The namespaces of these tests work as a real network with a router: NAT, firewall, and outages on request."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ CLIENT = ("10.77.1.1", 5000)
 
 
 @contextmanager
-def two(
+def sockets(
     site: Site, server: str = SERVER, client: tuple[str, int] = CLIENT
 ) -> Iterator[tuple[socket.socket, socket.socket]]:
-    with udp_socket(site.server, (server, PORT)) as inside, udp_socket(site.clients[0], client) as outside:
-        yield inside, outside
+    with udp_socket(site.server, (server, PORT)) as server_socket, udp_socket(site.clients[0], client) as client_socket:
+        yield server_socket, client_socket
 
 
 def test_clients_are_hidden_behind_the_router_over_ipv4(site: Site) -> None:
-    with two(site) as (server, client):
+    with sockets(site) as (server, client):
         client.sendto(b"hello", (SERVER, PORT))
         data, (address, port) = server.recvfrom(100)
         assert (data, address) == (b"hello", ROUTER)
@@ -38,9 +38,9 @@ def test_clients_are_hidden_behind_the_router_over_ipv4(site: Site) -> None:
         assert client.recv(100) == b"answer"
 
 
-def test_clients_have_addresses_of_their_own_over_ipv6(site: Site) -> None:
+def test_clients_keep_their_addresses_over_ipv6(site: Site) -> None:
     mine = ("2001:db8:77:1::1", 5000)
-    with two(site, SERVER6, mine) as (server, client):
+    with sockets(site, SERVER6, mine) as (server, client):
         client.sendto(b"hello", (SERVER6, PORT))
         assert server.recvfrom(100)[1][:2] == mine
         server.sendto(b"answer", mine)
@@ -48,19 +48,19 @@ def test_clients_have_addresses_of_their_own_over_ipv6(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("server", "client"), [(SERVER, CLIENT), (SERVER6, ("2001:db8:77:1::1", 5000))])
-def test_nothing_comes_in_that_nobody_asked_for(site: Site, server: str, client: tuple[str, int]) -> None:
+def test_packets_without_a_request_do_not_reach_a_client(site: Site, server: str, client: tuple[str, int]) -> None:
     if ":" not in server:
         site.server.ip("route", "add", "10.77.0.0/16", "via", ROUTER)
-    with two(site, server, client) as (inside, outside), Capture(site.server, "s0") as sent:
+    with sockets(site, server, client) as (inside, outside), Capture(site.server, "s0") as sent:
         outside.settimeout(0.3)
-        inside.sendto(b"surprise", client)
+        inside.sendto(b"unrequested", client)
         with pytest.raises(TimeoutError):
             outside.recv(100)
-        assert sent.wait_for(lambda packet: b"surprise" in packet, 2)
+        assert sent.wait_for(lambda packet: b"unrequested" in packet, 2)
 
 
-def test_a_forgotten_mapping_comes_back_as_another_port(site: Site) -> None:
-    with two(site) as (server, client):
+def test_a_client_gets_another_port_after_its_mapping_was_removed(site: Site) -> None:
+    with sockets(site) as (server, client):
         client.sendto(b"1", (SERVER, PORT))
         before = server.recvfrom(100)[1]
         site.change_mappings()
@@ -75,8 +75,8 @@ def test_a_forgotten_mapping_comes_back_as_another_port(site: Site) -> None:
         assert OTHER_PORTS[0] <= after[1] <= OTHER_PORTS[1]
 
 
-def test_the_router_can_get_another_address(site: Site) -> None:
-    with two(site) as (server, client):
+def test_the_outside_address_of_the_router_can_change(site: Site) -> None:
+    with sockets(site) as (server, client):
         client.sendto(b"1", (SERVER, PORT))
         assert server.recvfrom(100)[1][0] == ROUTER
         site.change_address()
@@ -84,8 +84,8 @@ def test_the_router_can_get_another_address(site: Site) -> None:
         assert server.recvfrom(100)[1][0] == OTHER_ROUTER
 
 
-def test_a_cut_of_one_client_is_silent_and_leaves_the_other_alone(site: Site) -> None:
-    with two(site) as (server, client), udp_socket(site.clients[1], ("10.77.2.1", 5000)) as other:
+def test_a_cut_of_one_client_is_silent_and_does_not_affect_the_other(site: Site) -> None:
+    with sockets(site) as (server, client), udp_socket(site.clients[1], ("10.77.2.1", 5000)) as other:
         site.cut(1)
         client.sendto(b"lost", (SERVER, PORT))
         other.sendto(b"other", (SERVER, PORT))
@@ -96,7 +96,7 @@ def test_a_cut_of_one_client_is_silent_and_leaves_the_other_alone(site: Site) ->
 
 
 def test_a_capture_sees_both_directions_and_bytes_are_counted_at_the_receiver(site: Site) -> None:
-    with two(site) as (server, client), Capture(site.clients[0], "c1") as capture:
+    with sockets(site) as (server, client), Capture(site.clients[0], "c1") as capture:
         before = site.clients[0].received_bytes("c1")
         client.sendto(b"marker going", (SERVER, PORT))
         server.sendto(bytes(500) + b"marker coming", server.recvfrom(100)[1])
@@ -106,14 +106,14 @@ def test_a_capture_sees_both_directions_and_bytes_are_counted_at_the_receiver(si
         assert 513 < site.clients[0].received_bytes("c1") - before < 1000
 
 
-def test_what_a_killed_run_left_is_swept_away() -> None:
-    gone = "aeron-spark-test-999999999-abcdef-server"
-    namespaces.ip("netns", "add", gone)
+def test_namespaces_of_a_killed_run_are_removed() -> None:
+    stale = "aeron-spark-test-999999999-abcdef-server"
+    namespaces.ip("netns", "add", stale)
     namespaces.sweep()
-    assert not (namespaces.NAMED / gone).exists()
+    assert not (namespaces.NAMED / stale).exists()
 
 
-def test_namespaces_are_removed_although_a_process_was_left_and_that_is_said() -> None:
+def test_namespaces_with_a_running_process_are_removed_with_an_error() -> None:
     before = set(namespaces.remains(os.getpid()))
     site = Site()
     process = subprocess.Popen(site.clients[0].command("sleep", "60"))
@@ -128,4 +128,8 @@ def test_namespaces_are_removed_although_a_process_was_left_and_that_is_said() -
 
 
 def _wait_until_inside(site: Site, pid: int) -> None:
-    wait_for(lambda: pid in site.clients[0].processes() and Path(f"/proc/{pid}/comm").read_text() == "sleep\n", 5, "it")
+    wait_for(
+        lambda: pid in site.clients[0].processes() and Path(f"/proc/{pid}/comm").read_text() == "sleep\n",
+        5,
+        "the process to start",
+    )

@@ -1,4 +1,4 @@
-"""A network that loses every tenth packet, in both directions."""
+"""Messages arrive over a network that loses every tenth packet in both directions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOSS = {
 MESSAGES = 20_000
 
 
-def test_with_ten_per_cent_loss_every_message_arrives_once_and_in_order(programs: Programs) -> None:
+def test_with_ten_percent_loss_every_message_arrives_once_and_in_order(programs: Programs) -> None:
     server, client = programs.pair("lossy", properties=LOSS)
-    client.ask("connect", timeout=60)
-    client.tell("send", count=MESSAGES, size=200, timeout=60)
-    server.tell("send", tag="lossy", count=MESSAGES, size=200, timeout=60)
-    client.answer()
-    server.answer()
+    client.request("connect", timeout=60)
+    client.send_request("send", count=MESSAGES, size=200, timeout=60)
+    server.send_request("send", tag="lossy", count=MESSAGES, size=200, timeout=60)
+    client.response()
+    server.response()
     await_received(server, "lossy", MESSAGES)
     await_received(client, "lossy", MESSAGES)
-    for side in (server, client):
-        assert programs.driver_of(side).ask("counters")["retransmits"] > 100  # packets were lost
+    for endpoint in (server, client):
+        assert programs.driver_of(endpoint).request("counters")["retransmits"] > 100  # packets were lost
