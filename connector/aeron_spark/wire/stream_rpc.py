@@ -16,8 +16,8 @@ A message on a bulk link, all numbers little-endian:
     8      8     position  LOG: position of the first byte in the partition; END: end of the read; STAGE: bytes before
     16           payload   LOG, STAGE: bytes; FAILED: the error, encoded by errors.encode_error
 
-In all structs, positions and sizes are in bytes, times in nanoseconds since 1970, and ``seconds`` is the longest wait
-for the response. These fields occur in several requests:
+In all structs, positions and sizes are in bytes, and times in nanoseconds since 1970. ``seconds`` is the server's
+longest wait, and in RenewLease the duration of the lease. These fields occur in several requests:
 
     writer          writer id
     run             run id of the writer
@@ -25,7 +25,7 @@ for the response. These fields occur in several requests:
     transaction     number of the transaction; the numbers of a writer increase
     single_use      whether the writer id is never used again
     acknowledged    last transaction that the writer knows as committed, -1 for none
-    stamp           stamp of the stream's state in which ``acknowledged`` was committed, "" for none
+    stamp           epoch and number of the transaction ``acknowledged`` in the stream, from a response; "" for none
     replaced        run id of the program's previous connection, which this run replaces; "" for none
     token           text that the server stores with the producer's last transaction
     link, request   number of the bulk link, and the client's number for the messages of this read or stage on it
