@@ -1,6 +1,6 @@
-"""The behaviours that a secure endpoint over Aeron needs, row by row, and the tests that show them.
+"""The behaviours that a secure endpoint over Aeron needs, and the tests that show them.
 
-A test shows row N if its name contains ``row_NN_``; ``tests`` names older tests, which have no row in their names.
+A test shows row N if its name contains ``row_NN_``. ``tests`` of a behaviour lists further tests.
 ``python -m tests.behaviours > docs/behaviours.md`` writes the page; ``tests/unit/test_behaviours.py`` compares it.
 """
 
@@ -30,17 +30,17 @@ our own words, each with its tests. Rows 1 to 81 are the endpoint's, rows 82 to 
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """``decided``: what this project does instead, and why; ``tests``: more tests, without the row in their names."""
+    """A behaviour. ``difference``: how and why this project differs; ``tests``: tests without a row in their names."""
 
     row: int
     text: str
-    decided: str = ""
+    difference: str = ""
     tests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A test function and its file, relative to the repository."""
+class FoundTest:
+    """A test function, and the path of its file relative to the repository."""
 
     name: str
     path: str
@@ -189,22 +189,22 @@ BEHAVIOURS: Final[tuple[Behaviour, ...]] = (
 )  # fmt: skip
 
 
-def all_tests(folder: Path = TESTS) -> Iterator[Found]:
-    """Yield every test function below ``folder``, also those of classes."""
+def all_tests(folder: Path = TESTS) -> Iterator[FoundTest]:
+    """Yield all test functions and methods below ``folder``."""
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                yield Found(node.name, path.relative_to(folder.parent).as_posix())
+                yield FoundTest(node.name, path.relative_to(folder.parent).as_posix())
 
 
 def rows_in(name: str) -> tuple[int, ...]:
-    """Return the rows that a test's name contains."""
+    """Return the rows in a test's name."""
     return tuple(int(row) for row in _ROW.findall(name))
 
 
-def shown_by(tests: Iterator[Found]) -> Mapping[int, list[Found]]:
-    """Return the tests of each row, in the order of their files."""
-    found: dict[int, list[Found]] = {behaviour.row: [] for behaviour in BEHAVIOURS}
+def group_by_row(tests: Iterator[FoundTest]) -> Mapping[int, list[FoundTest]]:
+    """Return the tests of each row, ordered by file."""
+    found: dict[int, list[FoundTest]] = {behaviour.row: [] for behaviour in BEHAVIOURS}
     named = {name: behaviour.row for behaviour in BEHAVIOURS for name in behaviour.tests}
     for test in tests:
         for row in dict.fromkeys((*rows_in(test.name), *([named[test.name]] if test.name in named else ()))):
@@ -212,12 +212,12 @@ def shown_by(tests: Iterator[Found]) -> Mapping[int, list[Found]]:
     return found
 
 
-def markdown(tests: Iterator[Found]) -> str:
+def markdown(tests: Iterator[FoundTest]) -> str:
     """Return the text of ``docs/behaviours.md``."""
-    shown = shown_by(tests)
+    shown = group_by_row(tests)
     lines = [_HEAD, "| row | behaviour | shown by |", "|---|---|---|"]
     for one in BEHAVIOURS:
-        text = f"{one.text} *Different here: {one.decided}.*" if one.decided else one.text
+        text = f"{one.text} *Different here: {one.difference}.*" if one.difference else one.text
         where = "<br>".join(f"`{test.path.removeprefix('tests/')}` {test.name}" for test in shown[one.row])
         lines.append(f"| {one.row} | {text} | {where or 'nothing yet'} |")
     return "\n".join(lines) + "\n"

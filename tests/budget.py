@@ -1,15 +1,14 @@
-"""A pytest plugin: what each test costs in CPU seconds, and the limit that a test of ``make test`` must keep.
+"""A pytest plugin that measures the CPU seconds of each test, and enforces the limits of ``make test``.
 
-A test's cost is its own set-up, its call and its tear-down, with all processes it started (``tests/cpu.py``). The
-set-up and tear-down of fixtures that several tests share is a row of its own, and has a limit of its own: the test
-fails after which it is over it. Where tests run on several workers, each measures its own run, and the controller
-prints them all.
+The cost of a test includes its set-up, its call and its tear-down, with all processes it started (``tests/cpu.py``).
+The set-up and tear-down of shared fixtures is listed separately and has a separate limit: the test after which a
+fixture exceeds it fails. With several workers, each worker measures its tests, and the controller prints all results.
 
-A test that takes longer costs more, because media drivers and clients poll. So a limit rises with the share of the
-machine that other programs used meanwhile, and with the slowness of the machine against the one it was set on.
+Media drivers and clients poll, so a test that takes longer costs more. A limit therefore rises with the share of the
+machine that other programs used, and with the slowness of the machine.
 
-``python -m tests.budget FILE`` reads the sums that ``--cpu-log`` wrote, and fails where they are more than `make test`
-may use; ``--any`` says that they may be any.
+``python -m tests.budget FILE`` reads the sums that ``--cpu-log`` wrote, and fails if they exceed the limit of
+``make test``; ``--any`` disables this limit.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cpu import Look, Meter
+from tests.cpu import CpuSample, Meter
 
 LIMIT_S: Final = 10.0  # CPU seconds of a test; one that needs more is marked `full`, with a reason
 RUN_LIMIT_S: Final = 1_600.0  # CPU seconds of all tests of `make test` together
-# CPU seconds of shared set-ups, each with its tear-down, that may be more than LIMIT_S, and the reason for each.
+# Limits above LIMIT_S for shared set-ups with their tear-downs, in CPU seconds, each with its reason.
 SHARED_LIMITS_S: Final[dict[str, tuple[float, str]]] = {
     "spark (tests/spark)": (50.0, "Spark's session, which all tests in tests/spark share"),
     "copied (tests/spark)": (20.0, "the first query through a server starts Spark's Python workers for all others"),
@@ -37,11 +36,11 @@ SHARED_LIMITS_S: Final[dict[str, tuple[float, str]]] = {
     "table (tests/e2e/test_jobs.py)": (50.0, "spark-submit runs the first job, whose table three tests take"),
     "written (tests/e2e/test_jobs.py)": (50.0, "spark-submit runs the second job, whose stream two tests take"),
 }
-LOOP_TURNS: Final = 1_000_000  # of the loop that tells how fast a machine is
-LOOP_S: Final = 0.013  # CPU seconds that it takes where the limit was made
+LOOP_COUNT: Final = 1_000_000  # of the loop that measures the speed of a machine
+LOOP_S: Final = 0.013  # CPU seconds of the loop on the machine for which the limits were set
 SLOWEST: Final = 20
-LEAST_SHOWN_S: Final = 0.05  # of a shared set-up; less is in the run's sum alone
-COST: Final = "cpu seconds"  # names of the user properties by which a worker's figures reach the controller
+MIN_SHOWN_S: Final = 0.05  # of a shared set-up; smaller costs are only in the sum of the run
+COST: Final = "cpu seconds"  # names of user properties, in which workers send costs to the controller
 SHARED: Final = "cpu seconds of shared set-up"
 
 
@@ -60,29 +59,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def slowness() -> float:
-    """Return how many times slower this machine runs Python now than the one that the limit was made for, at least 1.
-
-    A machine is slower by itself, or because other processes share its cores and caches.
-    """
+    """Return the time of a Python loop relative to the machine for which the limits were set, at least 1."""
     begin = time.thread_time()
-    for _ in range(LOOP_TURNS):
+    for _ in range(LOOP_COUNT):
         pass
     return max(1.0, (time.thread_time() - begin) / LOOP_S)
 
 
-def raised(limit: float, others: float, slowness: Callable[[], float]) -> float:
-    """Return the limit for a machine of which ``others`` used that share, from 0 to 1, and which is slower or not."""
+def raised_limit(limit: float, others: float, slowness: Callable[[], float]) -> float:
+    """Return the limit for a slow machine, of which other programs used the share ``others``, from 0 to 1."""
     return limit * (1.0 + others) * max(slowness() for _ in range(3))
 
 
 def over_shared_limit(
     name: str, cost: float, limit: float, others: float = 0.0, slowness: Callable[[], float] = slowness
 ) -> str | None:
-    """Return what is wrong with a shared fixture whose set-up and tear-down used ``cost`` CPU seconds, or None."""
+    """Return an error if the set-up and tear-down of a shared fixture used more CPU seconds than its limit."""
     if not limit:
         return None
     limit = max(limit, SHARED_LIMITS_S.get(name, (0.0, ""))[0])
-    if cost <= limit or cost <= (limit := raised(limit, others, slowness)):
+    if cost <= limit or cost <= (limit := raised_limit(limit, others, slowness)):
         return None
     return (
         f"the shared fixture {name} used {cost:.1f} CPU seconds with the processes it started, and the limit is "
@@ -91,8 +87,8 @@ def over_shared_limit(
 
 
 def over_run_limit(cost: float, limit: float = RUN_LIMIT_S, slowness: Callable[[], float] = slowness) -> str | None:
-    """Return what is wrong with a `make test` that used ``cost`` CPU seconds, or None."""
-    if cost <= limit or cost <= (limit := raised(limit, 0.0, slowness)):
+    """Return an error if `make test` used more CPU seconds than its limit."""
+    if cost <= limit or cost <= (limit := raised_limit(limit, 0.0, slowness)):
         return None
     return f"these are more than {limit:g}, the limit of `make test`: make tests cheaper, or mark some `full`."
 
@@ -100,8 +96,13 @@ def over_run_limit(cost: float, limit: float = RUN_LIMIT_S, slowness: Callable[[
 def over_limit(
     cost: float, limit: float, marks: set[str], others: float = 0.0, slowness: Callable[[], float] = slowness
 ) -> str | None:
-    """Return what is wrong with a test that used ``cost`` CPU seconds, or None."""
-    if not limit or cost <= limit or marks & {"full", "soak"} or cost <= (limit := raised(limit, others, slowness)):
+    """Return an error if a test used more CPU seconds than its limit."""
+    if (
+        not limit
+        or cost <= limit
+        or marks & {"full", "soak"}
+        or cost <= (limit := raised_limit(limit, others, slowness))
+    ):
         return None
     return (
         f"this test used {cost:.1f} CPU seconds with the processes it started, and the limit is {limit:g}. "
@@ -110,7 +111,7 @@ def over_limit(
 
 
 class Costs:
-    """The figures of one test process: they leave it in the reports of its tests."""
+    """Measures the costs in one test process, and adds them to the reports of its tests."""
 
     def __init__(self, run: str, limit: float, *, exact: bool) -> None:
         self._exact = exact
@@ -118,22 +119,22 @@ class Costs:
         self._limit = limit
         self._cost: dict[str, float] = defaultdict(float)
         self._shared: list[tuple[str, float]] = []
-        self._whole: dict[str, float] = {}  # of each shared fixture's set-up, and its tear-down once it was
-        self._wrong: list[str] = []  # with shared fixtures, not reported yet
-        self._open: list[Look] = []  # begin of each shared set-up or tear-down under way, the innermost last
-        self._inner: list[float] = []  # what was spent in those inside of it
+        self._whole: dict[str, float] = {}  # of each shared fixture: set-up, and later tear-down
+        self._errors: list[str] = []  # of shared fixtures, not reported yet
+        self._open: list[CpuSample] = []  # at the begin of each running shared set-up or tear-down, the innermost last
+        self._inner: list[float] = []  # CPU seconds of the nested ones of each
         self._shared_s = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        item.stash[_begin] = (self._meter.look(), self._shared_s)
+        item.stash[_begin] = (self._meter.sample(), self._shared_s)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> Iterator[Any]:
         if fixturedef.scope == "function":
             return (yield)
-        # finalizers run last in, first out: these two stand around the fixture's own
+        # finalizers run last in, first out: these two enclose the fixture's own
         fixturedef.addfinalizer(lambda: self._end("tear-down", name))
         name = f"{fixturedef.argname} ({fixturedef.baseid or fixturedef.scope})"
         self._start()
@@ -145,50 +146,50 @@ class Costs:
         return result
 
     def _start(self) -> None:
-        self._open.append(self._meter.look())
+        self._open.append(self._meter.sample())
         self._inner.append(0.0)
 
     def _end(self, part: str, name: str) -> None:
-        if not self._open:  # a tear-down whose beginning failed
+        if not self._open:  # the start of the tear-down failed
             return
-        now, began = self._meter.look(), self._open.pop()
-        spent = now.ours - began.ours
+        now, begin = self._meter.sample(), self._open.pop()
+        spent = now.ours - begin.ours
         own = spent - self._inner.pop()
         if self._inner:
             self._inner[-1] += spent
         else:
             self._shared_s += spent
-        if own >= LEAST_SHOWN_S:
+        if own >= MIN_SHOWN_S:
             self._shared.append((f"{part} of {name}", own))
         self._whole[name] = own + (self._whole.get(name, 0.0) if part == "tear-down" else 0.0)
-        if wrong := over_shared_limit(name, self._whole[name], self._limit, *self._load(began, now)):
-            self._wrong.append(wrong)
-            self._whole[name] = 0.0  # it is told once; its tear-down may be too much by itself
+        if error := over_shared_limit(name, self._whole[name], self._limit, *self._load(begin, now)):
+            self._errors.append(error)
+            self._whole[name] = 0.0  # reported once; its tear-down may exceed the limit separately
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[pytest.TestReport]:
         report: pytest.TestReport = yield
         if call.when == "teardown":
-            began, shared = item.stash[_begin]
-            now = self._meter.look()
-            cost = now.ours - began.ours - (self._shared_s - shared)
+            begin, shared = item.stash[_begin]
+            now = self._meter.sample()
+            cost = now.ours - begin.ours - (self._shared_s - shared)
             report.user_properties.append((COST, cost))
             report.user_properties += [(SHARED, row) for row in self._shared]
             self._shared.clear()
             marks = {mark.name for mark in item.iter_markers()}
-            if wrong := over_limit(cost, self._limit, marks, *self._load(began, now)):
-                self._wrong.append(wrong)
-            if self._wrong and report.passed:
+            if error := over_limit(cost, self._limit, marks, *self._load(begin, now)):
+                self._errors.append(error)
+            if self._errors and report.passed:
                 report.outcome = "failed"
-                report.longrepr = "\n".join(self._wrong)
-            self._wrong.clear()
+                report.longrepr = "\n".join(self._errors)
+            self._errors.clear()
         return report
 
-    def _load(self, began: Look, now: Look) -> tuple[float, Callable[[], float]]:
-        """Return the share of the machine that other programs used between two looks, and the measure of slowness."""
+    def _load(self, begin: CpuSample, now: CpuSample) -> tuple[float, Callable[[], float]]:
+        """Return the share of the machine that other programs used between two samples, and the measure of slowness."""
         if self._exact:
             return 0.0, lambda: 1.0
-        return now.others_since(began, os.cpu_count() or 1), slowness
+        return now.others_since(begin, os.cpu_count() or 1), slowness
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         total = self._meter.seconds()
@@ -199,12 +200,12 @@ class Costs:
             session.config.stash[_totals].append(total)
 
 
-_begin = pytest.StashKey[tuple[Look, float]]()
+_begin = pytest.StashKey[tuple[CpuSample, float]]()
 _totals = pytest.StashKey[list[float]]()
 
 
 class Summary:
-    """Prints the figures of a run, in the process that the user started."""
+    """Prints the costs of a run, in the process that the user started."""
 
     def __init__(self, config: pytest.Config) -> None:
         config.stash[_totals] = []
@@ -236,8 +237,8 @@ class Summary:
             return
         total = sum(self._config.stash[_totals])
         terminalreporter.section("CPU seconds, with all processes that the tests started")
-        most = self._config.getoption("--cpu-slowest")
-        for line in lines(self.costs, self.shared, self.folders, total, most):
+        count = self._config.getoption("--cpu-slowest")
+        for line in lines(self.costs, self.shared, self.folders, total, count):
             terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
@@ -248,18 +249,21 @@ class Summary:
 
 
 def folder_of(nodeid: str) -> str:
-    """``tests/aeron/node/test_edges.py::test_x`` -> ``tests/aeron/node``; all of ``tests/unit`` is one."""
+    """Return the folder of a test: ``tests/aeron/node`` for ``tests/aeron/node/test_edges.py::test_x``.
+
+    All tests below ``tests/unit`` count as one folder.
+    """
     parts = PurePosixPath(nodeid.partition("::")[0]).parent.parts
     return "/".join(parts[:2] if parts[1:2] == ("unit",) else parts)
 
 
 def lines(
-    costs: dict[str, float], shared: dict[str, float], folders: dict[str, float], total: float, most: int = SLOWEST
+    costs: dict[str, float], shared: dict[str, float], folders: dict[str, float], total: float, count: int = SLOWEST
 ) -> Iterator[str]:
-    """Yield the summary: the slowest tests, what they share, the sum of each folder, and of all."""
-    for nodeid, cost in sorted(costs.items(), key=lambda row: -row[1])[:most]:
+    """Yield the lines of the summary: the slowest tests and shared fixtures, the sum of each folder, and the total."""
+    for nodeid, cost in sorted(costs.items(), key=lambda row: -row[1])[:count]:
         yield f"{cost:8.1f}  {nodeid}"
-    for name, cost in sorted(shared.items(), key=lambda row: -row[1])[:most]:
+    for name, cost in sorted(shared.items(), key=lambda row: -row[1])[:count]:
         yield f"{cost:8.1f}  {name}"
     for folder, cost in sorted(folders.items()):
         yield f"{cost:8.1f}  sum of {folder}"
@@ -267,7 +271,7 @@ def lines(
 
 
 def register(config: pytest.Config, run: str) -> None:
-    """Add the plugin to a run: the measuring where tests run, the summary where a user looks."""
+    """Register the measurement in processes that run tests, and the summary in the process that the user started."""
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         config.pluginmanager.register(Summary(config), "cpu-summary")
@@ -277,11 +281,11 @@ def register(config: pytest.Config, run: str) -> None:
         )
 
 
-def main(path: str, *given: str) -> str | None:
-    """Print the sum of the CPU seconds in a file; return what is wrong with it, or None."""
+def main(path: str, *arguments: str) -> str | None:
+    """Print the sum of the CPU seconds in a file; return an error if it exceeds the limit."""
     total = sum(float(line) for line in Path(path).read_text().split())
     print(f"the tests took {total:.0f} CPU seconds")
-    return None if "--any" in given else over_run_limit(total)
+    return None if "--any" in arguments else over_run_limit(total)
 
 
 if __name__ == "__main__":

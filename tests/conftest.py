@@ -1,4 +1,4 @@
-"""For every test: places of its own, a seed that is printed, and a look at what it left behind."""
+"""For every test: directories of the run, a printed seed, and a check for leaked resources."""
 
 from __future__ import annotations
 
@@ -18,15 +18,23 @@ import pytest
 from hypothesis import settings
 
 from tests import budget, marks
-from tests.leaks import PATIENCE_VARIABLE, RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, left_since, look, remove_since
+from tests.leaks import (
+    RUN_PREFIX,
+    RUN_VARIABLE,
+    SHARED_MEMORY,
+    TIMEOUT_VARIABLE,
+    leaks_since,
+    remove_leaks,
+    take_snapshot,
+)
 
-SEED = "AERON_SPARK_SEED"  # kept in the environment, where the workers of a parallel run find it
-# seconds for what a test stopped to be gone; at the end an embedded node lingers after its last user
-PATIENCE = float(os.environ.get(PATIENCE_VARIABLE, "60"))
+SEED = "AERON_SPARK_SEED"  # an environment variable, so that the workers of a parallel run get it
+# time for stopped resources to end; at the end of the run, this includes the idle timeout of an embedded node
+LEAK_TIMEOUT_S = float(os.environ.get(TIMEOUT_VARIABLE, "60"))
 
-# `make test` must say the same of the same code every time; `make soak` searches on, from its seed.
+# `make test` must have the same result for the same code each time; `make soak` tries other examples, from its seed.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
-# `make check` is run many times an hour: fewer examples of each property, the first of those that `make test` takes.
+# `make check` runs often, so it uses fewer examples: the first ones of `make test`.
 settings.register_profile("quick", parent=settings.get_profile("repeatable"), max_examples=30)
 settings.register_profile("soak", max_examples=2_000, deadline=None, database=None)
 
@@ -38,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the run a name and homes of its own, before any module of the package can read the environment."""
+    """Set the name and the directories of the run, before a module of the package reads the environment."""
     seed = int(os.environ.get(SEED, "1"))
     run = f"{RUN_PREFIX}{os.getpid()}-{secrets.token_hex(3)}"
     home = Path(tempfile.mkdtemp(prefix=f"{run}-"))
@@ -47,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("soak" if SEED in os.environ else chosen or "repeatable")
     for name in [name for name in os.environ if name.startswith("AERON_SPARK_") and name != SEED]:
         del os.environ[name]
-    places = {
+    directories = {
         "XDG_DATA_HOME": home / "data",
         "XDG_CONFIG_HOME": home / "config",
         "XDG_CACHE_HOME": home / "cache",
@@ -58,33 +66,35 @@ def pytest_configure(config: pytest.Config) -> None:
         "MPLCONFIGDIR": home / "matplotlib",
         "IPYTHONDIR": home / "ipython",
         "SPARK_LOCAL_DIRS": home / "spark",
-        # Spark's workers would otherwise be whatever `python3` is first on the path
+        # otherwise Spark's workers use the first `python3` on the path
         "PYSPARK_PYTHON": Path(sys.executable),
         "PYSPARK_DRIVER_PYTHON": Path(sys.executable),
     }
-    for name, place in places.items():
-        os.environ[name] = str(place)
+    for name, path in directories.items():
+        os.environ[name] = str(path)
     for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        places[name].mkdir(mode=0o700)
+        directories[name].mkdir(mode=0o700)
     os.environ[RUN_VARIABLE] = run
-    hear_signals()
+    enable_signals()
     config.pluginmanager.register(marks, "marks")
     budget.register(config, run)
 
 
-def hear_signals() -> None:
-    """Have the programs that tests start hear SIGINT and SIGHUP.
+def enable_signals() -> None:
+    """Enable SIGINT and SIGHUP for the programs that tests start.
 
     A shell starts a command in the background with SIGINT ignored, and nohup with SIGHUP; programs inherit this.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda number, frame: None)  # this process goes on; a program gets the default
+        signal.signal(
+            signal.SIGHUP, lambda number, frame: None
+        )  # this process ignores it, a program gets the default action
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what thousands of collected tests hold until the end of the run."""
+    """Exclude the objects of thousands of collected tests from garbage collection."""
     gc.collect()
     gc.freeze()
 
@@ -94,7 +104,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the seeds; a header would not show with ``-q``."""
+    """Print the seeds here, because pytest prints no header with ``-q``."""
     terminalreporter.write_line(f"seed: {config.stash[_run][2]} ({SEED} sets it)")
     if config.pluginmanager.hasplugin("randomly"):
         order = config.getoption("randomly_seed")
@@ -103,38 +113,38 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def run_name(pytestconfig: pytest.Config) -> str:
-    """The name of this test run: what is named after it in /dev/shm is known to be its own."""
+    """The name of this test run, which its directories in /dev/shm begin with."""
     return pytestconfig.stash[_run][0]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_is_left_of_the_run(run_name: str) -> Iterator[None]:
-    before = look()
+def check_leaks_of_the_run(run_name: str) -> Iterator[None]:
+    before = take_snapshot()
     yield
-    left = left_since(before, run_name, patience=PATIENCE, strict=True)
-    if left:
-        remove_since(before, run_name, strict=True)
-    assert not left, "left behind by the whole run:\n" + "\n".join(left)
+    leaks = leaks_since(before, run_name, timeout_s=LEAK_TIMEOUT_S, strict=True)
+    if leaks:
+        remove_leaks(before, run_name, strict=True)
+    assert not leaks, "leaks of the whole run:\n" + "\n".join(leaks)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_of_the_test(nothing_is_left_of_the_run: None, run_name: str) -> Iterator[None]:
-    """Fixtures of one test are gone when this looks; those of a module or of the run have their own last look."""
-    before = look()
+def check_leaks_of_the_test(check_leaks_of_the_run: None, run_name: str) -> Iterator[None]:
+    """Check after the fixtures of one test have ended; fixtures of wider scopes are checked at the end of the run."""
+    before = take_snapshot()
     yield
-    left = left_since(before, run_name, patience=PATIENCE)
-    if left:
-        remove_since(before, run_name)
-    assert not left, "left behind by this test:\n" + "\n".join(left)
+    leaks = leaks_since(before, run_name, timeout_s=LEAK_TIMEOUT_S)
+    if leaks:
+        remove_leaks(before, run_name)
+    assert not leaks, "leaks of this test:\n" + "\n".join(leaks)
 
 
 @pytest.fixture
 def aeron_dir(run_name: str) -> Path:
-    """A directory for a media driver of the test's own, not made yet. The test leaves none there."""
+    """A path for the directory of a media driver of one test, which must remove the directory."""
     return SHARED_MEMORY / f"{run_name}-{secrets.token_hex(3)}"
 
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
-    """Chance from the printed seed, for each test its own."""
+    """Random numbers from the printed seed, different for each test."""
     return random.Random(request.config.stash[_run][2] ^ zlib.crc32(request.node.nodeid.encode()))

@@ -1,9 +1,9 @@
-"""CPU seconds of a test run: of its pytest, of the processes it started, and of those that outlived their parents.
+"""Measures the CPU seconds of a test run: of its pytest and of all processes that it started.
 
-A process belongs to the run if it descends from the run's pytest, or if its environment carries the run's name: a node
-moves into a session of its own, and its parent is gone. The time of a process that has ended is in its parent's
-account if the parent waited for it; for the others, such as the workers of PySpark's daemons, which ignore the ends of
-their children, the meter keeps the last time that it saw.
+A process belongs to the run if it descends from the run's pytest, or if its environment has the run's name. The
+environment identifies a node, which has its own session and whose parent has ended. The kernel adds the time of an
+ended process to its parent if the parent waited for it. For other ended processes, such as the workers of PySpark's
+daemons, the meter uses the last measured time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Final
 from tests.leaks import RUN_VARIABLE
 
 SAMPLE_INTERVAL_S: Final = 1.0
-# A process has its parent's environment until it executes its program, so a young one is looked at again.
+# A process has its parent's environment until it executes its program, so a young one is checked again.
 YOUNG_S: Final = 3.0
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTime:
-    """One process at one moment; ``ticks`` includes ``waited``: its children that ended and that it waited for."""
+    """The CPU time of a process; ``ticks`` includes ``waited``, the time of the ended children that it waited for."""
 
     pid: int
     parent: int
@@ -37,7 +37,7 @@ class ProcessTime:
 
 
 def parse_stat(text: str) -> ProcessTime:
-    """Read a line of ``/proc/PID/stat``; the command in it may contain blanks and brackets."""
+    """Parse ``/proc/PID/stat``; the command in it may contain blanks and brackets."""
     pid, _, rest = text.partition(" (")
     fields = rest.rpartition(") ")[2].split()
     own, waited = (sum(int(field) for field in fields[at : at + 2]) for at in (11, 13))
@@ -45,7 +45,7 @@ def parse_stat(text: str) -> ProcessTime:
 
 
 def list_processes() -> Iterator[ProcessTime]:
-    """Yield every process of the machine; nothing on a system without ``/proc``."""
+    """Yield all processes of the machine; none on a system without ``/proc``."""
     if not Path("/proc/self/stat").exists():
         return
     for name in os.listdir("/proc"):
@@ -57,24 +57,24 @@ def list_processes() -> Iterator[ProcessTime]:
 
 
 def busy_seconds(stat: str) -> float:
-    """Read ``/proc/stat``: the CPU seconds that all processors have worked since the machine's start, for anybody."""
+    """Return the CPU seconds of all processes since the machine's start, from the text of ``/proc/stat``."""
     user, nice, system, _, _, irq, softirq = (int(field) for field in stat.split("\n", 1)[0].split()[1:8])
     return (user + nice + system + irq + softirq) / TICKS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What had been used at one moment, in seconds: CPU of the run, CPU of all processes, and time itself."""
+class CpuSample:
+    """The CPU seconds of the run and of all processes until one moment, and its time, in seconds."""
 
     ours: float
-    everyone: float
+    everything: float
     clock: float
 
-    def others_since(self, before: Look, processors: int) -> float:
-        """Return the share of the machine, from 0 to 1, that processes outside of the run have used since."""
-        others = (self.everyone - before.everyone) - (self.ours - before.ours)
-        there = processors * (self.clock - before.clock)
-        return min(1.0, max(0.0, others / there)) if there > 0 else 0.0
+    def others_since(self, before: CpuSample, processors: int) -> float:
+        """Return the share of the machine, from 0 to 1, that other processes have used since ``before``."""
+        others = (self.everything - before.everything) - (self.ours - before.ours)
+        available = processors * (self.clock - before.clock)
+        return min(1.0, max(0.0, others / available)) if available > 0 else 0.0
 
 
 def own_process() -> ProcessTime:
@@ -83,27 +83,27 @@ def own_process() -> ProcessTime:
 
 
 class Starts:
-    """Counts the processes that this process has started, so that a test without any needs no look at the machine."""
+    """Counts the processes that this process starts, so that the meter can skip scans of the machine."""
 
     EVENTS: Final = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"})
 
     def __init__(self) -> None:
         self.count = 0
-        sys.addaudithook(self._saw)
+        sys.addaudithook(self._count_start)
 
-    def _saw(self, event: str, _: object) -> None:
+    def _count_start(self, event: str, _: object) -> None:
         if event in self.EVENTS:
             self.count += 1
 
 
-STARTS: Final = Starts()  # an audit hook cannot be removed: there is one
+STARTS: Final = Starts()  # an audit hook cannot be removed, so the module adds only one
 
 
 def run_of(pid: int) -> str | None:
-    """Return the name of the test run that a process belongs to by its environment."""
+    """Return the name of the test run in the environment of a process."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # ended meanwhile, or another user's
+    except OSError:  # ended meanwhile, or of another user
         return None
     key = f"{RUN_VARIABLE}=".encode()
     values = [entry for entry in environment.split(b"\0") if entry.startswith(key)]
@@ -111,7 +111,7 @@ def run_of(pid: int) -> str | None:
 
 
 class Account:
-    """The sum over the processes of one run; it is fed with the machine's processes again and again."""
+    """The CPU seconds of one run, updated from repeated lists of the machine's processes."""
 
     def __init__(self, root: int, run: str, run_of: Callable[[int], str | None] = run_of) -> None:
         self._root = root
@@ -120,20 +120,20 @@ class Account:
         self._ours: dict[tuple[int, int], ProcessTime] = {}
         self._others: set[tuple[int, int]] = set()
         self._ended_ticks = 0
-        self._most = 0
+        self._max_ticks = 0
 
     def update(self, processes: Iterator[ProcessTime], now_ticks: float) -> float:
-        """Take in the processes there are, ``now_ticks`` after the machine's start; return the run's CPU seconds."""
+        """Update from the processes at ``now_ticks`` after the machine's start; return the run's CPU seconds."""
         seen = {process.pid: process for process in processes}
         ours = {(p.pid, p.started): p for p in seen.values() if self._is_ours(p, seen, now_ticks)}
         self._ended_ticks += self._lost_ticks(ours)
         self._ours = ours
-        self._most = max(self._most, self._ended_ticks + sum(process.ticks for process in ours.values()))
-        return self._most / TICKS_PER_S
+        self._max_ticks = max(self._max_ticks, self._ended_ticks + sum(process.ticks for process in ours.values()))
+        return self._max_ticks / TICKS_PER_S
 
     @property
     def is_alone(self) -> bool:
-        """Whether the run had no process but its pytest when it was last fed."""
+        """Whether the run had only its pytest at the last update."""
         return all(process.pid == self._root for process in self._ours.values())
 
     def _is_ours(self, process: ProcessTime, seen: Mapping[int, ProcessTime], now_ticks: float) -> bool:
@@ -152,15 +152,15 @@ class Account:
 
     @staticmethod
     def _ancestors(process: ProcessTime, seen: Mapping[int, ProcessTime]) -> Iterator[int]:
-        met = {process.pid}
+        visited = {process.pid}
         parent = process.parent
-        while parent in seen and parent not in met:
+        while parent in seen and parent not in visited:
             yield parent
-            met.add(parent)
+            visited.add(parent)
             parent = seen[parent].parent
 
     def _lost_ticks(self, living: Mapping[tuple[int, int], ProcessTime]) -> int:
-        """Return the time of processes that ended since the last look and that no living one has waited for."""
+        """Return the ticks of processes that ended since the last update, and for which no living process waited."""
         before = {process.pid: process for process in self._ours.values()}
         now = {process.pid: process for process in living.values()}
         lost: dict[int | None, int] = {}  # by the process that may have waited
@@ -175,14 +175,14 @@ class Account:
 
 
 class Meter:
-    """Measures one run's CPU seconds, on demand and once a second for processes that live shortly."""
+    """Measures one run's CPU seconds on request, and once a second to catch short processes."""
 
     def __init__(self, run: str) -> None:
         self._account = Account(os.getpid(), run)
         self._lock = threading.Lock()
-        self._starts = -1  # as many as there had been at the last look at the whole machine
+        self._starts = -1  # value of STARTS.count at the last scan of the machine
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="cpu-meter", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="cpu-meter", daemon=True)
         self._thread.start()
 
     def seconds(self) -> float:
@@ -198,18 +198,18 @@ class Meter:
             self._starts = starts
             return self._account.update(list_processes(), now_ticks)
 
-    def look(self) -> Look:
-        """Return what has been used so far."""
+    def sample(self) -> CpuSample:
+        """Return the CPU seconds used so far."""
         stat = Path("/proc/stat")
         ours = self.seconds()
-        everyone = busy_seconds(stat.read_text()) if stat.exists() else ours
-        return Look(ours, everyone, time.monotonic())
+        everything = busy_seconds(stat.read_text()) if stat.exists() else ours
+        return CpuSample(ours, everything, time.monotonic())
 
     def close(self) -> None:
-        """End the sampling."""
+        """End the thread."""
         self._stopped.set()
         self._thread.join(10)
 
-    def _sample(self) -> None:
+    def _run(self) -> None:
         while not self._stopped.wait(SAMPLE_INTERVAL_S):
             self.seconds()

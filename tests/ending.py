@@ -1,4 +1,4 @@
-"""A call that must end by itself, for a reason other than its own time-out."""
+"""Checks that a call returns, for a reason other than its timeout."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 T = TypeVar("T")
 
-FOR_EVER: Final = 3600.0  # seconds: a time-out that must not be what ends a call
-PATIENCE: Final = 60.0  # seconds for what takes milliseconds on an idle machine
+LONG_TIMEOUT_S: Final = 3600.0  # a timeout that must not be the reason why a call returns
+TIMEOUT_S: Final = 60.0  # for calls that take milliseconds on an idle machine
 
 
-def ends(call: Callable[[], T], what: str) -> T:
-    """Return what ``call`` returns, or raise what it raises; fail where it has not ended in time.
+def call_in_time(call: Callable[[], T], what: str) -> T:
+    """Return the value of ``call()``, or raise its exception; fail the test if the call does not return in time.
 
-    Give the call a time-out of ``FOR_EVER``: that it ends then shows the cause, on a machine of any speed.
+    Give the call a timeout of ``LONG_TIMEOUT_S``: its return then has another cause, on a machine of any speed.
     """
     returned: list[T] = []
     raised: list[BaseException] = []
@@ -28,11 +28,11 @@ def ends(call: Callable[[], T], what: str) -> T:
         except BaseException as error:
             raised.append(error)
 
-    thread = threading.Thread(target=run, name=f"ends: {what}", daemon=True)
+    thread = threading.Thread(target=run, name=f"call: {what}", daemon=True)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT_S)
     if thread.is_alive():
-        pytest.fail(f"waited {PATIENCE:g} s for {what} to end")
+        pytest.fail(f"waited {TIMEOUT_S:g} s for {what} to end")
     if raised:
         raise raised[0]
     return returned[0]

@@ -1,4 +1,4 @@
-"""A run of pytest within a test, with the settings and plugins of this project."""
+"""Runs pytest within a test, with the settings and plugins of this project."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of pytest ended."""
+    """The exit code and the output of a run of pytest."""
 
     code: int
     text: str
 
 
 def run_inner(folder: Path, files: Mapping[str, str], *arguments: str) -> Outcome:
-    """Write ``files`` into ``folder`` and run the tests in them."""
+    """Write ``files`` into ``folder``, and run their tests with the arguments."""
     settings = (ROOT / "setup.cfg").read_text().partition("[tool:pytest]")[2]
     (folder / "pytest.ini").write_text(f"[pytest]{settings}")
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())

@@ -1,4 +1,4 @@
-"""The threads of a process as the system names them: Python knows nothing of those that Java began."""
+"""Reads the names of a process's threads from the system, because Python does not list Java's threads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PROC = Path("/proc")
 
 
 def java_threads(pid: int | None = None) -> set[str]:
-    """Return the names of a process's threads that are ours or Aeron's, the first 15 characters of each."""
+    """Return the names of a process's threads that begin with "aeron", at most 15 characters of each."""
     names = set()
-    with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended, or a thread of it
+    with suppress(FileNotFoundError, ProcessLookupError):  # the process or the thread has ended
         for task in (PROC / str(pid or os.getpid()) / "task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):
                 names.add((task / "comm").read_text().strip())
@@ -20,7 +20,7 @@ def java_threads(pid: int | None = None) -> set[str]:
 
 
 def descendants(command: str) -> list[int]:
-    """Return the processes that this one, or a descendant of it, began and whose command line has ``command``."""
+    """Return the descendants of this process whose command line contains ``command``."""
     parents, commands = {}, {}
     for folder in PROC.iterdir():
         if folder.name.isdigit():

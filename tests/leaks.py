@@ -1,8 +1,8 @@
-"""What a test left behind: processes, directories of Aeron, ports and threads; how it is ended.
+"""Finds and removes the leaks of a test: processes, directories of Aeron, ports and threads.
 
-Everything this test run starts inherits ``AERON_SPARK_TEST_RUN``, so that a process is known as ours even when it
-moved into a session of its own and its parent has gone. Many test runs may share a machine: what belongs to
-another living one is none of our business.
+All processes that a test run starts inherit ``AERON_SPARK_TEST_RUN``. The variable identifies a process of the run even
+if the process has its own session and its parent has ended. Test runs may share a machine; each ignores the resources
+of other living runs.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import psutil
 from aeron_spark.node.locks import MachineLock
 
 RUN_VARIABLE: Final = "AERON_SPARK_TEST_RUN"
-PATIENCE_VARIABLE: Final = "TEST_PATIENCE_S"  # how long the end of a test may take, for tests of that itself
-RUN_PREFIX: Final = "aeron-spark-test-"  # then the pid of the run's pytest, then a random part
+TIMEOUT_VARIABLE: Final = "TEST_LEAK_TIMEOUT_S"  # time for resources to end after a test; set by tests of leaks
+RUN_PREFIX: Final = "aeron-spark-test-"  # followed by the pid of the run's pytest and a random part
 SHARED_MEMORY: Final = Path("/dev/shm")
-POLL: Final = 0.05  # seconds between two looks while something is given time to go
+POLL_INTERVAL_S: Final = 0.05
 THREAD_PREFIX: Final = "aeron-spark"  # of the project's threads; all of them are daemons, or may be
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """What is there at one moment."""
+class Snapshot:
+    """The resources that exist at one moment."""
 
     processes: frozenset[int]
     directories: frozenset[str]
@@ -43,48 +43,48 @@ class Left:
 
 
 class Origins:
-    """Which thread started each thread, and when each executor was made."""
+    """Records which thread started each thread, and when each executor was made."""
 
     def __init__(self) -> None:
         self.starters: WeakKeyDictionary[threading.Thread, threading.Thread] = WeakKeyDictionary()
         self.made: WeakKeyDictionary[ThreadPoolExecutor, float] = WeakKeyDictionary()
-        make, start = ThreadPoolExecutor.__init__, threading.Thread.start
+        init, start = ThreadPoolExecutor.__init__, threading.Thread.start
 
-        def make_noted(executor: ThreadPoolExecutor, *given: Any, **named: Any) -> None:
+        def recorded_init(executor: ThreadPoolExecutor, *args: Any, **kwargs: Any) -> None:
             self.made[executor] = time.monotonic()
-            make(executor, *given, **named)
+            init(executor, *args, **kwargs)
 
-        def start_noted(thread: threading.Thread) -> None:
+        def recorded_start(thread: threading.Thread) -> None:
             self.starters[thread] = threading.current_thread()
             start(thread)
 
-        ThreadPoolExecutor.__init__ = make_noted  # type: ignore[method-assign]
-        threading.Thread.start = start_noted  # type: ignore[method-assign]
+        ThreadPoolExecutor.__init__ = recorded_init  # type: ignore[method-assign]
+        threading.Thread.start = recorded_start  # type: ignore[method-assign]
 
-    def is_of_before(self, thread: threading.Thread, before: Left) -> bool:
-        """Tell whether a thread serves an executor that was there before, or comes from a thread that was."""
+    def is_older_or_descendant(self, thread: threading.Thread, before: Snapshot) -> bool:
+        """Return whether the thread's executor, or the thread that started it, existed at ``before``."""
         executor = executor_of(thread)
         if executor is not None and self.made.get(executor, before.at) < before.at:
             return True
         starter = self.starters.get(thread)
         if starter is None or starter is threading.main_thread():
             return False
-        return starter in before.threads or self.is_of_before(starter, before)
+        return starter in before.threads or self.is_older_or_descendant(starter, before)
 
 
-ORIGINS: Final = Origins()  # for this process, from now on: Python itself notes neither
+ORIGINS: Final = Origins()  # Python itself does not record this
 
 
 def executor_of(thread: threading.Thread) -> ThreadPoolExecutor | None:
-    """Return the executor that a thread serves, or None where it serves none, or one that is gone."""
-    given = getattr(thread, "_args", ())  # its first argument is a weak reference
-    found = given[0]() if given and isinstance(given[0], ReferenceType) else None
+    """Return the executor of a worker thread; None for other threads, and if the executor no longer exists."""
+    args = getattr(thread, "_args", ())  # the first argument is a weak reference to the executor
+    found = args[0]() if args and isinstance(args[0], ReferenceType) else None
     return found if isinstance(found, ThreadPoolExecutor) else None
 
 
-def look() -> Left:
-    """Return what is there now, of the whole machine: whose it is costs time, and is asked only of what is new."""
-    return Left(
+def take_snapshot() -> Snapshot:
+    """Return the resources of the whole machine. Their owners are determined later, and only for new resources."""
+    return Snapshot(
         processes=frozenset(psutil.pids()),
         directories=frozenset(str(path) for path in SHARED_MEMORY.glob("aeron*")),
         ports=frozenset(_open_ports()),
@@ -95,25 +95,24 @@ def look() -> Left:
     )
 
 
-def left_since(before: Left, run: str, *, patience: float, strict: bool = False) -> list[str]:
-    """Describe what this run made since ``before`` and what is still there after ``patience`` seconds.
+def leaks_since(before: Snapshot, run: str, *, timeout_s: float, strict: bool = False) -> list[str]:
+    """Describe the resources that this run made since ``before`` and that still exist after ``timeout_s``.
 
-    Something a wider fixture keeps running (a Spark session, a node, a server) may start processes and threads of its
-    own during a test: they belong to that fixture, and are allowed while it lives. ``strict``, for the end of the run,
-    allows nothing.
+    A fixture of a wider scope (a Spark session, a node, a server) may start processes and threads during a test. They
+    belong to that fixture, and are allowed while it lives. ``strict``, for the end of the run, allows none.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout_s
     while True:
         _remove_locks_of_killed_servers(run)
         found = _new_since(before, run, strict=strict)
         if not found or time.monotonic() > deadline:
             return found
-        time.sleep(POLL)
+        time.sleep(POLL_INTERVAL_S)
 
 
-def remove_since(before: Left, run: str, *, strict: bool = False) -> None:
-    """End the processes and remove the directories that :func:`left_since` finds: no later test shall meet them."""
-    processes, directories = _strays_since(before, look(), run, strict=strict)
+def remove_leaks(before: Snapshot, run: str, *, strict: bool = False) -> None:
+    """Kill the processes and remove the directories that :func:`leaks_since` finds, so that no later test uses them."""
+    processes, directories = _leaks(before, take_snapshot(), run, strict=strict)
     found = []
     for pid in processes:
         with contextlib.suppress(psutil.Error):
@@ -127,32 +126,32 @@ def remove_since(before: Left, run: str, *, strict: bool = False) -> None:
 
 
 def _remove_locks_of_killed_servers(run: str) -> None:
-    """Remove the lock files that no server holds: a server that was killed leaves its own to the next one."""
+    """Remove lock files without an owner, which killed servers have left."""
     for path in SHARED_MEMORY.glob(f"{run}*.aeron-spark-server-*.lock"):
         lock = MachineLock(path)
         if lock.try_acquire():
             lock.release()
 
 
-def _new_since(before: Left, run: str, *, strict: bool) -> list[str]:
-    now = look()
-    processes, directories = _strays_since(before, now, run, strict=strict)
+def _new_since(before: Snapshot, run: str, *, strict: bool) -> list[str]:
+    now = take_snapshot()
+    processes, directories = _leaks(before, now, run, strict=strict)
     found = [f"process {about}" for pid in processes if (about := _describe(pid)) is not None]
     found += [f"directory {directory}" for directory in directories]
     found += [f"port {kind} {number}, open in this process" for kind, number in sorted(now.ports - before.ports)]
-    threads = [one for one in now.threads - before.threads if strict or not ORIGINS.is_of_before(one, before)]
+    threads = [one for one in now.threads - before.threads if strict or not ORIGINS.is_older_or_descendant(one, before)]
     return found + sorted(f"{'daemon' if one.daemon else 'non-daemon'} thread {one.name!r}" for one in threads)
 
 
-def _strays_since(before: Left, now: Left, run: str, *, strict: bool) -> tuple[list[int], list[str]]:
-    """Return the processes and directories of this run that are new and belong to no wider fixture."""
+def _leaks(before: Snapshot, now: Snapshot, run: str, *, strict: bool) -> tuple[list[int], list[str]]:
+    """Return the new processes and directories of this run that do not belong to a wider fixture."""
     ours = {pid for pid in now.processes - before.processes if _is_of_run(pid, run)}
     allowed = set() if strict else {pid for pid in ours if _belongs_to_a_fixture(pid, before.processes)}
-    fresh = now.directories - before.directories
-    users = _users_of(fresh)
+    new_directories = now.directories - before.directories
+    users = _users_of(new_directories)
     directories = [
         directory
-        for directory in sorted(fresh)
+        for directory in sorted(new_directories)
         if not _is_of_another_run(directory, users[directory], run) and not users[directory] & allowed
     ]
     return sorted(ours - allowed), directories
@@ -162,30 +161,30 @@ def _is_of_run(pid: int, run: str) -> bool:
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and process.environ().get(RUN_VARIABLE) == run
-    except psutil.Error:  # gone meanwhile, or another user's
+    except psutil.Error:  # ended meanwhile, or of another user
         return False
 
 
 def _belongs_to_a_fixture(pid: int, before: Iterable[int]) -> bool:
-    """Tell whether a process comes from one that is neither new nor this pytest itself."""
+    """Return whether the process descends from one that is neither new nor this pytest."""
     try:
         parents = {parent.pid for parent in psutil.Process(pid).parents()}
     except psutil.Error:
         return False
-    me = psutil.Process()
-    above_us = {me.pid, *(parent.pid for parent in me.parents())}
-    return bool((parents & set(before)) - above_us - {0, 1})
+    own = psutil.Process()
+    ancestors = {own.pid, *(parent.pid for parent in own.parents())}
+    return bool((parents & set(before)) - ancestors - {0, 1})
 
 
 def _users_of(directories: Iterable[str]) -> dict[str, set[int]]:
-    """Return for each directory the processes that have a file of it mapped, as Aeron's drivers and clients do."""
+    """Return for each directory the processes that have mapped a file in it, as Aeron's drivers and clients do."""
     users: dict[str, set[int]] = {directory: set() for directory in directories}
     if not users:
         return users
     for pid in psutil.pids():
         try:
             maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        except OSError:  # gone meanwhile, or another user's
+        except OSError:  # ended meanwhile, or of another user
             continue
         for directory, pids in users.items():
             if f"{directory}/" in maps:
@@ -212,7 +211,7 @@ def _open_ports() -> Iterable[tuple[str, int]]:
 
 
 def _describe(pid: int) -> str | None:
-    """Say what a process is, or None where it has gone meanwhile: then it is not left behind."""
+    """Return the pid and the command of a process, or None if it has ended meanwhile."""
     try:
         command = " ".join(psutil.Process(pid).cmdline())
     except psutil.Error:

@@ -1,7 +1,7 @@
-"""A pytest plugin: a test is left out for a listed reason only.
+"""A pytest plugin that checks the reasons for which tests do not run.
 
-A skip for a reason that is not in ``ALLOWED_SKIPS`` fails, on every machine: a test that silently does not run proves
-nothing. A ``full`` mark names why `make test` goes without the test.
+A skip fails unless its reason is in ``ALLOWED_SKIPS``, so that no test is skipped unnoticed. The reason in a ``full``
+mark says why `make test` does not run the test.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Final
 
 import pytest
 
-# The beginning of a reason, as a regular expression, and where it is legitimate.
+# The beginning of an allowed reason, as a regular expression, and the systems or tests for which it is allowed.
 ALLOWED_SKIPS: Final = {
-    r"no network namespaces: ": "tests/net on a system or in a container that allows none; in CI that fails",
-    r"no /proc on this system": "the meter of CPU time anywhere but on Linux, where it sees itself alone",
+    r"no network namespaces: ": "tests/net on a system or in a container that forbids them; fails in CI",
+    r"no /proc on this system": "the meter of CPU time on systems other than Linux, where it sees only its process",
     r"only root can ": "files of other users",
-    r"no strace on this machine": "tests that look at system calls",
+    r"no strace on this machine": "tests that record system calls",
     r"strace may not trace here": "containers without ptrace",
-    r"root may not mount here: ": "the same, in tests of whole programs",
+    r"root may not mount here: ": "containers that forbid mounts, in tests of programs",
     r"routes cannot be changed here: ": "containers without CAP_NET_ADMIN, in tests that cut a network",
-    r"no file system can be mounted here: ": "tests of a full disk, where no tmpfs of a fixed size can be mounted",
+    r"no file system can be mounted here: ": "tests of a full disk on systems that forbid mounting a tmpfs",
 }
 
 
 def is_allowed(reason: str) -> bool:
-    """Tell whether a test may be skipped for this reason."""
+    """Return whether a test may be skipped for this reason."""
     return any(re.match(allowed, reason.removeprefix("Skipped: ")) for allowed in ALLOWED_SKIPS)
 
 
-def why_not(reason: str) -> str:
+def skip_error(reason: str) -> str:
     return f"skipped for a reason that tests/marks.py does not list: {reason}"
 
 
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport() -> Iterator[pytest.TestReport]:
     report: pytest.TestReport = yield
     if report.skipped and not hasattr(report, "wasxfail") and not is_allowed(reason := reason_of(report.longrepr)):
-        report.outcome, report.longrepr = "failed", why_not(reason)
+        report.outcome, report.longrepr = "failed", skip_error(reason)
     return report
 
 
@@ -59,5 +59,5 @@ def pytest_runtest_makereport() -> Iterator[pytest.TestReport]:
 def pytest_make_collect_report() -> Iterator[pytest.CollectReport]:
     report: pytest.CollectReport = yield
     if report.outcome == "skipped" and not is_allowed(reason := reason_of(report.longrepr)):
-        report.outcome, report.longrepr = "failed", why_not(reason)
+        report.outcome, report.longrepr = "failed", skip_error(reason)
     return report

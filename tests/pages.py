@@ -1,11 +1,11 @@
-"""The code blocks of README.md and docs/: which there are, and what an HTML comment says about each to the tests.
+"""Finds the code blocks of README.md and docs/, and the HTML comments that control their execution.
 
-A block of Python or shell is executed by ``tests/spark/test_pages.py``, which runs the blocks of a section (from one
-``##`` to the next) in order. A comment on the line above a block changes that:
+``tests/spark/test_pages.py`` executes the blocks of Python and shell of a section (from one ``##`` to the next) in
+order. A comment on the line above a block changes this:
 
-* ``<!-- not executed: REASON -->``. The reason begins as one of :data:`REASONS`; the block is only compiled.
-* ``<!-- in the background -->``: a program that runs on, such as a server, until the section ends.
-* ``<!-- before this block: CODE -->``, on one line or several: Python that makes what the text takes for granted.
+* ``<!-- not executed: REASON -->``: the block is only compiled. The reason begins as one of :data:`REASONS`.
+* ``<!-- in the background -->``: the block is a program that runs until the section ends, such as a server.
+* ``<!-- before this block: CODE -->``, on one or more lines: Python that prepares what the text assumes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PYTHON: Final = frozenset({"python"})
 SHELL: Final = frozenset({"sh"})
 NOT_CODE: Final = frozenset({"", "text", "mermaid"})
-# Pages that `make docs` writes: their texts have tests of their own.
+# Pages that `make docs` writes; their texts have separate tests.
 GENERATED: Final = frozenset({"docs/behaviours.md", "docs/command-line.md", "docs/options.md"})
-# Pages whose blocks do not run as they stand yet.
-# How a reason for not executing a block may begin, and what such a block would do.
+# The allowed beginnings of a reason for not executing a block, and what the block would do.
 REASONS: Final = {
-    "it installs packages": "replace what is tested by a release",
-    "it needs Databricks": "run on a cluster that no test has",
-    "it changes this machine": "set the kernel or mount something, for all programs",
-    "it runs the tests": "run what runs it",
+    "it installs packages": "replace the tested package by a release",
+    "it needs Databricks": "run on a cluster, which the tests do not have",
+    "it changes this machine": "change kernel settings or mounts for all programs",
+    "it runs the tests": "run the tests again, from a test",
 }
 
 _BLOCK: Final = re.compile(
@@ -45,24 +44,24 @@ _BACKGROUND: Final = "in the background"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A code block: where its code begins (``line``, from 1), and what the comment above it says."""
+    """A code block: the line of its code, from 1, and the values of the comment above it."""
 
     line: int
     language: str
     code: str
-    reason: str = ""  # why it is not executed; empty for a block that is
+    reason: str = ""  # for not executing the block; empty if it is executed
     before: str = ""
     in_background: bool = False
 
     @property
     def is_python(self) -> bool:
-        """Whether it is Python, and not shell."""
+        """Whether the block is Python; otherwise it is shell."""
         return self.language in PYTHON
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The code blocks between one ``##`` and the next; ``page`` is a path below the repository."""
+    """The code blocks between one ``##`` and the next; ``page`` is a path relative to the repository."""
 
     page: str
     heading: str
@@ -70,23 +69,23 @@ class Section:
 
     @property
     def executed(self) -> tuple[Block, ...]:
-        """The blocks that the test executes."""
+        """The blocks that the tests execute."""
         return tuple(block for block in self.blocks if not block.reason)
 
 
 def pages(root: Path = ROOT) -> list[str]:
-    """Return the pages that people write, as paths below ``root``."""
+    """Return the pages that are not generated, as paths relative to ``root``."""
     found = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     return [name for path in found if (name := path.relative_to(root).as_posix()) not in GENERATED]
 
 
 def sections(page: str, root: Path = ROOT) -> list[Section]:
-    """Return the sections of a page that have code."""
+    """Return the sections with code of a page."""
     return parse(page, (root / page).read_text(encoding="utf-8"))
 
 
 def parse(page: str, text: str) -> list[Section]:
-    """Return the sections of a text that have code. Raises ValueError for a block or a comment that is not clear."""
+    """Return the sections with code of a text. Raises ValueError for an unknown language or comment."""
     found: dict[str, list[Block]] = {}
     heading = ""
     for match in _BLOCK.finditer(text):
@@ -110,11 +109,13 @@ def _blocks(where: str, line: int, match: re.Match[str]) -> Iterator[Block]:
     elif comment.startswith(_NOT):
         reason = comment.removeprefix(_NOT).strip()
         if not reason.startswith(tuple(REASONS)):
-            raise ValueError(f"{where}: {reason!r} begins as none of the reasons in tests/pages.py: {list(REASONS)}")
+            raise ValueError(
+                f"{where}: {reason!r} does not begin as one of the reasons in tests/pages.py: {list(REASONS)}"
+            )
         yield Block(line, language, code, reason=reason)
     elif comment.startswith(_BEFORE):
         yield Block(line, language, code, before=textwrap.dedent(comment.removeprefix(_BEFORE)).strip())
     elif comment == _BACKGROUND:
         yield Block(line, language, code, in_background=True)
     else:
-        raise ValueError(f"{where}: the comment {comment!r} above a code block says nothing that tests/pages.py knows")
+        raise ValueError(f"{where}: the comment {comment!r} above a code block is unknown, see tests/pages.py")

@@ -1,4 +1,4 @@
-"""How the tests set Spark up: Delta on its class path, nothing on a fixed port, as little processor time as can be."""
+"""The Spark configuration of the tests: Delta on the class path, no fixed ports, little processor time."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from pathlib import Path
 from typing import Final
 
 DELTA: Final = Path(__file__).resolve().parents[1] / "jars" / "target" / "delta"
-# such a JVM ends before its second compiler pays: a quarter of the processor time
+# without the second compiler, such a short-lived JVM uses a quarter less processor time
 JAVA_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def write_defaults(folder: Path) -> Path:
-    """Write into ``folder`` what a Spark takes that starts without arguments; it finds the file by SPARK_CONF_DIR."""
+    """Write the defaults of a Spark that starts without arguments into ``folder``, for SPARK_CONF_DIR."""
     folder.mkdir()
     lines = [f"{name} {value}\n" for name, value in spark_conf(folder).items()]
     (folder / "spark-defaults.conf").write_text("".join(lines))
     return folder
 
 
-def spark_conf(place: Path) -> dict[str, str]:
-    """Return Spark's configuration; what it keeps is below the folder ``place``."""
+def spark_conf(folder: Path) -> dict[str, str]:
+    """Return Spark's configuration, with its files below ``folder``."""
     return {
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{DELTA}/*",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place} {JAVA_OPTIONS}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} {JAVA_OPTIONS}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "1",
-        # plans of these queries have nothing to adapt
+        # adaptive plans do not help these small queries
         "spark.sql.adaptive.enabled": "false",
-        # a query that has nothing to read asks its source so often, in another process; Spark's own 10 ms are 100 calls
+        # interval at which an idle query calls its source in another process; Spark's default of 10 ms is costly
         "spark.sql.streaming.pollingDelay": "50ms",
-        "spark.databricks.delta.snapshotPartitions": "1",  # of 50 that Delta would take
+        "spark.databricks.delta.snapshotPartitions": "1",  # Delta's default is 50
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

@@ -1,4 +1,4 @@
-"""Waits of tests that look at something from outside: another process, a query of Spark, a file."""
+"""Polls slow conditions in tests: of another process, a Spark query, or a file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from aeron_spark.errors import WaitTimeout
 
 T = TypeVar("T")
 
-# Each look is a call of a JVM, a question to another process, or a file that is read: a thousand of them a second, as
-# the package's own waits make them, cost more processor time than what is waited for.
-LOOK_INTERVAL_S: Final = 0.03
+# A poll calls a JVM or another process, or reads a file. A thousand polls per second, as in the package's own waits,
+# cost more processor time than the awaited work.
+POLL_INTERVAL_S: Final = 0.03
 
 
-def look_for(
+def poll_until(
     poll: Callable[[], T | None],
     seconds: float,
     what: str,
     *,
     state: Callable[[], str] = str,
-    interval_s: float = LOOK_INTERVAL_S,
+    interval_s: float = POLL_INTERVAL_S,
 ) -> T:
     """Return the first value of ``poll()`` that is neither None nor False; raise WaitTimeout after ``seconds``.
 
-    ``state`` is asked once, after the last look.
+    ``state`` returns a description for the error; it is called once, after the last poll.
     """
     end = time.monotonic() + seconds
     while True:

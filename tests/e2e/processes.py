@@ -28,7 +28,7 @@ from aeron_spark import node
 from aeron_spark.waiting import Deadline
 from tests.e2e.producer import Ledger, row_of
 from tests.e2e.spark_program import ANSWER
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PATIENCE: Final = 120.0  # seconds for anything that is only slow because the machine is
@@ -174,7 +174,7 @@ class Cluster:
         self.home = spark_home(place)
         try:
             self._start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-            self.url = look_for(
+            self.url = poll_until(
                 lambda: self._said("master.Master", r"spark://127.0.0.1:\d+"), PATIENCE, "Spark's master"
             )
             for host in ("127.0.0.2", "127.0.0.3"):
@@ -253,7 +253,7 @@ class Producer:
             there = len(self.ledger.acked)
             return there if there >= wanted else None
 
-        return look_for(enough, PATIENCE, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
+        return poll_until(enough, PATIENCE, f"{wanted} acknowledged rows", state=lambda: str(self.ledger.failures))
 
     def finish(self) -> Ledger:
         """Let it end in order; return its ledger."""
@@ -332,7 +332,7 @@ def kill_node(aeron_dir: Path) -> int:
     assert status.pid is not None
     os.kill(status.pid, signal.SIGKILL)
     # Not collected here: to the others it may stay a zombie for long, which is no living node either.
-    look_for(
+    poll_until(
         lambda: not is_locked(places.alive_lock) or owner_pid(places.alive_lock) != status.pid,
         10,
         "the node to be gone",

@@ -20,7 +20,7 @@ from tests.aeron.endpoint.drivers import free_ports
 from tests.e2e.faulty_server import FATAL
 from tests.e2e.processes import PATIENCE, environment
 from tests.e2e.stream_program import failures_of
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 READER: Final = "tests.e2e.stream_program"
 OUTAGE_SECONDS: Final = 100.0  # for which a producer's calls wait for the server: longer than it takes to start
@@ -92,7 +92,7 @@ class ServerProgram:
             assert self.process.poll() is None, log.read_text()[-4000:]
             return b"listening" in log.read_bytes()[before:]
 
-        look_for(listens, PATIENCE, "the server to listen")
+        poll_until(listens, PATIENCE, "the server to listen")
 
     def kill(self) -> None:
         """kill -9."""
@@ -126,7 +126,7 @@ class ServerProgram:
             return not armed.exists()
 
         # Spark may have to be started anew first
-        look_for(reached, 2 * PATIENCE, f"the server to come to {point} of stream {stream}", state=lambda: state)
+        poll_until(reached, 2 * PATIENCE, f"the server to come to {point} of stream {stream}", state=lambda: state)
         if point in FATAL:
             assert self.process is not None
             self.process.wait(PATIENCE)
@@ -207,7 +207,7 @@ class StreamProducer:
             assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
             return self.committed() >= wanted
 
-        look_for(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
+        poll_until(there, PATIENCE, f"{wanted} committed rows", state=lambda: str(self.committed()))
 
     def failures(self, method: str = "") -> int:
         """How many of its calls have failed: all, or those of one of the writer's methods."""
@@ -222,7 +222,9 @@ class StreamProducer:
             assert self.process.poll() is None, self.ledger.with_suffix(".log").read_text()[-4000:]
             return self.failures() > before
 
-        look_for(failed, PATIENCE, "a failed call of the producer", state=lambda: f"{self.committed()} rows committed")
+        poll_until(
+            failed, PATIENCE, "a failed call of the producer", state=lambda: f"{self.committed()} rows committed"
+        )
 
     def finish(self) -> int:
         """Let it end in order; return how many rows it committed."""

@@ -15,7 +15,7 @@ import pytest
 from demo.namespaces import NAMED, why_not
 from tests.e2e.processes import ROOT
 from tests.leaks import SHARED_MEMORY
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 PATIENCE: Final = 580.0  # seconds; one minute on a machine that does nothing else
 PNG: Final = b"\x89PNG\r\n\x1a\n"
@@ -49,7 +49,7 @@ class Demo:
         return self.process.wait(PATIENCE)
 
     def await_line(self, words: str) -> None:
-        look_for(
+        poll_until(
             lambda: any(words in line for line in self.lines) or self.process.poll() is not None,
             PATIENCE,
             f"the demo to say {words!r}",

@@ -68,7 +68,7 @@ def unmount(place: Path) -> None:
             jclass("java.lang.System").gc()
         return subprocess.run(["umount", str(place)], capture_output=True, check=False).returncode == 0
 
-    look_for(done, 60.0, f"nobody to use {place}", state=lambda: str(users(place)))
+    poll_until(done, 60.0, f"nobody to use {place}", state=lambda: str(users(place)))
 
 
 def users(place: Path) -> list[str]:

@@ -31,10 +31,10 @@ def namespaces_work() -> None:
 def check_namespaces_are_removed(namespaces_work: None) -> Iterator[None]:
     before = namespaces.remains(os.getpid())
     yield
-    left = set(namespaces.remains(os.getpid())) - set(before)
-    for name in left:
+    remaining = set(namespaces.remains(os.getpid())) - set(before)
+    for name in remaining:
         namespaces.ip("netns", "delete", name)
-    assert not left, f"namespaces left behind by this test: {sorted(left)}"
+    assert not remaining, f"this test did not remove its namespaces: {sorted(remaining)}"
 
 
 @pytest.fixture

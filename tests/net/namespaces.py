@@ -103,12 +103,12 @@ class Site:
 
     def close(self) -> None:
         """Remove the namespaces. Fails afterwards if processes were still running in them."""
-        left: list[str] = []
+        running: list[str] = []
         for namespace in reversed(self._namespaces):
-            left += [f"{pid} in {namespace.name}" for pid in namespace.processes()]
+            running += [f"{pid} in {namespace.name}" for pid in namespace.processes()]
             namespace.close()
         self._namespaces.clear()
-        assert not left, f"processes were left: {left}"
+        assert not running, f"processes still run: {running}"
 
     def _make(self, name: str) -> Namespace:
         namespace = Namespace(name)

@@ -34,8 +34,8 @@ def test_clients_are_hidden_behind_the_router_over_ipv4(site: Site) -> None:
         data, (address, port) = server.recvfrom(100)
         assert (data, address) == (b"hello", ROUTER)
         assert FIRST_PORTS[0] <= port <= FIRST_PORTS[1]
-        server.sendto(b"answer", (address, port))
-        assert client.recv(100) == b"answer"
+        server.sendto(b"response", (address, port))
+        assert client.recv(100) == b"response"
 
 
 def test_clients_keep_their_addresses_over_ipv6(site: Site) -> None:
@@ -43,8 +43,8 @@ def test_clients_keep_their_addresses_over_ipv6(site: Site) -> None:
     with sockets(site, SERVER6, mine) as (server, client):
         client.sendto(b"hello", (SERVER6, PORT))
         assert server.recvfrom(100)[1][:2] == mine
-        server.sendto(b"answer", mine)
-        assert client.recv(100) == b"answer"
+        server.sendto(b"response", mine)
+        assert client.recv(100) == b"response"
 
 
 @pytest.mark.parametrize(("server", "client"), [(SERVER, CLIENT), (SERVER6, ("2001:db8:77:1::1", 5000))])
@@ -119,7 +119,7 @@ def test_namespaces_with_a_running_process_are_removed_with_an_error() -> None:
     process = subprocess.Popen(site.clients[0].command("sleep", "60"))
     try:
         _wait_until_inside(site, process.pid)
-        with pytest.raises(AssertionError, match=rf"processes were left: .*{process.pid} in "):
+        with pytest.raises(AssertionError, match=rf"processes still run: .*{process.pid} in "):
             site.close()
     finally:
         process.kill()

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 JAR: Final = next((ROOT / "connector" / "aeron_spark" / "jars").glob("aeron-all-*.jar"), Path("aeron-all.jar"))
@@ -48,7 +48,7 @@ class Program:
                 )
             return match
 
-        return look_for(found, PATIENCE, f"a program to say {pattern!r}", state=lambda: self.output[-500:])
+        return poll_until(found, PATIENCE, f"a program to say {pattern!r}", state=lambda: self.output[-500:])
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from tests.leaks import SHARED_MEMORY
 from tests.spark.byhand import opened, sent, table
 from tests.spark.foreign import PATIENCE, Program, free_port, program, sample
 from tests.spark.queries import await_that
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 MESSAGES: Final = 20_000
 ROWS: Final = 500
@@ -134,7 +134,7 @@ def test_a_foreign_publisher_feeds_the_source_driven_by_hand(
         start = end
         return len(found) >= MESSAGES
 
-    look_for(all_read, PATIENCE, "all messages", state=lambda: str(len(found)))
+    poll_until(all_read, PATIENCE, "all messages", state=lambda: str(len(found)))
     assert first_words(found) == list(range(MESSAGES))
     assert {len(value) for value in found} == {100}
 

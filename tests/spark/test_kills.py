@@ -32,7 +32,7 @@ from tests.e2e.stream_program import connected
 from tests.spark.byhand import Query, Sink, Task, numbered_values, save, table, values
 from tests.spark.queries import FINISH, Collected, await_that, finish, read_stream, running
 from tests.spark.served import Served, write_values
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 ROWS: Final = 30  # in a partition
 MOST_FAILURES: Final = 5  # of a query whose server is killed once; a restarted server refuses nothing
@@ -221,7 +221,7 @@ def test_a_query_whose_planner_is_killed_in_a_batch_goes_on_and_has_each_row_of_
 
     seen = Collected(before=kill_planner)
     with running(frame, tmp_path, seen, availableNow=True) as query:
-        look_for(lambda: query.exception(), PATIENCE, "the query to fail", state=lambda: str(query.status))
+        poll_until(lambda: query.exception(), PATIENCE, "the query to fail", state=lambda: str(query.status))
     assert killed
     assert seen.numbers == list(range(20))
     again = finish(frame, tmp_path, seen)

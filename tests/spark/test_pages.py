@@ -29,7 +29,7 @@ from aeron_spark.spark import register
 from tests.aeron.endpoint.drivers import free_ports
 from tests.pages import ROOT, Block, Section, pages, sections
 from tests.spark.conftest import warm_up
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 SECTIONS: Final = [section for page in pages() for section in sections(page) if section.executed]
 SERVER: Final = re.compile(r"(?:feeds\.example|localhost|0\.0\.0\.0|127\.0\.0\.1):20121")
@@ -116,12 +116,12 @@ class Run:
                 said, _ = self._programs[-1].communicate(timeout=PATIENCE_S)
                 assert self._programs[-1].returncode == 0, f"{where}\n{said}"
         if block.in_background and SERVER.search(block.code):
-            look_for(self._is_served, PATIENCE_S, f"the server of {where} to listen")
+            poll_until(self._is_served, PATIENCE_S, f"the server of {where} to listen")
 
     def end(self) -> None:
         """Stop the section's queries, close what it opened, and end its programs. Raises what a thread of it raised."""
         try:
-            look_for(self._is_closed, PATIENCE_S, "the Python code of the section to end")
+            poll_until(self._is_closed, PATIENCE_S, "the Python code of the section to end")
         finally:
             for program in self._programs:
                 if program.poll() is None:

@@ -13,7 +13,7 @@ from tests.aeron.streams import number
 from tests.spark.queries import read_stream
 from tests.spark.served import Served, lines, numbered_rows, read, write, write_values
 from tests.spark.test_server_exactly_once import copy, forget_last_commit
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 pytestmark = pytest.mark.usefixtures("copied")
 
@@ -69,13 +69,13 @@ def test_a_server_is_added_while_the_query_runs(
 
     query = begin(frame.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "c")).start)
     try:
-        look_for(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
+        poll_until(lambda: len(seen) == 100 or not query.isActive, 60.0, "the first server's rows")
         assert query.isActive
         assert seen == set(range(100))
         # as an editor does it: the file is there, whole, at every moment
         (tmp_path / "servers.new").write_text("# two by now\n" + lines(served, second))
         (tmp_path / "servers.new").rename(file)
-        look_for(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
+        poll_until(lambda: len(seen) == 200 or not query.isActive, 60.0, "the second server's rows")
         assert query.isActive
         assert seen == set(range(200))
     finally:

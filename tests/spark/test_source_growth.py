@@ -17,7 +17,7 @@ from tests.aeron.node.programs import python
 from tests.aeron.streams import PATIENCE, Stream, number, numbered, own_node, streams_of
 from tests.spark.byhand import Query
 from tests.spark.queries import Collected, await_that, finish, read_batch, read_stream, running
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 # Publishes numbers from argv[3] to argv[4] on a stream that is recorded, waits until they are, and for a line to end.
 PUBLISHER: Final = """
@@ -159,7 +159,7 @@ def test_recordings_are_read_in_parallel_from_an_archive_that_replays_one_at_a_t
     with replay(stream.archive, first.descriptor, 0, first.position, timeout=PATIENCE):  # the only place is taken
         reading = threading.Thread(target=lambda: found.extend(_numbers(frame)), daemon=True)
         reading.start()
-        look_for(
+        poll_until(
             lambda: any(
                 (stage := tracker.getStageInfo(active)) is not None and stage.numActiveTasks == 2
                 for active in tracker.getActiveStageIds()

@@ -20,7 +20,7 @@ from spark_jobs.session import begin
 from tests.aeron.streams import PATIENCE, Stream, frame, numbered, streams_of
 from tests.spark.byhand import Query
 from tests.spark.queries import FINISH, Collected, read_stream
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 MESSAGE = frame(100)
 
@@ -62,7 +62,7 @@ def test_each_batch_tells_how_much_is_left(spark: SparkSession, stream: Stream, 
         writer = frame.writeStream.foreachBatch(Collected()).option("checkpointLocation", str(tmp_path))
         query = begin(writer.queryName("lagging").trigger(availableNow=True).start)
         assert query.awaitTermination(FINISH)
-        look_for(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, PATIENCE, "the listener to be told")
+        poll_until(lambda: {lag.batch_id for lag in told} >= {0, 1, 2}, PATIENCE, "the listener to be told")
     finally:
         spark.streams.removeListener(listener)
     by_batch = {lag.batch_id: lag.total for lag in told}

@@ -1,6 +1,6 @@
-"""The shape of the code, read from its imports: which rule broke, and where.
+"""Checks the structure of the code by its imports and sizes.
 
-Dependencies point one way:
+A part may import only the parts to the right of it:
 ``cli → spark → log_factory → pool → client, server, echo → direct, stream_client, streams → connection, log → node →
 aeron, options, keys → wire, protocol, transport → waiting, process_cache, disk → errors, version``.
 """
@@ -22,9 +22,9 @@ MEASURED: Final = ("connector", "spark_jobs", "demo", "benchmarks", "tests")
 
 MODULE_LINES: Final = 600
 FUNCTION_LINES: Final = 60
-NAMES_OF_NOTHING: Final = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+VAGUE_NAMES: Final = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 
-# A part imports only from rows above its own, and from itself. Parts of one row know nothing of each other.
+# A part imports only parts of rows above its own, and itself. Parts of one row do not import each other.
 LAYERS: Final = (
     {"errors", "version"},
     {"waiting", "process_cache", "disk"},
@@ -53,7 +53,7 @@ HOMES: Final = {
     "rich": {"cli"},
 }
 
-# No clock, no entropy, no I/O of its own: they are arguments, so that every test can choose them.
+# Modules without a clock, entropy and I/O: these are arguments, which tests can choose.
 PURE: Final = {
     *("wire", "protocol", "log.epochs", "log.losses", "log.offsets", "log.planning"),
     *("streams.journal_records", "streams.ledger", "streams.model", "streams.retention", "streams.schema_changes"),
@@ -63,7 +63,7 @@ IMPURE_MODULES: Final = {"asyncio", "os", "random", "secrets", "socket", "subpro
 
 
 class Import:
-    """One import: the module it names, its line, and whether it waits until a function runs."""
+    """An import: its module, its line, and whether it happens only when a function runs."""
 
     def __init__(self, module: str, line: int, *, lazy: bool) -> None:
         self.module = module
@@ -72,13 +72,13 @@ class Import:
 
 
 def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
-    """Yield the imports of a module of ``package``: absolute, relative, in functions, by name through importlib."""
+    """Yield the imports of a module in ``package``: absolute, relative, inside functions, and through importlib."""
     pending: list[tuple[ast.AST, bool]] = [(tree, False)]
     while pending:
         node, lazy = pending.pop()
         inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
-            # what stands under TYPE_CHECKING never runs, but it is a dependency all the same
+            # an import under TYPE_CHECKING never runs, but it is a dependency
             typing_only = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and child in node.body
             pending.append((child, inside or typing_only))
         for module in _named_by(node, package):
@@ -103,12 +103,12 @@ def _named_by(node: ast.AST, package: str) -> list[str]:
 
 
 def part_of(module: str) -> str:
-    """``aeron_spark.wire.chunk`` -> ``wire``; the package's own ``__init__`` -> the empty string."""
+    """Return the part of a module: ``wire`` for ``aeron_spark.wire.chunk``, "" for the package's ``__init__``."""
     return [*module.split("."), ""][1]
 
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
-    """Return what is wrong with one module of the connector, each with the rule it breaks."""
+    """Return the imports of a module that break a rule, each with the rule."""
     tree = ast.parse(source)
     package = module if is_package else module.rpartition(".")[0]
     found = []
@@ -125,26 +125,26 @@ def _broken_rule(item: Import, module: str) -> str:
     if module.split(".")[0] == "pyspark_aeron" or part == "":
         return _broken_entrance_rule(item, module)
     if part not in RANK:
-        return f"{part!r} has no place in the layers: give it one in LAYERS"
+        return f"{part!r} is missing in the layers: add it to LAYERS"
     if target == "pyspark_aeron":
         return "pyspark_aeron is for Spark alone"
     if target in HOMES and part not in HOMES[target]:
         return f"{target} is imported by {' and '.join(sorted(HOMES[target]))} only"
     if target in IMPURE_MODULES and any(f"{module}.".startswith(f"aeron_spark.{pure}.") for pure in PURE):
-        return "this part has no clock, no entropy and no I/O of its own"
+        return "this module must have no clock, no entropy and no I/O"
     other = part_of(item.module) if target == "aeron_spark" else part
     if other in {"", part} or other.startswith("__"):
         return ""
     if other not in RANK:
-        return f"{other!r} has no place in the layers: give it one in LAYERS"
+        return f"{other!r} is missing in the layers: add it to LAYERS"
     if RANK[other] >= RANK[part]:
         below = [name for row in LAYERS[: RANK[part]] for name in sorted(row)]
-        return f"{part} may know only {', '.join(below) or 'nothing'}"
+        return f"{part} may import only {', '.join(below) or 'nothing'}"
     return ""
 
 
 def _broken_entrance_rule(item: Import, module: str) -> str:
-    """The two packages everybody imports load nothing heavy until they are asked for it."""
+    """Return the rule that an import of the two entrance packages breaks: they load heavy modules only on use."""
     target, _, rest = item.module.partition(".")
     if item.lazy:
         return ""
@@ -156,7 +156,7 @@ def _broken_entrance_rule(item: Import, module: str) -> str:
 
 
 def circles(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Return the groups of modules that import each other, directly or over others (Tarjan's algorithm)."""
+    """Return the groups of modules that import each other, directly or indirectly (Tarjan's algorithm)."""
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -184,7 +184,7 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
 
 
 def modules_imported(source: str, module: str, modules: set[str], *, is_package: bool = False) -> set[str]:
-    """Return the modules of the connector that one imports, also inside functions and for type checkers only."""
+    """Return the modules of the connector that a module imports, also inside functions and under TYPE_CHECKING."""
     package = module if is_package else module.rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(source)):
@@ -192,12 +192,12 @@ def modules_imported(source: str, module: str, modules: set[str], *, is_package:
         if isinstance(node, ast.ImportFrom):
             names = [name for source in names for name in (source, *(f"{source}.{one.name}" for one in node.names))]
         found |= modules & set(names)
-    # a module of a package may need the package's own __init__, which imports it
+    # a module may import the __init__ of its package, which imports the module
     return {name for name in found if name != module and not module.startswith(f"{name}.")}
 
 
 def oversized(source: str, name: str) -> list[str]:
-    """Return the module and the functions of it that are longer than one can hold in mind."""
+    """Return errors for a module, and its functions, that are too long."""
     found = []
     lines = len(source.splitlines())
     if lines > MODULE_LINES:
@@ -222,7 +222,7 @@ def module_name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", connector_modules(), ids=module_name)
-def test_dependencies_point_one_way(path: Path) -> None:
+def test_a_module_imports_only_modules_below_it(path: Path) -> None:
     broken = violations(path.read_text(), module_name(path), is_package=path.name == "__init__.py")
     assert not broken, "\n".join(broken)
 
@@ -254,7 +254,7 @@ def test_modules_do_not_import_each_other() -> None:
     assert circles(imports) == []
 
 
-def test_a_planted_circle_is_caught() -> None:
+def test_a_circle_of_imports_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
     assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
@@ -266,12 +266,12 @@ def test_modules_and_functions_are_short() -> None:
     assert not found, "\n".join(found)
 
 
-def test_files_are_named_after_a_role() -> None:
-    unnamed = [str(path) for path in connector_modules() if {path.stem, path.parent.name} & NAMES_OF_NOTHING]
+def test_no_file_has_a_vague_name() -> None:
+    unnamed = [str(path) for path in connector_modules() if {path.stem, path.parent.name} & VAGUE_NAMES]
     assert not unnamed
 
 
-def test_an_allowed_import_is_allowed() -> None:
+def test_an_allowed_import_is_no_violation() -> None:
     source = """
         import struct
         from aeron_spark.errors import DataFormatError
@@ -281,18 +281,18 @@ def test_an_allowed_import_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "planted", "rule"),
+    ("module", "source", "rule"),
     [
-        ("aeron_spark.wire.chunk", "import aeron_spark.aeron.client", "wire may know only errors"),
-        ("aeron_spark.wire.chunk", "from aeron_spark import transport", "wire may know only errors"),
-        ("aeron_spark.wire.chunk", "from ..transport.channel import ChannelUri", "wire may know only errors"),
-        ("aeron_spark.wire.chunk", "from .. import protocol", "wire may know only errors"),
+        ("aeron_spark.wire.chunk", "import aeron_spark.aeron.client", "wire may import only errors"),
+        ("aeron_spark.wire.chunk", "from aeron_spark import transport", "wire may import only errors"),
+        ("aeron_spark.wire.chunk", "from ..transport.channel import ChannelUri", "wire may import only errors"),
+        ("aeron_spark.wire.chunk", "from .. import protocol", "wire may import only errors"),
         ("aeron_spark.wire.chunk", "import time", "no clock"),
         ("aeron_spark.log.planning", "from time import monotonic", "no clock"),
-        ("aeron_spark.aeron.client", "from aeron_spark.options import read", "aeron may know only"),
-        ("aeron_spark.log.api", "from aeron_spark.spark import source", "log may know only"),
+        ("aeron_spark.aeron.client", "from aeron_spark.options import read", "aeron may import only"),
+        ("aeron_spark.log.api", "from aeron_spark.spark import source", "log may import only"),
         ("aeron_spark.streams.ledger", "import os", "no clock"),
-        ("aeron_spark.streams.journal", "from aeron_spark.server import server", "streams may know only"),
+        ("aeron_spark.streams.journal", "from aeron_spark.server import server", "streams may import only"),
         ("aeron_spark.node.keeper", "def run():\n    import jpype", "jpype is imported by aeron only"),
         ("aeron_spark.cli.main", "from pyspark.sql import SparkSession", "pyspark is imported by spark only"),
         (
@@ -301,20 +301,20 @@ def test_an_allowed_import_is_allowed() -> None:
             "cryptography is imported by",
         ),
         ("aeron_spark.log.api", "from rich.progress import Progress", "rich is imported by cli only"),
-        ("aeron_spark.surprise", "import struct", "'surprise' has no place"),
+        ("aeron_spark.unlisted", "import struct", "'unlisted' is missing in the layers"),
         ("aeron_spark.spark.source", "import pyspark_aeron", "for Spark alone"),
         ("pyspark_aeron", "from aeron_spark.spark.source import AeronDataSource", "loads errors at most"),
         ("pyspark_aeron", "import pyspark", "nothing heavy"),
         ("aeron_spark", "import pyarrow", "nothing heavy"),
     ],
 )
-def test_a_planted_violation_is_caught(module: str, planted: str, rule: str) -> None:
-    (found,) = [line for line in violations(planted, module) if "importlib," not in line]
+def test_a_forbidden_import_is_a_violation(module: str, source: str, rule: str) -> None:
+    (found,) = [line for line in violations(source, module) if "importlib," not in line]
     assert rule in found
     assert found.startswith(f"{module}:")
 
 
-def test_what_waits_for_a_call_is_not_loaded_by_an_entrance() -> None:
+def test_an_import_inside_a_function_is_allowed_in_an_entrance_package() -> None:
     source = """
         def __getattr__(name):
             from aeron_spark.spark.source import AeronDataSource
@@ -322,7 +322,7 @@ def test_what_waits_for_a_call_is_not_loaded_by_an_entrance() -> None:
     assert violations(dedent(source), "pyspark_aeron", is_package=True) == []
 
 
-def test_what_is_too_long_is_caught() -> None:
+def test_modules_and_functions_that_are_too_long_are_found() -> None:
     longest = "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1)
     assert oversized(longest, "m") == []
     (found,) = oversized(longest + "    x = 1\n", "m")

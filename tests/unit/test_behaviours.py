@@ -1,4 +1,4 @@
-"""Each behaviour that is asked for has an entry, and tests that show it; docs/behaviours.md says which."""
+"""Each required behaviour has an entry and tests that show it, listed in docs/behaviours.md."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from tests.behaviours import BEHAVIOURS, Found, all_tests, markdown, rows_in, shown_by
+from tests.behaviours import BEHAVIOURS, FoundTest, all_tests, group_by_row, markdown, rows_in
 
 PAGE = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
 
 @cache
-def found_here() -> tuple[Found, ...]:
-    """Return the tests of this project, for which all its files are parsed: once."""
+def project_tests() -> tuple[FoundTest, ...]:
+    """Return the tests of this project; cached, because this parses all its files."""
     return tuple(all_tests())
 
 
@@ -21,25 +21,25 @@ def test_the_table_has_rows_1_to_100_once() -> None:
     assert [behaviour.row for behaviour in BEHAVIOURS] == list(range(1, 101))
 
 
-def test_every_test_that_an_entry_names_exists_once() -> None:
-    names = Counter(test.name for test in found_here())
+def test_every_test_named_by_an_entry_exists_once() -> None:
+    names = Counter(test.name for test in project_tests())
     named = [name for behaviour in BEHAVIOURS for name in behaviour.tests]
     assert [name for name in named if names[name] != 1] == []
-    assert len(named) == len(set(named)), "a test stands for two rows: name the rows in the test's own name"
+    assert len(named) == len(set(named)), "two entries name the same test: put the rows into the test's name"
 
 
 def test_no_test_names_a_row_that_is_not_in_the_table() -> None:
-    assert [test for test in found_here() if not all(1 <= row <= 100 for row in rows_in(test.name))] == []
+    assert [test for test in project_tests() if not all(1 <= row <= 100 for row in rows_in(test.name))] == []
 
 
 def test_every_row_is_shown_by_a_test() -> None:
-    shown = shown_by(iter(found_here()))
+    shown = group_by_row(iter(project_tests()))
     missing = [f"{one.row}: {one.text}" for one in BEHAVIOURS if not shown[one.row]]
     assert not missing, "no test shows these rows:\n" + "\n".join(missing)
 
 
-def test_the_page_is_the_one_of_the_table_and_the_tests() -> None:
-    assert PAGE.read_text(encoding="utf-8") == markdown(iter(found_here())), "run: make docs"
+def test_the_page_equals_the_generated_page() -> None:
+    assert PAGE.read_text(encoding="utf-8") == markdown(iter(project_tests())), "run: make docs"
 
 
 def test_rows_are_read_from_names() -> None:
@@ -50,14 +50,14 @@ def test_rows_are_read_from_names() -> None:
     assert rows_in("test_arrow_12_is_no_row") == ()
 
 
-def test_functions_of_classes_are_found_and_a_missing_row_is_seen(tmp_path: Path) -> None:
+def test_methods_are_found_and_a_row_without_a_test_is_noticed(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "test_a.py").write_text(
         "class Test:\n    def test_row_01_x(self): ...\n\ndef helper_row_02_x(): ...\n"
     )
-    assert list(all_tests(folder)) == [Found("test_row_01_x", "tests/deep/test_a.py")]
-    shown = shown_by(all_tests(folder))
+    assert list(all_tests(folder)) == [FoundTest("test_row_01_x", "tests/deep/test_a.py")]
+    shown = group_by_row(all_tests(folder))
     assert [test.name for test in shown[1]] == ["test_row_01_x"]
     assert not shown[2]
     assert "| 2 | " in markdown(all_tests(folder))

@@ -1,4 +1,4 @@
-"""The CPU seconds of a test: which processes count, and what a test over the limit gets."""
+"""The CPU seconds of a test include all its processes, and a test over its limit fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.budget import LIMIT_S, SHARED_LIMITS_S, folder_of, lines, main, over_limit, over_run_limit, over_shared_limit
-from tests.cpu import TICKS_PER_S, Account, Look, Meter, ProcessTime, busy_seconds, parse_stat
+from tests.cpu import TICKS_PER_S, Account, CpuSample, Meter, ProcessTime, busy_seconds, parse_stat
 from tests.inner import run_inner
 from tests.leaks import RUN_VARIABLE
 from tests.marks import ALLOWED_SKIPS, is_allowed, pytest_collection_modifyitems
@@ -22,7 +22,7 @@ BURN = "import time; end = time.process_time() + 0.5\nwhile time.process_time() 
 
 
 class Machine:
-    """The processes of a machine that a test makes up; times are in seconds."""
+    """The invented processes of a machine; times are in seconds."""
 
     def __init__(self) -> None:
         self.processes: dict[int, ProcessTime] = {}
@@ -43,10 +43,10 @@ class Machine:
 
 @pytest.fixture
 def machine() -> Machine:
-    made = Machine()
-    made.has(1, 0, 50)
-    made.has(ROOT, 1, 2)
-    return made
+    machine = Machine()
+    machine.has(1, 0, 50)
+    machine.has(ROOT, 1, 2)
+    return machine
 
 
 def test_children_and_their_children_count(machine: Machine) -> None:
@@ -75,8 +75,8 @@ def test_a_process_whose_parent_waited_for_it_counts_once(machine: Machine) -> N
     assert machine.used() == 5
 
 
-def test_a_process_that_nobody_waited_for_counts_on(machine: Machine) -> None:
-    """PySpark's daemon ignores the ends of its workers: half of what they used was missing."""
+def test_an_ended_process_without_a_waiting_parent_still_counts(machine: Machine) -> None:
+    """Finding: PySpark's daemon does not wait for its workers, and half of their time was missing."""
     machine.has(101, ROOT, 1)
     machine.has(102, 101, 3)
     machine.has(103, 101, 4)
@@ -91,7 +91,7 @@ def test_a_process_that_nobody_waited_for_counts_on(machine: Machine) -> None:
     assert machine.used() == 11
 
 
-def test_a_process_that_loses_its_parent_counts_on(machine: Machine) -> None:
+def test_a_process_whose_parent_ended_still_counts(machine: Machine) -> None:
     machine.has(101, ROOT, 1)
     machine.has(102, 101, 3)
     assert machine.used() == 6
@@ -103,7 +103,7 @@ def test_a_process_that_loses_its_parent_counts_on(machine: Machine) -> None:
     assert machine.used() == 7
 
 
-def test_a_young_process_is_looked_at_again_and_its_pid_may_come_again(machine: Machine) -> None:
+def test_a_young_process_is_checked_again_and_a_pid_may_be_reused(machine: Machine) -> None:
     machine.has(300, 1, 1, run="another")
     assert machine.used() == 2
     machine.has(300, 1, 1, run="ours")
@@ -114,13 +114,13 @@ def test_a_young_process_is_looked_at_again_and_its_pid_may_come_again(machine: 
     assert machine.used() == 3
 
 
-def test_a_line_of_the_kernel_is_read_whatever_the_command_is_called() -> None:
+def test_a_stat_line_is_parsed_with_blanks_and_brackets_in_the_command() -> None:
     line = "12 (a) b (c) S 3 " + " ".join(str(number) for number in range(5, 53))
     assert parse_stat(line) == ProcessTime(12, 3, 14 + 15 + 16 + 17, 22, 16 + 17)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc on this system")
-def test_the_meter_sees_what_a_child_and_a_detached_process_use(run_name: str) -> None:
+def test_the_meter_counts_a_child_and_a_detached_process(run_name: str) -> None:
     meter = Meter(run_name)
     try:
         before = meter.seconds()
@@ -149,8 +149,8 @@ def test_a_test_over_the_limit_fails_unless_it_is_marked() -> None:
     assert over_limit(10.1, 0, set()) is None
 
 
-def test_a_shared_fixture_over_its_limit_is_told_unless_it_is_listed_with_a_larger_one() -> None:
-    """Finding: the set-up that tests share had no limit."""
+def test_a_shared_fixture_over_its_limit_is_an_error_unless_a_larger_limit_is_listed() -> None:
+    """Finding: shared set-ups had no limit."""
     assert over_shared_limit("node (tests/aeron)", 9.9, 10) is None
     assert over_shared_limit("node (tests/aeron)", 19.9, 10, 0.0, lambda: 2.0) is None
     assert over_shared_limit("node (tests/aeron)", 14.9, 10, 0.5, lambda: 1.0) is None
@@ -165,16 +165,18 @@ def test_a_shared_fixture_over_its_limit_is_told_unless_it_is_listed_with_a_larg
         assert f"the limit is {limit:g}" in (over_shared_limit(name, limit + 0.1, LIMIT_S, 0.0, lambda: 1.0) or "")
 
 
-def test_the_share_of_the_machine_that_others_used_is_known() -> None:
+def test_a_sample_has_the_share_of_the_machine_that_others_used() -> None:
     stat = f"cpu  {3 * TICKS_PER_S} {TICKS_PER_S} {2 * TICKS_PER_S} 900 70 {TICKS_PER_S} 0 50 0 0\ncpu0 1 2 3\n"
     assert busy_seconds(stat) == 7.0  # neither idle, nor waiting for a disk, nor stolen
-    before = Look(ours=1.0, everyone=100.0, clock=50.0)
-    assert Look(ours=4.0, everyone=108.0, clock=60.0).others_since(before, processors=2) == pytest.approx(5 / 20)
-    assert Look(ours=4.0, everyone=102.9, clock=60.0).others_since(before, processors=2) == 0.0  # read at two moments
+    before = CpuSample(ours=1.0, everything=100.0, clock=50.0)
+    assert CpuSample(ours=4.0, everything=108.0, clock=60.0).others_since(before, processors=2) == pytest.approx(5 / 20)
+    assert (
+        CpuSample(ours=4.0, everything=102.9, clock=60.0).others_since(before, processors=2) == 0.0
+    )  # the two values were read at different moments
     assert before.others_since(before, processors=2) == 0.0
 
 
-def test_all_tests_together_have_a_limit(tmp_path: Path) -> None:
+def test_the_sum_of_all_tests_has_a_limit(tmp_path: Path) -> None:
     """Finding: the sum of CPU seconds was printed, and had no limit."""
     assert over_run_limit(1_600.0) is None
     assert over_run_limit(3_100.0, slowness=lambda: 2.0) is None
@@ -203,7 +205,7 @@ def test_the_summary_has_the_slowest_twenty_and_every_folder() -> None:
         ("tests/spark/test_types.py::test_x", "tests/spark"),
     ],
 )
-def test_a_folder_is_named(nodeid: str, folder: str) -> None:
+def test_folder_of_returns_the_folder_of_a_test(nodeid: str, folder: str) -> None:
     assert folder_of(nodeid) == folder
 
 
@@ -249,18 +251,18 @@ def test_a_run_fails_for_a_skip_without_a_listed_reason_and_for_a_test_over_the_
     }  # fmt: skip
     assert done.text.count("tests/marks.py does not list: Skipped: no time") >= 2
     assert "and the limit is 0." in done.text
-    shared_set_up_has_rows(done.text)  # and is not the first test's
+    check_rows_of_shared_set_up(done.text)  # and is not counted for the first test
 
 
-def test_shared_set_up_is_not_the_first_tests_with_a_worker_either(tmp_path: Path) -> None:
+def test_with_a_worker_shared_set_up_is_not_counted_for_the_first_test(tmp_path: Path) -> None:
     done = run_inner(tmp_path, {"test_inner.py": TESTS}, "-k", "shares", *LOW_LIMIT, "-n", "1")
     assert done.code == 1
     assert "the shared fixture costly (test_inner.py) used 0." in done.text
     assert "this test used" not in done.text
-    shared_set_up_has_rows(done.text)
+    check_rows_of_shared_set_up(done.text)
 
 
-def shared_set_up_has_rows(text: str) -> None:
+def check_rows_of_shared_set_up(text: str) -> None:
     assert re.search(r"^ +0\.[5-9]  set-up of costly", text, re.MULTILINE)
     assert re.search(r"^ +0\.[5-9]  tear-down of costly", text, re.MULTILINE)
     total = re.search(r"^ +([0-9.]+)  in all", text, re.MULTILINE)
@@ -276,7 +278,7 @@ def test_a_full_mark_has_a_reason(request: pytest.FixtureRequest, arguments: tup
         pytest_collection_modifyitems([item])
 
 
-def test_every_listed_reason_says_where_it_is_legitimate() -> None:
+def test_every_allowed_reason_has_an_explanation() -> None:
     assert all(ALLOWED_SKIPS.values())
     assert is_allowed("Skipped: no network namespaces: network namespaces need root")
     assert not is_allowed("Skipped: there are no network namespaces: ")

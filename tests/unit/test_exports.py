@@ -1,4 +1,4 @@
-"""The public names of the package: what a user may import, and what that costs."""
+"""The package has exactly its public names, and its import loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aeron_spark import errors
 
 CONNECTOR = Path(__file__).resolve().parents[2] / "connector"
 
-# Users type these: they are a contract.
+# Users write these names: they are a contract.
 ERRORS = {
     *("AeronSparkError", "ConnectError", "DataFormatError", "DataLossError", "EndedError", "IdentityError"),
     *("InUseError", "OptionError", "RefusedError", "RemoteError", "ServerKeyChanged", "SessionLost", "SetupError"),
@@ -25,7 +25,7 @@ ENDPOINT = {"Client", "Connection", "ReceivedFile", "Server", "connect"}
 HEAVY = ("pyspark", "jpype", "pyarrow", "numpy", "click", "rich", "aeron_spark.node", "aeron_spark.options")
 
 
-def said_by(code: str) -> str:
+def output_of(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         env={"PYTHONPATH": str(CONNECTOR)},
@@ -37,7 +37,7 @@ def said_by(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_public_names_are_these_and_no_others() -> None:
+def test_the_package_has_exactly_the_public_names() -> None:
     assert set(aeron_spark.__all__) == ERRORS | LAZY | ENDPOINT
     assert set(aeron_spark.__all__) <= set(dir(aeron_spark))
 
@@ -54,34 +54,34 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert aeron_spark.__version__ == metadata.version("aeron-spark")
 
 
-def test_importing_it_loads_nothing_heavy() -> None:
+def test_the_import_loads_nothing_heavy() -> None:
     code = f"import sys, aeron_spark; print([name for name in {HEAVY!r} if name in sys.modules])"
-    assert said_by(code) == "[]"
+    assert output_of(code) == "[]"
 
 
 @pytest.mark.parametrize("name", sorted(LAZY - {"__version__"}))
-def test_what_is_lazy_comes_when_it_is_used_and_starts_no_java(name: str) -> None:
+def test_a_lazy_name_is_loaded_at_its_first_use_and_starts_no_jvm(name: str) -> None:
     code = (
         f"import sys, aeron_spark; before = 'aeron_spark.{name}' in sys.modules; part = aeron_spark.{name}; "
         "print(before, part.__name__, 'jpype' in sys.modules)"
     )
-    assert said_by(code) == f"False aeron_spark.{name} False"
+    assert output_of(code) == f"False aeron_spark.{name} False"
 
 
 @pytest.mark.parametrize("name", sorted(ENDPOINT))
-def test_what_the_endpoint_has_comes_when_it_is_used_and_starts_no_java(name: str) -> None:
+def test_an_endpoint_name_is_loaded_at_its_first_use_and_starts_no_jvm(name: str) -> None:
     code = (
         f"import sys, aeron_spark; before = 'aeron_spark.protocol' in sys.modules; part = aeron_spark.{name}; "
         "print(before, part.__name__, 'jpype._core' in sys.modules and __import__('jpype').isJVMStarted())"
     )
-    assert said_by(code) == f"False {name} False"
+    assert output_of(code) == f"False {name} False"
 
 
-def test_the_version_alone_loads_neither_spark_nor_java() -> None:
+def test_the_version_loads_neither_spark_nor_java() -> None:
     code = "import sys, aeron_spark; aeron_spark.__version__; print('pyspark' in sys.modules, 'jpype' in sys.modules)"
-    assert said_by(code) == "False False"
+    assert output_of(code) == "False False"
 
 
-def test_a_name_that_is_not_there_is_said_so() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'aeron_spark' has no attribute 'conect'"):
         getattr(aeron_spark, "conect")  # noqa: B009  (a constant name would not pass the type checker)

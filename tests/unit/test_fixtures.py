@@ -1,4 +1,4 @@
-"""Fixtures that are shared by more than a module."""
+"""Rules for shared fixtures and for the output of a run."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.inner import run_inner
 TESTS: Final = Path(__file__).resolve().parents[1]
 
 
-def test_what_a_package_shares_is_in_a_package() -> None:
-    """Without an ``__init__.py`` pytest takes the whole run for the package, and what was started lives on in it."""
+def test_a_fixture_of_package_scope_is_in_a_package() -> None:
+    """Without an ``__init__.py``, pytest keeps the fixture until the end of the whole run."""
     shared = [path for path in TESTS.rglob("conftest.py") if 'scope="package"' in path.read_text()]
     assert shared
     assert [str(path) for path in shared if not path.with_name("__init__.py").exists()] == []
 
 
-def test_a_run_prints_its_seeds_also_where_it_prints_no_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finding: a random order could not be repeated, since `make test` runs tests/unit with -q."""
+def test_a_quiet_run_prints_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding: a random order could not be repeated, because `make test` runs tests/unit with -q."""
     monkeypatch.delenv("AERON_SPARK_SEED", raising=False)
     done = run_inner(tmp_path, {"test_inner.py": "def test_a(): pass"}, "-q", "-p", "randomly", "--randomly-seed=17")
     assert done.code == 0

@@ -1,4 +1,4 @@
-"""The look at what a test left behind sees what is planted, and nothing else."""
+"""``leaks_since`` finds the resources that a test leaves, and no others."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import psutil
 import pytest
 
 from tests.inner import run_inner
-from tests.leaks import PATIENCE_VARIABLE, RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, Left, left_since, look
+from tests.leaks import RUN_PREFIX, RUN_VARIABLE, SHARED_MEMORY, TIMEOUT_VARIABLE, Snapshot, leaks_since, take_snapshot
 
 SLEEP = "import time; time.sleep(60)"
 
 
 @pytest.fixture
 def plant(run_name: str) -> Iterator[Callable[[str], Path]]:
-    """Make a directory of this name in /dev/shm, and remove it whatever the test finds."""
+    """Return a function that makes a directory in /dev/shm, which the fixture removes."""
     planted: list[Path] = []
 
     def plant(name: str) -> Path:
@@ -43,84 +43,86 @@ def started(code: str, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
-def seen_since(before: Left, run_name: str, *, strict: bool = False) -> list[str]:
-    """What is left, once there is something: a process that was just started cannot be looked into for a moment."""
+def wait_for_leaks(before: Snapshot, run_name: str, *, strict: bool = False) -> list[str]:
+    """Wait for leaks and return them; a process that has just started cannot be inspected at once."""
     deadline = time.monotonic() + 10
-    while not (found := left_since(before, run_name, patience=0, strict=strict)) and time.monotonic() < deadline:
+    while not (found := leaks_since(before, run_name, timeout_s=0, strict=strict)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return found
 
 
-def test_nothing_new_is_nothing_left(run_name: str) -> None:
-    assert left_since(look(), run_name, patience=0) == []
+def test_without_new_resources_there_are_no_leaks(run_name: str) -> None:
+    assert leaks_since(take_snapshot(), run_name, timeout_s=0) == []
 
 
-def test_a_process_is_seen_until_it_ends(run_name: str) -> None:
-    before = look()
+def test_a_process_is_a_leak_until_it_ends(run_name: str) -> None:
+    before = take_snapshot()
     with started(SLEEP) as process:
-        (found,) = seen_since(before, run_name)
+        (found,) = wait_for_leaks(before, run_name)
         assert found.startswith(f"process {process.pid}: ")
         process.kill()
         process.wait()
-        assert left_since(before, run_name, patience=0) == []
+        assert leaks_since(before, run_name, timeout_s=0) == []
 
 
-def test_a_process_whose_parent_has_gone_is_seen(run_name: str) -> None:
-    before = look()
+def test_a_process_whose_parent_has_ended_is_a_leak(run_name: str) -> None:
+    before = take_snapshot()
     code = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEP!r}], stdout=-3).pid)"
     with started(code) as parent:
         assert parent.stdout is not None
         orphan = psutil.Process(int(parent.stdout.read()))
-    (found,) = seen_since(before, run_name)
+    (found,) = wait_for_leaks(before, run_name)
     assert found.startswith(f"process {orphan.pid}: ")
     orphan.kill()
-    assert left_since(before, run_name, patience=5) == []
+    assert leaks_since(before, run_name, timeout_s=5) == []
 
 
-def test_a_child_of_what_a_wider_fixture_runs_is_allowed_until_the_end(run_name: str) -> None:
+def test_a_child_of_a_wider_fixtures_process_is_allowed_until_the_end_of_the_run(run_name: str) -> None:
     spawn = f"c = subprocess.Popen([sys.executable, '-c', {SLEEP!r}])"
     code = f"import subprocess, sys; input(); {spawn}; print(c.pid, flush=True); c.wait()"
     fixture = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
-    before = look()
+    before = take_snapshot()
     with fixture:
         assert fixture.stdin is not None
         assert fixture.stdout is not None
         fixture.stdin.write(b"\n")
         fixture.stdin.flush()
         child = psutil.Process(int(fixture.stdout.readline()))
-        (found,) = seen_since(before, run_name, strict=True)
-        assert left_since(before, run_name, patience=0) == []
+        (found,) = wait_for_leaks(before, run_name, strict=True)
+        assert leaks_since(before, run_name, timeout_s=0) == []
         assert found.startswith(f"process {child.pid}: ")
         child.kill()
 
 
-def test_a_process_of_another_run_is_not_ours(run_name: str) -> None:
-    before = look()
+def test_a_process_of_another_run_is_no_leak(run_name: str) -> None:
+    before = take_snapshot()
     with started(SLEEP, **{RUN_VARIABLE: "another"}) as process:
-        assert left_since(before, run_name, patience=0) == []
+        assert leaks_since(before, run_name, timeout_s=0) == []
         process.kill()
 
 
-@pytest.mark.parametrize("name", ["{run}-driver", "aeron-of-nobody-{run}"])
-def test_a_directory_is_seen_until_it_is_removed(run_name: str, plant: Callable[[str], Path], name: str) -> None:
-    before = look()
+@pytest.mark.parametrize("name", ["{run}-driver", "aeron-without-user-{run}"])
+def test_a_directory_is_a_leak_until_it_is_removed(run_name: str, plant: Callable[[str], Path], name: str) -> None:
+    before = take_snapshot()
     path = plant(name.format(run=run_name))
-    assert left_since(before, run_name, patience=0) == [f"directory {path}"]
+    assert leaks_since(before, run_name, timeout_s=0) == [f"directory {path}"]
     path.rmdir()
-    assert left_since(before, run_name, patience=0) == []
+    assert leaks_since(before, run_name, timeout_s=0) == []
 
 
-def test_a_directory_of_another_living_run_is_not_ours(run_name: str, plant: Callable[[str], Path]) -> None:
-    before = look()
+def test_a_directory_of_another_living_run_is_no_leak(run_name: str, plant: Callable[[str], Path]) -> None:
+    before = take_snapshot()
     plant(f"{RUN_PREFIX}{os.getppid()}-{run_name}")
-    assert left_since(before, run_name, patience=0) == []
+    assert leaks_since(before, run_name, timeout_s=0) == []
 
 
 @pytest.mark.parametrize("user", ["ours", "another"])
-def test_a_directory_belongs_to_who_uses_it(run_name: str, plant: Callable[[str], Path], user: str) -> None:
-    before = look()
+def test_a_directory_belongs_to_the_run_whose_process_uses_it(
+    run_name: str, plant: Callable[[str], Path], user: str
+) -> None:
+    before = take_snapshot()
     path = plant(f"aeron-in-use-{run_name}")
     file = path / "cnc.dat"
     file.write_bytes(bytes(4096))
@@ -128,28 +130,28 @@ def test_a_directory_belongs_to_who_uses_it(run_name: str, plant: Callable[[str]
     with started(use, **{RUN_VARIABLE: run_name if user == "ours" else user}) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = left_since(before, run_name, patience=0)
+        found = leaks_since(before, run_name, timeout_s=0)
         process.kill()
     directories = [line for line in found if line.startswith("directory")]
     assert directories == ([f"directory {path}"] if user == "ours" else [])
 
 
-def test_a_port_is_seen_until_it_is_closed(run_name: str) -> None:
-    before = look()
+def test_an_open_port_is_a_leak_until_it_is_closed(run_name: str) -> None:
+    before = take_snapshot()
     with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))
         tcp.listen()
         udp.bind(("127.0.0.1", 0))
-        assert left_since(before, run_name, patience=0) == [
+        assert leaks_since(before, run_name, timeout_s=0) == [
             f"port tcp {tcp.getsockname()[1]}, open in this process",
             f"port udp {udp.getsockname()[1]}, open in this process",
         ]
-    assert left_since(before, run_name, patience=0) == []
+    assert leaks_since(before, run_name, timeout_s=0) == []
 
 
 @pytest.fixture
 def release() -> Iterator[threading.Event]:
-    """Threads of a test wait for it; at the end they get it."""
+    """An event for which threads of a test wait, set at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -161,39 +163,39 @@ def thread_until(release: threading.Event, name: str, *, daemon: bool) -> thread
     return thread
 
 
-def test_a_thread_that_holds_up_the_exit_is_seen_and_a_foreign_daemon_is_not(
-    run_name: str, release: threading.Event
-) -> None:
-    before = look()
-    threads = [thread_until(release, "a library's", daemon=True), thread_until(release, "holding", daemon=False)]
-    assert left_since(before, run_name, patience=0) == ["non-daemon thread 'holding'"]
+def test_a_non_daemon_thread_is_a_leak_and_a_foreign_daemon_is_not(run_name: str, release: threading.Event) -> None:
+    before = take_snapshot()
+    threads = [thread_until(release, "a library's", daemon=True), thread_until(release, "non-daemon", daemon=False)]
+    assert leaks_since(before, run_name, timeout_s=0) == ["non-daemon thread 'non-daemon'"]
     release.set()
     for thread in threads:
         thread.join()
-    assert left_since(before, run_name, patience=0) == []
+    assert leaks_since(before, run_name, timeout_s=0) == []
 
 
-def test_a_daemon_of_the_project_is_seen_until_it_ends(run_name: str, release: threading.Event) -> None:
-    """Finding: all threads of the project are daemons, and no daemon was looked at."""
-    before = look()
+def test_a_daemon_thread_of_the_project_is_a_leak_until_it_ends(run_name: str, release: threading.Event) -> None:
+    """Finding: all threads of the project are daemons, and daemons were ignored."""
+    before = take_snapshot()
     thread = thread_until(release, "aeron-spark-lease", daemon=True)
-    assert left_since(before, run_name, patience=0) == ["daemon thread 'aeron-spark-lease'"]
+    assert leaks_since(before, run_name, timeout_s=0) == ["daemon thread 'aeron-spark-lease'"]
     threading.Timer(0.01, release.set).start()
-    assert left_since(before, run_name, patience=10) == []
+    assert leaks_since(before, run_name, timeout_s=10) == []
     assert not thread.is_alive()
 
 
-def test_a_thread_is_seen_though_it_has_the_number_of_one_that_ended(run_name: str, release: threading.Event) -> None:
+def test_a_thread_with_the_reused_number_of_an_ended_thread_is_a_leak(run_name: str, release: threading.Event) -> None:
     ended = threading.Event()
     first = thread_until(ended, "aeron-spark-first", daemon=True)
-    before = look()
+    before = take_snapshot()
     ended.set()
     first.join()
     thread_until(release, "aeron-spark-second", daemon=True)
-    assert left_since(before, run_name, patience=0) == ["daemon thread 'aeron-spark-second'"]
+    assert leaks_since(before, run_name, timeout_s=0) == ["daemon thread 'aeron-spark-second'"]
 
 
-def test_threads_that_a_wider_fixture_starts_are_allowed_until_the_end(run_name: str, release: threading.Event) -> None:
+def test_threads_of_a_wider_fixture_are_allowed_until_the_end_of_the_run(
+    run_name: str, release: threading.Event
+) -> None:
     begin = threading.Event()
     started: list[threading.Thread] = []
 
@@ -205,7 +207,7 @@ def test_threads_that_a_wider_fixture_starts_are_allowed_until_the_end(run_name:
     fixture = threading.Thread(target=run, name="aeron-spark-fixture", daemon=True)
     fixture.start()
     old = ThreadPoolExecutor(1, "aeron-spark-old")
-    before = look()
+    before = take_snapshot()
     new = ThreadPoolExecutor(1, "aeron-spark-new")
     try:
         begin.set()
@@ -213,8 +215,8 @@ def test_threads_that_a_wider_fixture_starts_are_allowed_until_the_end(run_name:
             executor.submit(release.wait)
         while not started:
             time.sleep(0.001)
-        assert left_since(before, run_name, patience=0) == ["non-daemon thread 'aeron-spark-new_0'"]
-        assert left_since(before, run_name, patience=0, strict=True) == [
+        assert leaks_since(before, run_name, timeout_s=0) == ["non-daemon thread 'aeron-spark-new_0'"]
+        assert leaks_since(before, run_name, timeout_s=0, strict=True) == [
             "daemon thread 'aeron-spark-child'",
             "non-daemon thread 'aeron-spark-new_0'",
             "non-daemon thread 'aeron-spark-old_0'",
@@ -223,23 +225,23 @@ def test_threads_that_a_wider_fixture_starts_are_allowed_until_the_end(run_name:
         release.set()
         old.shutdown()
         new.shutdown()
-    assert left_since(before, run_name, patience=10, strict=True) == []
+    assert leaks_since(before, run_name, timeout_s=10, strict=True) == []
 
 
-def test_the_places_are_the_runs_own(run_name: str) -> None:
+def test_the_directories_belong_to_the_run(run_name: str) -> None:
     for name in ("AERON_SPARK_AERON_DIR", "AERON_SPARK_DATA_HOME", "AERON_SPARK_CONFIG_HOME", "XDG_DATA_HOME"):
         assert run_name in os.environ[name]
         assert not Path(os.environ[name]).is_relative_to(Path.home())
 
 
-# What a fixture started is found and ended although the fixture's set-up failed after that.
+# The resources of a fixture are found and ended also if the fixture's set-up fails after it made them.
 HALF_SET_UP = f"""
 import os, pathlib, subprocess, sys, threading
 import pytest
 
 def start(name):
     process = subprocess.Popen([sys.executable, '-c', {SLEEP!r}])
-    process.returncode = 0  # so that nothing is said where it is collected
+    process.returncode = 0  # no warning when the object is collected
     path = pathlib.Path('/dev/shm') / (os.environ[{RUN_VARIABLE!r}] + name)
     path.mkdir()
     with open(os.environ['STARTED'], 'a') as file:
@@ -248,22 +250,24 @@ def start(name):
 @pytest.fixture
 def of_the_test():
     start('-test')
-    raise RuntimeError('half-way')
+    raise RuntimeError('the set-up failed')
 
 @pytest.fixture(scope='module')
 def of_the_module():
     start('-module')
-    raise RuntimeError('half-way')
+    raise RuntimeError('the set-up failed')
 
 def test_with_a_fixture_of_its_own(of_the_test): pass
 def test_with_a_shared_fixture(of_the_module): pass
 """
 
 
-def test_what_a_half_set_up_fixture_started_is_told_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_of_a_fixture_with_a_failed_set_up_are_reported_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started_list = tmp_path / "started"
     monkeypatch.setenv("STARTED", str(started_list))
-    monkeypatch.setenv(PATIENCE_VARIABLE, "0.5")
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "0.5")
     done = run_inner(tmp_path, {"test_inner.py": HALF_SET_UP})
     assert done.code == 1
     started = [line.split() for line in started_list.read_text().splitlines()]
@@ -273,5 +277,5 @@ def test_what_a_half_set_up_fixture_started_is_told_and_ended(tmp_path: Path, mo
         assert f"directory {path}" in done.text
         assert not psutil.pid_exists(int(pid))
         assert not Path(path).exists()
-    assert "left behind by this test" in done.text
-    assert "left behind by the whole run" in done.text
+    assert "leaks of this test" in done.text
+    assert "leaks of the whole run" in done.text

@@ -1,4 +1,4 @@
-"""README.md and docs/: each code block is executed by tests/spark/test_pages.py, or says why it is not."""
+"""Each code block of README.md and docs/ is valid; tests/spark/test_pages.py executes it unless it has a reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCKS: Final = [(page, block) for page in pages() for section in sections(page)
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=lambda value: str(getattr(value, "line", value)))
-def test_every_block_is_python_or_shell_that_can_be_read(page: str, block: Block) -> None:
+def test_every_block_is_valid_python_or_shell(page: str, block: Block) -> None:
     if block.is_python:
         ast.parse(block.code)
         ast.parse(block.before)
@@ -37,7 +37,7 @@ def test_blocks_are_found_by_section_and_keep_their_lines() -> None:
         ("<!-- before this block:\nif a:\n    b\n-->\n", Block(8, "python", "x\n", before="if a:\n    b")),
     ],
 )  # fmt: skip
-def test_a_comment_above_a_block_says_how_it_is_executed(comment: str, block: Block) -> None:
+def test_a_comment_above_a_block_controls_its_execution(comment: str, block: Block) -> None:
     (section,) = parse("p.md", f"text <!-- another --> text\n\n{comment}```python\nx\n```\n")
     assert section.blocks == (block,)
     assert section.executed == (() if block.reason else (block,))
@@ -47,10 +47,13 @@ def test_a_comment_above_a_block_says_how_it_is_executed(comment: str, block: Bl
     ("text", "message"),
     [
         ("```java\nx\n```\n", r"p.md:2: unknown language 'java'"),
-        ("<!-- not executed: it is long -->\n```sh\nx\n```\n", r"p.md:3: 'it is long' begins as none of the reasons"),
-        ("<!-- not executed -->\n```sh\nx\n```\n", r"the comment 'not executed' above a code block says nothing"),
+        (
+            "<!-- not executed: it is long -->\n```sh\nx\n```\n",
+            r"p.md:3: 'it is long' does not begin as one of the reasons",
+        ),
+        ("<!-- not executed -->\n```sh\nx\n```\n", r"the comment 'not executed' above a code block is unknown"),
     ],
 )
-def test_a_block_that_is_not_clear_is_refused(text: str, message: str) -> None:
+def test_an_unknown_language_or_comment_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse("p.md", text)

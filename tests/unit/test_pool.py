@@ -423,7 +423,7 @@ POOL.connect = lambda address, **options: made.append(World().connect(address)) 
 with POOL.borrow(route_to()) as sessions:
     call(sessions["host:1"])
     assert len(made) == 1 and POOL._watching
-    with POOL._changed:  # as if another thread held the lock during the fork
+    with POOL._changed:  # as if another thread had locked it during the fork
         child = os.fork()
     if not child:
         assert threading.active_count() == 1

@@ -1,4 +1,4 @@
-"""What the README promises of an installation is what the package's own files say."""
+"""The README agrees with the package's files about versions and installation."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_the_readme_names_the_aeron_of_the_package() -> None:
     assert f"Aeron {version} (in the" in README
 
 
-def test_the_extra_for_delta_takes_a_spark_that_delta_works_with() -> None:
-    """Finding U3: adding delta-spark took PySpark 4.3 back to 4.2 without a word."""
+def test_the_extra_delta_requires_a_spark_that_delta_supports() -> None:
+    """Finding U3: installing delta-spark silently replaced PySpark 4.3 by 4.2."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     extra = settings["options.extras_require"]["delta"].split("\n")
@@ -53,13 +53,13 @@ def test_the_first_example_works_without_an_activated_environment() -> None:
 
 
 def test_the_examples_wait_for_their_queries() -> None:
-    """Finding: run as a program one ended at once, with exit code 0 and without a row; tests/e2e runs it for real."""
+    """Finding: an example that ran as a program ended at once without a row; tests/e2e executes it, too."""
     for block in (block.code for section in sections("README.md") for block in section.blocks if block.is_python):
         if "writeStream" in block:
             assert "query.awaitTermination()" in [ast.unparse(statement) for statement in ast.parse(block).body]
 
 
 def test_the_readme_and_the_options_say_when_timestamp_is_null() -> None:
-    """Finding U6: ``timestamp`` is NULL for raw streams without publish times, and nothing said so."""
+    """Finding U6: ``timestamp`` is NULL for raw streams without publish times, which was not documented."""
     for text in (README, markdown()):
         assert re.search(r"`timestamp` [^.]*NULL", text)

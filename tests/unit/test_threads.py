@@ -1,4 +1,4 @@
-"""docs/threads.md has every thread and lock that the code makes, and no others."""
+"""docs/threads.md lists exactly the threads and locks that the code makes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Site = tuple[str, str, str]  # module, class or function or "module", kind
 
 
 def sites(source: str, module: str) -> set[tuple[Site, str]]:
-    """Return where a module makes threads and locks, each with the attribute or variable that it is assigned to."""
+    """Return the places where a module makes threads and locks, each with its attribute or variable."""
     tree = ast.parse(source)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (kind := KINDS.get(ast.unparse(node.func))) is not None:
             above = list(_above(node, parents))
-            # a lock that a condition is made with is a part of the condition
+            # a lock inside the call of a condition is part of the condition
             if not any(isinstance(one, ast.Call) and ast.unparse(one.func) in KINDS for one in above):
                 found.add(((module, _owner(above), kind), _target(above, node)))
     return found
@@ -58,7 +58,7 @@ def _target(above: list[ast.AST], node: ast.Call) -> str:
 
 
 def listed(page: str) -> Counter[Site]:
-    """Return the rows of the page's two tables of threads and locks."""
+    """Return the rows of the page's two tables."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
     return Counter(
         (row[0].strip("`"), row[1].strip("`"), row[2]) for row in rows if len(row) == 5 and row[2] in KINDS.values()
@@ -73,7 +73,7 @@ def test_the_page_has_every_thread_and_lock_of_the_code() -> None:
     assert listed(PAGE.read_text()) == made
 
 
-def test_threads_and_locks_are_found_where_they_are_made() -> None:
+def test_sites_finds_threads_and_locks() -> None:
     source = """
 class Queue:
     def __init__(self):
@@ -96,4 +96,4 @@ LOCK = ProcessLock()
         ("a/b", "run", "pool"),
         ("a/b", "module", "process lock"),
     }
-    assert len(sites(source, "a/b")) == 5  # the lock that renew makes takes the place of the first one
+    assert len(sites(source, "a/b")) == 5  # the lock of ``renew`` replaces the first one

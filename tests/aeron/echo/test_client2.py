@@ -17,7 +17,7 @@ from aeron_spark.echo.echo2 import Client2, Server2, Server2Settings
 from aeron_spark.errors import AeronSparkError, ConnectError, DataFormatError, RefusedError, WaitTimeout
 from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import LARGEST, Events, FakeServer, own_driver, send, serving, until
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 STEP_TIMEOUT_S = 1.0  # instead of 10, to make these tests faster
 TIMEOUT_S = 60.0  # for many media drivers on a busy machine
@@ -114,11 +114,11 @@ def test_row_94_a_closed_duologue_ends_a_client_that_pauses(
     events = Events()
     server = Server2(server_aeron, Server2Settings(listen, listen.port + 1, listen.port + 10), lambda event: None)
     with echo_client(client_aeron, listen) as client:
-        steps = converse(client, [b"one", b"two"], FOR_EVER, events)  # it pauses without end, unless it notices
+        steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)  # it pauses without end, unless it notices
         with serving(server):
             run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
         with pytest.raises(ConnectError, match="was closed"):
-            ends(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
+            call_in_time(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
 
 
 @pytest.mark.parametrize(

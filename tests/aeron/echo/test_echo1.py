@@ -16,7 +16,7 @@ from aeron_spark.echo.echo1 import Client1, Server1, Server1Settings
 from aeron_spark.errors import ConnectError, WaitTimeout
 from aeron_spark.transport.addresses import HostPort
 from tests.aeron.echo.wires import LARGEST, Events, receive, receives_nothing, send, sender, serving, until
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 STEP_TIMEOUT_S = 1.5  # instead of 10, to make these tests faster
 ANY_PORT = HostPort("127.0.0.1", 0)
@@ -170,11 +170,11 @@ def test_a_client_notices_that_its_server_has_closed(
     server_aeron: Client, client_aeron: Client, listen: HostPort
 ) -> None:
     client, events = Client1(client_aeron, listen, ANY_PORT), Events()
-    steps = converse(client, [b"one", b"two"], FOR_EVER, events)  # it pauses without end, unless it notices
+    steps = converse(client, [b"one", b"two"], LONG_TIMEOUT_S, events)  # it pauses without end, unless it notices
     try:
         with served(server_aeron, listen):
             run_steps(steps, lambda: bool(events.of(reports.EchoReceived)))
         with pytest.raises(ConnectError, match=f"the server at {listen} closed its publication"):
-            ends(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
+            call_in_time(lambda: run_steps(steps, lambda: False), "a client whose server has closed")
     finally:
         client.close()

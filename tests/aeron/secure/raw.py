@@ -15,7 +15,7 @@ from aeron_spark.protocol.handshake_payloads import ClientDone
 from aeron_spark.protocol.keypair import new_keypair
 from aeron_spark.transport.api import MessageArrived, PublicationRejected, ServerAddress, TransportEvent
 from aeron_spark.waiting import wait_for
-from tests.ending import FOR_EVER
+from tests.ending import LONG_TIMEOUT_S
 
 TIMEOUT_S: Final = 20.0
 

@@ -100,9 +100,9 @@ def test_row_12_timeout_0_connects_to_a_server_that_starts_later(world: World) -
 
 def test_row_79_close_before_connecting_is_quick(world: World) -> None:
     before = world.client(connect=False)
-    ends(before.close, "closing a client that never connected")
+    call_in_time(before.close, "closing a client that never connected")
     unstarted = world.server(start=False)
-    ends(unstarted.close, "closing a server that never started")
+    call_in_time(unstarted.close, "closing a server that never started")
     with pytest.raises(UsageError):
         unstarted.start([ADDRESS])
 
@@ -118,7 +118,7 @@ def test_row_36_a_packet_with_a_flipped_bit_is_an_authentication_error_and_not_a
     world.network.change = flip
     client = world.client(connect=False)
     with pytest.raises(TamperedError):
-        ends(lambda: client.connect(FOR_EVER), "connecting")
+        call_in_time(lambda: client.connect(LONG_TIMEOUT_S), "connecting")
 
 
 def test_row_41_the_first_use_stores_the_key_and_a_changed_key_is_refused(world: World, tmp_path: Path) -> None:

@@ -61,10 +61,10 @@ def test_a_temporary_refusal_is_raised_even_if_no_other_attempt_finished(world: 
     patient = world.client(ClientSettings(link=LINK), connect=False)  # refused during its first attempt
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
         patient.connect(0.3)
-    pausing = replace(QUICK, first_pause=2 * FOR_EVER, longest_pause=2 * FOR_EVER)
+    pausing = replace(QUICK, first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
     waiting = world.client(pausing, connect=False)
     with pytest.raises(RefusedError, match=r"not authenticated: .*\(rate\)"):
-        ends(lambda: waiting.connect(FOR_EVER), "connecting")  # another attempt would come too late
+        call_in_time(lambda: waiting.connect(LONG_TIMEOUT_S), "connecting")  # another attempt would come too late
 
 
 @pytest.mark.parametrize("method", ["connect", "begin_connecting"])

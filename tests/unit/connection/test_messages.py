@@ -122,11 +122,11 @@ def test_row_60_a_slow_listener_loses_nothing_and_send_raises_wait_timeout(world
 
 
 def test_timeout_0_tries_once(world: World) -> None:
-    _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000), send_seconds=FOR_EVER)
+    _, client = world.pair(session=replace(LINK.session, buffer_bytes=100_000), send_seconds=LONG_TIMEOUT_S)
     for one in list(world.network.publications):
         one.held = True
     with pytest.raises(WaitTimeout):
-        ends(lambda: flood(client, 10_000, 0), "sending without waiting")
+        call_in_time(lambda: flood(client, 10_000, 0), "sending without waiting")
     for one in list(world.network.publications):
         one.held = False
 

@@ -221,7 +221,7 @@ def test_calls_with_too_many_bytes_make_their_caller_wait_and_all_run(world: Wor
 
     class Slow:
         def take(self, data: bytes) -> None:
-            released.wait(FOR_EVER)
+            released.wait(LONG_TIMEOUT_S)
             sizes.append(len(data))
 
     server.register("slow", Slow(), ["take"])

@@ -327,7 +327,7 @@ def test_row_77_the_loss_of_one_client_does_not_affect_another(world: World) -> 
 
 
 def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: World) -> None:
-    server = server_of(world, link=link(close_seconds=FOR_EVER))
+    server = server_of(world, link=link(close_seconds=LONG_TIMEOUT_S))
     present, absent = client_of(world, 1), client_of(world, 2)
     present.connect(TIMEOUT_S)
     absent.connect(TIMEOUT_S)
@@ -350,9 +350,9 @@ def test_a_closing_server_waits_a_limited_time_for_many_stuck_clients(world: Wor
         publication.held = True
     for connection in server.connections:
         connection.send(1)
-    begun = time.monotonic()
+    start = time.monotonic()
     server.close()
-    assert time.monotonic() - begun < 0.5 * len(clients)  # it waits one second in all, not one for each client
+    assert time.monotonic() - start < 0.5 * len(clients)  # it waits one second in all, not one for each client
 
 
 def expect_server_error(client: Client) -> None:

@@ -14,7 +14,7 @@ from aeron_spark.stream_client.buffer_folder import BufferFolder
 from aeron_spark.stream_client.buffered_writer import BufferedWriter
 from aeron_spark.stream_client.session import StreamSession
 from tests.unit.stream_client.joined import Client, Copy, World
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 TIMEOUT_S = 30.0
 
@@ -57,7 +57,7 @@ def stored(world: World) -> list[int]:
 
 def await_loss(out: BufferedWriter) -> RefusedError:
     """Wait until the writer has noticed that the server was restored."""
-    found = look_for(
+    found = poll_until(
         lambda: out.trouble if out.trouble is not None and out.trouble.reason == "diverged" else None, TIMEOUT_S,
         "the writer to notice", state=lambda: repr(out.trouble),
     )  # fmt: skip
