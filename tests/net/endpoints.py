@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aeron_spark.client.client import Client
-from aeron_spark.client.settings import ClientSettings
-from aeron_spark.connection.connection import Connection
 from aeron_spark.keys.stores import FilePeerStore, KeyPaths, MemoryPeerStore
-from aeron_spark.options import ClientOptions
 from aeron_spark.server.program import Server
 
 NO_LIMITS: dict[str, Any] = {"max_connections_per_address": 0, "max_pending_per_address": 0, "handshakes_per_second": 0}
@@ -24,5 +21,4 @@ def make_server(options: dict[str, Any]) -> Server:
 def make_client(options: dict[str, Any], tag: str) -> Client:
     """Make a client with a new key."""
     more = options.get("more", {})
-    parsed = ClientOptions.parse(options["address"], {"aeron_dir": options["dir"], "tag": tag, **more})
-    return Client(parsed.server_address, MemoryPeerStore(), ClientSettings.of(parsed), parsed, Connection)
+    return Client.to(options["address"], store=MemoryPeerStore(), aeron_dir=options["dir"], tag=tag, **more)
