@@ -17,7 +17,7 @@ import pytest
 from aeron_spark import node
 from aeron_spark.aeron.jvm import jclass
 from tests.cli.conftest import BytesResult, pipe, run, run_program
-from tests.waiting import look_for
+from tests.waiting import poll_until
 
 NOBODY = 12345  # a user id that nobody has
 MIB = 1 << 20

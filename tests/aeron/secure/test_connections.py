@@ -19,7 +19,7 @@ from aeron_spark.protocol.access import Candidate, Filters
 from aeron_spark.protocol.liveness import Times
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use, echoes
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "ipc"])
@@ -33,7 +33,7 @@ def test_row_28_a_filter_gets_address_and_tag_and_row_05_its_refusal_reaches_cli
     server = world.server(place, filters=Filters(allow=(only_desk_7,)))
     client, other = world.connected(place, tag="desk-7"), world.client(place, tag="desk-8")
     with pytest.raises(RefusedError, match="Connection was not permitted!"):
-        ends(lambda: other.connect(FOR_EVER), "a connect that is refused")  # before its timeout
+        call_in_time(lambda: other.connect(LONG_TIMEOUT_S), "a connect that is refused")  # before its timeout
     address = None if host == "ipc" else host
     assert [(one.tag, None if one.address is None else str(one.address)) for one in seen] == [
         ("desk-7", address),
@@ -81,12 +81,12 @@ def test_row_23_without_a_server_in_shared_memory_connect_uses_udp_or_names_the_
     address = f"{place.host}:{place.data_port}:{place.control_port}"
     server = world.server(place)
     try:
-        arguments: dict[str, Any] = {"store": MemoryPeerStore(), "aeron_dir": aeron_dir, "timeout": FOR_EVER}
-        with ends(lambda: aeron_spark.connect(address, **arguments), "the connect by UDP") as client:
+        arguments: dict[str, Any] = {"store": MemoryPeerStore(), "aeron_dir": aeron_dir, "timeout": LONG_TIMEOUT_S}
+        with call_in_time(lambda: aeron_spark.connect(address, **arguments), "the connect by UDP") as client:
             assert not client.connection.is_ipc
             assert echoes(client, "by UDP")
         with pytest.raises(ConnectError, match=r"no server listens over the shared memory.*fallback is unavailable"):
-            ends(lambda: aeron_spark.connect("ipc:", **arguments), "the connect by shared memory")
+            call_in_time(lambda: aeron_spark.connect("ipc:", **arguments), "the connect by shared memory")
         server.close()
         world.server(place, world.place("ipc"))
         with aeron_spark.connect(address, store=MemoryPeerStore(), aeron_dir=aeron_dir) as client:

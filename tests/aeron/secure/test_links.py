@@ -27,9 +27,9 @@ from aeron_spark.transport.endpoint_channels import ClientPorts
 from aeron_spark.waiting import wait_for
 from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes
-from tests.ending import FOR_EVER
+from tests.ending import LONG_TIMEOUT_S
 
-UNTIMED = ClientTiming(hello_ack_s=FOR_EVER, done_ack_s=FOR_EVER)  # so that no attempt ends because of a slow step
+UNTIMED = ClientTiming(hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S)  # so that no attempt ends because of a slow step
 
 
 class SlowPublication:
@@ -148,7 +148,7 @@ def test_a_listener_that_does_not_return_delays_no_other_client(world: World) ->
     place = world.place()
     server = world.server(place)
     released = threading.Event()
-    server.on_message(bytes, lambda connection, message: released.wait(FOR_EVER) if message == b"block" else None)
+    server.on_message(bytes, lambda connection, message: released.wait(LONG_TIMEOUT_S) if message == b"block" else None)
     blocked, other = world.connected(place), world.connected(place)
     try:
         blocked.send(b"block")

@@ -24,8 +24,8 @@ from aeron_spark.transport.api import MTU_BYTES, ServerAddress
 from aeron_spark.waiting import wait_for
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, await_nothing_in_use
 from tests.aeron.secure.tap import Tap
-from tests.ending import FOR_EVER
-from tests.ending import ends as complete
+from tests.ending import LONG_TIMEOUT_S
+from tests.ending import call_in_time as complete
 
 KIB: Final = 1024
 MAX_UNFRAGMENTED: Final = (
@@ -47,7 +47,7 @@ class Thing:
 
     def wait(self) -> str:
         """Return when the test sets ``released``."""
-        self.released.wait(FOR_EVER)
+        self.released.wait(LONG_TIMEOUT_S)
         return "waited"
 
     def fail(self) -> None:
@@ -82,7 +82,7 @@ class Pair:
 
 
 @pytest.fixture(params=["127.0.0.1", "ipc"])
-def ends(world: World, request: pytest.FixtureRequest) -> Iterator[Pair]:
+def call_in_time(world: World, request: pytest.FixtureRequest) -> Iterator[Pair]:
     made = connected_pair(world, world.place(request.param))
     yield made
     made.client.close()
@@ -229,7 +229,7 @@ def test_row_67_a_call_ends_at_its_deadline_and_timeout_0_has_none(ends: Pair) -
 
 
 def test_row_68_an_exception_reaches_its_caller_with_class_and_text_or_as_a_general_error(ends: Pair) -> None:
-    thing = ends.client.remote("thing").with_timeout(FOR_EVER)
+    thing = ends.client.remote("thing").with_timeout(LONG_TIMEOUT_S)
     with pytest.raises(RemoteError, match="a wrong value") as known:
         complete(thing.fail, "a call that fails")
     with pytest.raises(RemoteError, match="an odd one") as strange:

@@ -27,7 +27,7 @@ from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.endpoints import TIMEOUT_S, RecordedEvents, World, echoes
 from tests.aeron.secure.raw import raw
 from tests.aeron.secure.tap import KEY_HASH, SentMessage, Tap
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 
 # RFC 7748, section 6.1
 ALICE = "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a"
@@ -186,7 +186,7 @@ def test_row_36_one_changed_bit_of_a_packet_is_an_authentication_error_at_once(w
     tap.change = lambda message: [flipped(message.data) if message.packet == packet else message.data]
     client = world.client(place)
     with pytest.raises(TamperedError):
-        ends(lambda: client.connect(FOR_EVER), "the connect")
+        call_in_time(lambda: client.connect(LONG_TIMEOUT_S), "the connect")
     assert packet in tap.packets()
 
 

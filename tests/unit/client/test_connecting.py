@@ -28,7 +28,7 @@ from aeron_spark.protocol.retry_cookies import RefusalHint, encode_hint
 from aeron_spark.transport.api import ChannelPair, PublicationRejected, ServerAddress
 from aeron_spark.transport.memory import MemoryPublication
 from aeron_spark.waiting import result_within
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.unit.connection.endpoints import ADDRESS, LINK, TIMEOUT_S, World, link, wait_for
 
 

@@ -20,7 +20,7 @@ from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import PublicationRejected
 from aeron_spark.transport.memory import MemoryPublication
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.unit.connection.endpoints import LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 
 
@@ -92,10 +92,10 @@ def test_finding_c9_an_authenticated_temporary_refusal_is_raised_at_the_deadline
         raise OSError("a permanent fault")
 
     world.server(ServerSettings(link=LINK, limits=NO_LIMITS, filters=Filters(allow=[fails])))
-    pausing = replace(QUICK, first_pause=2 * FOR_EVER, longest_pause=2 * FOR_EVER)
+    pausing = replace(QUICK, first_pause=2 * LONG_TIMEOUT_S, longest_pause=2 * LONG_TIMEOUT_S)
     client = world.client(pausing, connect=False)
     with pytest.raises(RefusedError, match=r"refused the connection: .*\(server-error\)") as caught:
-        ends(lambda: client.connect(FOR_EVER), "connecting")  # another attempt would come too late
+        call_in_time(lambda: client.connect(LONG_TIMEOUT_S), "connecting")  # another attempt would come too late
     assert caught.value.retriable
 
 

@@ -11,7 +11,7 @@ import pytest
 from aeron_spark.connection.connection import Connection
 from aeron_spark.errors import OptionError, UsageError, WaitTimeout
 from aeron_spark.transport.api import ChannelSettings
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.unit.connection.endpoints import LINK, World, flood, link, wait_for
 
 

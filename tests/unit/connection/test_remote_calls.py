@@ -12,7 +12,7 @@ import pytest
 
 from aeron_spark.errors import AeronSparkError, RemoteError, UsageError, WaitTimeout
 from aeron_spark.protocol.frames import RecordKind
-from tests.ending import FOR_EVER
+from tests.ending import LONG_TIMEOUT_S
 from tests.unit.connection.endpoints import LINK, TIMEOUT_S, World, wait_for
 
 
@@ -24,7 +24,7 @@ class Things:
 
     def hold(self) -> None:
         """Return when the test sets ``released``."""
-        self.released.wait(FOR_EVER)
+        self.released.wait(LONG_TIMEOUT_S)
 
     def get(self) -> int:
         return self.number

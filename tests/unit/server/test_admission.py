@@ -22,7 +22,7 @@ from aeron_spark.server.server import TransportServer
 from aeron_spark.server.settings import ServerSettings
 from aeron_spark.transport.api import ChannelPair, PublicationRejected
 from aeron_spark.transport.memory import MemoryClientTransport
-from tests.ending import FOR_EVER, ends
+from tests.ending import LONG_TIMEOUT_S, call_in_time
 from tests.unit.connection.endpoints import ADDRESS, LINK, NO_LIMITS, TIMEOUT_S, World, link, wait_for
 from tests.unit.protocol.handshakes import make_client, one
 
@@ -333,7 +333,7 @@ def test_a_closing_server_disconnects_all_clients_and_ends_all_sessions(world: W
     absent.connect(TIMEOUT_S)
     absent.connection.close(keep_session=True)
     wait_for(lambda: len(server.connections) == 1)
-    ends(server.close, "closing a server without waiting for an absent client")
+    call_in_time(server.close, "closing a server without waiting for an absent client")
     wait_for(lambda: world.recorded[present].names[-1] == "disconnect")
     wait_for(lambda: world.recorded[server].count("disconnect") == 2)
     server.close()
