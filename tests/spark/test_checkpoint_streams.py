@@ -32,7 +32,7 @@ def test_a_checkpoint_of_another_stream_fails_with_both_named_before_any_row(nod
     query = Query(ended.options)
     assert query.batch() == [0, 1, 2]
     query.restart(**other.options)
-    said = f"the checkpoint is of stream {ended.id} of aeron:ipc, and the query reads stream {other.id} of aeron:ipc"
+    said = f"the checkpoint is of stream {ended.id} of aeron:ipc, but the query reads stream {other.id} of aeron:ipc"
     with pytest.raises(OptionError, match=re.escape(said)):
         query.batch()
     query.restart(**ended.options)

@@ -89,7 +89,7 @@ def test_a_batch_has_its_bounds(served: Served, stream: Stream) -> None:
     assert len(source.reader(source.schema()).partitions()) >= 4
     assert sorted(numbers(options, minPartitions=4)) == list(range(1_200))
     for wrong, says in (
-        ('{"7": 0}', "names recording 7, and the stream has no such recording"),
+        ('{"7": 0}', "has recording 7, which the stream does not have"),
         (json.dumps({"0": first[1] + 32}), "is inside a message"),
     ):
         with pytest.raises(OptionError, match=says):

@@ -93,8 +93,10 @@ def test_a_purge_under_a_running_query(spark: SparkSession, stream: Stream, tmp_
     kept = [number for number, position in enumerate(positions) if position >= start]
     if fail:
         text = str(raised.value)
-        assert f"recording {publisher.recording_id} of archive embedded was purged: position" in text
-        assert f"it begins at {start} now" in text
+        assert (
+            f"recording {publisher.recording_id} of archive embedded was purged: the query's next position is" in text
+        )
+        assert f"the recording begins at {start} now" in text
         assert "set failOnDataLoss=false" in text
         assert seen.numbers == list(range(EACH))
     else:
@@ -111,7 +113,9 @@ def test_a_purge_of_what_was_planned_and_not_yet_read(stream: Stream) -> None:
     start = 2 * SEGMENT
     purge(publisher, start)
     query.restart()
-    with pytest.raises(DataLossError, match=r"was purged: position \d+ was to be read next, and it begins at 131072"):
+    with pytest.raises(
+        DataLossError, match=r"was purged: the query's next position is \d+, but the recording begins at 131072"
+    ):
         query.batch()
     query.restart(failOnDataLoss=False)
     with pytest.warns(DataLossWarning, match="was purged"):
@@ -141,7 +145,7 @@ def test_a_truncation_below_the_query_s_position(stream: Stream) -> None:
     end = publisher.stop()
     once_no_replay_is_left(lambda: stream.archive.truncate(publisher.recording_id, positions[10]))
     query.restart()
-    said = rf"was truncated: the query is at position {end}, and it ends at {positions[10]} now"
+    said = rf"was truncated: the query is at position {end}, but the recording ends at {positions[10]} now"
     with pytest.raises(DataLossError, match=said):
         query.batch()
     query.restart(failOnDataLoss=False)
@@ -163,7 +167,7 @@ def test_a_recording_deleted_before_it_was_read_to_its_end(stream: Stream) -> No
     assert read_whole.batch() is None
     delete(publisher)
     query.restart()
-    with pytest.raises(DataLossError, match=r"was deleted: position \d+ was to be read next.*Check that 'archive'"):
+    with pytest.raises(DataLossError, match=r"was deleted: the query's next position is \d+.*Check that 'archive'"):
         query.batch()
     again = stream.publisher()
     again.send(numbered(50, 53))
@@ -218,11 +222,11 @@ def test_an_archive_that_was_wiped_and_made_again_is_not_taken_for_the_old_one(r
 OTHERS = {
     "another version": (
         lambda offset: {**offset, "v": 99},
-        "offset of version 99, and this aeron-spark knows up to 1.*Run the query with the newer aeron-spark",
+        "offset of version 99, expected at most 1.*Run the query with the newer aeron-spark",
     ),
     "another archive": (
         lambda offset: json.loads(json.dumps(offset).replace("embedded/", "archive-host:8010/")),
-        "of archive archive-host:8010, and the query reads archive embedded.*give option 'archive' as it was",
+        "of archive archive-host:8010, but the query reads archive embedded.*the option 'archive' of the checkpoint",
     ),
     "another source": (lambda offset: {"prices": {"0": 7}}, "not one of format.'aeron'.*or a new checkpointLocation"),
     "garbage": (lambda offset: {**offset, "recordings": 7}, "is damaged: 'recordings' is 7"),
@@ -253,6 +257,6 @@ def test_spark_shows_what_is_wrong_with_a_checkpoint(spark: SparkSession, stream
     lines[-1] = json.dumps({**json.loads(lines[-1]), "v": 99})
     written.write_text("\n".join(lines))
     (tmp_path / "offsets" / ".0.crc").unlink()
-    with pytest.raises(StreamingQueryException, match="offset of version 99, and this aeron-spark knows up to 1"):
+    with pytest.raises(StreamingQueryException, match="offset of version 99, expected at most 1"):
         finish(read_stream(spark, stream.options), tmp_path, seen)
     assert seen.numbers == list(range(5))

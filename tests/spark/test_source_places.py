@@ -84,11 +84,11 @@ def test_a_stream_begins_at_named_offsets_the_latest_or_the_earliest(two: Two) -
             {"first": 33},
             r"option 'startingOffsets' must be JSON whose positions are .* multiples of 32, which 33 .* not",
         ),
-        ({"first": 32}, r"option 'startingOffsets': position 32 of recording \S+ is inside a message.*begins at 160"),
+        ({"first": 32}, r"option 'startingOffsets': position 32 of recording \S+ is inside a message.*Use 160"),
         ({"first": "a fragment"}, r"is inside a message"),
-        ({"first": 1 << 30}, r"position 1073741824 is outside of recording \S+, which has 0 to \d+"),
-        ({"9999": 0}, r"names recording 9999, and the stream has no such recording. Its recordings are: embedded/"),
-        ({"elsewhere/1": 0}, r"names recording elsewhere/1, and the stream has no such recording"),
+        ({"first": 1 << 30}, r"position 1073741824 is outside of recording \S+, expected 0 to \d+"),
+        ({"9999": 0}, r"has recording 9999, which the stream does not have. Choose from its recordings: embedded/"),
+        ({"elsewhere/1": 0}, r"has recording elsewhere/1, which the stream does not have"),
     ],
 )
 def test_positions_that_are_none_are_refused(two: Two, wanted: dict[str, object], said: str) -> None:

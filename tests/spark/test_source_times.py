@@ -122,5 +122,5 @@ def test_a_raw_stream_whose_times_nobody_named_is_refused_with_the_option_that_n
         with pytest.raises(OptionError, match="timestampFrom"):
             numbers(stream.options, payload=payload, startingTimestamp="-10m")
     source = opened(stream.options, payload="auto", startingTimestamp="-10m")
-    with pytest.raises(OptionError, match="none are known of the messages of recording"):
+    with pytest.raises(OptionError, match="which are unknown for the messages of recording"):
         source.streamReader(source.schema()).initialOffset()

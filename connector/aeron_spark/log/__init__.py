@@ -1,1 +1,1 @@
-"""The one seam: what a reader, a writer, a client and the command line see of a log, and the pure planning over it."""
+"""The log as readers, writers, clients and the command line see it, and the pure planning of micro-batches."""

@@ -1,4 +1,4 @@
-"""The columns a reader adds to what a message holds: where it was, and who wrote it."""
+"""The metadata columns that a reader adds to each row: its position in the log, and its writer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MICROSECONDS: Final = pa.timestamp("us", "UTC")
 
 VALUE: Final = pa.schema({"value": pa.binary()})
 
-_PLACE: list[pa.Field[Any]] = [
+_POSITION: list[pa.Field[Any]] = [
     pa.field("channel", pa.string()),
     pa.field("streamId", pa.int32()),
     pa.field("sessionId", pa.int32()),
@@ -27,11 +27,11 @@ _WRITER: list[pa.Field[Any]] = [
     pa.field("row", pa.int64()),
 ]
 
-PLACE: Final = pa.schema(_PLACE)
+POSITION: Final = pa.schema(_POSITION)
 WRITER: Final = pa.schema(_WRITER)
-RAW: Final = pa.schema([*VALUE, *PLACE])
+RAW: Final = pa.schema([*VALUE, *POSITION])
 
 
 def metadata() -> list[pa.Field[Any]]:
     """Return the metadata columns of ``framed`` and ``arrow``."""
-    return [field.with_name(METADATA_PREFIX + field.name) for field in (*PLACE, *WRITER)]
+    return [field.with_name(METADATA_PREFIX + field.name) for field in (*POSITION, *WRITER)]

@@ -1,4 +1,4 @@
-"""The groups of a framed range: what begins in it, each whole, whatever chunks and splits lie between."""
+"""Decodes the groups that begin in a range of a framed log, and makes the record batches of a query's rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aeron_spark.wire.values import Rows, Values, read_groups, repeated
 
 @dataclass(frozen=True, slots=True)
 class SmallValues:
-    """A run of values that were one message each, with their places."""
+    """A sequence of values of one message each, with their positions and reserved values."""
 
     values: Values
     positions: pa.Array[Any]
@@ -32,44 +32,44 @@ class SmallValues:
 
     @property
     def position(self) -> int:
-        """Where the first of them begins."""
+        """Position of the first value."""
         return int(self.positions[0].as_py())
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedGroup:
-    """A finished group, with the reserved value of the message that finished it."""
+    """A complete group, with the reserved value of its first message."""
 
     group: Group
     reserved: int
 
     @property
     def position(self) -> int:
-        """Where it begins."""
+        """Position of the group."""
         return self.group.position
 
 
 @contextmanager
 def of_recording(key: str, position: int | None = None) -> Iterator[None]:
-    """Name the recording in what the block finds wrong with its bytes, and the position where it does not itself."""
+    """Add the recording, and a position if given, to a DataFormatError of the block."""
     try:
         yield
     except DataFormatError as error:
-        place = f"recording {key}" if position is None else f"recording {key} at position {position}"
-        raise DataFormatError(f"{place}: {error.what}", remedy=error.remedy) from error
+        where = f"recording {key}" if position is None else f"recording {key} at position {position}"
+        raise DataFormatError(f"{where}: {error.what}", remedy=error.remedy) from error
 
 
 def read_range(log: Log, wanted: Range) -> Iterator[SmallValues | PlacedGroup]:
-    """Yield the groups that begin in ``[start, end)``; the last one may be read on to the range's ``overrun``."""
+    """Yield the groups that begin in ``[start, end)``; the last one may extend to the range's ``overrun``."""
     reassembler = Reassembler(wanted.start)
     for rows in log.read(wanted):
         for found in _groups(reassembler, rows):
-            inside = _begun_before(found, wanted.end)
+            inside = _starting_before(found, wanted.end)
             if inside is not None:
                 yield inside
             if inside is not found:
                 return
-        # Behind the end only a group that was begun before it is still wanted.
+        # After the end, continue only for a group that starts before the end.
         unfinished = reassembler.unfinished
         if rows.positions[-1].as_py() >= wanted.end and (unfinished is None or unfinished >= wanted.end):
             return
@@ -87,31 +87,31 @@ def _groups(reassembler: Reassembler, rows: Rows) -> Iterator[SmallValues | Plac
 
 
 def _reserved_at(rows: Rows, position: int) -> int:
-    """Return the reserved value of the group that began at ``position``; the first one here where it began earlier."""
+    """Return the reserved value of the group that starts at ``position``, or the first one if it starts earlier."""
     index = pc.index(rows.positions, position).as_py()
     return int(rows.reserved[max(index, 0)].as_py())
 
 
-def _begun_before(found: SmallValues | PlacedGroup, end: int) -> SmallValues | PlacedGroup | None:
+def _starting_before(found: SmallValues | PlacedGroup, end: int) -> SmallValues | PlacedGroup | None:
     if isinstance(found, PlacedGroup):
         return found if found.group.position < end else None
     positions = found.positions
     if positions[-1].as_py() < end:
         return found
-    keep = int(np.searchsorted(positions.to_numpy(), end))
-    if not keep:
+    count = int(np.searchsorted(positions.to_numpy(), end))
+    if not count:
         return None
     values = found.values
-    cut = replace(
+    first = replace(
         values,
-        values=values.values.slice(0, keep),
-        published=values.published.slice(0, keep),
-        writers=values.writers.slice(0, keep),
-        batches=values.batches.slice(0, keep),
-        partitions=values.partitions.slice(0, keep),
-        rows=values.rows.slice(0, keep),
+        values=values.values.slice(0, count),
+        published=values.published.slice(0, count),
+        writers=values.writers.slice(0, count),
+        batches=values.batches.slice(0, count),
+        partitions=values.partitions.slice(0, count),
+        rows=values.rows.slice(0, count),
     )
-    return SmallValues(cut, positions.slice(0, keep), found.reserved.slice(0, keep))
+    return SmallValues(first, positions.slice(0, count), found.reserved.slice(0, count))
 
 
 NS_PER_MS: Final = 1_000_000
@@ -120,14 +120,14 @@ Column = Callable[[], "pa.Array[Any]"]
 
 
 class RowDecoder:
-    """Makes the batches of one range of a recording; ``schema`` is the Arrow schema of the query's rows."""
+    """Makes the record batches of one range of a recording; ``schema`` is the Arrow schema of the query's rows."""
 
     def __init__(self, schema: pa.Schema, recording: RecordingState, times: TimestampFrom | None) -> None:
         self._schema = schema
         self._own = pa.schema([field for field in schema if not field.name.startswith(METADATA_PREFIX)])
         self._metadata = [field for field in schema if field.name.startswith(METADATA_PREFIX)]
         self._times = times
-        # One value for the whole recording: made once, sliced for each batch.
+        # These are constant in a recording: one array is made and sliced for each batch.
         self._constant: dict[str, pa.Array[Any]] = {
             "channel": repeated(recording.channel, pa.string(), BATCH_ROWS),
             "streamId": repeated(recording.stream_id, pa.int32(), BATCH_ROWS),
@@ -137,7 +137,7 @@ class RowDecoder:
         self._no_time = pa.nulls(BATCH_ROWS, MICROSECONDS)
 
     def raw(self, rows: Rows) -> pa.RecordBatch:
-        """Return one row a message, its bytes untouched."""
+        """Return one row per message, with unchanged bytes."""
         columns: Mapping[str, Column] = {
             "value": lambda: rows.values,
             "position": lambda: rows.positions,
@@ -168,12 +168,12 @@ class RowDecoder:
         return self._with_metadata(self._value(value), _of_group(found, 0, 1), 1)
 
     def _value(self, value: pa.Array[Any]) -> list[pa.Array[Any]]:
-        """The columns of a framed value: ``value``, unless it was not chosen."""
+        """Return the columns of a framed value: ``value``, or none if the query does not select it."""
         return [value] if self._own.names else []
 
     @staticmethod
     def is_arrow(found: SmallValues | PlacedGroup) -> bool:
-        """Whether this holds Arrow batches."""
+        """Whether the group has Arrow batches."""
         return isinstance(found, PlacedGroup) and found.group.header.content is Content.ARROW
 
     def arrow(self, found: SmallValues | PlacedGroup) -> Iterator[pa.RecordBatch]:
@@ -221,7 +221,7 @@ class RowDecoder:
 
 
 def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
-    """Return each message's publish time, ns since the epoch (int64); null where a payload is too short to have one."""
+    """Return each message's publish time in ns since 1970 (int64); null for a payload that is too short."""
     if times.location == "reserved-ns":
         return rows.reserved
     if times.location == "reserved-ms":
@@ -229,12 +229,12 @@ def publish_times(rows: Rows, times: TimestampFrom) -> pa.Array[Any]:
     _, ends, values = (memoryview(buffer or b"") for buffer in rows.values.buffers())
     offsets = np.frombuffer(ends, np.int32)[rows.values.offset :][: len(rows) + 1].astype(np.int64)
     data = np.frombuffer(values, np.uint8)
-    begins = offsets[:-1] + times.offset
-    fits = begins + 8 <= offsets[1:]
-    found = np.zeros(len(rows), np.int64)
-    picked = data[begins[fits][:, None] + np.arange(8)]
-    found[fits] = np.ascontiguousarray(picked).view("<i8").ravel()
-    return pa.array(found, mask=~fits)
+    starts = offsets[:-1] + times.offset
+    fits = starts + 8 <= offsets[1:]
+    times_ns = np.zeros(len(rows), np.int64)
+    time_bytes = data[starts[fits][:, None] + np.arange(8)]
+    times_ns[fits] = np.ascontiguousarray(time_bytes).view("<i8").ravel()
+    return pa.array(times_ns, mask=~fits)
 
 
 def _of_group(found: PlacedGroup, first: int, rows: int) -> dict[str, Column]:
@@ -254,8 +254,8 @@ def _from_ns(times: pa.Array[Any]) -> pa.Array[Any]:
     return pc.divide(times, 1000).cast(MICROSECONDS)
 
 
-def _other_content(found: SmallValues | PlacedGroup, wanted: str, other: str) -> DataFormatError:
+def _other_content(found: SmallValues | PlacedGroup, expected: str, other: str) -> DataFormatError:
     return DataFormatError(
-        f"the message at position {found.position} does not hold {wanted}",
-        remedy=f"Read this stream with payload={other}, or give each kind of payload a stream of its own.",
+        f"the message at position {found.position} does not have {expected}",
+        remedy=f"Read this stream with payload={other}, or use a separate stream for each payload.",
     )

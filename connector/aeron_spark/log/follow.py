@@ -1,4 +1,4 @@
-"""Receiving a stream: what is recorded now, or on and on as it grows; Arrow batches with a reader's columns."""
+"""Receives a stream on the direct route as Arrow batches: the recorded rows, and with follow all future rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RAW: Final = pa.schema([field for field in columns.RAW if field.name != "timesta
 
 @dataclass(frozen=True, slots=True)
 class ReceivedBatch:
-    """A batch, and what it was in the log: ``payload`` is raw, framed or arrow."""
+    """A batch with the format of its rows in the log: ``payload`` is raw, framed or arrow."""
 
     payload: str
     batch: pa.RecordBatch
 
 
 class Follower:
-    """Receives the stream of ``options``. ``idle`` waits a little where nothing is new, and says whether to go on."""
+    """Receives the stream of ``options``. ``idle`` waits for new rows and returns whether to continue."""
 
     def __init__(self, options: ReadOptions, open_log: OpenLog, idle: Callable[[], bool]) -> None:
         self.options = options
@@ -38,25 +38,25 @@ class Follower:
         self._idle = idle
         self._stream = QueryPlanner(options, open_log, framed=options.payload in ("framed", "arrow"))
         self._payload: str = options.payload
-        self._kept: tuple[tuple[pa.Schema, str], RowDecoder] | None = None
+        self._decoder: tuple[tuple[pa.Schema, str], RowDecoder] | None = None  # the last one, with its key
         self.content: StreamContent | None = None
 
     def batches(self, *, follow: bool, position: int | None = None) -> Iterator[ReceivedBatch]:
-        """Yield what is there, and with ``follow`` what comes; ``position`` is where to begin in every recording."""
-        known = self._know_payload()
-        begun = self._begin(position) if follow else None
-        while not known:  # nothing is recorded yet; what comes now is behind the beginning
+        """Yield the recorded rows, and with ``follow`` future rows; start at ``position`` in each recording."""
+        is_known = self._find_payload()
+        first = self._first_offset(position) if follow else None
+        while not is_known:  # nothing is recorded yet; later rows are after the first offset
             if not follow:
-                self._stream.whole()  # raises where the stream was never recorded
+                self._stream.whole()  # raises if the stream was never recorded
                 return
             if not self._idle():
                 return
-            known = self._know_payload()
-        if begun is None:
+            is_known = self._find_payload()
+        if first is None:
             for wanted in self._stream.whole():
                 yield from self._read(wanted)
             return
-        start = begun
+        start = first
         while True:
             end = self._stream.latest(start, limited=True)
             if end is start:
@@ -67,15 +67,15 @@ class Follower:
                 yield from self._read(wanted)
             start = end
 
-    def _begin(self, position: int | None) -> Offset:
+    def _first_offset(self, position: int | None) -> Offset:
         if position is None:
             return self._stream.initial()
         states = self._stream.followed()
         log = self._stream.log
         return Offset.first({one.key: at_message(log, one, position) for one in states}, states, log.stream)
 
-    def _know_payload(self) -> bool:
-        """Look what the stream holds, unless that is known or was said; whether it is known now."""
+    def _find_payload(self) -> bool:
+        """Read the stream's content if its payload is unknown. Return whether the payload is known now."""
         if self.content is None:
             self.content = self._stream.content()
         if self._payload != "auto":
@@ -90,9 +90,9 @@ class Follower:
         log = self._stream.log
         state = log.state(wanted.key)
         if self._payload == "raw":
-            maker = RowDecoder(RAW, state, None)
+            decoder = RowDecoder(RAW, state, None)
             for rows in log.read(wanted):
-                yield ReceivedBatch("raw", maker.raw(rows))
+                yield ReceivedBatch("raw", decoder.raw(rows))
             return
         with of_recording(wanted.key):
             for found in read_range(log, wanted):
@@ -102,25 +102,25 @@ class Follower:
                     yield ReceivedBatch(payload, batch)
 
     def _check_content(self, found: SmallValues | PlacedGroup) -> None:
-        asked, is_arrow = self.options.payload, RowDecoder.is_arrow(found)
-        if asked != "auto" and is_arrow != (asked == "arrow"):
-            other = "arrow" if is_arrow else "framed"
+        expected, is_arrow = self.options.payload, RowDecoder.is_arrow(found)
+        if expected != "auto" and is_arrow != (expected == "arrow"):
+            actual = "arrow" if is_arrow else "framed"
             raise DataFormatError(
-                f"the message at position {found.position} is {other}, and {asked} was asked for",
-                remedy=f"Receive it with --payload {other}.",
+                f"the message at position {found.position} is {actual}, expected {expected}",
+                remedy=f"Receive it with --payload {actual}.",
             )
 
     def _batches(self, found: SmallValues | PlacedGroup, state: RecordingState) -> Iterator[pa.RecordBatch]:
         metadata = columns.metadata() if self.options.include_metadata else []
         if isinstance(found, SmallValues) or not RowDecoder.is_arrow(found):
-            yield self._maker(pa.schema([*columns.VALUE, *metadata]), state).framed(found)
+            yield self._decoder_of(pa.schema([*columns.VALUE, *metadata]), state).framed(found)
             return
-        # Every group says for itself what its columns are.
+        # Each group has its own schema.
         for first in decode_batches(found.group.payload):
-            yield from self._maker(pa.schema([*first.schema, *metadata]), state).arrow(found)
+            yield from self._decoder_of(pa.schema([*first.schema, *metadata]), state).arrow(found)
             return
 
-    def _maker(self, schema: pa.Schema, state: RecordingState) -> RowDecoder:
-        if self._kept is None or self._kept[0] != (schema, state.key):
-            self._kept = (schema, state.key), RowDecoder(schema, state, None)
-        return self._kept[1]
+    def _decoder_of(self, schema: pa.Schema, state: RecordingState) -> RowDecoder:
+        if self._decoder is None or self._decoder[0] != (schema, state.key):
+            self._decoder = (schema, state.key), RowDecoder(schema, state, None)
+        return self._decoder[1]

@@ -1,4 +1,4 @@
-"""What a stream says it holds: the first message of its newest recording, looked at."""
+"""Finds the content of a stream from its first message, and positions of messages by position or publish time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aeron_spark.wire.values import Rows
 
 
 def content_of(log: Log, states: list[RecordingState]) -> StreamContent | None:
-    """Return what the newest recording with a message begins with, or None where no recording has one."""
+    """Return the content of the first message of the newest recording with messages, or None without messages."""
     for state in sorted(states, key=lambda state: (state.start_timestamp, state.key), reverse=True):
         found = _content(log, state)
         if found is not None:
@@ -38,10 +38,10 @@ def _content(log: Log, state: RecordingState) -> StreamContent | None:
         content = decode(message).header.content
     if content is Content.BYTES:
         return StreamContent("framed")
-    whole = log.counting(framed=True)
-    end = whole.boundary(state.key, state.start, state.start, state.end, None).position
+    groups = log.counting(framed=True)
+    end = groups.boundary(state.key, state.start, state.start, state.end, None).position
     with of_recording(state.key):
-        for found in read_range(whole, _recorded_range(state, end)) if end > state.start else ():
+        for found in read_range(groups, _recorded_range(state, end)) if end > state.start else ():
             if isinstance(found, PlacedGroup):
                 for batch in decode_batches(found.group.payload):
                     return StreamContent("arrow", batch.schema)
@@ -53,26 +53,26 @@ def _recorded_range(state: RecordingState, end: int) -> Range:
 
 
 def at_message(log: Log, state: RecordingState, position: int) -> int:
-    """Return the first position at or after ``position`` where a message begins (or the last one ends)."""
+    """Return the first position at or after ``position`` at which a message begins, or the last one ends."""
     if position <= state.start:
         return state.start
     limit = min(position, state.end)
     before = log.boundary(state.key, state.start, limit, state.end, None).position
-    # Where the first message is beyond the limit, its own end is what was given.
+    # If the first message ends beyond the limit, the log returned its end.
     if before >= limit:
         return before
     return log.boundary(state.key, before, before, state.end, None).position
 
 
 def last_message(log: Log, state: RecordingState) -> int:
-    """Return where the last complete message of a recording ends."""
+    """Return the end of a recording's last complete message."""
     if state.end <= state.start:
         return state.start
     return log.boundary(state.key, state.start, state.end, state.end, None).position
 
 
 def within(one: Range, state: RecordingState, log: Log, start: int | None, end: int | None) -> Range | None:
-    """Return the part of ``one`` whose messages begin in ``[start, end)``, or None where there is nothing."""
+    """Return the part of the range ``one`` whose messages begin in ``[start, end)``, or None if it is empty."""
     begin = one.start if start is None else max(one.start, at_message(log, state, start))
     stop = one.end if end is None else min(one.end, at_message(log, state, end))
     if begin >= stop:
@@ -81,14 +81,14 @@ def within(one: Range, state: RecordingState, log: Log, start: int | None, end: 
 
 
 def position_at(log: Log, state: RecordingState, time_ns: int, times: PublishTimes) -> int:
-    """Return where the first message published at or after ``time_ns`` begins; the last one's end where there is none.
+    """Return the position of the first message published at or after ``time_ns``, or the end of the last message.
 
-    ``times`` gives the publish time of each message, ns since the epoch. They are taken to rise within a recording.
+    ``times`` returns the publish time of each message, in ns since 1970. They must not decrease within a recording.
     """
     single = log.counting(framed=False)
     end = last_message(log, state)
     terms = _terms(state, end)
-    low, high = 0, len(terms)  # the first term that begins at or after the time is in [low, high]
+    low, high = 0, len(terms)  # the index of the first term with a first message at or after the time
     while low < high:
         middle = (low + high) // 2
         first = _first_time(single, state, terms[middle], end, times)
@@ -96,16 +96,16 @@ def position_at(log: Log, state: RecordingState, time_ns: int, times: PublishTim
             high = middle
         else:
             low = middle + 1
-    # What is wanted lies in the term before it, if not at its beginning.
+    # The message is in the term before that one, or it is that term's first message.
     begin = terms[max(0, low - 1)] if terms else state.start
-    for position, time in _beginnings(single, _range(state, begin, end), times, framed=log.framed):
+    for position, time in _message_times(single, _range(state, begin, end), times, framed=log.framed):
         if time is not None and time >= time_ns:
             return position
     return end
 
 
 def framed_times(rows: Rows) -> pa.Array[Any]:
-    """Return the publish times that stand in the headers of a framed stream; null for a message without one."""
+    """Return the publish times in the headers of framed messages; null for a message without a header."""
     return pa.array(
         [decode(value).header.published_ns if is_framed(value) else None for value in _values(rows)], pa.int64()
     )
@@ -116,10 +116,10 @@ def _values(rows: Rows) -> list[bytes]:
 
 
 def no_times(state: RecordingState) -> OptionError:
-    """Return the error for a stream of which nobody said where its times are."""
+    """Return the error to raise if the query needs publish times without option 'timestampFrom'."""
     return OptionError(
-        f"option 'startingTimestamp' needs publish times, and none are known of the messages of recording {state.key}",
-        remedy="Say where they are with 'timestampFrom': 'reserved-ns', 'reserved-ms' or a byte offset.",
+        f"option 'startingTimestamp' needs publish times, which are unknown for the messages of recording {state.key}",
+        remedy="Set 'timestampFrom' to 'reserved-ns', 'reserved-ms' or a byte offset.",
     )
 
 
@@ -136,11 +136,11 @@ def _first_time(log: Log, state: RecordingState, start: int, end: int, times: Pu
     return None if rows is None else times(rows)[0].as_py()
 
 
-def _beginnings(log: Log, wanted: Range, times: PublishTimes, *, framed: bool) -> Iterator[tuple[int, int | None]]:
+def _message_times(log: Log, wanted: Range, times: PublishTimes, *, framed: bool) -> Iterator[tuple[int, int | None]]:
     for rows in log.read(wanted):
         found = times(rows)
         for index, (position, time) in enumerate(zip(rows.positions.to_pylist(), found.to_pylist(), strict=True)):
-            # A chunk inside a group is no place to begin.
+            # Skip chunks inside a group.
             if not framed or decode(cast("bytes", rows.values[index].as_py())).header.first:
                 yield cast("int", position), cast("int | None", time)
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a recording a query has read before: purged, truncated, deleted or replaced."""
+"""Detects data loss in recordings that a query has read: purged, truncated, deleted, replaced or diverged ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from aeron_spark.log.epochs import DIVERGED, diverged_sentence
 from aeron_spark.log.offsets import Offset
 from aeron_spark.log.source_stream import ServerStream
 
-_SHOWN: Final = 20  # findings spelt out in one error; the rest is counted
-_GO_ON: Final = (
-    "set failOnDataLoss=false to go on with what there is, or start a new query with a new checkpointLocation"
+_MAX_FINDINGS: Final = 20  # described in one error; further ones are counted
+_CONTINUE: Final = (
+    "set failOnDataLoss=false to continue with the available data, or start a new query with a new checkpointLocation"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The beginning of a recording moved beyond what was to be read next."""
+    """The start of a recording is after the query's next position."""
 
     key: str
     position: int
@@ -28,21 +28,21 @@ class Purged:
 
     @property
     def sentence(self) -> str:
-        """What happened, and what goes on without it."""
+        """The loss, for an error or a warning."""
         return (
-            f"{_named(self.key)} was purged: position {self.position} was to be read next, and it begins at "
+            f"{_named(self.key)} was purged: the query's next position is {self.position}, but the recording begins at "
             f"{self.start} now; {self.start - self.position} bytes of the log are gone"
         )
 
     @property
     def remedy(self) -> str:
-        """What to do."""
-        return f"Purge only what every query has read; {_GO_ON}"
+        """The remedy for the user."""
+        return f"Purge only segments that all queries have read; {_CONTINUE}"
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """A recording ends before what was read of it, or was to be read."""
+    """The end of a recording is before the query's position."""
 
     key: str
     position: int
@@ -50,50 +50,51 @@ class Truncated:
 
     @property
     def sentence(self) -> str:
-        """What happened, and what goes on without it."""
+        """The loss, for an error or a warning."""
         return (
-            f"{_named(self.key)} was truncated: the query is at position {self.position}, and it ends at {self.end} "
-            "now (by truncateRecording, or by a loss of power)"
+            f"{_named(self.key)} was truncated: the query is at position {self.position}, but the recording ends at "
+            f"{self.end} now (by truncateRecording, or by a loss of power)"
         )
 
     @property
     def remedy(self) -> str:
-        """What to do."""
-        return f"Truncate only what no query has read; {_GO_ON}"
+        """The remedy for the user."""
+        return f"Truncate only data that no query has read; {_CONTINUE}"
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """A recording that was not read to its end is no longer there."""
+    """A recording does not exist any more, and the query has not read it to its end."""
 
     key: str
     position: int
-    left: bool = False  # its server is no longer among those that are read
+    server_removed: bool = False  # option 'server' does not name its server any more
 
     @property
     def sentence(self) -> str:
-        """What happened, and what goes on without it."""
-        if self.left:
+        """The loss, for an error or a warning."""
+        if self.server_removed:
             server, partition = split_key(self.key)
             return (
-                f"server {server} is no longer in option 'server', and its partition {partition} was to be read from "
-                f"position {self.position} on"
+                f"server {server} is no longer in option 'server', but the query has read its partition {partition} "
+                f"only up to position {self.position}"
             )
         return (
-            f"{_named(self.key)} was deleted: position {self.position} was to be read next, and it is no longer there"
+            f"{_named(self.key)} was deleted: the query's next position is {self.position}, but the recording does not "
+            "exist any more"
         )
 
     @property
     def remedy(self) -> str:
-        """What to do."""
-        if self.left:
-            return f"Name the server again until it is read to its end; {_GO_ON}"
-        return f"Check that 'archive' and its directory are those of the checkpoint; {_GO_ON}"
+        """The remedy for the user."""
+        if self.server_removed:
+            return f"Name the server again until the query has read it to its end; {_CONTINUE}"
+        return f"Check that 'archive' and its directory are those of the checkpoint; {_CONTINUE}"
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The recording of this id is another one than that which was read."""
+    """The recording with this id is not the one that the query has read."""
 
     key: str
     position: int
@@ -102,39 +103,39 @@ class Replaced:
 
     @property
     def sentence(self) -> str:
-        """What happened, and what goes on without it."""
+        """The loss, for an error or a warning."""
         return (
             f"{_named(self.key)} was replaced: up to position {self.position} the query read the recording with "
-            f"fingerprint {self.fingerprint}, and the one of that id has {self.found} now (its start time, initial "
-            "term id, term length, MTU or stream id differ)"
+            f"fingerprint {self.fingerprint}, but the recording with that id has fingerprint {self.found} now (its "
+            "start time, initial term id, term length, MTU or stream id differ)"
         )
 
     @property
     def remedy(self) -> str:
-        """What to do."""
-        return f"Check that 'archive' and its directory are those of the checkpoint; {_GO_ON}"
+        """The remedy for the user."""
+        return f"Check that 'archive' and its directory are those of the checkpoint; {_CONTINUE}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """A server's store was restored from a copy that does not have what was read of a partition."""
+    """A server's store was restored from a copy without data that the query has read."""
 
     key: str
     stream: str
     position: int
-    at: int  # where the histories parted
+    at: int  # the end of the copy
 
     @property
     def sentence(self) -> str:
-        """What happened, and what goes on without it."""
+        """The loss, for an error or a warning."""
         return diverged_sentence(self.stream, split_key(self.key)[1], "query", self.position, self.at)
 
     @property
     def remedy(self) -> str:
-        """What to do."""
+        """The remedy for the user."""
         return (
-            f"Restore what the query wrote to the same time, with its checkpoint; or set failOnDataLoss=false to go on "
-            f"at position {self.at}"
+            "Restore the query's output and checkpoint to the same time, or set failOnDataLoss=false to continue at "
+            f"position {self.at}"
         )
 
 
@@ -143,17 +144,17 @@ Finding = Purged | Truncated | Deleted | Replaced | Diverged
 
 @dataclass(frozen=True, slots=True)
 class CheckedRecordings:
-    """Where to go on in each recording there is, and what was found to be lost on the way (to be warned of)."""
+    """The position at which to continue in each recording, and the accepted losses, of which the query warns."""
 
     positions: Mapping[str, int]
     findings: tuple[Finding, ...]
 
 
 def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding, ...]:
-    """Compare what was read with what there is; sorted by recording.
+    """Compare an offset with the recordings and return the losses, sorted by recording.
 
-    A recording the offset does not know joins from its beginning, wherever that is. One that was read to its end may be
-    deleted: nothing is lost by that.
+    A recording that is not in the offset joins at its start. A recording that was read to its end may be deleted
+    without a loss.
     """
     by_key = {state.key: state for state in states}
     findings: list[Finding] = [
@@ -175,38 +176,38 @@ def compare(offset: Offset, states: Collection[RecordingState]) -> tuple[Finding
 
 
 def deleted(key: str, position: int, offset: Offset, states: Collection[RecordingState]) -> Deleted:
-    """Return the finding for a recording that is not among ``states``: it, or all of its server, is not there."""
+    """Return the finding for a recording that is not in ``states``: it was deleted, or its server was removed."""
     server = split_key(key)[0]
-    left = isinstance(offset.stream, ServerStream) and all(state.archive != server for state in states)
-    return Deleted(key, position, left)
+    server_removed = isinstance(offset.stream, ServerStream) and all(state.archive != server for state in states)
+    return Deleted(key, position, server_removed)
 
 
 def check_recordings(
     offset: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool
 ) -> CheckedRecordings:
-    """Give the position to go on from in every recording of ``states``.
+    """Return the position at which to continue in each recording of ``states``.
 
-    Raises ``DataLossError`` listing everything lost, unless that is not to fail: then a purged recording goes on at the
-    first position there is, a truncated one at its end, a replaced one is a new one, one that diverged at the position
-    where the histories parted; no row is read twice.
+    Raises DataLossError with all losses if ``fail_on_data_loss``. Otherwise a purged recording continues at its start,
+    a truncated one at its end, a diverged one at the end of the copy, and a replaced one is a new recording; no row is
+    read twice.
     """
     findings = compare(offset, states)
     refuse(findings, fail_on_data_loss=fail_on_data_loss)
     replaced = {finding.key for finding in findings if isinstance(finding, Replaced)}
-    parted = {finding.key: finding.at for finding in findings if isinstance(finding, Diverged)}
+    diverged = {finding.key: finding.at for finding in findings if isinstance(finding, Diverged)}
     positions: dict[str, int] = {}
     for state in states:
-        before = None if state.key in replaced else parted.get(state.key, offset.position(state.key))
-        positions[state.key] = state.start if before is None else min(max(before, state.start), state.end)
+        position = None if state.key in replaced else diverged.get(state.key, offset.position(state.key))
+        positions[state.key] = state.start if position is None else min(max(position, state.start), state.end)
     return CheckedRecordings(positions, findings)
 
 
 def refuse(findings: Sequence[Finding], *, fail_on_data_loss: bool) -> None:
-    """Raise one ``DataLossError`` for all findings, if there are any and they are to fail."""
+    """Raise one DataLossError for all findings, if there are any and ``fail_on_data_loss``."""
     if not findings or not fail_on_data_loss:
         return
-    shown = "; ".join(finding.sentence for finding in findings[:_SHOWN])
-    more = f"; and {len(findings) - _SHOWN} more recordings" if len(findings) > _SHOWN else ""
+    shown = "; ".join(finding.sentence for finding in findings[:_MAX_FINDINGS])
+    more = f"; and {len(findings) - _MAX_FINDINGS} more recordings" if len(findings) > _MAX_FINDINGS else ""
     remedies = dict.fromkeys(finding.remedy for finding in findings)
     reason = DIVERGED if any(isinstance(finding, Diverged) for finding in findings) else ""
     raise DataLossError(f"data was lost: {shown}{more}", remedy=". ".join(remedies), reason=reason)

@@ -1,12 +1,12 @@
-"""Where a micro-batch ends: limits shared fairly over the recordings, and never exceeded. Pure arithmetic.
+"""Plans the end of a micro-batch: distributes the limits fairly over the recordings and never exceeds them. Pure.
 
-Only the log knows where messages end, so ``plan_end`` asks a ``Boundaries``, a few times for a recording. Rules:
+``plan_end`` requests the ends of messages from a ``Boundaries``, a few times per recording. Rules:
 
-* Never more than the limits, except one message that is larger than a limit: it makes a batch of its own.
-* Where there is a complete message at all, the batch has one: it never sticks.
-* Nothing starves. Shares are max-min fair; but a share may be smaller than a recording's next message, batch after
-  batch. So one recording is served first, with at least one message, and where another got none, the offset keeps
-  whose ``turn`` it was: the next batch begins with the one after it.
+* A batch never exceeds the limits, except that a message larger than a limit is a batch by itself.
+* If any recording has a complete message, the batch has at least one: a query always makes progress.
+* No recording starves. Shares are max-min fair, but a share may be smaller than a recording's next message, in each
+  batch. Therefore one recording is served first, with at least one message. If another recording got none, the offset
+  stores the first one as ``turn``, and the next batch begins with the recording after it.
 """
 
 from __future__ import annotations
@@ -24,75 +24,74 @@ from aeron_spark.options import WantedOffsets
 
 _UNLIMITED: Final = 2**63 - 1
 
-_ROUNDS: Final = 4  # of sharing out rows that others left; each costs one more walk of a recording's batch
+_ROUNDS: Final = 4  # of distributing rows that other recordings did not use; each costs a boundary walk per recording
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a batch ends in each recording planned for, and what is known from finding that out."""
+    """The end of a batch in each planned recording."""
 
     positions: Mapping[str, int]
-    finished: frozenset[str]  # no longer recorded, and nothing complete is left
-    turn: str | None  # who was served first, where others got nothing
+    finished: frozenset[str]  # stopped recordings without further complete messages
+    turn: str | None  # the recording that was served first, if another one got nothing
 
 
 def backlogs(offset: Offset, positions: Mapping[str, int], states: Collection[RecordingState]) -> dict[str, int]:
-    """Give the bytes of the log not read yet, of each recording that has any; ``positions`` are settled ones.
+    """Return the unread bytes of each recording with any; ``positions`` are those of ``check_recordings``.
 
-    The unfinished tail of a finished recording is no backlog until the recording is extended.
+    The incomplete tail of a finished recording is not a backlog until the recording is extended.
     """
     found: dict[str, int] = {}
     for state in states:
         position = positions[state.key]
         done = offset.done.get(state.key)
-        over = done is not None and (done.position, done.seen, done.fingerprint) == (
+        is_done = done is not None and (done.position, done.seen, done.fingerprint) == (
             position,
             state.end,
             state.fingerprint,
         )
-        if state.end > position and not over:
+        if state.end > position and not is_done:
             found[state.key] = state.end - position
     return found
 
 
 def cap(states: Collection[RecordingState], targets: Mapping[str, int]) -> list[RecordingState]:
-    """Give the states as ``Trigger.AvailableNow`` may read them: nothing beyond what there was when it began.
+    """Return the states for ``Trigger.AvailableNow``, with ends at most the ``targets``: the ends at its start.
 
-    ``targets`` are the ends of then. Recordings that came later are left out. Use the result for planning only: what
-    was lost shows in the states themselves.
+    Omits recordings that started later. The result is only for planning; losses are detected in the original states.
     """
     capped = []
     for state in states:
         target = targets.get(state.key)
         if target is None:
             continue
-        # More follows behind the target, so that reaching it does not finish the recording.
+        # Active, so that the planner does not regard the recording as finished at the target.
         capped.append(state if state.end <= target else replace(state, end=max(state.start, target), active=True))
     return capped
 
 
 def due(backlog: int, *, min_bytes: int | None, max_delay_ns: int, since_ns: int, now_ns: int) -> bool:
-    """Say whether a batch is to be made now; ``since_ns`` is when the last one was (or when the query began)."""
+    """Return whether a batch is due; ``since_ns`` is the time of the last batch, or of the query's start."""
     return min_bytes is None or backlog >= min_bytes or (backlog > 0 and now_ns - since_ns >= max_delay_ns)
 
 
 def share(wanted: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Share a limit over what is wanted, max-min fairly: nobody gets more than it wants while another has less than it.
+    """Distribute a limit over the ``wanted`` amounts, max-min fairly.
 
-    Whoever wants anything gets at least 1 where the limit allows. Otherwise the first of them do, in the order of
-    ``wanted``; rotating that order is up to the caller.
+    A key gets more than another one only if the other one gets its whole amount. Each key with an amount gets at least
+    1 if the limit allows; otherwise the first keys do, in the order of ``wanted``, which the caller may rotate.
     """
     shares = dict.fromkeys(wanted, 0)
-    eager = [key for key, amount in wanted.items() if amount > 0]
-    if limit < len(eager):
-        shares.update(dict.fromkeys(eager[: max(0, limit)], 1))
+    keys = [key for key, amount in wanted.items() if amount > 0]
+    if limit < len(keys):
+        shares.update(dict.fromkeys(keys[: max(0, limit)], 1))
         return shares
-    left = limit
-    # The smallest first; among equals the last first, since what division leaves over goes to the later in this order.
-    ordered = sorted(enumerate(eager), key=lambda item: (wanted[item[1]], -item[0]))
-    for place, (_, key) in enumerate(ordered):
-        shares[key] = min(wanted[key], left // (len(eager) - place))
-        left -= shares[key]
+    remaining = limit
+    # Smallest amount first. Of equal amounts the last key first, because later keys here get the division's remainder.
+    ordered = sorted(enumerate(keys), key=lambda item: (wanted[item[1]], -item[0]))
+    for index, (_, key) in enumerate(ordered):
+        shares[key] = min(wanted[key], remaining // (len(keys) - index))
+        remaining -= shares[key]
     return shares
 
 
@@ -106,29 +105,29 @@ def plan_end(
     max_rows: int | None = None,
     turn: str | None = None,
 ) -> Plan:
-    """Find where the next batch ends in the recordings ``wanted`` (those with a backlog), from settled ``positions``.
+    """Return the end of the next batch in the recordings ``wanted`` (those with a backlog), from checked ``positions``.
 
-    ``turn`` is the start offset's. A limit below 1 counts as 1. See the head of this file for what is promised.
+    ``turn`` is the start offset's. A limit below 1 counts as 1. See this module's docstring for the guarantees.
     """
     by_key = {state.key: state for state in states if state.key in wanted}
-    lanes = [_RecordingPlan(key, positions[key], by_key[key].end) for key in _rotated(by_key, turn)]
+    plans = [_RecordingPlan(key, positions[key], by_key[key].end) for key in _rotated(by_key, turn)]
     budget = _Budget(
         _UNLIMITED if max_bytes is None else max(1, max_bytes),
         None if max_rows is None else max(1, max_rows),
         boundaries,
     )
-    first = _serve_first(lanes, budget)
+    first = _serve_first(plans, budget)
     if first is not None:
         rounds = 1 if max_rows is None else _ROUNDS
-        for turns in range(rounds):
-            _serve_shares([lane for lane in lanes if turns or lane is not first], budget)
-        for lane in lanes:
-            budget.offer(lane, budget.left_bytes, budget.left_rows)
-    starved = any(lane.at == positions[lane.key] and not lane.over for lane in lanes)
+        for number in range(rounds):
+            _serve_shares([plan for plan in plans if number or plan is not first], budget)
+        for plan in plans:
+            budget.offer(plan, budget.remaining_bytes, budget.remaining_rows)
+    is_starved = any(plan.at == positions[plan.key] and not plan.is_complete for plan in plans)
     return Plan(
-        {lane.key: lane.at for lane in lanes},
-        frozenset(lane.key for lane in lanes if lane.over and not by_key[lane.key].active),
-        first.key if first is not None and starved else None,
+        {plan.key: plan.at for plan in plans},
+        frozenset(plan.key for plan in plans if plan.is_complete and not by_key[plan.key].active),
+        first.key if first is not None and is_starved else None,
     )
 
 
@@ -140,109 +139,107 @@ def _rotated(keys: Collection[str], turn: str | None) -> list[str]:
 
 
 class _RecordingPlan:
-    """One recording while a batch is being planned."""
+    """The plan of one recording in a batch."""
 
-    __slots__ = ("at", "end", "key", "needs", "over", "unused")
+    __slots__ = ("at", "end", "is_complete", "key", "needs", "unused")
 
     def __init__(self, key: str, at: int, end: int) -> None:
         self.key = key
         self.at = at
         self.end = end
-        self.over = at >= end  # nothing complete is left
-        self.needs: tuple[int, int] | None = None  # bytes and rows of the next message, where known
-        self.unused = (
-            -1,
-            -1,
-        )  # bytes and rows that were left of the last try: the next message needs more of one of them
+        self.is_complete = at >= end  # no further complete message
+        self.needs: tuple[int, int] | None = None  # bytes and rows of the next message, if known
+        # Bytes and rows that the last share did not use: the next message needs more of one of them.
+        self.unused = (-1, -1)
 
 
 class _Budget:
-    """What is left of the limits, and whom to ask for boundaries."""
+    """The remaining limits of a batch, and the source of boundaries."""
 
-    def __init__(self, left_bytes: int, left_rows: int | None, boundaries: Boundaries) -> None:
-        self.left_bytes = left_bytes
-        self.left_rows = left_rows
+    def __init__(self, max_bytes: int, max_rows: int | None, boundaries: Boundaries) -> None:
+        self.remaining_bytes = max_bytes
+        self.remaining_rows = max_rows
         self._boundaries = boundaries
 
-    def offer(self, lane: _RecordingPlan, share_bytes: int, share_rows: int | None) -> None:
-        """Let ``lane`` take as many messages as its share holds."""
+    def offer(self, plan: _RecordingPlan, share_bytes: int, share_rows: int | None) -> None:
+        """Add as many messages of the recording to the batch as its share allows."""
         if (
-            lane.over
+            plan.is_complete
             or share_bytes <= 0
             or (share_rows is not None and share_rows <= 0)
-            or _in_vain(lane, share_bytes, share_rows)
+            or _is_too_small(plan, share_bytes, share_rows)
         ):
             return
-        limit = min(lane.end, lane.at + share_bytes)
-        found = self._boundaries.boundary(lane.key, lane.at, limit, lane.end, share_rows)
-        size, rows = found.position - lane.at, 0 if share_rows is None else found.rows
+        limit = min(plan.end, plan.at + share_bytes)
+        found = self._boundaries.boundary(plan.key, plan.at, limit, plan.end, share_rows)
+        size, rows = found.position - plan.at, 0 if share_rows is None else found.rows
         if size == 0:
-            lane.over = True
+            plan.is_complete = True
         elif size > share_bytes or (share_rows is not None and rows > share_rows):
-            lane.needs = (size, rows)
+            plan.needs = (size, rows)
         else:
-            self.take(lane, size, rows)
-            lane.unused = (share_bytes - size, 0 if share_rows is None else share_rows - rows)
-            # With a limit of rows, a next message may be complete and have too many of them.
-            lane.over = lane.at == lane.end or (limit == lane.end and share_rows is None)
+            self.add(plan, size, rows)
+            plan.unused = (share_bytes - size, 0 if share_rows is None else share_rows - rows)
+            # With a limit of rows, the next message may be complete but have too many rows.
+            plan.is_complete = plan.at == plan.end or (limit == plan.end and share_rows is None)
 
-    def take(self, lane: _RecordingPlan, size: int, rows: int) -> None:
-        """Put that many bytes and rows of ``lane`` into the batch."""
-        lane.at += size
-        lane.needs = None
-        self.left_bytes -= size
-        if self.left_rows is not None:
-            self.left_rows -= rows
+    def add(self, plan: _RecordingPlan, size: int, rows: int) -> None:
+        """Add ``size`` bytes and ``rows`` of the recording to the batch."""
+        plan.at += size
+        plan.needs = None
+        self.remaining_bytes -= size
+        if self.remaining_rows is not None:
+            self.remaining_rows -= rows
 
 
-def _in_vain(lane: _RecordingPlan, share_bytes: int, share_rows: int | None) -> bool:
-    if lane.needs is not None:
-        size, rows = lane.needs
+def _is_too_small(plan: _RecordingPlan, share_bytes: int, share_rows: int | None) -> bool:
+    """Whether the share is known to be too small for the recording's next message."""
+    if plan.needs is not None:
+        size, rows = plan.needs
         return size > share_bytes or (share_rows is not None and rows > share_rows)
-    unused_bytes, unused_rows = lane.unused
+    unused_bytes, unused_rows = plan.unused
     return share_bytes <= unused_bytes and (share_rows is None or share_rows <= unused_rows)
 
 
-def _serve_first(lanes: Sequence[_RecordingPlan], budget: _Budget) -> _RecordingPlan | None:
-    """Give the first lane that has a complete message its share, or that message; None where there is none at all.
+def _serve_first(plans: Sequence[_RecordingPlan], budget: _Budget) -> _RecordingPlan | None:
+    """Add the share, or at least one message, of the first recording with a complete message. Return its plan or None.
 
-    A message larger than a limit leaves the budget below zero: it goes alone.
+    A message that is larger than a limit makes the budget negative, so it is a batch by itself.
     """
-    for place, lane in enumerate(lanes):
-        rest = lanes[place:]
-        before = lane.at
-        budget.offer(lane, *_shares(rest, budget)[0])
-        if lane.needs is not None:
-            budget.take(lane, *lane.needs)
-            lane.over = lane.at == lane.end
-        if lane.at > before:
-            return lane
+    for index, plan in enumerate(plans):
+        start = plan.at
+        budget.offer(plan, *_shares(plans[index:], budget)[0])
+        if plan.needs is not None:
+            budget.add(plan, *plan.needs)
+            plan.is_complete = plan.at == plan.end
+        if plan.at > start:
+            return plan
     return None
 
 
-def _serve_shares(lanes: Sequence[_RecordingPlan], budget: _Budget) -> None:
-    hungry = [lane for lane in lanes if not lane.over]
-    for lane, (share_bytes, share_rows) in zip(hungry, _shares(hungry, budget), strict=True):
-        budget.offer(lane, share_bytes, share_rows)
+def _serve_shares(plans: Sequence[_RecordingPlan], budget: _Budget) -> None:
+    incomplete = [plan for plan in plans if not plan.is_complete]
+    for plan, (share_bytes, share_rows) in zip(incomplete, _shares(incomplete, budget), strict=True):
+        budget.offer(plan, share_bytes, share_rows)
 
 
-def _shares(lanes: Sequence[_RecordingPlan], budget: _Budget) -> list[tuple[int, int | None]]:
-    byte_shares = share({lane.key: lane.end - lane.at for lane in lanes}, budget.left_bytes)
-    if budget.left_rows is None:
-        return [(byte_shares[lane.key], None) for lane in lanes]
-    # How many rows a recording holds is not known, so all are taken to want all.
-    row_shares = share({lane.key: budget.left_rows for lane in lanes}, budget.left_rows)
-    return [(byte_shares[lane.key], row_shares[lane.key]) for lane in lanes]
+def _shares(plans: Sequence[_RecordingPlan], budget: _Budget) -> list[tuple[int, int | None]]:
+    byte_shares = share({plan.key: plan.end - plan.at for plan in plans}, budget.remaining_bytes)
+    if budget.remaining_rows is None:
+        return [(byte_shares[plan.key], None) for plan in plans]
+    # The number of rows in a recording is unknown, so each recording requests all rows.
+    row_shares = share({plan.key: budget.remaining_rows for plan in plans}, budget.remaining_rows)
+    return [(byte_shares[plan.key], row_shares[plan.key]) for plan in plans]
 
 
-PACK_BYTES: Final = 32 << 20  # of the log in one partition of small ranges: some tens of milliseconds of reading
+PACK_BYTES: Final = 32 << 20  # of the log in one Spark partition of small ranges: some tens of milliseconds of reading
 
-MAX_FIXED_PARTITIONS: Final = 256  # tasks of a batch in which each partition of a stream has one of its own
+MAX_FIXED_PARTITIONS: Final = 256  # Spark partitions of a batch with one for each partition of the stream
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What a batch reads, and what of it was found to be lost (to be warned of)."""
+    """The ranges of a batch, and the accepted losses, of which the query warns."""
 
     ranges: tuple[Range, ...]
     findings: tuple[Finding, ...]
@@ -251,10 +248,10 @@ class PlannedBatch:
 def ranges_between(
     begun: Offset, end: Offset, states: Collection[RecordingState], *, fail_on_data_loss: bool
 ) -> PlannedBatch:
-    """Give what lies between two offsets, by recording; of a streaming batch, ``begun`` is ``begin(start, end)``.
+    """Return the ranges between two offsets, by recording; for a streaming batch, ``begun`` is ``begin(start, end)``.
 
-    A batch may be planned again long after its end was chosen, so what it wants may be gone: raises ``DataLossError``
-    listing all of that, or leaves it out where that is not to fail.
+    A batch may be planned again long after its end was chosen, and data may be lost since. Then raises DataLossError
+    with all losses, or omits the lost data unless ``fail_on_data_loss``.
     """
     by_key = {state.key: state for state in states}
     ranges: list[Range] = []
@@ -305,42 +302,42 @@ def _lost(end: Offset, start: int, stop: int, state: RecordingState) -> Finding 
 def partition_by_size(
     ranges: Iterable[Range], min_partitions: int | None = None, pack_bytes: int = PACK_BYTES
 ) -> list[tuple[Range, ...]]:
-    """Lay ranges out in partitions: many small ones in one, and a large one in its own.
+    """Distribute ranges to Spark partitions: many small ranges in one partition, a large range in a separate one.
 
-    With ``min_partitions``, large ranges are split at term boundaries, which are message boundaries, into pieces so
-    small that there are at least so many partitions, or no terms left to split. All ranges together cover exactly what
-    was given; those of one recording keep their order; ``overrun`` stays where the batch ends in the recording.
+    With ``min_partitions``, large ranges are split at term boundaries, which are message boundaries, until there are at
+    least so many partitions or no further terms. The result covers exactly the given ranges. Ranges of one recording
+    keep their order, and ``overrun`` remains the batch's end in the recording.
     """
-    given = [one for one in ranges if one.length > 0]
+    non_empty = [one for one in ranges if one.length > 0]
     target = max(1, pack_bytes)
     if min_partitions is None:
-        return _packed(given, target)
-    # Split no further than is asked for: every partition more costs a task.
-    piece = max(1, -(-sum(one.length for one in given) // max(1, min_partitions)))
+        return _packed(non_empty, target)
+    # Split no more than necessary, because each partition costs a task.
+    part_bytes = max(1, -(-sum(one.length for one in non_empty) // max(1, min_partitions)))
     while True:
-        # Pieces are whole terms, so they may come out larger than wanted, and fewer.
-        pieces = [part for one in given for part in _split(one, piece)]
-        partitions = _packed(pieces, min(target, piece))
-        if len(partitions) >= min_partitions or piece == 1:
+        # Parts have complete terms, so they may be larger, and fewer, than intended.
+        parts = [part for one in non_empty for part in _split(one, part_bytes)]
+        partitions = _packed(parts, min(target, part_bytes))
+        if len(partitions) >= min_partitions or part_bytes == 1:
             return partitions
-        piece = max(1, piece // 2)
+        part_bytes = max(1, part_bytes // 2)
 
 
 def partition_by_key(
-    ranges: Iterable[Range], keys: Sequence[str], most: int = MAX_FIXED_PARTITIONS
+    ranges: Iterable[Range], keys: Sequence[str], max_partitions: int = MAX_FIXED_PARTITIONS
 ) -> list[tuple[Range, ...]]:
-    """Lay ranges out so that those of one key are in the same partition in every batch, whatever else there is.
+    """Distribute ranges so that those of one key are in the same Spark partition in each batch.
 
-    Key number i of ``keys`` has partition i, counted modulo ``most``; there may be empty ones. So what is written by
-    partition keeps the order within each key from batch to batch.
+    Key number i of ``keys`` has partition i modulo ``max_partitions``; partitions may be empty. So a writer by
+    partition keeps the order of each key from batch to batch.
     """
-    places = {key: index % most for index, key in enumerate(keys)}
-    found: list[list[Range]] = []
+    indices = {key: index % max_partitions for index, key in enumerate(keys)}
+    partitions: list[list[Range]] = []
     for one in ranges:
-        place = places.get(one.key, 0)
-        found.extend([] for _ in range(place + 1 - len(found)))
-        found[place].append(one)
-    return [tuple(part) for part in found]
+        index = indices.get(one.key, 0)
+        partitions.extend([] for _ in range(index + 1 - len(partitions)))
+        partitions[index].append(one)
+    return [tuple(partition) for partition in partitions]
 
 
 def _packed(ranges: Iterable[Range], target: int) -> list[tuple[Range, ...]]:
@@ -359,17 +356,17 @@ def _packed(ranges: Iterable[Range], target: int) -> list[tuple[Range, ...]]:
 
 
 def _split(one: Range, target: int) -> Sequence[Range]:
-    """Split at the term boundaries nearest to equal pieces of about ``target`` bytes."""
+    """Split a range into equal parts of about ``target`` bytes, at the nearest term boundaries."""
     if one.term_length <= 0:
         return (one,)
-    # More than two pieces a term find no more boundaries.
-    wanted = min(-(-one.length // target), 2 * (one.length // one.term_length + 1))
+    # More than two parts per term would not find more boundaries.
+    count = min(-(-one.length // target), 2 * (one.length // one.term_length + 1))
     edges = [one.start]
-    for piece in range(1, wanted):
-        ideal = one.start + one.length * piece // wanted
-        cut = (ideal + one.term_length // 2) // one.term_length * one.term_length
-        if edges[-1] < cut < one.end:
-            edges.append(cut)
+    for number in range(1, count):
+        ideal = one.start + one.length * number // count
+        edge = (ideal + one.term_length // 2) // one.term_length * one.term_length
+        if edges[-1] < edge < one.end:
+            edges.append(edge)
     edges.append(one.end)
     return [replace(one, start=start, end=end) for start, end in pairwise(edges)]
 
@@ -382,10 +379,10 @@ def resolve(
     archives: Collection[str],
     option: str = "startingOffsets",
 ) -> dict[str, int]:
-    """Give a position for every recording of ``states``.
+    """Return the position of option ``option`` in each recording of ``states``.
 
-    ``latest`` gives the end of a recording's last complete message; it is asked only where that is wanted. ``archives``
-    are the keys of the archives in use. Raises ``OptionError`` where a named recording or position is not there.
+    ``latest`` returns the end of a recording's last complete message; it is called only if needed. ``archives`` are the
+    names of the used archives. Raises OptionError for a recording or a position that does not exist.
     """
     by_key = {state.key: state for state in states}
     named = {}
@@ -394,16 +391,16 @@ def resolve(
         state = by_key.get(key)
         if state is None:
             raise OptionError(
-                f"option '{option}' names recording {name}, and the stream has no such recording",
-                remedy=f"Its recordings are: {', '.join(sorted(by_key)) or 'none yet'}",
+                f"option '{option}' has recording {name}, which the stream does not have",
+                remedy=f"Choose from its recordings: {', '.join(sorted(by_key)) or 'none yet'}",
             )
         if key in named:
             raise OptionError(f"option '{option}' names recording {key} twice", remedy="Give it once")
         if isinstance(value, int) and not state.start <= value <= state.end:
             raise OptionError(
                 f"option '{option}': position {value} is outside of recording {key}, "
-                f"which has {state.start} to {state.end}",
-                remedy="Give a position within it, or 'earliest' or 'latest'",
+                f"expected {state.start} to {state.end}",
+                remedy="Give a position of the recording, or 'earliest' or 'latest'",
             )
         named[key] = value
     positions = {}
@@ -421,7 +418,7 @@ def _key(name: str, archives: Collection[str], option: str) -> str:
         return name
     if len(archives) != 1:
         raise OptionError(
-            f"option '{option}' names recording {name}, and with several archives ids are not unique",
-            remedy=f"Name it as archive/id; the archives are: {', '.join(sorted(archives))}",
+            f"option '{option}' has recording {name}, but ids are not unique with several archives",
+            remedy=f"Write archive/id, with one of the archives {', '.join(sorted(archives))}",
         )
     return recording_key(next(iter(archives)), int(name))

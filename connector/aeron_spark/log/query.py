@@ -1,7 +1,6 @@
-"""A query's view of a stream: where it begins, where its next batch ends, and what lies between two offsets.
+"""Plans a query over a stream: its first offset, the end of its next batch, and the ranges between two offsets.
 
-This is the side of a source that plans. It lives in one long-lived process, keeps only what can be found again, and
-knows nothing of Spark.
+A planner exists in one long-lived process. It stores only state that it can find again, and does not depend on Spark.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from aeron_spark.log.planning import backlogs, cap, due, plan_end, ranges_betwee
 from aeron_spark.log.source_stream import DirectStream
 from aeron_spark.options import DirectRoute, ReadOptions, WantedOffsets
 
-_SHOWN = 20  # recordings that a warning names
-OpenLog = Callable[[ReadOptions, bool], Log]  # of the options' stream; the flag is ``framed``
+_MAX_RECORDINGS = 20  # that a warning names
+OpenLog = Callable[[ReadOptions, bool], Log]  # opens the log of the options' stream; the flag is ``framed``
 
 
 class DataLossWarning(UserWarning):
-    """With ``failOnDataLoss=false``: a wanted range was gone."""
+    """With ``failOnDataLoss=false``: a wanted range is gone."""
 
 
 class QueryPlanner:
-    """The stream of ``options``. ``framed`` says whether groups of chunks count as one message.
+    """Plans queries over the stream of ``options``. ``framed``: groups of chunks count as one message.
 
-    ``open_log`` finds the log wherever it is, again for each look: what served it may have died in between.
+    Each operation calls ``open_log`` again, because an archive or a server may have ended in between.
     """
 
     def __init__(
@@ -52,63 +51,63 @@ class QueryPlanner:
         self._last_batch_ns = clock()
         self._targets: dict[str, int] | None = None
         self._ends: dict[str, int] = {}
-        self._over: dict[str, str] = {}
-        self._warned = False
+        self._finished: dict[str, str] = {}  # fingerprints by key
+        self._has_warned = False
 
     @property
     def log(self) -> Log:
-        """The log of the stream, as :meth:`states` last reached it."""
-        return self._reached() if self._log is None else self._log
+        """The log of the stream, as the last :meth:`states` opened it."""
+        return self._open() if self._log is None else self._log
 
-    def _reached(self) -> Log:
+    def _open(self) -> Log:
         log = self._open_log(self.options, self._framed)
-        # Kept while it is the same one: it remembers what it prepared.
+        # Keep an equal log, because it stores which streams it has prepared.
         self._log = log if self._log != log else self._log
         return self._log
 
     def states(self) -> list[RecordingState]:
-        """Return the recordings of the stream; none is started by that."""
-        states = self._reached().states()
+        """Return the recordings of the stream, without starting one."""
+        states = self._open().states()
         self._ends = {state.key: state.end for state in states}
         return states
 
     def followed(self) -> list[RecordingState]:
-        """Return the recordings of the stream, for a query that follows it: it is recorded from now on."""
+        """Return the recordings of the stream, and start its recording if the options require it."""
         states = self.states()
         self.log.prepare(states, record=self.options.record, query=self.options.query_name)
         return states
 
     def content(self) -> StreamContent | None:
-        """Return what the stream says it holds, or None where nothing is recorded yet."""
+        """Return the content of the stream, or None if nothing is recorded yet."""
         states = self.states()
         return self.log.content(states)
 
     def initial(self) -> Offset:
-        """Return the offset a new query begins at."""
+        """Return the first offset of a new query."""
         states = self.followed()
         return Offset.first(self._starting(states), states, self.log.stream)
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
-        """Return where the batch after ``start`` ends; ``start`` itself where there is nothing to read yet.
+        """Return the end of the batch after ``start``; ``start`` itself if there is nothing to read yet.
 
-        Where ``start`` does not name its stream, the end does, also where nothing moved. Raises OptionError for an
-        offset of another stream, before anything else is asked.
+        If ``start`` has no stream, the end has it, even without progress. Raises OptionError for an offset of another
+        stream, before any other request.
         """
         options, limits = self.options, self.options.limits
         start = self._of_stream(start)
         states = self.followed()
         self._warn_without_epochs(start, states)
-        known = finish(start, self._seen_over(start, states))
-        settled = check_recordings(known, states, fail_on_data_loss=options.fail_on_data_loss)
-        _warn(settled.findings)
+        known = finish(start, self._find_finished(start, states))
+        checked = check_recordings(known, states, fail_on_data_loss=options.fail_on_data_loss)
+        _warn(checked.findings)
         readable = states if self._targets is None else cap(states, self._targets)
-        waiting = backlogs(known, settled.positions, readable)
+        backlog = backlogs(known, checked.positions, readable)
         now = self._clock()
         if (
             limited
             and self._targets is None
             and not due(
-                sum(waiting.values()),
+                sum(backlog.values()),
                 min_bytes=limits.min_bytes,
                 max_delay_ns=limits.max_delay_ns,
                 since_ns=self._last_batch_ns,
@@ -117,17 +116,17 @@ class QueryPlanner:
         ):
             return start
         plan = plan_end(
-            settled.positions,
+            checked.positions,
             readable,
-            waiting,
+            backlog,
             self.log,
             max_bytes=limits.max_bytes if limited else None,
             max_rows=limits.max_rows if limited else None,
             turn=start.turn,
         )
         end = advance(
-            known, {**settled.positions, **plan.positions}, states,
-            begins=settled.positions, finished=plan.finished, turn=plan.turn,
+            known, {**checked.positions, **plan.positions}, states,
+            begins=checked.positions, finished=plan.finished, turn=plan.turn,
         )  # fmt: skip
         if end is known:
             return start
@@ -135,57 +134,58 @@ class QueryPlanner:
         return end
 
     def _of_stream(self, offset: Offset) -> Offset:
-        """Give ``offset`` as one of the stream that is read. Raises OptionError where it is of another stream."""
-        log = self._reached()
+        """Return ``offset`` with the stream of this query. Raises OptionError for an offset of another stream."""
+        log = self._open()
         offset = offset.of_stream(log.stream)
         known = offset.archives() if isinstance(log.stream, DirectStream) else set()
         if known and not known.intersection(log.archives):
             raise OptionError(
-                f"the checkpoint is of recordings of {_listed(known)}, and the query reads {_listed(log.archives)}",
-                remedy="Use a new checkpointLocation for this query, or give option 'archive' as it was: the same "
-                "archive under another name is another one for a checkpoint",
+                f"the checkpoint is of recordings of {_listed(known)}, but the query reads {_listed(log.archives)}",
+                remedy="Use a new checkpointLocation for this query, or the option 'archive' of the checkpoint. An "
+                "archive with another name is another archive for a checkpoint",
             )
         return offset
 
     def _warn_without_epochs(self, start: Offset, states: list[RecordingState]) -> None:
-        """Warn, once, of a checkpoint of an earlier release."""
+        """Warn once about a checkpoint of an earlier release, without epochs."""
         without = [state.key for state in states if state.epochs is not None and start.position(state.key)]
         without = [key for key in without if key not in start.epochs]
-        if without and not self._warned:
-            self._warned = True
-            shown = ", ".join([*without[:_SHOWN], *(["..."] if without[_SHOWN:] else [])])
+        if without and not self._has_warned:
+            self._has_warned = True
+            shown = ", ".join([*without[:_MAX_RECORDINGS], *(["..."] if without[_MAX_RECORDINGS:] else [])])
             warnings.warn(
-                f"the checkpoint has no epochs of {shown}, so that a restored store cannot be noticed this time; the "
+                f"the checkpoint has no epochs of {shown}, so a restored store cannot be detected this time; the "
                 "offset of the next batch has them",
                 NoEpochWarning,
                 stacklevel=3,
             )
 
-    def _seen_over(self, start: Offset, states: list[RecordingState]) -> dict[str, str]:
-        """Remember which recordings are over where the query stands: they may be deleted without a loss."""
+    def _find_finished(self, start: Offset, states: list[RecordingState]) -> dict[str, str]:
+        """Store and return the stopped recordings that the query has read; these may be deleted without a loss."""
         for state in states:
-            self._over.pop(state.key, None)
+            self._finished.pop(state.key, None)
             if not state.active and start.position(state.key) == state.end:
-                self._over[state.key] = state.fingerprint
-        return self._over
+                self._finished[state.key] = state.fingerprint
+        return self._finished
 
     def prepare_available_now(self) -> None:
-        """Fix what ``Trigger.AvailableNow`` reads: what is there now.
+        """Store the current ends as those of ``Trigger.AvailableNow``.
 
-        It comes before the offset of a checkpoint, which may be of another stream: so nothing is recorded for it yet.
+        Does not start a recording: Spark calls this before it passes the checkpoint's offset, which may be of another
+        stream.
         """
         self._targets = {state.key: state.end for state in self.states()}
 
     def ends(self) -> dict[str, int]:
-        """Return how far each recording reached when it was last asked."""
+        """Return the ends of the recordings in the last list."""
         return dict(sorted(self._ends.items()))
 
     def keys(self) -> tuple[str, ...]:
-        """Return the recordings' keys as they were last listed, in the log's own order."""
+        """Return the keys of the recordings in the last list, in the log's order."""
         return tuple(self._ends)
 
     def between(self, start: Offset, end: Offset) -> list[Range]:
-        """Return what lies between two offsets of the query. Raises OptionError where they are of another stream."""
+        """Return the ranges between two offsets of the query. Raises OptionError for offsets of another stream."""
         for offset in (start, end):
             self._of_stream(offset)
         batch = ranges_between(begin(start, end), end, self.states(), fail_on_data_loss=self.options.fail_on_data_loss)
@@ -195,9 +195,9 @@ class QueryPlanner:
     def whole(
         self, *, start: int | None = None, end: int | None = None, sessions: Sequence[int] | None = None
     ) -> list[Range]:
-        """Return what a batch query reads; the arguments are bounds of its filters, beside those of its options.
+        """Return the ranges of a batch query; the arguments are bounds of its filters, besides those of its options.
 
-        Raises OptionError where the stream has no recording: a wrong port would else look like a stream without rows.
+        Raises OptionError if the stream has no recording: otherwise a wrong port would look like an empty stream.
         """
         bounds = self.options.bounds
         states = self.states()
@@ -230,7 +230,7 @@ class QueryPlanner:
         if not states and self._times is None and isinstance(self.options.route, DirectRoute):
             raise OptionError(
                 "option 'startingTimestamp' needs 'timestampFrom' for a stream that has nothing recorded yet",
-                remedy="Say where the publish times are: 'reserved-ns', 'reserved-ms' or a byte offset.",
+                remedy="Set 'timestampFrom' to 'reserved-ns', 'reserved-ms' or a byte offset.",
             )
         time_ns = moment.at(self._clock())
         return {state.key: self.log.position_at(state, time_ns, self._times) for state in states}
@@ -243,10 +243,10 @@ class QueryPlanner:
         named = {str(name).rpartition("/")[2] for name, value in wanted.named.items() if isinstance(value, int)}
         for state in states:
             position = positions[state.key]
-            if state.key.rpartition("/")[2] in named and (there := at_message(log, state, position)) != position:
+            if state.key.rpartition("/")[2] in named and (next_message := at_message(log, state, position)) != position:
                 raise OptionError(
                     f"option '{option}': position {position} of recording {state.key} is inside a message",
-                    remedy=f"The next message begins at {there}; positions of messages are in the column 'position'.",
+                    remedy=f"Use {next_message}, the start of the next message, or a value of column 'position'.",
                 )
         return positions
 

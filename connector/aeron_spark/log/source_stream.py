@@ -1,10 +1,10 @@
-"""Which stream an offset is of: by channel and stream id, or by the servers that hold it and its name. Pure.
+"""The identity of an offset's stream: channel and stream id, or name and servers. Pure.
 
     {"channel": "aeron:udp?endpoint=10.0.0.7:40123", "id": 1001}
     {"name": "flights", "servers": {"feeds.example:20121": "<public key>"}}
 
-Two channels are the same as recordings are matched to a stream (``transport.channel.same_stream``): by endpoint,
-control address and interface, not by text.
+Channels are compared like those of recordings (``transport.channel.same_stream``): by endpoint, control address and
+interface, not by text.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ServerStream:
     @property
     def label(self) -> str:
         """What it is called in errors."""
-        held = " and ".join(f"{name} (key {key})" for name, key in sorted(self.servers.items()))
-        return f"stream {self.name!r} of {held}"
+        servers = " and ".join(f"{name} (key {key})" for name, key in sorted(self.servers.items()))
+        return f"stream {self.name!r} of {servers}"
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values in canonical order."""
@@ -57,26 +57,26 @@ SourceStream = DirectStream | ServerStream
 
 
 def direct_stream(channel: str, stream_id: int) -> DirectStream:
-    """Return the stream that an option ``channel`` and a stream id name."""
+    """Return the stream of the option ``channel`` and a stream id."""
     return DirectStream(canonical_channel(channel), stream_id)
 
 
 def canonical_channel(channel: str) -> str:
-    """Return the same text for channels that carry the same streams, with what tells them from others alone."""
+    """Return a channel with only the identifying parameters; channels of the same streams have the same text."""
     identity = ChannelUri.parse(channel, foreign=True).identity
     dynamic = identity.control is not None and identity.control_mode == "dynamic"
     values = {
-        "endpoint": None if dynamic else identity.endpoint,  # of dynamic multi-destination-cast the control decides
+        "endpoint": None if dynamic else identity.endpoint,  # for dynamic multi-destination-cast, control identifies it
         "control": identity.control,
         "control-mode": identity.control_mode,
         "interface": None if dynamic else identity.interface,
     }
-    given = tuple((name, value) for name, value in values.items() if value is not None)
-    return str(ChannelUri(identity.media, given, foreign=True))
+    parameters = tuple((name, value) for name, value in values.items() if value is not None)
+    return str(ChannelUri(identity.media, parameters, foreign=True))
 
 
 def parse_stream(value: object) -> SourceStream:
-    """Parse what ``to_dict`` gave, after a way through JSON. Raises ``ValueError`` for everything else."""
+    """Parse a value of ``to_dict`` that was converted to JSON and back. Raises ValueError for other values."""
     if isinstance(value, Mapping) and value.keys() == {"channel", "id"}:
         channel, stream_id = value["channel"], value["id"]
         if isinstance(channel, str) and isinstance(stream_id, int) and not isinstance(stream_id, bool):
@@ -91,15 +91,15 @@ def parse_stream(value: object) -> SourceStream:
             texts = {str(server): key for server, key in servers.items() if isinstance(key, str)}
             if len(texts) == len(servers):
                 return ServerStream(name, texts)
-    raise ValueError("it names no stream")
+    raise ValueError("it does not identify a stream")
 
 
 def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStream:
-    """Return the stream of an offset that continues one of ``known`` with what the query reads now.
+    """Return the stream of an offset that continues an offset of ``known``, while the query reads ``read``.
 
-    That is ``known`` itself where nothing new is to be said: servers may be added to a stream, and one that is left out
-    is kept. Raises ``OptionError``, naming both, where they are two streams: another channel, stream id or name, no
-    server in common, or a server that has another key under its old name.
+    Servers may be added; servers that the query omits are kept. Returns ``known`` itself without a change. Raises
+    OptionError for two different streams: another channel, stream id or name, no common server, or a server with
+    another key.
     """
     if known is None:
         return read
@@ -113,7 +113,7 @@ def joined_stream(known: SourceStream | None, read: SourceStream) -> SourceStrea
     for server in sorted(common):
         if known.servers[server] != read.servers[server]:
             raise OptionError(
-                f"the checkpoint is of {known.label}, and the query reads {read.label}: {server} has another key now, "
+                f"the checkpoint is of {known.label}, but the query reads {read.label}: {server} has another key now, "
                 "so it is another server",
                 remedy=_REMEDY,
             )
@@ -131,4 +131,4 @@ def _same_direct(known: SourceStream, read: SourceStream) -> bool:
 
 
 def _other_stream(known: SourceStream, read: SourceStream) -> OptionError:
-    return OptionError(f"the checkpoint is of {known.label}, and the query reads {read.label}", remedy=_REMEDY)
+    return OptionError(f"the checkpoint is of {known.label}, but the query reads {read.label}", remedy=_REMEDY)

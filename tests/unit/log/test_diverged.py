@@ -97,7 +97,7 @@ def test_a_query_of_a_lost_future_fails_before_a_row_is_read(grown: int) -> None
         with pytest.raises(DataLossError, match=TEXT) as caught:
             look()
         assert caught.value.reason == "diverged"
-        assert "failOnDataLoss=false to go on at position 65536" in caught.value.remedy
+        assert "failOnDataLoss=false to continue at position 65536" in caught.value.remedy
 
 
 @pytest.mark.parametrize("grown", [0, 8192, 40960])

@@ -27,27 +27,27 @@ LOSSES: list[tuple[list[RecordingState], Finding, str, dict[str, int]]] = [
     (
         [state(7, 65536, 131072)],
         Purged("host:8010/7", 4096, 65536),
-        "recording 7 of archive host:8010 was purged: position 4096 was to be read next, and it begins at 65536 now; "
+        "recording 7 of archive host:8010 was purged: the query's next position is 4096, but the recording begins at 65536 now; "
         "61440 bytes of the log are gone",
         {"host:8010/7": 65536},
     ),
     (
         [state(7, 0, 4064)],
         Truncated("host:8010/7", 4096, 4064),
-        "recording 7 of archive host:8010 was truncated: the query is at position 4096, and it ends at 4064 now",
+        "recording 7 of archive host:8010 was truncated: the query is at position 4096, but the recording ends at 4064 now",
         {"host:8010/7": 4064},
     ),
     (
         [],
         Deleted("host:8010/7", 4096),
-        "recording 7 of archive host:8010 was deleted: position 4096 was to be read next",
+        "recording 7 of archive host:8010 was deleted: the query's next position is 4096",
         {},
     ),
     (
         [state(7, 32, 8192, OTHER)],
         Replaced("host:8010/7", 4096, PRINT, OTHER),
         "recording 7 of archive host:8010 was replaced: up to position 4096 the query read the recording with "
-        "fingerprint 0a0b0c0d, and the one of that id has ffffffff now",
+        "fingerprint 0a0b0c0d, but the recording with that id has fingerprint ffffffff now",
         {"host:8010/7": 32},
     ),
     (
@@ -141,10 +141,11 @@ def test_a_server_that_is_no_longer_read_is_named_as_that() -> None:
         {"a:1/0": 64, "b:1/0": 128, "a:1/1": 32}, dict.fromkeys(("a:1/0", "b:1/0", "a:1/1"), PRINT), stream=servers
     )
     states = [RecordingState("a:1/0", PRINT, 0, 64, True, 65536)]
-    assert compare(offset, states) == (Deleted("a:1/1", 32), Deleted("b:1/0", 128, left=True))
+    assert compare(offset, states) == (Deleted("a:1/1", 32), Deleted("b:1/0", 128, server_removed=True))
     with pytest.raises(DataLossError) as caught:
         check_recordings(offset, states, fail_on_data_loss=True)
-    assert "server b:1 is no longer in option 'server', and its partition 0 was to be read from position 128" in str(
-        caught.value
+    assert (
+        "server b:1 is no longer in option 'server', but the query has read its partition 0 only up to position 128"
+        in str(caught.value)
     )
-    assert "Name the server again until it is read to its end" in caught.value.remedy
+    assert "Name the server again until the query has read it to its end" in caught.value.remedy

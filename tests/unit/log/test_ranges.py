@@ -166,7 +166,7 @@ def test_each_key_has_the_same_partition_in_every_batch() -> None:
     assert partition_by_key([], keys) == []
     assert partition_by_key([one(key) for key in keys], keys) == [(one(key),) for key in keys]
     assert partition_by_key([one("a:1/0")], keys) == [(), (), (one("a:1/0"),)]
-    assert partition_by_key([one(key) for key in keys], keys, most=3) == [
+    assert partition_by_key([one(key) for key in keys], keys, max_partitions=3) == [
         (one("b:1/0"), one("a:1/1")),
         (one("b:1/1"),),
         (one("a:1/0"),),

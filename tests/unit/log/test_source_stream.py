@@ -157,7 +157,7 @@ def test_a_checkpoint_of_another_stream_fails_before_anything_is_listed_or_recor
     checkpoint = Offset.first({}, [], direct_stream("aeron:ipc", 7))
     log = Named(MESSAGES)
     for limited in (True, False):
-        with pytest.raises(OptionError, match=r"is of stream 7 of aeron:ipc, and the query reads stream 1001 of"):
+        with pytest.raises(OptionError, match=r"is of stream 7 of aeron:ipc, but the query reads stream 1001 of"):
             planner_of(log).latest(checkpoint, limited=limited)
     own = Offset.first({}, [], ONE)
     for start, end in ((own, checkpoint), (checkpoint, own)):
@@ -243,7 +243,7 @@ def test_a_checkpoint_of_recordings_of_another_archive_is_refused() -> None:
     other = Named({"host:8010/0": [(64, 1)]})
     other.archives = ("host:8010", "host:8011")
     for look in (lambda: planner_of(other).latest(done, limited=True), lambda: planner_of(other).between(done, done)):
-        with pytest.raises(OptionError, match="recordings of archive embedded, and the query reads archive") as caught:
+        with pytest.raises(OptionError, match="recordings of archive embedded, but the query reads archive") as caught:
             look()
         assert "host:8010 and host:8011" in caught.value.what
         assert "new checkpointLocation" in caught.value.remedy

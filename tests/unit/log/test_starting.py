@@ -48,15 +48,15 @@ def test_the_end_is_looked_for_only_where_it_is_wanted() -> None:
 @pytest.mark.parametrize(
     ("named", "archives", "sentence"),
     [
-        ({"9": 0}, ONE, "names recording 9, and the stream has no such recording. Its recordings are: embedded/7, emb"),
-        ({"host:1/7": 0}, ONE, "names recording host:1/7, and the stream has no such recording"),
-        ({"7": 32}, ONE, "position 32 is outside of recording embedded/7, which has 64 to 640"),
+        ({"9": 0}, ONE, "has recording 9, which the stream does not have. Choose from its recordings: embedded/7, emb"),
+        ({"host:1/7": 0}, ONE, "has recording host:1/7, which the stream does not have"),
+        ({"7": 32}, ONE, "position 32 is outside of recording embedded/7, expected 64 to 640"),
         ({"7": 672}, ONE, "position 672 is outside of recording embedded/7"),
         ({"7": 64, "embedded/7": 64}, ONE, "names recording embedded/7 twice"),
         (
             {"7": 64},
             ("embedded", "host:1"),
-            "ids are not unique. Name it as archive/id; the archives are: embedded, host:1",
+            "ids are not unique with several archives. Write archive/id, with one of the archives embedded, host:1",
         ),
     ],
 )
