@@ -160,7 +160,7 @@ def test_stopping_a_standing_request_twice_does_not_advise_to_record_again(run: 
     assert run("stop", *of(stream))[0] == 0
     code, out, err = run("stop", *of(stream))
     assert (code, out) == (1, "")
-    assert "There is nothing to stop." in err
+    assert "there is nothing to stop." in err
     assert "record=auto" not in err
 
 
@@ -171,7 +171,7 @@ def test_a_servers_recording_is_neither_stopped_nor_deleted(run: Run, shared: Pa
         number = str(stream.publisher().recording_id)
         code, _, err = run("stop", number)
         assert code == 1
-        assert "the server records it while the server runs" in err
+        assert "Stop the server, which records its streams while it runs" in err
         assert "delete" not in err
         assert "streams delete flights --server HOST:PORT" in run("delete", number, "--yes")[2]
         stream.archive.stop_recording(stream.channel, stream.id)

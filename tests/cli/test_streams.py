@@ -197,7 +197,7 @@ def test_all_or_some_stopped_recordings_are_deleted(shared: Path) -> None:
     first, second = (one["id"] for one in stopped(1013, shared)["details"])
     wrong = streams("delete", *to(1013, shared, "--recording", "4711", "--yes"))
     assert wrong.code == 1
-    assert f"stream 1013 of aeron:ipc has no recording 4711. It has {first}, {second}." in wrong.err
+    assert f"stream 1013 of aeron:ipc has no recording 4711. Choose from {first}, {second}." in wrong.err
     asked = streams("delete", *to(1013, shared))
     assert asked.code == 2
     assert "confirmation is needed" in asked.err

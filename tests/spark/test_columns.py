@@ -92,7 +92,7 @@ def test_a_schema_without_any_column_of_a_raw_stream_is_refused_with_both_schema
 
 
 def test_a_column_of_metadata_that_was_not_asked_for_says_which_option_adds_it(framed: Stream) -> None:
-    with pytest.raises(OptionError, match="includeMetadata=true adds the columns of metadata"):
+    with pytest.raises(OptionError, match="includeMetadata=true adds the metadata columns"):
         opened(framed.options, payload="framed").reader(columns(VALUE, ("_aeron_position", LongType())))
 
 

@@ -106,9 +106,7 @@ def test_keys_come_by_spark_and_by_the_environment(spark: SparkSession, served: 
     assert len(read(spark, served.options(stream, identity=key.name)).collect()) == 3
     with pytest.raises(PySparkException, match="the environment variable NOT_SET of the identity 'env:NOT_SET' is not"):
         write(numbered_rows(spark, 3, 1), served.options(stream, identity="env:NOT_SET"))
-    with pytest.raises(
-        PySparkException, match=r"there is no file missing\.key in .* and Spark brought none of that name"
-    ):
+    with pytest.raises(PySparkException, match=r"there is no file missing\.key in .* or in Spark"):
         read(spark, served.options(stream, identity="missing.key")).collect()
 
 
@@ -163,7 +161,7 @@ def test_rows_that_name_a_stream_of_their_own_are_refused(spark: SparkSession, s
     stream = served.stream()
     rows = values(b"x", streamId=pa.array([7], pa.int32()))
     for payload in ("auto", "raw", "framed"):
-        with pytest.raises(OptionError, match="the column 'streamId' names a row's own stream of the direct way"):
+        with pytest.raises(OptionError, match="the column 'streamId' selects a row's stream only on the direct route"):
             save(served.options(stream), [rows], payload=payload)
     with pytest.raises(PySparkException, match="overwrite"):
         numbered_rows(spark, 1, 1).write.format("aeron").mode("overwrite").options(**served.options(stream)).save()

@@ -1,1 +1,1 @@
-"""The direct route: the log over the archives of media drivers that this process reaches."""
+"""The direct route: the log in the archives of media drivers that this process can reach."""

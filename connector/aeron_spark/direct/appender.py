@@ -17,7 +17,7 @@ from aeron_spark.aeron.archive import ArchiveAddress
 from aeron_spark.direct.archive_log import ArchiveLog
 from aeron_spark.direct.archives import ArchiveConnections, StreamAddress, archives_of
 from aeron_spark.direct.publisher import PublishAddress, Publisher
-from aeron_spark.direct.recordings import check_audible
+from aeron_spark.direct.recordings import check_receivable
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError
 from aeron_spark.log.writing import CommitResult, RowEncoder, Source, Transaction, values_of
 from aeron_spark.options import WriteOptions, direct_route
@@ -232,7 +232,7 @@ def acknowledging_archive(
             raise
         return None
     if not recorded and options.record != "never":
-        check_audible(log, channel)
+        check_receivable(log, channel)
         log.start_recording(writer)
         recorded = True
     if options.ack == "driver" or (options.ack == "auto" and not recorded):

@@ -1,4 +1,4 @@
-"""A stream as the recordings of one or more archives: the log a trusted network reads directly."""
+"""The log of a stream on the direct route: its recordings in one or more archives of a trusted network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aeron_spark.wire.values import Rows
 
 
 class ArchiveLog:
-    """The log of the stream at ``address``. Cheap to make: sessions are opened by use, and kept by the process."""
+    """The log of the stream at ``address``. Cheap to create: its first use opens sessions, which the process keeps."""
 
     def __init__(self, address: StreamAddress, *, framed: bool = False) -> None:
         self.address = address
@@ -47,7 +47,7 @@ class ArchiveLog:
 
     @property
     def stream(self) -> DirectStream:
-        """The stream, as offsets name it."""
+        """The stream, as offsets identify it."""
         return direct_stream(self.address.channel, self.address.stream_id)
 
     def counting(self, *, framed: bool) -> ArchiveLog:
@@ -55,14 +55,14 @@ class ArchiveLog:
         return self if framed == self.framed else ArchiveLog(self.address, framed=framed)
 
     def prepare(self, states: list[RecordingState], *, record: str, query: str = "") -> None:
-        """Have the stream recorded; asked once for each session with an archive, which forgets it when it restarts."""
+        """Start the stream's recording if necessary, once per session: a restarted archive has lost the request."""
         sessions = tuple(self._archive(name) for name in self._archives)
         if sessions != self._prepared:
             request_recording(self, states, record, query)
             self._prepared = sessions
 
     def check_recorded(self, states: list[RecordingState]) -> None:
-        """Raise OptionError, naming similar streams, where the stream has no recording and none was asked for."""
+        """Raise OptionError, with similar streams, if the stream has no recording and no archive records it."""
         if not states and not self.recorded():
             raise no_recording(self.address.archives, self.address.channel, self.address.stream_id)
 
@@ -73,7 +73,7 @@ class ArchiveLog:
         return hash((self.address, self.framed))
 
     def states(self) -> list[RecordingState]:
-        """Return every recording of the stream, with how far it reaches now: one listing for each archive."""
+        """Return the recordings of the stream with their current ends, by one list request to each archive."""
         self._known.clear()
         return [state for name in self._archives for state in self._listed(name)]
 
@@ -84,7 +84,7 @@ class ArchiveLog:
         except TransportError:
             if not archive.closed:
                 raise
-        # The session was lost, which shows only in its use: planning a batch is no reason to end a query for that.
+        # The session was lost, which only its use shows. Retry with a new session, so that the query does not fail.
         return self._states_of(name, self._archive(name))
 
     def _states_of(self, name: str, archive: Archive) -> list[RecordingState]:
@@ -97,17 +97,17 @@ class ArchiveLog:
         return found
 
     def content(self, states: list[RecordingState]) -> StreamContent | None:
-        """Return what the newest recording with a message begins with, or None where no recording has one."""
+        """Return the content of the first message of the newest recording with messages, or None without messages."""
         return content_of(self, states)
 
     def position_at(self, state: RecordingState, time_ns: int, times: PublishTimes | None) -> int:
-        """Return where the first message published at or after a time begins, by search over the recording's terms."""
+        """Return the position of the first message published at or after a time, by a search over the terms."""
         if times is None:
             raise no_times(state)
         return position_at(self, state, time_ns, times)
 
     def boundary(self, key: str, start: int, limit: int, end: int, max_rows: int | None) -> Boundary:
-        """Return where a range of ``key`` from ``start`` may end; see :class:`aeron_spark.log.api.Boundaries`."""
+        """Return a boundary of the recording ``key``; see :class:`aeron_spark.log.api.Boundaries`."""
         archive, recording = self._recording(key)
         position, rows = find_boundary(
             archive, recording, framed=self.framed, start=start, limit=limit, end=end, max_rows=max_rows,
@@ -116,48 +116,49 @@ class ArchiveLog:
         return Boundary(position, rows)
 
     def read(self, wanted: Range) -> Iterator[Rows]:
-        """Yield the messages of ``[start, overrun)``; a reader of groups stops by itself once its last one is whole."""
+        """Yield the messages of ``[start, overrun)``; a reader of groups stops when its last group is complete."""
         archive, recording = self._recording(wanted.key)
         if _fingerprint(recording) != wanted.fingerprint:
             raise DataLossError(
                 f"recording {wanted.key} was replaced by another one since the batch was planned",
-                remedy="Start a new query, or set failOnDataLoss=false to go on with what there is.",
+                remedy="Start a new query, or set failOnDataLoss=false to continue with the available data.",
             )
         if wanted.start < recording.start_position:
             raise DataLossError(
-                f"recording {wanted.key} was purged up to position {recording.start_position} while "
-                f"[{wanted.start}, {wanted.end}) was to be read",
-                remedy="Set failOnDataLoss=false to go on with what there is, and purge later than the query reads.",
+                f"recording {wanted.key} was purged up to position {recording.start_position}, requested range "
+                f"[{wanted.start}, {wanted.end})",
+                remedy="Set failOnDataLoss=false to continue with the available data, and purge only data that the "
+                "query has read.",
             )
         start, end = wanted.start, wanted.overrun if self.framed else wanted.end
         folder = archive.address.archive_dir
         if not folder and self.address.read_path == "files":
             raise SetupError(
-                f"the archive of the driver in {archive.address.aeron_dir} belongs to another program, and where its "
-                "files are is not known",
-                remedy="Read it with readPath=replay, or auto.",
+                f"the archive of the driver in {archive.address.aeron_dir} belongs to another program, so the folder "
+                "of its files is unknown",
+                remedy="Read it with readPath=replay or auto.",
             )
         if folder and self.address.read_path != "replay":
             with SegmentSource(Path(folder), recording, start, end) as files:
                 yield from drain(files, recording)
                 start = files.position
-        if start < end:  # the archive itself says why what is missing is missing
+        if start < end:  # a segment file is missing: the archive's replay has the rest, or reports the cause
             timeout = self.address.idle_timeout
             with replay(archive, recording, start, end, timeout=timeout) as opened:
                 yield from drain(ReplaySource(opened, timeout), recording)
 
     def state(self, key: str) -> RecordingState:
-        """Return one recording of the stream; DataLossError where there is none of that key."""
+        """Return one recording of the stream. Raises DataLossError if it does not exist."""
         archive, recording = self._recording(key)
         return _state(key, recording, archive)
 
     def start_recording(self, query: str = "") -> None:
-        """Ask the first archive to record the stream from now on, for ``query``."""
+        """Start the recording of the stream in the first archive, for ``query``."""
         archive = self._archive(self.address.archives[0].name)
         archive.start_recording(with_start(self.address.channel, start_now(query)), self.address.stream_id)
 
     def recorded(self) -> bool:
-        """Whether an archive was asked to record the stream."""
+        """Whether an archive records the stream, with or without a publisher."""
         return any(
             same_stream(self._channel, ChannelUri.parse(channel, foreign=True))
             for name in self._archives
@@ -173,8 +174,8 @@ class ArchiveLog:
         recording = self._known.get(key) or archive.recording(recording_id)
         if recording is None:
             raise DataLossError(
-                f"recording {recording_id} of archive {name} is gone",
-                remedy="Set failOnDataLoss=false to go on with what there is.",
+                f"recording {recording_id} of archive {name} does not exist any more",
+                remedy="Set failOnDataLoss=false to continue with the available data.",
             )
         return archive, recording
 

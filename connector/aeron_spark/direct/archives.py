@@ -1,4 +1,4 @@
-"""From what the options say to addresses: which driver a process uses, and how it reaches the archives."""
+"""Resolves options to addresses: the media driver of this process, and the channels to the archives."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ CONTROL_STREAM_ID: Final = 10  # Aeron's default for an archive's control reques
 
 @dataclass(frozen=True, slots=True)
 class ArchiveConnections:
-    """A process's way to a stream: its driver's directory, and the archives as seen from it."""
+    """The media driver of a process, and the addresses of a stream's archives from this process."""
 
     aeron_dir: str
     archives: tuple[ArchiveAddress, ...]
 
 
 def archives_of(way: DirectRoute) -> ArchiveConnections:
-    """Find, or start, the driver and archives of ``way`` for this process, and hold them while the process lives."""
+    """Return the driver and archives of the route; start this machine's node if necessary.
+
+    The node does not stop before this process ends.
+    """
     handle = hold_node(way.aeron_dir)
     archives = tuple(
         embedded(handle, way.connect_timeout) if archive == EMBEDDED else _remote(archive, way, handle.aeron_dir)
@@ -49,7 +52,7 @@ def archives_of(way: DirectRoute) -> ArchiveConnections:
 
 
 def embedded(handle: NodeHandle, timeout: float = 10.0) -> ArchiveAddress:
-    """Return the address of the archive beside this machine's own driver."""
+    """Return the address of the archive of this machine's node."""
     return ArchiveAddress(
         name=EMBEDDED,
         aeron_dir=handle.aeron_dir,
@@ -78,24 +81,24 @@ def _remote(uri: str, way: DirectRoute, aeron_dir: str) -> ArchiveAddress:
         aeron_dir=aeron_dir,
         control_channel=str(channel.without("stream-id", "alias")),
         control_stream_id=stream_id,
-        response_channel=_own(way.response_channel, endpoint),
-        replay_channel=_own(way.replay_channel, endpoint),
+        response_channel=_local_channel(way.response_channel, endpoint),
+        replay_channel=_local_channel(way.replay_channel, endpoint),
         local=False,
         credentials_file=way.credentials_file or "",
         timeout=way.connect_timeout,
     )
 
 
-def _own(given: str | None, endpoint: str) -> str:
-    if given == "response":
-        # The archive's driver opens this port for whoever asks; its control port itself is taken, by the requests.
+def _local_channel(option: str | None, endpoint: str) -> str:
+    if option == "response":
+        # The archive's driver opens this port for response channels, because requests use the control port.
         control = HostPort.parse(endpoint)
         return f"aeron:udp?control-mode=response|control={HostPort(control.host, control.port + 1)}"
-    return given or f"aeron:udp?endpoint={facing_address(endpoint)}:0"
+    return option or f"aeron:udp?endpoint={facing_address(endpoint)}:0"
 
 
 def facing_address(endpoint: str) -> str:
-    """Return this machine's address, as in a channel, on the route to ``endpoint``; nothing is sent."""
+    """Return this machine's address on the route to ``endpoint``, as in a channel, without sending a packet."""
     target = HostPort.parse(endpoint)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_DGRAM)[0]
@@ -104,18 +107,18 @@ def facing_address(endpoint: str) -> str:
             own = str(probe.getsockname()[0])
     except socket.gaierror as error:
         raise SetupError(
-            unknown_host(target.host), remedy="Correct the name, or have this machine's name service know the host."
+            unknown_host(target.host), remedy="Correct the name, or add the host to this machine's name service."
         ) from error
     except OSError as error:
         raise SetupError(
             f"this machine has no route to the archive at {endpoint}: {error}",
-            remedy="Correct the address, or give 'responseChannel' and 'replayChannel' by hand.",
+            remedy="Correct the address, or set 'responseChannel' and 'replayChannel'.",
         ) from error
     return f"[{own}]" if ":" in own else own
 
 
 def this_host() -> str:
-    """Return what tells one running machine from another, a container's own name included."""
+    """Return an identifier of this running machine or container: its name and boot id."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
             return f"{socket.gethostname()} {boot.read().strip()}"
@@ -123,11 +126,11 @@ def this_host() -> str:
         return socket.gethostname()
 
 
-HELD_NODES: Final[ProcessCache[str | None, NodeHandle]] = ProcessCache()  # by the directory that was asked for
+HELD_NODES: Final[ProcessCache[str | None, NodeHandle]] = ProcessCache()  # by the requested directory
 
 
 def hold_node(aeron_dir: str | None) -> NodeHandle:
-    """Return this process's handle on the node of ``aeron_dir``, kept until the process ends, and the node with it."""
+    """Return this process's handle on the node of ``aeron_dir``; the handle stays open until the process ends."""
     return HELD_NODES.get(
         aeron_dir,
         lambda: node.ensure(aeron_dir),
@@ -138,9 +141,8 @@ def hold_node(aeron_dir: str | None) -> NodeHandle:
 
 def _alive(handle: NodeHandle) -> bool:
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(
-            handle.pid, os.WNOHANG
-        )  # a node this process started stays a zombie, and looks alive, until collected
+        # A node that this process started remains a zombie, which seems alive, until it is reaped.
+        os.waitpid(handle.pid, os.WNOHANG)
     try:
         os.kill(handle.pid, 0)
     except ProcessLookupError:
@@ -151,7 +153,7 @@ def _alive(handle: NodeHandle) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended and its parent, another process than this one, has not collected it yet."""
+    """Whether a process has ended and its parent has not reaped it yet."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[:1] == [b"Z"]
@@ -161,7 +163,7 @@ def _is_zombie(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StreamAddress:
-    """Everything a process needs to open the log of a stream; it travels to executors."""
+    """The data that a process needs to open the log of a stream; the driver sends it to executors."""
 
     channel: str
     stream_id: int

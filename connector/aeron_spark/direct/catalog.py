@@ -1,4 +1,4 @@
-"""What archives hold, stream by stream: to list it, to look into it, and to make room."""
+"""Lists the recordings of archives by stream, reads their content, and purges and deletes them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from aeron_spark.transport.recording_start import without_start
 
 @dataclass(frozen=True, slots=True)
 class CataloguedRecording:
-    """A recording, and how far it reaches now."""
+    """A recording with its current end."""
 
     recording: Recording
     end: int
 
     @property
     def active(self) -> bool:
-        """Whether it is still being recorded."""
+        """Whether the recording is active."""
         return self.recording.stop_position is None
 
     @property
     def length(self) -> int:
-        """Bytes of the log that are there."""
+        """Recorded bytes of the log."""
         return self.end - self.recording.start_position
 
     @property
     def segments(self) -> int:
-        """Files that hold it."""
+        """Number of segment files."""
         origin = segment_base(self.recording, self.recording.start_position)
         return -(-(self.end - origin) // self.recording.segment_length)
 
 
 @dataclass(frozen=True, slots=True)
 class CataloguedStream:
-    """The recordings of one stream in one archive, in the order of their ids; times in milliseconds since the epoch."""
+    """The recordings of one stream in one archive, ordered by id; times in milliseconds since 1970."""
 
     archive: ArchiveAddress
     channel: str
@@ -50,33 +50,33 @@ class CataloguedStream:
 
     @property
     def length(self) -> int:
-        """Bytes of the log that are there."""
-        return sum(held.length for held in self.recordings)
+        """Recorded bytes of the log."""
+        return sum(one.length for one in self.recordings)
 
     @property
     def active(self) -> int:
-        """How many of its recordings still grow."""
-        return sum(held.active for held in self.recordings)
+        """Number of active recordings."""
+        return sum(one.active for one in self.recordings)
 
     @property
     def oldest(self) -> int:
-        """When the first recording began."""
-        return min(held.recording.start_timestamp for held in self.recordings)
+        """Start of the first recording."""
+        return min(one.recording.start_timestamp for one in self.recordings)
 
     @property
     def newest(self) -> int | None:
-        """When the last recording stopped, or None while one grows."""
-        stops = [held.recording.stop_timestamp for held in self.recordings]
+        """Stop of the last recording, or None while one is active."""
+        stops = [one.recording.stop_timestamp for one in self.recordings]
         return None if None in stops else max(stop for stop in stops if stop is not None)
 
     def named(self, name: str) -> bool:
-        """Whether a recording was made under this ``alias`` of its channel."""
-        return any(alias_of(held.recording.original_channel) == name for held in self.recordings)
+        """Whether a recording has this ``alias`` in its channel."""
+        return any(alias_of(one.recording.original_channel) == name for one in self.recordings)
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeRange:
-    """What a purge takes from one recording: whole segments, from its beginning."""
+    """The segments that a purge deletes from the start of one recording."""
 
     recording_id: int
     start: int
@@ -85,14 +85,14 @@ class PurgeRange:
 
     @property
     def length(self) -> int:
-        """Bytes of the log that go."""
+        """Deleted bytes of the log."""
         return self.new_start - self.start
 
 
 def catalogued_streams(
     archives: Iterable[ArchiveAddress], channel: str | None = None, stream_id: int | None = None
 ) -> list[CataloguedStream]:
-    """Return what the archives hold, of one channel or stream id where given."""
+    """Return the streams of the archives; only those of ``channel`` and ``stream_id`` if given."""
     wanted = None if channel is None else ChannelUri.parse(channel)
     found: list[CataloguedStream] = []
     for address in archives:
@@ -102,39 +102,39 @@ def catalogued_streams(
             parsed = ChannelUri.parse(without_start(recording.channel), foreign=True)
             if wanted is not None and not same_stream(wanted, parsed):
                 continue
-            held = _held(archive, recording)
+            entry = _with_end(archive, recording)
             for known, known_id, recordings in groups:
                 if known_id == recording.stream_id and same_stream(known, parsed):
-                    recordings.append(held)
+                    recordings.append(entry)
                     break
             else:
-                groups.append((parsed, recording.stream_id, [held]))
-        found += [CataloguedStream(address, str(known), number, tuple(held)) for known, number, held in groups]
+                groups.append((parsed, recording.stream_id, [entry]))
+        found += [CataloguedStream(address, str(known), number, tuple(entries)) for known, number, entries in groups]
     return sorted(found, key=lambda stream: (stream.archive.name, stream.channel, stream.stream_id))
 
 
 def alias_of(channel: str) -> str | None:
-    """Return the name a channel gives itself."""
+    """Return the alias of a channel, or None."""
     return ChannelUri.parse(without_start(channel), foreign=True).get("alias")
 
 
 def content_of_stream(stream: CataloguedStream, idle_timeout: float) -> StreamContent | None:
-    """Return what the messages of a stream are, or None where there is none yet."""
+    """Return the content of a stream, or None without messages."""
     log = _log(stream, idle_timeout)
     return content_of(log, log.states())
 
 
 def segment_base(recording: Recording, position: int) -> int:
-    """Return where the segment of ``position`` begins; the first one begins with the term of the recording's start."""
+    """Return the first position of the segment of ``position``; the first segment begins with the term of the start."""
     origin = recording.start_position - recording.start_position % recording.term_length
     return origin + (position - origin) // recording.segment_length * recording.segment_length
 
 
-def purge_range_before(held: CataloguedRecording, position: int) -> PurgeRange:
-    """Return what goes when everything before ``position`` may go: only whole segments do, and never the last one."""
-    recording = held.recording
-    base = segment_base(recording, max(recording.start_position, min(position, held.end)))
-    if base >= held.end > recording.start_position:  # an archive keeps a segment where there is data
+def purge_range_before(entry: CataloguedRecording, position: int) -> PurgeRange:
+    """Return the range that a purge before ``position`` deletes: complete segments, and never the last one."""
+    recording = entry.recording
+    base = segment_base(recording, max(recording.start_position, min(position, entry.end)))
+    if base >= entry.end > recording.start_position:  # an archive keeps the last segment with data
         base -= recording.segment_length
     first = segment_base(recording, recording.start_position)
     if base <= recording.start_position:
@@ -142,70 +142,72 @@ def purge_range_before(held: CataloguedRecording, position: int) -> PurgeRange:
     return PurgeRange(recording.id, recording.start_position, base, (base - first) // recording.segment_length)
 
 
-def position_before_time(stream: CataloguedStream, held: CataloguedRecording, time_ns: int, idle_timeout: float) -> int:
-    """Return the position before which everything in a recording was published before ``time_ns``.
+def position_before_time(
+    stream: CataloguedStream, entry: CataloguedRecording, time_ns: int, idle_timeout: float
+) -> int:
+    """Return the position up to which all messages of a recording were published before ``time_ns``.
 
-    Raises OptionError where its messages carry no times and it did not end before that one.
+    Raises OptionError for messages without publish times, unless the recording stopped before that time.
     """
-    stopped = held.recording.stop_timestamp
+    stopped = entry.recording.stop_timestamp
     if stopped is not None and stopped * 1_000_000 < time_ns:
-        return held.end
-    if held.recording.start_timestamp * 1_000_000 >= time_ns:
-        return held.recording.start_position
+        return entry.end
+    if entry.recording.start_timestamp * 1_000_000 >= time_ns:
+        return entry.recording.start_position
     content = content_of_stream(stream, idle_timeout)
     if content is None:
-        return held.recording.start_position
+        return entry.recording.start_position
     if content.payload == "raw":
         raise OptionError(
-            f"recording {held.recording.id} goes on after that time, and its raw messages carry no publish times",
+            f"recording {entry.recording.id} continues after that time, and its raw messages carry no publish times",
             remedy="Give a position (--before 67108864), or the bytes to keep (--keep 1GiB).",
         )
     log = ArchiveLog(_address(stream, idle_timeout), framed=True)
-    state = next(one for one in log.states() if one.recording_id == held.recording.id)
+    state = next(one for one in log.states() if one.recording_id == entry.recording.id)
     return position_at(log, state, time_ns, framed_times)
 
 
-def purge(stream: CataloguedStream, cuts: Sequence[PurgeRange]) -> None:
-    """Delete the segments of ``cuts``; a replay that reads there makes the archive refuse."""
+def purge(stream: CataloguedStream, ranges: Sequence[PurgeRange]) -> None:
+    """Delete the segments of ``ranges``. The archive refuses to delete a segment that a replay reads."""
     archive = archive_of(stream.archive)
-    for cut in cuts:
-        if cut.segments:
-            archive.purge_segments(cut.recording_id, cut.new_start)
+    for one in ranges:
+        if one.segments:
+            archive.purge_segments(one.recording_id, one.new_start)
 
 
 def refuse_active(stream: CataloguedStream) -> None:
-    """Raise RefusedError where a recording of ``stream`` still grows and cannot be deleted."""
-    growing = [str(held.recording.id) for held in stream.recordings if held.active]
-    if growing:
+    """Raise RefusedError if a recording of ``stream`` is active, which an archive cannot delete."""
+    active = [str(one.recording.id) for one in stream.recordings if one.active]
+    if active:
         raise RefusedError(
-            f"recording {', '.join(growing)} of stream {stream.stream_id} of {stream.channel} is still being recorded",
-            remedy="Stop its publisher first, or choose stopped ones with --recording.",
+            f"recording {', '.join(active)} of stream {stream.stream_id} of {stream.channel} is still being recorded",
+            remedy="Stop its publisher first, or choose stopped recordings with --recording.",
         )
 
 
 def delete(stream: CataloguedStream) -> None:
-    """Delete the recordings of ``stream`` and their files, if none of them grows."""
+    """Delete the recordings of ``stream`` and their files. Raises RefusedError if one is active."""
     refuse_active(stream)
     archive = archive_of(stream.archive)
-    for held in stream.recordings:
-        archive.delete(held.recording.id)
+    for one in stream.recordings:
+        archive.delete(one.recording.id)
 
 
 def only(stream: CataloguedStream, recording_ids: Sequence[int]) -> CataloguedStream:
-    """Return ``stream`` with these recordings alone; raise OptionError where it has no such one."""
-    known = {held.recording.id for held in stream.recordings}
-    for wanted in recording_ids:
-        if wanted not in known:
+    """Return ``stream`` with only these recordings. Raises OptionError for a recording that it does not have."""
+    known = {one.recording.id for one in stream.recordings}
+    for recording_id in recording_ids:
+        if recording_id not in known:
             raise OptionError(
-                f"stream {stream.stream_id} of {stream.channel} has no recording {wanted}",
-                remedy=f"It has {', '.join(str(one) for one in sorted(known))}.",
+                f"stream {stream.stream_id} of {stream.channel} has no recording {recording_id}",
+                remedy=f"Choose from {', '.join(str(one) for one in sorted(known))}.",
             )
     if not recording_ids:
         return stream
-    return replace(stream, recordings=tuple(held for held in stream.recordings if held.recording.id in recording_ids))
+    return replace(stream, recordings=tuple(one for one in stream.recordings if one.recording.id in recording_ids))
 
 
-def _held(archive: Archive, recording: Recording) -> CataloguedRecording:
+def _with_end(archive: Archive, recording: Recording) -> CataloguedRecording:
     stop = recording.stop_position
     return CataloguedRecording(recording, archive.position(recording.id) if stop is None else stop)
 

@@ -1,4 +1,4 @@
-"""Recordings of the direct route: started once, where the archive can hear the stream; listed, stopped, deleted."""
+"""Starts, lists, stops and deletes recordings of the direct route."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from aeron_spark.transport.recording_start import (
 )
 from aeron_spark.waiting import wait_for
 
-NEAR_STREAMS: Final = 5  # recordings that an error names
-STOP_TIMEOUT: Final = 10.0  # seconds for the recordings of a subscription that was ended to stop
+MAX_SIMILAR_STREAMS: Final = 5  # that an error names
+STOP_TIMEOUT_S: Final = 10.0  # for the end of a recording after its subscription was stopped
 SESSION_ID: Final = "session-id"
-SERVER_STOPS: Final = "Leave it: the server records it while the server runs. To end that, stop the server."
-SERVER_DELETES: Final = (
-    "Leave it, or delete the whole stream through the server: 'aeron-spark streams delete {} --server HOST:PORT'."
+STOP_REMEDY: Final = "Stop the server, which records its streams while it runs."
+DELETE_REMEDY: Final = (
+    "Delete the complete stream through the server: 'aeron-spark streams delete {} --server HOST:PORT'."
 )
 
 
@@ -41,23 +41,24 @@ class RecordableLog(Protocol):
 
     @property
     def address(self) -> StreamAddress:
-        """The stream, and its archives."""
+        """The stream with its archives."""
 
     def recorded(self) -> bool:
-        """Return whether an archive was asked to record the stream."""
+        """Return whether an archive records the stream."""
 
     def start_recording(self, query: str = "") -> None:
-        """Ask the first archive to record the stream from now on, for ``query``."""
+        """Start the recording of the stream in the first archive, for ``query``."""
 
 
 class RecordingWarning(UserWarning):
-    """A recording was started: earlier messages of the stream were not recorded, and it goes on after this process."""
+    """A recording was started: earlier messages are not recorded, and the recording continues after this process."""
 
 
 def request_recording(log: RecordableLog, states: list[RecordingState], record: str, query: str = "") -> None:
-    """Have the stream recorded unless it is, as ``record`` says; OptionError where that cannot or must not be done.
+    """Start the recording of a stream that is not recorded, if the option ``record`` allows it.
 
-    ``query`` names the query that wants it, for ``aeron-spark recordings list``.
+    Raises OptionError if the option forbids it, or the archive cannot receive the stream. ``query`` is the query's name
+    for ``aeron-spark recordings list``.
     """
     if any(state.active for state in states) or log.recorded():
         return
@@ -67,14 +68,14 @@ def request_recording(log: RecordableLog, states: list[RecordingState], record: 
             return
         raise OptionError(
             f"stream {stream_id} of {channel} has no recording, and option 'record' is 'never'",
-            remedy="Let its publisher be recorded, or set option 'record' to 'auto', which records it from now on.",
+            remedy="Let its publisher record it, or set option 'record' to 'auto', which records it from now on.",
         )
-    check_audible(log, channel)
+    check_receivable(log, channel)
     log.start_recording(query)
-    before = "was not recorded" if not states else "was no longer recorded"
+    state = "was not recorded" if not states else "was no longer recorded"
     lost = "earlier messages" if not states else "messages since its last recording"
     warnings.warn(
-        f"stream {stream_id} of {channel} {before}; {lost}, if any, are lost. The archive "
+        f"stream {stream_id} of {channel} {state}; {lost}, if any, are lost. The archive "
         f"{log.address.archives[0].name} records it from now on, until '{stop_command(log.address)}' ends that"
         f"{_ending_with_node(log.address)}",
         RecordingWarning,
@@ -85,33 +86,33 @@ def request_recording(log: RecordableLog, states: list[RecordingState], record: 
 def stop_command(address: StreamAddress) -> str:
     """Return the command line that ends the recording of a stream."""
     stream = f"--channel {shlex.quote(address.channel)} --stream-id {address.stream_id}"
-    return f"aeron-spark recordings stop {stream}{_reaching(address.archives[0])}"
+    return f"aeron-spark recordings stop {stream}{_archive_arguments(address.archives[0])}"
 
 
 def _ending_with_node(address: StreamAddress) -> str:
-    """Say where a standing request ends with this machine's node: only one for a network channel keeps the node."""
+    """Return a text if the recording subscription ends with this machine's node: over IPC it does not keep the node."""
     if address.archives[0].name != EMBEDDED or ChannelUri.parse(address.channel).media != "ipc":
         return ""
-    return ", or this machine's node stops, as it does when neither a program nor a publisher uses it"
+    return ", or this machine's node stops, because no program and no publisher uses it"
 
 
-def _reaching(archive: ArchiveAddress) -> str:
-    """Return what a printed command line ends with, so that it reaches the archive."""
-    named = "" if archive.name == EMBEDDED else f" --archive {shlex.quote(archive.control_channel)}"
-    return f"{named}{aeron_dir_argument(archive.aeron_dir)}"
+def _archive_arguments(archive: ArchiveAddress) -> str:
+    """Return the arguments that a printed command line needs to reach the archive."""
+    argument = "" if archive.name == EMBEDDED else f" --archive {shlex.quote(archive.control_channel)}"
+    return f"{argument}{aeron_dir_argument(archive.aeron_dir)}"
 
 
 def start_now(query: str = "") -> RecordingStart:
-    """Return what is noted of a recording that this process starts now."""
+    """Return the note of a recording that this process starts now."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a user without a name, in a container
         user = str(os.getuid())
     return RecordingStart(int(time.time() * 1000), f"{user}@{socket.gethostname()} {_program()}".strip(), query)
 
 
-def check_audible(log: RecordableLog, channel: str) -> None:
-    """Raise OptionError where the archive's host cannot hear the channel: unicast goes to its own host only."""
+def check_receivable(log: RecordableLog, channel: str) -> None:
+    """Raise OptionError if the archive's host cannot receive the channel: unicast reaches only its own host."""
     archive = log.address.archives[0]
     parsed = ChannelUri.parse(channel)
     if archive.local:
@@ -121,18 +122,18 @@ def check_audible(log: RecordableLog, channel: str) -> None:
         elsewhere = parsed.is_unicast_elsewhere(_resolve(host.rpartition(":")[0].strip("[]")), _resolve)
     if elsewhere:
         raise OptionError(
-            f"the archive {archive.name} cannot hear {channel}: it is a unicast stream to another host",
+            f"the archive {archive.name} cannot receive {channel}: it is a unicast stream to another host",
             remedy="Use the archive of that host (option 'archive'), or let the publisher use multicast or "
-            "multi-destination-cast (control-mode=dynamic), which several hosts can hear.",
+            "multi-destination-cast (control-mode=dynamic), which several hosts can receive.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRecording:
-    """A recording of an archive's catalog, or a standing subscription that has met no publisher yet (``id`` is None).
+    """A recording of an archive's catalog, or a recording subscription without a publisher yet (``id`` is None).
 
-    ``standing``: the archive records each publisher of the stream until it is told to stop. ``start`` and ``end`` are
-    positions in bytes; times are in milliseconds since the epoch.
+    ``standing``: a recording subscription exists, which records each publisher until it is stopped. ``start`` and
+    ``end`` are positions in bytes; times are in milliseconds since 1970.
     """
 
     archive: str
@@ -150,17 +151,17 @@ class ListedRecording:
 
     @property
     def label(self) -> str:
-        """What it is called in errors and answers."""
-        what = "the standing subscription to" if self.id is None else f"recording {self.id} of"
-        return f"{what} stream {self.stream_id} of {self.channel}"
+        """The name of the recording in errors and results."""
+        name = "the recording subscription to" if self.id is None else f"recording {self.id} of"
+        return f"{name} stream {self.stream_id} of {self.channel}"
 
 
 def list_recordings(
     archives: Iterable[ArchiveAddress], channel: str | None = None, stream_id: int | None = None
 ) -> list[ListedRecording]:
-    """Return the recordings of the direct route, of one channel or stream id where given, by archive and id.
+    """Return the recordings of the direct route by archive and id; only of ``channel`` and ``stream_id`` if given.
 
-    The recordings of a server's named streams are not among them: ``aeron-spark streams`` manages those.
+    Recordings of a server's streams are omitted: ``aeron-spark streams`` manages those.
     """
     return [entry for address in archives for entry in _entries(address, channel, stream_id)]
 
@@ -171,18 +172,17 @@ def stop_recordings(
     *,
     channel: str | None = None,
     stream_id: int | None = None,
-    timeout: float = STOP_TIMEOUT,
+    timeout: float = STOP_TIMEOUT_S,
 ) -> list[ListedRecording]:
-    """Stop recordings by id, or the stream of ``channel`` and ``stream_id``; return what was ended, as it is then.
+    """Stop recordings by id, or those of ``channel`` and ``stream_id``. Return the recordings that this call stopped.
 
-    The standing subscription of each stream is ended, too, and with it every recording that it feeds: else the next
-    publisher would be recorded again. Nothing is returned for what had ended before. Raises OptionError where there is
-    no such recording, RefusedError for one of a server's stream, WaitTimeout where one goes on after ``timeout``
-    seconds.
+    Also stops the recording subscription of each stream, with all its recordings: otherwise the archive would record
+    the next publisher. Raises OptionError for a recording that does not exist, RefusedError for one of a server's
+    stream, WaitTimeout for one that has not stopped after ``timeout`` seconds.
     """
     if (channel is None) != (stream_id is None):
         raise OptionError(
-            "a stream is named by its channel and its stream id, and only one of them is given", remedy="Give both."
+            "only one of channel and stream id is given, expected both or none of them", remedy="Give both."
         )
     ended = []
     for address in archives:
@@ -190,7 +190,7 @@ def stop_recordings(
         known = [one for one in archive.recordings() if server_stream(one.original_channel) is None]
         standing = archive.subscriptions()
         if channel is None:
-            chosen = [_recording(archive, address, number, SERVER_STOPS) for number in recording_ids]
+            chosen = [_recording(archive, address, number, STOP_REMEDY) for number in recording_ids]
             streams = [(one.channel, one.stream_id) for one in chosen]
         else:
             streams = [(channel, stream_id or 0)]
@@ -199,29 +199,29 @@ def stop_recordings(
     if channel is not None and not ended and not list_recordings(archives, channel, stream_id):
         raise OptionError(
             no_recording(archives, channel, stream_id or 0).what,
-            remedy="There is nothing to stop. If another stream is meant, correct 'channel' and 'streamId' "
-            "('aeron-spark recordings list' shows what is recorded).",
+            remedy="Correct 'channel' and 'streamId' if you mean another stream ('aeron-spark recordings list' shows "
+            "the recorded streams); otherwise there is nothing to stop.",
         )
     return list(dict.fromkeys(ended))
 
 
 def delete_recordings(archives: Sequence[ArchiveAddress], recording_ids: Sequence[int]) -> list[ListedRecording]:
-    """Delete stopped recordings with their files; return them as they were.
+    """Delete stopped recordings with their files, and return their last states.
 
-    All are checked first. Raises OptionError where there is no such recording, RefusedError where one is still being
-    recorded or belongs to a server's stream.
+    Checks all recordings first. Raises OptionError for a recording that does not exist, RefusedError for an active one
+    or one of a server's stream.
     """
     deleted = []
     for address in archives:
         archive = archive_of(address)
         standing = archive.subscriptions()
-        chosen = [_recording(archive, address, number, SERVER_DELETES) for number in dict.fromkeys(recording_ids)]
+        chosen = [_recording(archive, address, number, DELETE_REMEDY) for number in dict.fromkeys(recording_ids)]
         for one in chosen:
             if one.stop_position is None:
                 raise RefusedError(
                     f"recording {one.id} of stream {one.stream_id} of {without_start(one.original_channel)} is still "
                     "being recorded",
-                    remedy=f"Stop it first: 'aeron-spark recordings stop {one.id}{_reaching(address)}'.",
+                    remedy=f"Stop it first: 'aeron-spark recordings stop {one.id}{_archive_arguments(address)}'.",
                 )
         for one in chosen:
             deleted.append(_entry(archive, address, one, standing))
@@ -230,19 +230,19 @@ def delete_recordings(archives: Sequence[ArchiveAddress], recording_ids: Sequenc
 
 
 def no_recording(archives: Sequence[ArchiveAddress], channel: str, stream_id: int) -> OptionError:
-    """Return the error for a stream that no archive has recorded; it names recordings of similar streams."""
+    """Return the error for a stream that no archive has recorded, with the recordings of similar streams."""
     wanted = ChannelUri.parse(channel)
     listed = list_recordings(archives)
-    near = [one for one in listed if one.stream_id == stream_id]  # on another port, which is the likeliest mistake
-    near += [one for one in listed if one.stream_id != stream_id and _same(wanted, one.channel)]
-    names = list(dict.fromkeys(f"stream {one.stream_id} of {one.channel}" for one in near if one.id is not None))
-    more = f" and {len(names) - NEAR_STREAMS} more" if len(names) > NEAR_STREAMS else ""
-    beside = f"; it has {', '.join(names[:NEAR_STREAMS])}{more}" if names else ""
+    similar = [one for one in listed if one.stream_id == stream_id]  # a wrong port is the most likely mistake
+    similar += [one for one in listed if one.stream_id != stream_id and _same(wanted, one.channel)]
+    names = list(dict.fromkeys(f"stream {one.stream_id} of {one.channel}" for one in similar if one.id is not None))
+    more = f" and {len(names) - MAX_SIMILAR_STREAMS} more" if len(names) > MAX_SIMILAR_STREAMS else ""
+    alternatives = f"; it has {', '.join(names[:MAX_SIMILAR_STREAMS])}{more}" if names else ""
     return OptionError(
         f"the archive {', '.join(address.name for address in archives)} has no recording of stream {stream_id} of "
-        f"{channel}{beside}",
-        remedy="Correct 'channel' and 'streamId' ('aeron-spark recordings list' shows what is recorded), or have the "
-        "stream recorded first: 'aeron-spark send --record', or a streaming query with record=auto.",
+        f"{channel}{alternatives}",
+        remedy="Correct 'channel' and 'streamId' ('aeron-spark recordings list' shows the recorded streams), or record "
+        "the stream first: 'aeron-spark send --record', or a streaming query with record=auto.",
     )
 
 
@@ -255,21 +255,21 @@ def _stop_stream(
     stream_id: int,
     timeout: float,
 ) -> list[ListedRecording]:
-    """End the subscriptions of one stream, and its recordings; return those that were active, as they are then."""
+    """Stop the recording subscriptions of one stream, and its recordings; return those that were active."""
     wanted = ChannelUri.parse(channel, foreign=True)
-    mine = [one for one in standing if one.stream_id == stream_id and _same(wanted, one.channel)]
+    subscriptions = [one for one in standing if one.stream_id == stream_id and _same(wanted, one.channel)]
     active = [
         one for one in known if one.stop_position is None and one.stream_id == stream_id and _same(wanted, one.channel)
     ]
-    for subscription in mine:
+    for subscription in subscriptions:
         archive.stop_subscription(subscription)
     stopped = []
     for one in active:
-        # An archive may record one session for itself, without a subscription that its list shows.
+        # An archive may record a single Aeron session without a subscription in its list.
         archive.stop_recording_by_id(one.id, timeout)
-        now = wait_for(lambda one=one: _stopped(archive, one.id), timeout, f"recording {one.id} to stop")  # type: ignore[misc]
-        stopped.append(_entry(archive, address, now, ()))
-    return stopped or [_waiting(address, one) for one in mine if SESSION_ID not in one.channel]
+        last = wait_for(lambda one=one: _stopped(archive, one.id), timeout, f"recording {one.id} to stop")  # type: ignore[misc]
+        stopped.append(_entry(archive, address, last, ()))
+    return stopped or [_without_recording(address, one) for one in subscriptions if SESSION_ID not in one.channel]
 
 
 def _stopped(archive: Archive, recording_id: int) -> Recording | None:
@@ -277,24 +277,25 @@ def _stopped(archive: Archive, recording_id: int) -> Recording | None:
     return None if found is None or found.stop_position is None else found
 
 
-def _recording(archive: Archive, address: ArchiveAddress, recording_id: int, of_server: str) -> Recording:
-    """Return a recording of the direct route; raise OptionError where there is none, RefusedError for a server's.
+def _recording(archive: Archive, address: ArchiveAddress, recording_id: int, server_remedy: str) -> Recording:
+    """Return a recording of the direct route.
 
-    ``of_server`` is the remedy for a server's, in which ``{}`` stands for the stream.
+    Raises OptionError if it does not exist, and RefusedError for a recording of a server's stream: with the remedy
+    ``server_remedy``, in which ``{}`` stands for the stream.
     """
     found = archive.recording(recording_id)
     if found is None:
         listed = [one.id for one in archive.recordings() if server_stream(one.original_channel) is None]
-        has = ", ".join(str(one) for one in listed[-20:]) or "none"
+        ids = ", ".join(str(one) for one in listed[-20:]) or "none"
         raise OptionError(
             f"the archive {address.name} has no recording {recording_id}",
-            remedy=f"'aeron-spark recordings list' shows them. It has {has}.",
+            remedy=f"Choose from its recordings ('aeron-spark recordings list' shows them): {ids}.",
         )
     stream = server_stream(found.original_channel)
     if stream is not None:
         raise RefusedError(
-            f"recording {recording_id} holds a partition of the server's stream {stream!r}",
-            remedy=of_server.format(stream),
+            f"recording {recording_id} is a partition of the server's stream {stream!r}",
+            remedy=server_remedy.format(stream),
         )
     return found
 
@@ -313,13 +314,13 @@ def _entries(address: ArchiveAddress, channel: str | None, stream_id: int | None
         if server_stream(one.original_channel) is None and (wanted is None or _same(wanted, one.channel))
     ]
     for one in standing:
-        # A subscription to a single session ends with that session, whose recording is in the catalog.
-        fed = any(
+        # A subscription to a single Aeron session ends with it, and its recording is in the catalog.
+        has_recording = any(
             entry.active and entry.stream_id == one.stream_id and _same_text(entry.channel, one.channel)
             for entry in entries
         )
-        if not fed and SESSION_ID not in one.channel:
-            entries.append(_waiting(address, one))
+        if not has_recording and SESSION_ID not in one.channel:
+            entries.append(_without_recording(address, one))
     return entries
 
 
@@ -346,7 +347,7 @@ def _entry(
     )
 
 
-def _waiting(address: ArchiveAddress, one: RecordingSubscription) -> ListedRecording:
+def _without_recording(address: ArchiveAddress, one: RecordingSubscription) -> ListedRecording:
     return ListedRecording(
         archive=address.name, id=None, channel=without_start(one.channel), stream_id=one.stream_id, session_id=None,
         start=None, end=None, active=False, standing=True, began_ms=None, ended_ms=None, started=start_of(one.channel),
@@ -362,7 +363,7 @@ def _same(wanted: ChannelUri, channel: str) -> bool:
 
 
 def _program() -> str:
-    """Name the program that this process works for; Spark's Python workers and its JVM work for another one."""
+    """Return the name of the program that this process belongs to; a Spark worker belongs to an ancestor's program."""
     pid = os.getpid()
     for _ in range(6):
         try:

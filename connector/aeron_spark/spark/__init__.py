@@ -1,4 +1,4 @@
-"""Spark's side: the only package that imports pyspark."""
+"""The Spark data source ``format("aeron")``; the only package that imports pyspark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["LagListener", "QueryLag", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("aeron")``, and have Spark's workers on this machine run a Python that has this package.
+    """Register ``format("aeron")``, and make Spark's workers on this machine use a Python with this package.
 
-    For a program that runs without an activated environment (``venv/bin/python job.py``), and where Spark looked for
-    sources before this package was installed. A PYSPARK_PYTHON that can run this package is kept: it has the package,
-    what that needs, and the version of this process. Raises SetupError where the workers may run on other machines and
-    their Python cannot.
+    Needed by a program that runs without an activated environment (``venv/bin/python job.py``), and in a session that
+    listed its data sources before this package was installed. A PYSPARK_PYTHON with this package, its requirements and
+    the version of this process is not changed. Raises SetupError if the workers may run on other machines, and their
+    Python cannot run this package.
     """
     from aeron_spark.spark.source import AeronDataSource
     from aeron_spark.spark.worker_python import context_of, use_python_of_this_process
@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # What Spark imports in every worker must not import a listener's modules, too.
+    # Loaded on demand, because Spark imports this package in each worker.
     if name in ("LagListener", "QueryLag"):
         from aeron_spark.spark import lag_listener
 

@@ -1,8 +1,8 @@
-"""Which micro-batch of a query a server may take next: the one after the last that the query's servers have. Pure.
+"""Checks that a micro-batch follows the last one that a query's servers have. Pure.
 
-Spark gives a sink no place to keep what it has written, so the servers keep it. With each micro-batch a server gets a
-token: which run of the query wrote it, and the last micro-batch that each server of the query had then. The next
-micro-batch compares this with what the servers have now. A server that was restored from an older copy has less.
+Spark does not store a sink's progress, so the servers do. With each micro-batch a server gets a token: the run of the
+query, and the last micro-batch of each of its servers. The next micro-batch compares the token with the current state
+of the servers. A server that was restored from an older copy has an earlier micro-batch than in the token.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from aeron_spark.errors import DataFormatError, RefusedError
 from aeron_spark.log.epochs import DIVERGED
 
-NONE = -1  # where a server has no micro-batch of a query
+NONE = -1  # for a server without a micro-batch of the query
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The last micro-batch of a query that a server has, -1 for none, and the token that came with it.
+    """The last micro-batch of a query on a server (-1 for none), with its token.
 
-    ``servers`` are the last micro-batches of all servers of the query, by name, after that one; None where it was
-    written by a release that gave no tokens. ``run`` is the run of the query that wrote it.
+    ``run``: the run of the query that wrote it. ``servers``: the last micro-batch of each server of the query, by name,
+    after that one; None if a release without tokens wrote it.
     """
 
     last: int
@@ -31,7 +31,7 @@ class Progress:
 
     @classmethod
     def parse(cls, last: int, token: str) -> Progress:
-        """Read a token. Raises DataFormatError for one that the sink did not write."""
+        """Parse a token. Raises DataFormatError for a token that no sink wrote."""
         if last == NONE or not token:
             return cls(last)
         try:
@@ -40,13 +40,13 @@ class Progress:
             return cls(last, str(found["run"]), servers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataFormatError(
-                f"the token of micro-batch {last} is not one that a sink wrote: {error!r}",
-                remedy="Another program writes with this query's writerId; give the query its own.",
+                f"the token of micro-batch {last} was not written by a sink: {error!r}",
+                remedy="Give the query a separate writerId: another program writes with this one.",
             ) from None
 
 
 def token_of(batch: int, server: str, run: str, progress: Mapping[str, Progress]) -> str:
-    """Return the token of a micro-batch that ``server`` is to take, where ``progress`` is what all servers have now."""
+    """Return the token of a micro-batch for ``server``; ``progress`` is the current state of all servers."""
     servers = {name: one.last for name, one in progress.items()} | {server: batch}
     return json.dumps({"run": run, "servers": servers}, separators=(",", ":"))
 
@@ -54,11 +54,11 @@ def token_of(batch: int, server: str, run: str, progress: Mapping[str, Progress]
 def check_follows(
     batch: int, run: str, progress: Mapping[str, Progress], *, query: str, stream: str, accept_gap: bool
 ) -> None:
-    """Raise RefusedError, reason "diverged", where the servers do not have all micro-batches before ``batch``.
+    """Raise RefusedError with reason "diverged" if the servers do not have all micro-batches before ``batch``.
 
-    ``progress`` is by server, and no server has ``batch`` or a later one. A server that is new in the list has none. A
-    server that is no longer in the list may have had the last ones. ``accept_gap`` takes the first micro-batch of a
-    run in any case. A query of a release that gave no tokens is taken once.
+    ``progress`` is by server; no server has ``batch`` or a later one. A new server has none. A removed server may have
+    the last ones. ``accept_gap`` accepts the first micro-batch of a run in any case. A query of a release without
+    tokens is accepted once.
     """
     latest = max(progress.values(), key=lambda one: one.last)
     if accept_gap and latest.run != run:
@@ -66,7 +66,7 @@ def check_follows(
     if latest.last == NONE:
         if batch:
             raise _refused(
-                f"micro-batch {batch} of query {query} follows micro-batch {batch - 1}, and {stream} has none"
+                f"micro-batch {batch} of query {query} follows micro-batch {batch - 1}, but {stream} has none"
             )
         return
     if latest.servers is None:
@@ -85,10 +85,10 @@ def check_follows(
             )
 
 
-def _refused(what: str) -> RefusedError:
+def _refused(text: str) -> RefusedError:
     return RefusedError(
-        what,
+        text,
         remedy="If a server was restored from an older copy, restore the query's checkpoint of the same time; or set "
-        "acceptGap=true for one start, which gives up the rows between.",
+        "acceptGap=true for one start, which loses the rows in between.",
         reason=DIVERGED,
     )

@@ -1,4 +1,4 @@
-"""How far behind a query is: bytes of the log that are recorded and not processed yet, of each recording.
+"""Reports the backlog of a query: the bytes of each recording that are recorded but not processed yet.
 
     from aeron_spark.spark import LagListener
 
@@ -7,9 +7,8 @@
     ...
     lag.of("flights").total        # by the query's name or id
 
-Spark tells after each micro-batch; a query that is idle keeps its last figures. They come from the progress itself
-(``sources[].latestOffset`` less ``endOffset``): nothing is asked of an archive, and a query can be watched from
-anywhere its progress can.
+Spark reports after each micro-batch; an idle query keeps its last values. They come from the query's progress
+(``sources[].latestOffset`` minus ``endOffset``), without requests to an archive.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from aeron_spark.log.offsets import Offset
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """How far one query was behind after one micro-batch."""
+    """The backlog of one query after one micro-batch."""
 
     query_id: str
     name: str | None
     batch_id: int
-    timestamp: str  # of the micro-batch's beginning, ISO, UTC
+    timestamp: str  # of the micro-batch's start, ISO, UTC
     recordings: Mapping[str, int]  # bytes, by ``archive/recording id``; finished recordings too
 
     @property
@@ -50,12 +49,11 @@ class QueryLag:
 
 
 class LagListener(StreamingQueryListener):
-    """Keeps the last lag of every query that reads ``format("aeron")``, and hands each one to ``callback``.
+    """Stores the last lag of each query that reads ``format("aeron")``, and passes each one to ``callback``.
 
-    A recording that the query has not begun to read counts from position 0; an unfinished message at the end of one
-    that has stopped counts as nothing, until the recording is extended. Where two sources of one query read the same
-    recording, the slower one counts. ``callback`` runs on Spark's listener thread: keep it short; what it raises is
-    logged by Spark and stops nothing.
+    A recording that the query has not read yet counts from position 0. An incomplete message at the end of a stopped
+    recording does not count. If two sources of one query read the same recording, the slower one counts. ``callback``
+    runs on Spark's listener thread and must be short; Spark logs its errors.
     """
 
     def __init__(self, callback: Callable[[QueryLag], None] | None = None) -> None:
@@ -64,7 +62,7 @@ class LagListener(StreamingQueryListener):
         self._last: dict[str, QueryLag] = {}
 
     def of(self, query: str) -> QueryLag | None:
-        """Return the last lag of a query, by id or name (the newest query of that name), or None before the first."""
+        """Return the last lag of a query by id, or by name (of the newest query with it); None before the first one."""
         with self._lock:
             found = self._last.get(query)
             if found is None:
@@ -72,59 +70,59 @@ class LagListener(StreamingQueryListener):
             return found
 
     def all(self) -> dict[str, QueryLag]:
-        """Return the last lag of every query, by its id; a query that has ended keeps its last."""
+        """Return the last lag of each query by id, also of queries that have ended."""
         with self._lock:
             return dict(self._last)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: the first figures come with the first progress."""
+        """Do nothing: the first values come with the first progress."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Keep the lag that this progress tells."""
+        """Store the lag of this progress."""
         lag = lag_of(event.progress)
         if lag is None:
             return
         with self._lock:
-            self._last.pop(lag.query_id, None)  # the newest stands last
+            self._last.pop(lag.query_id, None)  # the newest is the last one
             self._last[lag.query_id] = lag
         if self._callback is not None:
             self._callback(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: nothing new came since the last progress."""
+        """Do nothing: the values have not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Do nothing: the last figures stay."""
+        """Do nothing: the last values remain."""
 
 
 def lag_of(progress: StreamingQueryProgress) -> QueryLag | None:
-    """Return the lag in a query's progress (``query.lastProgress``, too), or None where no source of it is Aeron's."""
+    """Return the lag from a query's progress, such as ``query.lastProgress``; None without Aeron sources."""
     recordings: dict[str, int] = {}
-    ours = False
+    has_aeron = False
     for source in progress.sources:
         latest, end = _parsed(source.latestOffset), _offset(source.endOffset)
         if end is None:
             continue
-        ours = True
-        for key, behind in _behind(latest, end).items():
-            recordings[key] = max(behind, recordings.get(key, 0))
-    if not ours:
+        has_aeron = True
+        for key, backlog in _backlogs(latest, end).items():
+            recordings[key] = max(backlog, recordings.get(key, 0))
+    if not has_aeron:
         return None
     return QueryLag(
         str(progress.id), progress.name, progress.batchId, progress.timestamp, dict(sorted(recordings.items()))
     )
 
 
-def _behind(latest: Any, end: Offset) -> dict[str, int]:
-    reached = latest.get("recordings") if isinstance(latest, dict) else None
-    if not isinstance(reached, dict):
+def _backlogs(latest: Any, end: Offset) -> dict[str, int]:
+    ends = latest.get("recordings") if isinstance(latest, dict) else None
+    if not isinstance(ends, dict):
         return {}  # nothing is recorded yet
     found = {}
-    for key, recorded in reached.items():
+    for key, recorded in ends.items():
         position = end.position(key) or 0
         finished = end.done.get(key)
         if finished is not None and finished.seen == recorded:
-            position = recorded  # only an unfinished message is left of it
+            position = recorded  # the rest is an incomplete message
         found[key] = max(0, recorded - position)
     return found
 
@@ -133,7 +131,7 @@ def _offset(text: str | None) -> Offset | None:
     try:
         return Offset.parse(_parsed(text))
     except DataFormatError:
-        return None  # another source's
+        return None  # an offset of another source
 
 
 def _parsed(text: str | None) -> Any:

@@ -1,6 +1,6 @@
-"""Bounds out of a query's filters (``pushdown=true``), for batches.
+"""Derives bounds of a batch from its filters (``pushdown=true``).
 
-A class of its own: Spark's default configuration refuses a reader that has ``pushFilters``.
+A separate class, because Spark's default configuration refuses a reader with ``pushFilters``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aeron_spark.spark.reader import AeronBatchReader, Task, plan_partitions
 
 
 class FilteringBatchReader(AeronBatchReader):
-    """Reads only the positions and sessions that the filters leave; Spark still applies every filter itself."""
+    """Reads only the positions and Aeron sessions that match the filters; Spark still applies all filters."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -33,7 +33,7 @@ class FilteringBatchReader(AeronBatchReader):
         self._sessions: set[int] | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take bounds out of ``filters``, and give all of them back: bounds are coarser than rows."""
+        """Derive bounds from ``filters``, and return all filters, because the bounds are coarser than rows."""
         for one in filters:
             column: tuple[str, ...] = getattr(one, "attribute", ())
             name = column[0].removeprefix(METADATA_PREFIX) if len(column) == 1 else ""
@@ -44,7 +44,7 @@ class FilteringBatchReader(AeronBatchReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Plan what the filters leave."""
+        """Plan the ranges within the bounds."""
         stream = self._task.stream()
         ranges = stream.whole(
             start=self._start,

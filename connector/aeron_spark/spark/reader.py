@@ -1,6 +1,6 @@
-"""Reading: the readers Spark drives, batch and stream, and what a task does with its ranges.
+"""The readers of batch and streaming queries, and the read of a task's ranges.
 
-Spark builds readers several times and pickles them, so their constructors only keep what the options say.
+Spark creates and pickles readers several times, so their constructors only store the options.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from aeron_spark.spark.task_context import partition_of_task, resolve_key_files,
 
 
 class RangePartition(InputPartition):
-    """A task's share: ranges of one or several recordings, and the way to them."""
+    """The ranges of a task, of one or several recordings, and their route."""
 
-    def __init__(self, ranges: tuple[Range, ...], way: DirectRoute | ServerRoute) -> None:
+    def __init__(self, ranges: tuple[Range, ...], route: DirectRoute | ServerRoute) -> None:
         self.ranges = ranges
-        self.way = way
+        self.route = route
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a task needs to read its ranges, wherever it runs."""
+    """The data that a task needs to read its ranges on any machine."""
 
     options: ReadOptions
     payload: str
@@ -57,77 +57,77 @@ class Task:
         return self.payload != "raw"
 
     def stream(self) -> QueryPlanner:
-        """Return the planning side of the stream."""
+        """Return a planner of the stream."""
         times = self.options.timestamp_from
         return QueryPlanner(
             self.options,
-            log_here,
+            open_planning_log,
             framed=self.framed,
             times=None if times is None else lambda rows: publish_times(rows, times),
         )
 
-    def read(self, share: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition as Spark expects them."""
-        # Spark makes a partition of its own where there is nothing to read.
-        if not isinstance(share, RangePartition) or not share.ranges:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a Spark partition."""
+        # Spark creates an empty partition if there is nothing to read.
+        if not isinstance(partition, RangePartition) or not partition.ranges:
             return
-        way = resolve_key_files(share.way)
-        if isinstance(way, DirectRoute) and way.embedded and self.planned_on != this_host():
+        route = resolve_key_files(partition.route)
+        if isinstance(route, DirectRoute) and route.embedded and self.planned_on != this_host():
             raise SetupError(
-                "archive=embedded is one machine's own archive, and this task runs on another machine than the driver",
-                remedy="Name an archive that all hosts reach: option 'archive' with its control channel, "
+                "archive=embedded is the archive of one machine, but this task runs on another machine than the driver",
+                remedy="Name an archive that all hosts can reach: option 'archive' with its control channel, "
                 "such as 'aeron:udp?endpoint=archive-host:8010'.",
             )
         options, schema = self.options, arrow_schema(self.schema)
-        with POOL.borrow(way, partition_of_task()) as sessions:
+        with POOL.borrow(route, partition_of_task()) as sessions:
             log = open_log(
-                way,
+                route,
                 framed=self.framed,
                 idle_timeout=options.idle_timeout,
                 read_path=options.read_path,
                 sessions=sessions,
             )
-            for wanted in share.ranges:
+            for wanted in partition.ranges:
                 yield from self._range(log, schema, wanted)
 
     def _range(self, log: Log, schema: pa.Schema, wanted: Range) -> Iterator[pa.RecordBatch]:
-        maker = RowDecoder(schema, log.state(wanted.key), self.options.timestamp_from)
+        decoder = RowDecoder(schema, log.state(wanted.key), self.options.timestamp_from)
         if not self.framed:
             for rows in log.read(wanted):
-                yield maker.raw(rows)
+                yield decoder.raw(rows)
             return
         with of_recording(wanted.key):
             for found in read_range(log, wanted):
-                # A stream of Arrow batches with one column named like ours looks framed until its groups are seen.
-                if self.payload == "arrow" or (self.options.payload == "auto" and maker.is_arrow(found)):
-                    yield from maker.arrow(found)
+                # The schema of Arrow batches with one column 'value' is that of framed values: check each group.
+                if self.payload == "arrow" or (self.options.payload == "auto" and decoder.is_arrow(found)):
+                    yield from decoder.arrow(found)
                 else:
-                    yield maker.framed(found)
+                    yield decoder.framed(found)
 
 
-def log_here(options: ReadOptions, framed: bool) -> Log:
-    """Return the log that planning uses, with the keys of this machine."""
+def open_planning_log(options: ReadOptions, framed: bool) -> Log:
+    """Return the log for planning, with the key files of this machine."""
     return log_of(replace(options, route=resolve_key_files(with_servers(options.route))), framed)
 
 
 class AeronBatchReader(DataSourceReader):
-    """Reads what is recorded between two offsets, once."""
+    """Reads the recorded rows between two offsets, once."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the whole range."""
+        """Plan the ranges of the query."""
         stream = self._task.stream()
         return plan_partitions(self._task, stream, stream.whole())
 
-    def read(self, partition_by_size: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
-        return self._task.read(partition_by_size)
+        return self._task.read(partition)
 
 
 class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream, micro-batch by micro-batch; its offsets are positions in recordings."""
+    """Reads a stream in micro-batches; its offsets are positions of recordings."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -137,29 +137,29 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_task": self._task, "_planner": None}
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins."""
+        """Return the first offset of a new query."""
         return self._stream().initial().to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Say that batches are limited; the limits themselves stand in the options."""
+        """Return a limit if the options have one; the options also have its value."""
         limits = self._task.options.limits
         if limits.max_bytes is not None:
             return ReadMaxBytes(limits.max_bytes)
         return ReadAllAvailable() if limits.max_rows is None else ReadMaxRows(limits.max_rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; ``start``, to the letter, where there is nothing new."""
-        begun = Offset.parse(start)
-        end = self._stream().latest(begun, limited=not isinstance(limit, ReadAllAvailable))
-        return start if end is begun else end.to_dict()
+        """Return the end of the next batch; ``start`` itself, unchanged, if there is nothing new."""
+        start_offset = Offset.parse(start)
+        end = self._stream().latest(start_offset, limited=not isinstance(limit, ReadAllAvailable))
+        return start if end is start_offset else end.to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how far the recordings reach, for the query's progress."""
+        """Return the ends of the recordings, for the query's progress."""
         ends = self._stream().ends()
         return {"recordings": ends, "v": 1} if ends else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query."""
+        """Store the current ends as the end of the query."""
         self._stream().prepare_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -167,15 +167,15 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream = self._stream()
         return plan_partitions(self._task, stream, stream.between(Offset.parse(start), Offset.parse(end)))
 
-    def read(self, partition_by_size: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition."""
-        return self._task.read(partition_by_size)
+        return self._task.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Keep nothing: the checkpoint is the only truth."""
+        """Do nothing: only the checkpoint stores the progress."""
 
     def stop(self) -> None:
-        """Do nothing: Spark does not promise to call this; the driver is told when the process ends."""
+        """Do nothing: Spark may not call this; the media driver notices the end of the process."""
 
     def _stream(self) -> QueryPlanner:
         if self._planner is None:
@@ -184,12 +184,12 @@ class AeronStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def plan_partitions(task: Task, stream: QueryPlanner, ranges: list[Range]) -> list[InputPartition]:
-    """Lay ranges out in the partitions of a batch.
+    """Distribute ranges to the Spark partitions of a batch.
 
-    Each partition of a server's stream has a task of its own, the same in every batch, so that a copy of the stream has
-    its rows in the same partitions and order; ``minPartitions`` asks for something else.
+    Each partition of a server's stream has a separate task, the same in each batch, so that a copy of the stream has
+    its rows in the same partitions and order. ``minPartitions`` overrides this.
     """
-    way = with_servers(task.options.route)
-    if isinstance(way, ServerRoute) and task.options.min_partitions is None:
-        return [RangePartition(part, way) for part in partition_by_key(ranges, stream.keys())]
-    return [RangePartition(part, way) for part in partition_by_size(ranges, task.options.min_partitions)]
+    route = with_servers(task.options.route)
+    if isinstance(route, ServerRoute) and task.options.min_partitions is None:
+        return [RangePartition(part, route) for part in partition_by_key(ranges, stream.keys())]
+    return [RangePartition(part, route) for part in partition_by_size(ranges, task.options.min_partitions)]

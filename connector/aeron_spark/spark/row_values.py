@@ -1,4 +1,4 @@
-"""What a writer's rows are: raw or framed values, or Arrow batches; and which columns each of them may have."""
+"""Checks the columns of a writer's rows, and converts them to raw or framed values, or Arrow batches."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ VALUE_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "channel": (StringType,),
     "streamId": (IntegerType, LongType),
 }
-NAMING: Final = ("channel", "streamId")  # of a row's own stream
+STREAM_COLUMNS: Final = ("channel", "streamId")  # the stream of each row
 
 
 def as_nullable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows with columns that may be null, as Spark has them of its sources.
+    """Return the same rows with nullable columns.
 
-    Whether Spark calls a column of a query nullable depends on how it was made; to a stream's schema, which later
-    batches have to go with, it would be a promise.
+    Whether a column of a query is nullable depends on the query's plan. Later batches must match the stream's schema,
+    so it must not depend on that.
     """
     fields = [_nullable(field) for field in batch.schema]
     columns: list[pa.Array[Any]] = [
@@ -52,22 +52,20 @@ def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:
 
 
 def payload_of(options: WriteOptions, schema: StructType) -> str:
-    """Return ``raw``, ``framed`` or ``arrow``. Raises OptionError, before all else, for wrong columns."""
+    """Return ``raw``, ``framed`` or ``arrow``. Raises OptionError for wrong columns."""
     names = schema.fieldNames()
     if not names:
-        raise OptionError(
-            "the DataFrame has no columns, and a row without columns cannot be written", remedy="Select some."
-        )
-    exactly = "value" in names and set(names) <= set(VALUE_COLUMNS)
+        raise OptionError("the DataFrame has no columns, expected at least one", remedy="Select some columns.")
+    has_value_columns = "value" in names and set(names) <= set(VALUE_COLUMNS)
     payload = options.payload
     if payload == "auto":
-        payload = "raw" if exactly and _wrong_type(schema) is None else "arrow"
-    naming = [name for name in NAMING if name in names]
-    if exactly and naming and options.payload != "arrow" and isinstance(options.route, ServerRoute):
+        payload = "raw" if has_value_columns and _wrong_type(schema) is None else "arrow"
+    stream_columns = [name for name in STREAM_COLUMNS if name in names]
+    if has_value_columns and stream_columns and options.payload != "arrow" and isinstance(options.route, ServerRoute):
         raise OptionError(
-            f"the column {naming[0]!r} names a row's own stream of the direct way, and {options.route.label} takes all "
-            "rows",
-            remedy="Leave it out, or write all columns with payload=arrow.",
+            f"the column {stream_columns[0]!r} selects a row's stream only on the direct route, but all rows go to "
+            f"{options.route.label}",
+            remedy="Remove the column, or write all columns with payload=arrow.",
         )
     if payload == "arrow":
         _check_arrow(schema)
@@ -75,16 +73,16 @@ def payload_of(options: WriteOptions, schema: StructType) -> str:
     if "value" not in names:
         close = difflib.get_close_matches("value", names, n=1)
         raise OptionError(
-            f"payload={payload} needs a column 'value' (BINARY or STRING), and the DataFrame has {', '.join(names)}",
+            f"payload={payload} needs a column 'value' (BINARY or STRING), but the DataFrame has {', '.join(names)}",
             remedy=f"Did you mean {close[0]!r}? Rename it to 'value'."
             if close
-            else "Make one, or write with payload=arrow.",
+            else "Add the column, or write with payload=arrow.",
         )
     extra = [name for name in names if name not in VALUE_COLUMNS]
     if extra:
         raise OptionError(
-            f"payload={payload} has no place for the column {extra[0]!r}",
-            remedy=f"Keep only {', '.join(VALUE_COLUMNS)}, or write all columns with payload=arrow.",
+            f"payload={payload} does not support the column {extra[0]!r}",
+            remedy=f"Select only {', '.join(VALUE_COLUMNS)}, or write all columns with payload=arrow.",
         )
     wrong = _wrong_type(schema)
     if wrong is not None:
@@ -93,30 +91,30 @@ def payload_of(options: WriteOptions, schema: StructType) -> str:
 
 
 def _check_arrow(schema: StructType) -> None:
-    """Raise OptionError where a column could not be told from another one, or has a type that Arrow does not carry."""
+    """Raise OptionError for two columns of the same name, a reserved name, or a type that Arrow does not support."""
     names = schema.fieldNames()
     for field in schema.fields:
         if names.count(field.name) > 1:
             raise OptionError(f"the DataFrame has two columns {field.name!r}", remedy="Rename one of them.")
         if field.name.startswith(METADATA_PREFIX):
             raise OptionError(
-                f"the column {field.name!r} begins with {METADATA_PREFIX!r}, as the metadata columns of a reader do",
-                remedy="Rename it, or leave it out.",
+                f"the column {field.name!r} begins with {METADATA_PREFIX!r}, the prefix of a reader's metadata columns",
+                remedy="Rename or remove it.",
             )
         try:
             to_arrow_schema(StructType([field]), timezone="UTC")
         except PySparkTypeError as error:
             kind = field.dataType.simpleString().upper()
             raise OptionError(
-                f"the column {field.name!r} is {kind}, which Arrow batches do not carry",
-                remedy="Cast it, an interval of months to INT, say.",
+                f"the column {field.name!r} is {kind}, which Arrow batches do not support",
+                remedy="Cast it, for example an interval of months to INT.",
             ) from error
 
 
 def _wrong_type(schema: StructType) -> str | None:
     for field in schema.fields:
-        wanted = VALUE_COLUMNS[field.name]
-        if not isinstance(field.dataType, wanted):
-            names = " or ".join(kind.typeName().upper() for kind in wanted)
-            return f"the column {field.name!r} is {field.dataType.simpleString().upper()} and has to be {names}"
+        expected = VALUE_COLUMNS[field.name]
+        if not isinstance(field.dataType, expected):
+            names = " or ".join(kind.typeName().upper() for kind in expected)
+            return f"the column {field.name!r} is {field.dataType.simpleString().upper()}, expected {names}"
     return None

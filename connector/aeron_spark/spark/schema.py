@@ -1,4 +1,4 @@
-"""What rows look like, by payload; and how an ``arrow`` stream's own schema becomes Spark's."""
+"""The schemas of rows by payload, and the conversion of an ``arrow`` stream's schema to Spark's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def metadata() -> list[StructField]:
 
 
 def schema_of(payload: str, include_metadata: bool, rows: StructType | None = None) -> StructType:
-    """Return the schema of a payload; ``rows`` is that of the batches in an ``arrow`` stream."""
+    """Return the schema of a payload; ``rows`` is the schema of the batches in an ``arrow`` stream."""
     if payload == "raw":
         return RAW
     own = FRAMED if rows is None else rows
@@ -42,16 +42,16 @@ def rows_part(schema: StructType) -> StructType:
 
 
 def spark_schema(arrow: pa.Schema) -> StructType:
-    """Return Spark's schema for the batches of an ``arrow`` stream: all of it nullable, as Spark has it of its sources.
+    """Return Spark's schema for the batches of an ``arrow`` stream, with all columns nullable.
 
-    Each batch on the wire says for itself what it allows, so what the first one promised need not hold for the next.
+    Each batch has its own schema, so a later batch may have nulls in a column that is not nullable in the first one.
     """
     try:
         found = from_arrow_schema(arrow)
     except PySparkTypeError as error:
         raise DataFormatError(
-            f"the stream's Arrow schema has a type that Spark does not know: {error}",
-            remedy="Read it with payload=raw, whose values are the messages as they are.",
+            f"the stream's Arrow schema has a type that Spark does not support: {error}",
+            remedy="Read it with payload=raw, whose values are the unchanged messages.",
         ) from error
     return StructType([_nullable(field) for field in found.fields])
 
@@ -71,35 +71,35 @@ def _nullable_inside(kind: DataType) -> DataType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of a reader, to the letter."""
+    """Return the Arrow schema that Spark expects from a reader, with its exact types."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def is_choice(given: StructType, expected: StructType) -> bool:
-    """Whether all columns of ``given`` are columns of ``expected``, by name and type."""
-    types = {field.name: field.dataType for field in expected.fields}
-    return all(types.get(field.name) == field.dataType for field in given.fields)
+def is_subset(chosen: StructType, available: StructType) -> bool:
+    """Whether all columns of ``chosen`` are columns of ``available``, by name and type."""
+    types = {field.name: field.dataType for field in available.fields}
+    return all(types.get(field.name) == field.dataType for field in chosen.fields)
 
 
-def check_given(payload: str, given: StructType, expected: StructType) -> None:
-    """Raise OptionError where ``given`` is no choice of the columns of ``raw`` or ``framed``.
+def check_schema(payload: str, chosen: StructType, available: StructType) -> None:
+    """Raise OptionError if .schema(...) has columns that ``raw`` or ``framed`` does not have.
 
-    Any of them may be chosen, in any order. ``arrow`` has the columns of its batches, which are compared with those.
+    A query may select any of them, in any order. The columns of ``arrow`` are compared with each batch later.
     """
     if payload == "arrow":
         return
-    if is_choice(given, expected):
+    if is_subset(chosen, available):
         return
-    types = {field.name: field.dataType for field in expected.fields}
-    wrong = [field.name for field in given.fields if types.get(field.name) != field.dataType]
-    what = "is not one of them" if wrong[0] not in types else f"is {types[wrong[0]].simpleString().upper()} there"
+    types = {field.name: field.dataType for field in available.fields}
+    wrong = [field.name for field in chosen.fields if types.get(field.name) != field.dataType]
+    fault = "is not one of them" if wrong[0] not in types else f"is {types[wrong[0]].simpleString().upper()} there"
     close = difflib.get_close_matches(wrong[0], types, n=1) if wrong[0] not in types else []
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    more = " includeMetadata=true adds the columns of metadata." if payload == "framed" and len(types) == 1 else ""
+    suggestion = f"Did you mean {close[0]!r}? " if close else ""
+    more = " includeMetadata=true adds the metadata columns." if payload == "framed" and len(types) == 1 else ""
     raise OptionError(
-        f".schema({_ddl(given)!r}) was given, and a stream with payload={payload} has the columns {_ddl(expected)!r}: "
-        f"{wrong[0]!r} {what}",
-        remedy=f"{meant}Choose some of its columns, or leave .schema(...) out for all of them.{more}",
+        f".schema({_ddl(chosen)!r}) was given, but a stream with payload={payload} has the columns "
+        f"{_ddl(available)!r}: {wrong[0]!r} {fault}",
+        remedy=f"{suggestion}Choose some of its columns, or omit .schema(...) for all of them.{more}",
     )
 
 

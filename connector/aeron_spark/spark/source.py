@@ -1,4 +1,4 @@
-"""``format("aeron")``: options in, readers and writers out."""
+"""The data source ``format("aeron")``: creates readers and writers from options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AeronDataSource(DataSource):
         return "aeron"
 
     def schema(self) -> StructType:
-        """Return the columns: fixed ones, or those of the stream's own Arrow batches."""
+        """Return the columns: fixed ones, or those of the stream's Arrow batches."""
         options = self._read_options()
         payload: str = options.payload
         rows = None
@@ -44,9 +44,9 @@ class AeronDataSource(DataSource):
             if payload == "arrow":
                 if content is None or content.schema is None:
                     raise OptionError(
-                        f"the columns of {options.route.label} are not known: "
-                        f"{'nothing is recorded yet' if content is None else f'it holds {content.payload} messages'}",
-                        remedy="Give them with .schema(...), or read with payload=raw.",
+                        f"the columns of {options.route.label} are unknown: "
+                        f"{'nothing is recorded yet' if content is None else f'it has {content.payload} messages'}",
+                        remedy="Set them with .schema(...), or read with payload=raw.",
                     )
                 rows = schemas.spark_schema(content.schema)
         return schemas.schema_of(payload, options.include_metadata, rows)
@@ -69,31 +69,31 @@ class AeronDataSource(DataSource):
         return AeronStreamReader(_task(ReadOptions.parse(self.options, streaming=True), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer of a batch; a stream is only ever appended to."""
+        """Return the writer of a batch. Raises OptionError for mode 'overwrite'."""
         from aeron_spark.spark.writer import AeronBatchWriter, write_task
 
         if overwrite:
             raise OptionError(
-                "mode 'overwrite' cannot be done: what was published cannot be taken back", remedy="Use mode 'append'."
+                "mode 'overwrite' is not possible: published messages cannot be deleted", remedy="Use mode 'append'."
             )
         return AeronBatchWriter(write_task(WriteOptions.parse(self.options, streaming=False), schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Return the writer of a streaming query; ``complete`` mode publishes every result anew, as Kafka's does."""
+        """Return the writer of a streaming query; mode ``complete`` publishes all results again, like Kafka's sink."""
         from aeron_spark.spark.writer import AeronStreamWriter, write_task
 
         return AeronStreamWriter(write_task(WriteOptions.parse(self.options, streaming=True), schema))
 
     def _read_options(self) -> ReadOptions:
-        # Spark asks for the schema before it says whether this is a batch or a stream: what both refuse is refused now.
-        refused: list[OptionError] = []
+        # Spark requests the schema before it chooses batch or streaming: refuse only options that both refuse.
+        errors: list[OptionError] = []
         for streaming in (True, False):
             try:
                 return ReadOptions.parse(self.options, streaming=streaming)
             except OptionError as error:
-                refused.append(error)
-        # With an option that only a batch has, it is one: that a stream knows no such option is beside the point.
-        raise refused[has_batch_only_options(self.options)]
+                errors.append(error)
+        # An option that only a batch has means a batch: raise the batch's error.
+        raise errors[has_batch_only_options(self.options)]
 
 
 def _task(options: ReadOptions, schema: StructType) -> Task:
@@ -102,26 +102,26 @@ def _task(options: ReadOptions, schema: StructType) -> Task:
 
     check(options.route)
     payload = _payload(options, schema) if options.payload == "auto" else options.payload
-    schemas.check_given(payload, schema, schemas.schema_of(payload, options.include_metadata))
+    schemas.check_schema(payload, schema, schemas.schema_of(payload, options.include_metadata))
     return Task(options, payload, schema, this_host())
 
 
 def _payload(options: ReadOptions, schema: StructType) -> str:
-    """Return the payload of a stream of which the columns are known: its own, or some that .schema(...) chose."""
+    """Return the payload of a stream with known columns: its own, or some that .schema(...) selects."""
     if schema == schemas.RAW:
         return "raw"
-    # Columns of any payload, and misspelt ones, may look so; the stream itself says which they are.
+    # The columns may be of any payload, or misspelt: the stream's content decides.
     content = _content(options)
     if content is not None:
         return content.payload
     own = schemas.rows_part(schema)
     if own == schemas.FRAMED or not own.fields:
         return "framed"
-    return "raw" if schemas.is_choice(schema, schemas.RAW) else "arrow"
+    return "raw" if schemas.is_subset(schema, schemas.RAW) else "arrow"
 
 
 def _content(options: ReadOptions) -> StreamContent | None:
     from aeron_spark.log.query import QueryPlanner
-    from aeron_spark.spark.reader import log_here
+    from aeron_spark.spark.reader import open_planning_log
 
-    return QueryPlanner(options, log_here, framed=False).content()
+    return QueryPlanner(options, open_planning_log, framed=False).content()

@@ -1,4 +1,4 @@
-"""What Spark says of the task that runs here: its partition, its query, its run and its micro-batch."""
+"""The context of the running Spark task: its partition, query, run and micro-batch, and its key files."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ RUN: Final = "spark.jobGroup.id"  # a streaming query runs its jobs in a group n
 
 
 def partition_of_task() -> int | None:
-    """Return the number of this task's partition, None where no task runs here."""
+    """Return the number of this task's Spark partition, or None outside a task."""
     context = TaskContext.get()
     return None if context is None else context.partitionId()
 
 
 def local_property(name: str) -> str | None:
-    """Return what Spark says of this task, such as ``QUERY``."""
+    """Return a local property of this task, such as ``QUERY``, or None."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
 
 
 def source_of(options: WriteOptions, batch_writer: str) -> Source:
-    """Return who writes, as it stands in the metadata; ``batch_writer`` is for a batch that nobody named."""
+    """Return the writer for the metadata of rows; ``batch_writer`` is the name of a batch without a writer id."""
     partition, batch = partition_of_task(), local_property(BATCH)
     writer = options.writer_id or local_property(QUERY) or batch_writer
     return Source(writer, -1 if batch is None else int(batch), -1 if partition is None else partition)
@@ -44,13 +44,14 @@ ENVIRONMENT: Final = "env:"
 
 SECRET_FILE: Final = "sharedSecretFile"
 
-OTHERS: Final = 0o077
+OTHERS_ANY: Final = 0o077  # permissions of other users
 
 
 def resolve_key_files(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
-    """Return ``way`` with its keys as this machine's files; nothing is read. Raises SetupError for one that is missing.
+    """Return ``way`` with the paths of its key files on this machine, without reading them.
 
-    Tasks run on other machines than the query's driver: what travels is the option as it was given.
+    Raises SetupError for a missing file. Tasks run on other machines than the query's driver, so the driver sends the
+    option's text, and each task resolves it.
     """
     if isinstance(way, DirectRoute):
         return way
@@ -62,9 +63,9 @@ def resolve_key_files(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRou
 
 
 def with_servers(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
-    """Return ``way`` with the servers that its file lists now. For the query's driver: tasks do not need the file.
+    """Return ``way`` with the servers in its servers file. Only the query's driver calls this; tasks need no file.
 
-    Raises SetupError where it cannot be read, OptionError where it is no such list.
+    Raises SetupError if the file cannot be read, OptionError if it is not a list of servers.
     """
     if isinstance(way, DirectRoute) or way.servers_file is None:
         return way
@@ -74,14 +75,14 @@ def with_servers(way: DirectRoute | ServerRoute) -> DirectRoute | ServerRoute:
     except OptionError as error:
         raise OptionError(f"option 'server': {path}: {error.what}", remedy=error.remedy) from None
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SetupError(
-            f"option 'server': {path} cannot be read: {why}", remedy="Write 'host:port key', a server a line."
+            f"option 'server': {path} cannot be read: {cause}", remedy="Write 'host:port key', one server per line."
         ) from None
 
 
 def check(way: DirectRoute | ServerRoute) -> None:
-    """Raise what is wrong with the client's options or keys, while the query is being built; nothing is started."""
+    """Check the client's options and keys when the query is built, without a connection. Raises their errors."""
     if isinstance(way, DirectRoute):
         return
     from aeron_spark.client.settings import ClientSettings
@@ -100,25 +101,25 @@ def _found(option: str, text: str) -> str:
     path = Path(text).expanduser()
     if path.is_absolute() or path.exists():
         return str(path.absolute())
-    brought = _brought(text)
-    if brought is None:
+    spark_file = _spark_file(text)
+    if spark_file is None:
         raise SetupError(
-            f"option '{option}': there is no file {text} in {Path.cwd()}, and Spark brought none of that name",
-            remedy="Give its path, which has to be the same on all machines, or send it along: spark.addFile(path), or "
+            f"option '{option}': there is no file {text} in {Path.cwd()} or in Spark's files",
+            remedy="Give a path that is the same on all machines, or distribute the file with spark.addFile(path) or "
             "--files, and give its name.",
         )
-    return str(brought)
+    return str(spark_file)
 
 
-def _brought(name: str) -> Path | None:
-    """The file of this name in SparkFiles, which Spark put into a folder that is this user's alone."""
+def _spark_file(name: str) -> Path | None:
+    """Return the file with this name in SparkFiles, a folder that only this user can read; None without it."""
     if Path(name).name != name:
         return None
     try:
         path = Path(SparkFiles.getRootDirectory()) / name
         mode = path.stat().st_mode
-    except (AssertionError, OSError):  # there is no SparkContext here, or no such file
+    except (AssertionError, OSError):  # no SparkContext, or no such file
         return None
-    if stat.S_IMODE(mode) & OTHERS:
-        os.chmod(path, 0o600)  # Spark's copy has lost the mode of the original
+    if stat.S_IMODE(mode) & OTHERS_ANY:
+        os.chmod(path, 0o600)  # Spark's copy does not have the mode of the original
     return path

@@ -1,7 +1,8 @@
-"""The Python that Spark's workers run: ``PYSPARK_PYTHON`` or else ``python3`` on the PATH, whatever runs the program.
+"""Makes Spark's workers run a Python that has this package.
 
-A program that is run as ``venv/bin/python job.py``, without an activated environment, has another Python than its
-workers, which then may lack this package or what it needs, or be of a version that Spark refuses.
+Workers run ``PYSPARK_PYTHON``, or ``python3`` on the PATH, independent of the program's Python. A program that runs as
+``venv/bin/python job.py``, without an activated environment, has another Python than its workers, which may lack this
+package or its requirements, or have a version that Spark refuses.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ PROBE: Final = (
     "import importlib.util as u, json, sys; "
     f"print(json.dumps([sys.version_info[:2], [n for n in {NEEDED!r} if u.find_spec(n) is None]]))"
 )
-LOCAL: Final = re.compile(r"local(\[|$)")  # of masters: every worker runs on this machine
-PROBE_TIMEOUT: Final = 60.0  # seconds for a Python to say what it has
+LOCAL: Final = re.compile(r"local(\[|$)")  # a master whose workers run on this machine
+PROBE_TIMEOUT_S: Final = 60.0
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """Return the session's context; None where the session is a client of Spark Connect, whose server has it."""
+    """Return the session's context, or None for a client of Spark Connect, whose server has it."""
     try:
         return spark.sparkContext
     except PySparkException:
@@ -38,30 +39,29 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 
 def use_python_of_this_process(context: SparkContext) -> None:
-    """See to it that the workers' Python can run this package.
+    """Make the workers use the Python of this process if theirs cannot run this package.
 
-    Where it cannot, and all workers run on this machine, they run the Python of this process from now on. Raises
-    SetupError where they may run on other machines: this process cannot know which Python is there.
+    Raises SetupError if workers may run on other machines, because this process does not know their Pythons.
     """
     python = context.pythonExec
-    if context._python_includes:  # Spark sends those files to the workers
+    if context._python_includes:  # Spark sends these files to the workers
         return
-    lacking = what_is_missing(python)
-    if not lacking:
+    fault = describe_fault(python)
+    if not fault:
         return
     if not LOCAL.match(context.master or ""):
         raise SetupError(
-            f"Spark's Python workers run {python!r}, and that Python {lacking}",
+            f"Spark's Python workers run {python!r}, and that Python {fault}",
             remedy="Set PYSPARK_PYTHON (or spark.pyspark.python) to a Python of this program's version that has "
             "aeron-spark on every host, before the session starts.",
         )
     context.pythonExec = sys.executable
 
 
-def what_is_missing(python: str) -> str:
-    """Say why ``python``, a command or a path on this machine, cannot be the workers'; empty where it can.
+def describe_fault(python: str) -> str:
+    """Return the reason for which ``python``, a command or a path, cannot run workers, or an empty text.
 
-    It needs this package, what this package needs, and the minor version of this process: Spark refuses another one.
+    It needs this package, the package's requirements, and the minor version of this process, which Spark requires.
     """
     found = shutil.which(python)
     if found is None:
@@ -70,17 +70,17 @@ def what_is_missing(python: str) -> str:
         return ""
     try:
         done = subprocess.run(
-            [found, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_TIMEOUT, check=False
+            [found, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
         )
         version, missing = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired):
         return "cannot be run"
-    except ValueError:  # it is no Python, or one that does not start
-        return "cannot be asked what it has"
-    here = sys.version_info[:2]
+    except ValueError:  # not a Python, or one that does not start
+        return "does not report its version and packages"
+    own_version = sys.version_info[:2]
     reasons = [f"has no {', '.join(missing)}"] if missing else []
-    if tuple(version) != here:
-        reasons.append(f"is Python {_version(version)}, while the program runs {_version(here)}")
+    if tuple(version) != own_version:
+        reasons.append(f"is Python {_version(version)}, while the program runs {_version(own_version)}")
     return " and ".join(reasons)
 
 

@@ -137,7 +137,7 @@ class WriteTask:
             return
         if self.planned_on != this_host():
             raise SetupError(
-                "archive=embedded is one machine's own archive, and this task runs on another machine than the driver",
+                "archive=embedded is the archive of one machine, but this task runs on another machine than the driver",
                 remedy="Name an archive that all hosts reach with option 'archive', or set ack=driver.",
             )
 

@@ -27,14 +27,15 @@ LOSSES: list[tuple[list[RecordingState], Finding, str, dict[str, int]]] = [
     (
         [state(7, 65536, 131072)],
         Purged("host:8010/7", 4096, 65536),
-        "recording 7 of archive host:8010 was purged: the query's next position is 4096, but the recording begins at 65536 now; "
-        "61440 bytes of the log are gone",
+        "recording 7 of archive host:8010 was purged: the query's next position is 4096, but the recording begins at "
+        "65536 now; 61440 bytes of the log are gone",
         {"host:8010/7": 65536},
     ),
     (
         [state(7, 0, 4064)],
         Truncated("host:8010/7", 4096, 4064),
-        "recording 7 of archive host:8010 was truncated: the query is at position 4096, but the recording ends at 4064 now",
+        "recording 7 of archive host:8010 was truncated: the query is at position 4096, but the recording ends at "
+        "4064 now",
         {"host:8010/7": 4064},
     ),
     (

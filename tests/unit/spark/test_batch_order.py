@@ -50,7 +50,7 @@ def test_micro_batches_follow_each_other_on_one_server() -> None:
 
 def test_the_first_micro_batch_of_a_query_is_number_0() -> None:
     Servers("a", "b").write(0)
-    Servers("a", "b").refused(1, "micro-batch 1 of query q follows micro-batch 0, and stream 's' of a:1 has none")
+    Servers("a", "b").refused(1, "micro-batch 1 of query q follows micro-batch 0, but stream 's' of a:1 has none")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -144,5 +144,5 @@ def test_a_query_of_an_earlier_release_is_taken_once() -> None:
 
 @pytest.mark.parametrize("token", ["x", "[]", "{}", '{"run":"r","servers":{"a":"x"}}', '{"servers":{"a":1}}'])
 def test_a_token_of_another_program_is_an_error(token: str) -> None:
-    with pytest.raises(DataFormatError, match="the token of micro-batch 3 is not one that a sink wrote"):
+    with pytest.raises(DataFormatError, match="the token of micro-batch 3 was not written by a sink"):
         Progress.parse(3, token)

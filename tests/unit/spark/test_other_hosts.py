@@ -21,7 +21,7 @@ from aeron_spark.spark.source import AeronDataSource
 T = TypeVar("T")
 
 REMOTE = "aeron:udp?endpoint=archive-host:8010"
-REFUSAL = "archive=embedded is one machine's own archive, and this task runs on another machine than the driver"
+REFUSAL = "archive=embedded is the archive of one machine, but this task runs on another machine than the driver"
 COLUMNS = StructType([StructField("value", BinaryType())])
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from aeron_spark.errors import SetupError
-from aeron_spark.spark.worker_python import use_python_of_this_process, what_is_missing
+from aeron_spark.spark.worker_python import describe_fault, use_python_of_this_process
 
 
 def context(python: str, master: str = "local[2]", files: tuple[str, ...] = ()) -> SparkContext:
@@ -28,10 +28,10 @@ def without(tmp_path: Path) -> str:
 
 
 def test_a_python_is_asked_whether_it_has_the_package(without: str) -> None:
-    assert what_is_missing(sys.executable) == ""
-    assert what_is_missing(without).startswith("has no aeron_spark, pyspark_aeron, ")
-    assert what_is_missing("no-such-python") == "is not on this machine"
-    assert what_is_missing("false") == "cannot be asked what it has"
+    assert describe_fault(sys.executable) == ""
+    assert describe_fault(without).startswith("has no aeron_spark, pyspark_aeron, ")
+    assert describe_fault("no-such-python") == "is not on this machine"
+    assert describe_fault("false") == "does not report its version and packages"
 
 
 def python_with(tmp_path: Path, before: str) -> str:
