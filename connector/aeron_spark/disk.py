@@ -31,14 +31,19 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data`` so that after a crash all of one or the other is there. Raises OSError."""
-    draft = path.with_name(path.name + ".new")
+def replace_file(path: Path, data: bytes, *, draft_suffix: str = ".new", sync: bool = True) -> None:
+    """Replace ``path`` by ``data`` atomically, with mode 0600: readers see the old or the new content. Raises OSError.
+
+    After a crash the file has the old or the new content, too, unless ``sync`` is False. Concurrent writers need
+    different values of ``draft_suffix``: it names the temporary file in the same folder.
+    """
+    draft = path.with_name(path.name + draft_suffix)
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             write_at(descriptor, data, 0)
-            os.fsync(descriptor)
+            if sync:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         draft.replace(path)
@@ -46,7 +51,8 @@ def replace_file(path: Path, data: bytes) -> None:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if sync:
+        sync_folder(path.parent)
 
 
 def write_failed(path: Path, error: OSError) -> TransportError:

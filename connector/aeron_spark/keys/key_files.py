@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from aeron_spark.disk import replace_file, sync_folder
 from aeron_spark.errors import OptionError, SetupError, WaitTimeout
 from aeron_spark.protocol.noise import derive_psk
 
@@ -74,17 +75,28 @@ def read_public(path: Path) -> bytes | None:
 
 def replace(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content`` atomically, with mode 0600. Raises SetupError."""
-    with _draft(path, content) as draft:
-        os.replace(draft, path)
+    _make_folder(path.parent)
+    try:
+        replace_file(path, content, draft_suffix=f".{secrets.token_hex(8)}")  # random, for concurrent writers
+    except OSError as error:
+        raise _unusable(path, error) from None
 
 
 def create(path: Path, content: bytes) -> bool:
     """Create ``path`` with ``content`` and mode 0600. Return False, without a change, if it exists already."""
-    with _draft(path, content) as draft:
+    _make_folder(path.parent)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        replace_file(draft, content)
         try:
             os.link(draft, path)
+            sync_folder(path.parent)
         except FileExistsError:
             return False
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unusable(path, error) from None
     return True
 
 
@@ -118,35 +130,6 @@ def _lock(fd: int, lock: Path, seconds: float) -> None:
             time.sleep(LOCK_RETRY_INTERVAL_S)
         else:
             return
-
-
-@contextmanager
-def _draft(path: Path, content: bytes) -> Iterator[str]:
-    """Yield a temporary file with ``content`` in the folder of ``path``.
-
-    The block renames or links it; then this syncs the folder, and removes the temporary file.
-    """
-    _make_folder(path.parent)
-    try:
-        fd, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise _unusable(path, error) from None
-    try:
-        with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, PRIVATE_MODE)
-            file.write(content)
-            file.flush()
-            os.fsync(fd)
-        yield draft
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise _unusable(path, error) from None
-    finally:
-        Path(draft).unlink(missing_ok=True)
 
 
 def _read(fd: int, path: Path, forbidden: int, fault: str, *, root_too: bool = False) -> bytes:

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Final
 
 from aeron_spark.aeron import driver as aeron
+from aeron_spark.disk import replace_file
 from aeron_spark.errors import AeronSparkError, SetupError, TransportError
 from aeron_spark.node import locks, paths, settings, start_progress, state_files
 from aeron_spark.node.archive_repair import repair_recordings
@@ -188,9 +189,7 @@ def archive_id(archive_dir: Path) -> int:
     """
     path = archive_dir / ARCHIVE_ID
     if not path.exists():
-        draft = path.with_suffix(".new")
-        draft.write_text(str(secrets.randbits(62)))
-        draft.replace(path)
+        replace_file(path, str(secrets.randbits(62)).encode())
     text = path.read_text().strip()
     if not text.isdigit():
         raise SetupError(

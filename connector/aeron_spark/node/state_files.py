@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from aeron_spark.disk import replace_file
 from aeron_spark.errors import AeronSparkError, SetupError, decode_error, encode_error
 from aeron_spark.node.settings import NodeSettings, settings_from_json
 
@@ -106,6 +107,5 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_bytes(data)
-    draft.replace(path)
+    # Without sync, because a crash of the machine ends the node, too.
+    replace_file(path, data, draft_suffix=f".{os.getpid()}", sync=False)

@@ -37,6 +37,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from aeron_spark.disk import replace_file, sync_folder
 from aeron_spark.errors import AeronSparkError, DataFormatError, OptionError, TransportError, UsageError
 from aeron_spark.node.locks import FileLock
 from aeron_spark.stream_client.write_batches import BYTES, WriteBatch
@@ -369,7 +370,7 @@ class BufferFolder:
         return found[2], found[3]
 
     def _write_settings(self, base: int | None = None) -> None:
-        path, draft = self.path / SETTINGS, self.path / f"{SETTINGS}.new"
+        path = self.path / SETTINGS
         settings = {
             "version": VERSION,
             "stream": self._stream,
@@ -380,12 +381,7 @@ class BufferFolder:
             "lost": self.lost,
         }
         try:
-            with draft.open("w") as file:
-                json.dump(settings, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-            self._sync()
+            replace_file(path, json.dumps(settings).encode())
         except OSError as error:
             raise _write_error(self.path, error) from error
 
@@ -460,6 +456,7 @@ class BufferFolder:
         return self.path / f"{number:020d}.{state}"
 
     def _rename(self, number: int, before: str, after: str) -> None:
+<<<<<<< HEAD
         self._file(number, before).rename(self._file(number, after))
         self._sync()
 
@@ -469,6 +466,10 @@ class BufferFolder:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+=======
+        self._path(number, before).rename(self._path(number, after))
+        sync_folder(self.folder)
+>>>>>>> cfae033 (Replace files atomically with one function)
 
 
 def _ranges(numbers: list[int]) -> list[tuple[int, int]]:

@@ -36,7 +36,9 @@ class Raw:
             verify=lambda key: None,
             done=ClientDone(),
             server="the server",
-            timing=ClientTiming(hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S),  # a test may wait between two steps
+            timing=ClientTiming(
+                hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S
+            ),  # a test may wait between two steps
         )
 
     def send(self, packet: bytes) -> None:

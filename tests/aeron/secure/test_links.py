@@ -29,7 +29,9 @@ from tests.aeron.endpoint.drivers import free_ports
 from tests.aeron.secure.endpoints import TIMEOUT_S, World, await_nothing_in_use, echoes
 from tests.ending import LONG_TIMEOUT_S
 
-UNTIMED = ClientTiming(hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S)  # so that no attempt ends because of a slow step
+UNTIMED = ClientTiming(
+    hello_ack_s=LONG_TIMEOUT_S, done_ack_s=LONG_TIMEOUT_S
+)  # so that no attempt ends because of a slow step
 
 
 class SlowPublication:
