@@ -456,20 +456,8 @@ class BufferFolder:
         return self.path / f"{number:020d}.{state}"
 
     def _rename(self, number: int, before: str, after: str) -> None:
-<<<<<<< HEAD
         self._file(number, before).rename(self._file(number, after))
-        self._sync()
-
-    def _sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-=======
-        self._path(number, before).rename(self._path(number, after))
-        sync_folder(self.folder)
->>>>>>> cfae033 (Replace files atomically with one function)
+        sync_folder(self.path)
 
 
 def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
