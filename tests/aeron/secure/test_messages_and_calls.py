@@ -32,7 +32,7 @@ MAX_UNFRAGMENTED: Final = (
     MTU_BYTES - 32 - OVERHEAD_BYTES - FRAME_HEAD.size - RECORD_HEAD.size - TYPE_ID.size
 )  # bytes in one packet
 METHODS: Final = ("get", "wait", "fail", "fail_unregistered", "count", "same")
-LONG_TIMEOUT_S: Final = 300.0  # for a million calls
+MANY_CALLS_TIMEOUT_S: Final = 300.0  # for a million calls
 
 
 class Thing:
@@ -82,7 +82,7 @@ class Pair:
 
 
 @pytest.fixture(params=["127.0.0.1", "ipc"])
-def call_in_time(world: World, request: pytest.FixtureRequest) -> Iterator[Pair]:
+def ends(world: World, request: pytest.FixtureRequest) -> Iterator[Pair]:
     made = connected_pair(world, world.place(request.param))
     yield made
     made.client.close()
@@ -284,7 +284,7 @@ def test_row_72_all_one_way_calls_arrive_and_a_thousand_calls_get_responses(ends
     thing, started = ends.client.remote("thing").with_timeout(TIMEOUT_S), time.monotonic()
     for _ in range(one_way):
         thing.oneway.count()
-    wait_for(lambda: ends.thing.counted >= one_way, LONG_TIMEOUT_S, "all", state=lambda: str(ends.thing.counted))
+    wait_for(lambda: ends.thing.counted >= one_way, MANY_CALLS_TIMEOUT_S, "all", state=lambda: str(ends.thing.counted))
     print(f"{one_way / (time.monotonic() - started):,.0f} one-way calls a second")
     assert ends.thing.counted == one_way
     for _ in range(1_000):
