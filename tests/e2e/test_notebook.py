@@ -116,10 +116,10 @@ def test_the_secure_producer_loses_nothing_while_its_server_is_away(run_name: st
     assert picture.startswith(PNG)
     assert any("kitchen" in text and "temperature" in text for text in tables(outputs))
     said = printed(outputs)
-    waited = re.search(r"(\d+) transactions wait", said)
+    waited = re.search(r"(\d+) transactions are in the buffer folder", said)
     assert waited is not None, said
     assert int(waited[1]) > 0
-    compared = re.search(r"(\d+) readings written, (\d+) found, (\d+) of them twice", said)
+    compared = re.search(r"(\d+) readings written, (\d+) found, (\d+) stored twice", said)
     assert compared is not None, said
     written, found, twice = map(int, compared.groups())
     assert (found, twice) == (written, 0)
