@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 
 from aeron_spark.echo import reports
 from aeron_spark.echo.reports import Report
-from aeron_spark.errors import DataFormatError, WaitTimeout
+from aeron_spark.errors import DataFormatError, OptionError, WaitTimeout
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -34,6 +34,18 @@ class EchoClient(Protocol):
 
     def check_connection(self) -> None:
         """Raise ConnectError if the connection is lost, RefusedError if the server ended it with an error."""
+
+
+def check_size(size: int, limit: int) -> None:
+    """Raise OptionError if a text of ``size`` bytes does not fit into one message."""
+    if size > limit:
+        raise OptionError(f"a text has {size} bytes, the limit is {limit}", remedy="Send a shorter text.")
+
+
+def refuse_echo(payload: bytes | None) -> None:
+    """Raise DataFormatError for an echo that answers no request; None: none came."""
+    if payload is not None:
+        raise DataFormatError(f"an echo without a request came: {payload[:80]!r}", remedy="Check the server's program.")
 
 
 def wait_for_step(poll: Callable[[], T | None], seconds: float, step: str, clock: Clock) -> Generator[None, None, T]:

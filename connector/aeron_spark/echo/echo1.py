@@ -13,7 +13,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.channels import guarded_channel, open_publication
-from aeron_spark.echo.conversation import Clock, wait_for_step
+from aeron_spark.echo.conversation import Clock, check_size, refuse_echo, wait_for_step
 from aeron_spark.echo.outbox import Outbox
 from aeron_spark.echo.reports import LimitedReport, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, TransportError
@@ -70,21 +70,13 @@ class Client1:
         """Send ``payload`` and receive its echo; see :class:`~aeron_spark.echo.conversation.EchoClient`."""
         publication = self._publication
         assert publication is not None  # connect() was called before
-        if len(payload) > publication.max_message_bytes:
-            raise OptionError(
-                f"a text has {len(payload)} bytes, the limit is {publication.max_message_bytes}",
-                remedy="Send a shorter text.",
-            )
+        check_size(len(payload), publication.max_message_bytes)
         yield from self._wait(lambda: self._offer(publication, payload), "echo request")
         return (yield from self._wait(self._poll_reply, "echo response"))
 
     def check_connection(self) -> None:
         """Raise ConnectError if the server's publication has ended."""
-        unexpected = self._poll_reply()
-        if unexpected is not None:
-            raise DataFormatError(
-                f"an echo without a request came: {unexpected[:80]!r}", remedy="Check the server's program."
-            )
+        refuse_echo(self._poll_reply())
 
     def close(self) -> None:
         """Close the publication and the subscription."""

@@ -18,7 +18,7 @@ from aeron_spark.aeron.client import Client
 from aeron_spark.aeron.polled_images import BytesPublication, PolledImage, PolledSubscription
 from aeron_spark.echo import channels, reports, texts
 from aeron_spark.echo.channels import guarded_channel, open_publication, register_owner
-from aeron_spark.echo.conversation import Clock, wait_for_step
+from aeron_spark.echo.conversation import Clock, check_size, refuse_echo, wait_for_step
 from aeron_spark.echo.outbox import Outbox, SharedOutbox
 from aeron_spark.echo.reports import ClientJoined, LimitedReport, Refusal, Report
 from aeron_spark.errors import ConnectError, DataFormatError, OptionError, RefusedError, TransportError
@@ -91,21 +91,13 @@ class Client2:
         publication = self._publication
         assert publication is not None  # connect() was called before
         message = texts.encode_echo(payload)
-        if len(message) > publication.max_message_bytes:
-            raise OptionError(
-                f"a text has {len(payload)} bytes, the limit is {publication.max_message_bytes - 5}",
-                remedy="Send a shorter text.",
-            )
+        check_size(len(payload), publication.max_message_bytes - (len(message) - len(payload)))
         yield from self._wait(lambda: self._offer(publication, message), "ECHO request")
         return (yield from self._wait(self._poll_reply, "ECHO response"))
 
     def check_connection(self) -> None:
         """Raise RefusedError if the server ended the duologue with an ERROR, ConnectError if it closed it."""
-        unexpected = self._poll_reply()
-        if unexpected is not None:
-            raise DataFormatError(
-                f"an echo without a request came: {unexpected[:80]!r}", remedy="Check the server's program."
-            )
+        refuse_echo(self._poll_reply())
 
     def close(self) -> None:
         """Close the publication and the subscription."""
