@@ -472,7 +472,7 @@ class ClientRunner:
         path = self._path
         if isinstance(event, DriverLost):
             self._driver_lost = True
-            self._handle_event(e.DriverLost(TransportError(f"the media driver is gone: {event.reason}")), now)
+            self._handle_event(e.DriverLost(TransportError(f"the media driver stopped: {event.reason}")), now)
         elif path is not None and getattr(event, "token", None) == path.token:
             self._path_event(path, event, now)
 
@@ -488,7 +488,6 @@ class ClientRunner:
             is_busy = True
             if link is not None and connection is not None and connection.sender.is_idle:
                 self._handle_event(e.Drained(link.number), now)
-        self.run_due(now)
         return is_busy
 
     def run_due(self, now: float) -> None:

@@ -130,7 +130,6 @@ class ClientMachine:
 
     def __init__(self, server: ServerName, policy: ClientPolicy, keys: KeyPair, entropy: Entropy) -> None:
         self._steps: Final = ClientSteps(server, policy, keys, entropy)
-        self._deadline: float | None = None
 
     @property
     def state(self) -> ClientState:
@@ -212,12 +211,13 @@ class ClientMachine:
                 f"the client machine's table does not allow {after.name} after {before.name} and {type(event).__name__}"
             )
         self._steps.state = after
-        self._deadline = self._next_deadline()
         return effects
 
     def deadline(self) -> float | None:
-        """Return the time of the next ``tick``; None if time changes nothing. The runner calls it after each poll."""
-        return self._deadline
+        """Return the time of the next ``tick``; None if time changes nothing."""
+        steps = self._steps
+        times = (steps.step_deadline(), steps.connect_deadline(), steps.expiry_deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: float) -> Effects:
         """Handle one deadline that has passed, if any. The next call handles the next one."""
@@ -225,17 +225,11 @@ class ClientMachine:
         effects: Effects = ()
         if _is_due(steps.expiry_deadline(), now):
             effects = steps.notify_expired()
-            self._deadline = self._next_deadline()
         if _is_due(steps.connect_deadline(), now):
             return effects + self.handle(e.ConnectDue(), now)
         if _is_due(steps.step_deadline(), now):
             return effects + self.handle(e.StepDue(), now)
         return effects
-
-    def _next_deadline(self) -> float | None:
-        steps = self._steps
-        times = (steps.step_deadline(), steps.connect_deadline(), steps.expiry_deadline())
-        return min((time for time in times if time is not None), default=None)
 
 
 def _is_due(deadline: float | None, now: float) -> bool:
