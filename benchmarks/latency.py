@@ -20,7 +20,7 @@ STEPS: Final = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commi
 
 
 def run(stage: Stage) -> Iterator[Figure]:
-    """Run one query of each in turns, while somebody publishes to a recorded stream."""
+    """Run one query of each in turns, while another program publishes to a recorded stream."""
     stream = stage.new_stream()
     own = stage.options(stream, payload="raw", record="auto")
     tick = {"rows": str(MESSAGES), "batch": str(MESSAGES), "length": "100", "every": str(EVERY)}

@@ -46,7 +46,7 @@ def seconds(work: Callable[[], object]) -> float:
 def take_turns(cases: Mapping[str, Callable[[], float]], *, rounds: int, warm: int = 1) -> dict[str, list[float]]:
     """Run all cases, turn by turn; return what each gave, without its first ``warm`` turns.
 
-    Every other turn is in the opposite order, so that nobody always comes after the same neighbour.
+    Every other turn is in the opposite order, so that no case always follows the same one.
     """
     found: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(warm + rounds):

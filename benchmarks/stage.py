@@ -51,7 +51,7 @@ class Stage:
         return take_turns(cases, rounds=self.rounds, warm=0 if self.quick else warm)
 
     def new_stream(self) -> int:
-        """Return a stream id that nobody uses yet."""
+        """Return an unused stream id."""
         self.streams += 1
         return self.streams
 

@@ -89,7 +89,7 @@ def _server(stage: Stage) -> Iterator[Callable[..., dict[str, str]]]:
 
 
 def _stream(stage: Stage, base: dict[str, str]) -> str:
-    """Make a stream that nobody uses yet, by the command line."""
+    """Create a new stream with the command line."""
     name = f"bench-{stage.new_stream()}"
     subprocess.run(
         [

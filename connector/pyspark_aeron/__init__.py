@@ -1,8 +1,8 @@
-"""What Spark looks for: a top-level module ``pyspark_*`` with ``DefaultSource``, so that format("aeron") is known.
+"""Registers ``format("aeron")``: Spark looks for top-level modules ``pyspark_*`` with a class ``DefaultSource``.
 
-Spark imports every such module for the first format it does not know itself, whether or not that is ours. So importing
-this one loads nothing; asking it for ``DefaultSource`` loads the source. An installation of ours that is broken costs a
-warning, not everybody else's data sources.
+Spark imports all such modules at the first format that it does not know, so an import of this module loads nothing.
+The first use of ``DefaultSource`` loads the source. If aeron-spark is not installed completely, this module warns, and
+other data sources still work.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class StopRequest:
     """Handles the signals that ask this process to stop; a call returns whether one was received.
 
     At first, a signal raises KeyboardInterrupt in the main thread, so that it ends a wait for a connection or a
-    response. A command with a loop of its own calls ``start_polling`` and then polls this object: the first signal only
+    response. A command with a polling loop calls ``start_polling`` and then polls this object: the first signal only
     sets the request. A signal that follows the first one by more than ``grace_s`` seconds always raises.
     """
 

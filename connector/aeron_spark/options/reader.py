@@ -196,7 +196,10 @@ def has_batch_only_options(options: Iterable[str]) -> bool:
 
 
 def example(option: Option, where: Where | None = None) -> str:
-    """Return the sentence with an example of an option, as it is written at ``where``; by default in its own place."""
+    """Return a sentence with an example of the option, written for its use at ``where``.
+
+    Without ``where``, an endpoint's option is written for the command line and Python, and any other one for Spark.
+    """
     if option.where <= ENDPOINT and (where is None or where in ENDPOINT):
         return f"For example {option.flag} {option.example}, in Python {option.argument}={option.example!r}"
     quote = '"' if "'" in option.example else "'"

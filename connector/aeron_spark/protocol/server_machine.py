@@ -1,7 +1,7 @@
 """The server as one pure state machine: events and time in, effects out.
 
 Rules:
-* The machine has no thread, lock, clock or entropy of its own. One thread calls it; any thread may call ``statistics``.
+* The machine has no thread, no lock and no clock. One thread calls it; any thread may call ``statistics``.
 * A call changes the whole state and returns effects. The runner executes the effects in order, and passes their results
   as further events. It never calls the machine while it executes an effect.
 * Every permit, id, ticket, path and link has exactly one owner at any time (``check_invariants``):
@@ -125,7 +125,7 @@ class ServerMachine:
                     self._session_event(session, event, now)
             case events.DriverLost(reason):
                 lost = TransportError(
-                    f"the media driver is gone: {reason}", remedy="The server connects again when a media driver runs."
+                    f"the media driver stopped: {reason}", remedy="The server connects again when a media driver runs."
                 )
                 self._emit(effects.Report(lost))
                 self._close_paths_and_links(now)
@@ -422,7 +422,7 @@ class ServerMachine:
         if pending is None:  # the session has ended meanwhile
             self._emit(effects.EndConnection(number, Ending.NEVER_CONNECTED), effects.ForgetConnection(number))
             return
-        assert pending.accepted is not None  # as long as it is in this dictionary
+        assert pending.accepted is not None  # each handshake in this dictionary was accepted
         pending.accepted.session.has_connection = True
         self._open_link(pending, pending.accepted)
 

@@ -131,8 +131,8 @@ def _refuse_replaced(positions: Positions, states: Mapping[int, RecordingState],
         corrected.move(states[partition], states[partition].start)
     numbers = ", ".join(map(str, replaced))
     error = DataLossError(
-        f"the {owner}'s positions of partitions {numbers} are not of stream {stream!r} as it is now: it was deleted "
-        "and created again, or they are of another stream",
+        f"the {owner}'s positions of partitions {numbers} do not belong to stream {stream!r}: the stream was deleted "
+        "and created again, or they belong to another stream",
         remedy="Give the positions of this stream, or read it from its beginning with start=error.positions",
         reason=REPLACED,
     )

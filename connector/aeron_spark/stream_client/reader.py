@@ -321,7 +321,7 @@ def _given_positions(where: Mapping[Any, Any], states: Sequence[RecordingState],
                 remedy="Correct it.",
             )
         if isinstance(position, bool) or not isinstance(position, int):
-            raise OptionError(f"{name}: {position!r} is no position of partition {partition}", remedy=EXAMPLE)
+            raise OptionError(f"{name}: {position!r} is not a position of partition {partition}", remedy=EXAMPLE)
     return given
 
 

@@ -71,7 +71,7 @@ class ServerAppender:
 
     Without ``partition`` the server takes the task's number modulo the number of partitions. Rows are numbered from 0.
     A commit makes them visible. ``deadline`` bounds every wait: each message that Aeron takes, and each response,
-    extends it. A caller that shares one over several appenders extends it before each of its operations. Without one,
+    extends it. A caller that shares one deadline over several appenders extends it before each operation. Without one,
     each operation has ``SEND_TIMEOUT_S``.
     """
 
@@ -377,9 +377,8 @@ class _OpenAppender:
 class StagedTransaction:
     """Stages the batches of one transaction, in stages of several partitions, and commits them.
 
-    Within a partition, rows keep the order in which they were appended. ``deadline`` bounds every wait; its owner
-    extends it before each of its own operations. If ``error`` is set, rows are lost, and a new object must stage all
-    rows again.
+    Within a partition, rows keep the order in which they were appended. ``deadline`` bounds every wait; the caller
+    extends it before each operation. If ``error`` is set, rows are lost, and a new object must stage all rows again.
     """
 
     def __init__(self, session: StreamSession, stream: str, transaction: Transaction, deadline: Deadline) -> None:
@@ -397,7 +396,7 @@ class StagedTransaction:
 
     @property
     def committed(self) -> bool:
-        """Whether the server had committed the transaction when it was asked for a stage; then rows are dropped."""
+        """Whether the server had committed the transaction before the first stage was opened; then rows are dropped."""
         return any(appender.committed for appender in self._appenders)
 
     def append(self, batch: WriteBatch) -> None:

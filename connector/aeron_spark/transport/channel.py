@@ -138,7 +138,7 @@ class ChannelUri:
 
         ``local_addresses`` are the addresses of this machine, with or without loopback. A host name is local if it is
         among them, or if ``resolve`` returns one of them; without ``resolve`` each name is regarded as local. A spy
-        receives from a publication of its own driver, so it is always local.
+        receives from a publication of the same media driver, so it is always local.
         """
         host = self._host()
         if host is None or self.spy or _is_multicast(host):

@@ -108,7 +108,8 @@ def decode_batches(buffer: pa.Buffer | memoryview | bytes, rows: int | None = No
 def split_rows(batch: pa.RecordBatch, max_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the first row and the slice, for consecutive slices of ``batch`` whose encodings fit into ``max_bytes``.
 
-    A larger row is a slice of its own, to be sent in chunks. A batch without rows is yielded unchanged.
+    A row larger than ``max_bytes`` is a slice by itself, and the caller sends it in chunks. A batch without rows is
+    yielded unchanged.
     """
     begin, step = 0, batch.num_rows
     while True:

@@ -285,7 +285,7 @@ def test_positions_are_refused_for_another_stream_and_for_a_recreated_one(client
         with client.writer(stream, partition=0) as out:
             out.write(numbers(100, 100 + rows))
         with pytest.raises(
-            DataLossError, match=rf"positions of partitions 0, 1 are not of stream '{stream}'"
+            DataLossError, match=rf"positions of partitions 0, 1 do not belong to stream '{stream}'"
         ) as caught:
             client.reader(stream, start=kept)
         assert caught.value.reason == "replaced"

@@ -57,7 +57,7 @@ def test_positions_of_another_stream_are_refused_as_replaced_and_not_as_diverged
     """Finding C3: the reader delivered rows of the other stream, or reported a restored store."""
     positions = stored_positions(state(0, "aaaaaaaa"), state(1, "bbbbbbbb"))
     now = {0: state(0, "aaaaaaaa"), 1: state(1, "cccccccc", end)}
-    with pytest.raises(DataLossError, match="positions of partitions 1 are not of stream 'flights' as it is") as caught:
+    with pytest.raises(DataLossError, match="positions of partitions 1 do not belong to stream 'flights'") as caught:
         check_epochs(positions, now, "flights", "reader")
     assert caught.value.reason == "replaced"
     assert caught.value.positions == {0: 1024, 1: 64}
