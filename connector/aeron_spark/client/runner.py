@@ -472,7 +472,7 @@ class ClientRunner:
         path = self._path
         if isinstance(event, DriverLost):
             self._driver_lost = True
-            self._handle_event(e.DriverLost(TransportError(f"the media driver stopped: {event.reason}")), now)
+            self._handle_event(e.DriverLost(TransportError(f"the media driver was lost: {event.reason}")), now)
         elif path is not None and getattr(event, "token", None) == path.token:
             self._path_event(path, event, now)
 

@@ -257,7 +257,7 @@ class Runtime:
         found = self._links.get(getattr(event, "token", -1))
         if found is None:
             if isinstance(event, DriverLost):
-                self.bulk_links.fail_all(TransportError(f"the media driver stopped: {event.reason}"))
+                self.bulk_links.fail_all(TransportError(f"the media driver was lost: {event.reason}"))
             if not self.bulk_links.handle_event(event, now):
                 self._runner.handle_event(event, now)
             return

@@ -125,7 +125,7 @@ class ServerMachine:
                     self._session_event(session, event, now)
             case events.DriverLost(reason):
                 lost = TransportError(
-                    f"the media driver stopped: {reason}", remedy="The server connects again when a media driver runs."
+                    f"the media driver was lost: {reason}", remedy="The server connects again when a media driver runs."
                 )
                 self._emit(effects.Report(lost))
                 self._close_paths_and_links(now)

@@ -163,7 +163,7 @@ def test_a_lost_driver_ends_all_bulk_links(world: World) -> None:
     server, _, mine, theirs = both_ends(world)
     world.network.lose_driver(server._runner.transport.inbox)  # type: ignore[arg-type]
     wait_for(lambda: theirs.closed, "the server's end")
-    with pytest.raises(TransportError, match="driver is gone"):
+    with pytest.raises(TransportError, match="the media driver was lost"):
         theirs.receive(1.0)
     wait_for(lambda: mine.closed, "the client's end")
 
@@ -202,7 +202,7 @@ def test_the_removal_of_an_old_bulk_link_leaves_a_new_one_with_the_same_token(wo
         for label in ("the old", "the new")
     )
     bulk_links.add(old)
-    bulk_links.fail_all(TransportError("the media driver is gone"))
+    bulk_links.fail_all(TransportError("the media driver was lost"))
     bulk_links.add(new)
     for job in owner.jobs:
         job()

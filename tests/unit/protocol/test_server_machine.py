@@ -472,7 +472,7 @@ def test_a_lost_driver_closes_paths_and_links_and_keeps_sessions() -> None:
     assert effects.CloseLink(link) in returned
     assert (
         str(server.reported[0])
-        == "the media driver stopped: it was killed. The server connects again when a media driver runs."
+        == "the media driver was lost: it was killed. The server connects again when a media driver runs."
     )
     server.results.clear()
     client.image = 0
