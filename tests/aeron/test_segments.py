@@ -116,7 +116,7 @@ def test_a_length_that_cannot_be_is_an_error_and_no_crash(stream: Stream, length
     with segments_of(stream, state)[0].open("r+b") as file:
         file.seek(begins[10])
         file.write(length.to_bytes(4, "little", signed=True))
-    with pytest.raises(TransportError, match="no whole message") as failed:
+    with pytest.raises(TransportError, match="no complete message") as failed:
         rows_of(log, whole(state))
     assert f"recording {state.recording_id} " in str(failed.value)
 
