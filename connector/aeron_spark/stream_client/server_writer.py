@@ -54,7 +54,7 @@ class ServerWriter:
         session = self._sessions[server]
         if rows:
             return transactions.commit(session, self._stream, transaction, parts, rows, token=token)
-        transactions.begin(session, self._stream, transaction)  # no task has opened a stage, which begins it
+        transactions.begin(session, self._stream, transaction)  # no stage was opened, which does this, too
         return transactions.commit_empty(session, self._stream, transaction, token=token)
 
     def abort(self, transaction: Transaction, server: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from aeron_spark.errors import UsageError
 from aeron_spark.log.writing import Source, Transaction
 from aeron_spark.stream_client.server_writer import ServerWriter
+from aeron_spark.wire.stream_rpc import BeginTransaction, CommitEmptyTransaction
 from tests.unit.stream_client.joined import Fault, World
 
 TRANSACTION = Transaction("query", "run", 0, producer="query")
@@ -42,6 +43,15 @@ def test_an_appender_drops_the_rows_of_a_committed_transaction(world: World) -> 
     appender = writer.begin(TRANSACTION, Source("query", 0, 0), "raw")
     appender.append(rows(b"a"))
     assert (appender.committed, appender.rows, appender.finish()) == (True, 1, [])
+
+
+def test_a_commit_without_rows_tells_the_server_that_the_writer_is_single_use(world: World) -> None:
+    writer = server_writer(world)
+    writer.commit(Transaction("batch-1", "run", 0, single_use=True), "server", (), 0)
+    first, second = (request for request, _, _ in world.sent_requests[-2:])
+    assert isinstance(first, BeginTransaction)
+    assert first.single_use  # so that the server forgets the writer some day
+    assert isinstance(second, CommitEmptyTransaction)
 
 
 def test_an_abort_discards_staged_rows_and_ignores_an_outage(world: World) -> None:
