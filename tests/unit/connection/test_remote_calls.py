@@ -279,3 +279,20 @@ def test_close_ends_calls_that_wait(world: World) -> None:
     assert raised
     with pytest.raises((UsageError, AeronSparkError)):
         client.remote("things")
+
+
+def test_an_endpoint_is_not_idle_while_a_call_waits_because_the_call_has_a_deadline(world: World) -> None:
+    server, client = world.pair()
+    things = Things()
+    server.register("things", things, ["wait"])
+    runtime = client._runtime
+    wait_for(runtime._is_idle, "the client to be idle")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.remote("things").wait)
+        try:
+            wait_for(lambda: client.connection.is_awaiting and not runtime._touched, "the call to wait")
+            assert not runtime._is_idle()
+        finally:
+            things.released.set()
+        assert waiting.result(TIMEOUT_S) == "waited"
+    wait_for(runtime._is_idle, "the client to be idle again")
