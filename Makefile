@@ -92,10 +92,11 @@ java-test: $(JARS_READY)  ## the tests of the Java helper and of the guard, with
 
 test: $(if $(TESTS),,lint java-test) setup  ## what CI runs: lint, the Java tests, the tests without a JVM, and those with real Aeron and Spark
 	@.ci/require namespaces
-	@failed=0; used=$$(mktemp); for tests in $(if $(TESTS),'$(TESTS)',$(ALL_SUITES)); do \
-		$(PYTEST) --cpu-log=$$used $$tests || { failed=$$?; test $$failed = 1 || exit $$failed; }; done; \
+	@failed=0; used=$$(mktemp); failures=$$(mktemp); for tests in $(if $(TESTS),'$(TESTS)',$(ALL_SUITES)); do \
+		$(PYTEST) --cpu-log=$$used --failure-log=$$failures $$tests \
+			|| { failed=$$?; test $$failed = 1 || { cat $$failures; exit $$failed; }; }; done; \
 		echo "the tests took $$SECONDS s"; $(BIN)/python -m tests.budget $$used $(CPU_SUM) || failed=1; \
-		rm -f $$used; exit $$failed
+		cat $$failures; rm -f $$used $$failures; exit $$failed
 
 test-full: MARKS := not soak
 test-full: CPU_SUM := --any

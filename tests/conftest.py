@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests import budget, marks
+from tests import budget, failures, marks
 from tests.leaks import (
     RUN_PREFIX,
     RUN_VARIABLE,
@@ -43,6 +43,7 @@ _run = pytest.StashKey[tuple[str, Path, int]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     budget.pytest_addoption(parser)
+    failures.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     enable_signals()
     config.pluginmanager.register(marks, "marks")
     budget.register(config, run)
+    failures.register(config)
 
 
 def enable_signals() -> None:
